@@ -18,10 +18,11 @@ from whyformer._model import Model
 from whyformer._model.loading import open as open_model
 from whyformer._reproduce.document import Document, Request, Section
 from whyformer._reproduce.figure import DocumentFigure
+from whyformer._reproduce.generated import make_shape_examples
 from whyformer._reproduce.paper_tables import CHEFER_METHODS, PAPER_TABLES, VIT, WORD_COUNTS, Source
 from whyformer._reproduce.published_table import PublishedTable, publish_paper_table
-from whyformer._reproduce.reproduction import Reproduction, fill_settings, reproduce
-from whyformer.data import Data, read
+from whyformer._reproduce.reproduction import Reproduction, fill_settings, measure_table
+from whyformer.data import Data
 from whyformer.demo import shapes
 from whyformer.errors import InputError
 from whyformer.methods._registry import METHODS
@@ -65,14 +66,13 @@ def rerun_chefer(request: Request) -> Iterator[Section]:
         yield from measure_movies(request)
         return
     if request.data is None:
-        data = read("demo/shapes", limit=request.limit or SCENES)
-        request = replace(request, data=data, model=open_model("demo/shapes"), limit=None)
+        request = request.take_bundled("demo/shapes", make_shape_examples, SCENES)
         yield Section("two-classes", explain_two_classes(request.model))
     assert request.data is not None
-    yield measure_table("chefer-perturbation", request)
+    yield measure_table(request, "chefer-perturbation")
     if has_masks(request.data):
-        yield measure_table("chefer-segmentation", request)
-        yield measure_table("chefer-ablation", request)
+        yield measure_table(request, "chefer-segmentation")
+        yield measure_table(request, "chefer-ablation")
 
 
 def rerun_chefer_table(name: str, request: Request) -> Iterator[Section]:
@@ -80,21 +80,20 @@ def rerun_chefer_table(name: str, request: Request) -> Iterator[Section]:
     table = PAPER_TABLES[name]
     request.check_complete(table.model)
     if request.data is None and name in IMAGE_TABLES:
-        data = read("demo/shapes", limit=request.limit or SCENES)
-        request = replace(request, data=data, model=open_model("demo/shapes"), limit=None)
+        request = request.take_bundled("demo/shapes", make_shape_examples, SCENES)
     if request.data is None:
         raise InputError(f"{name} needs DATA and -M: no such data is bundled. The paper used {table.data}.")
-    yield from measure_movies(request) if name == "eraser-movies" else (measure_table(name, request),)
+    yield from measure_movies(request) if name == "eraser-movies" else (measure_table(request, name),)
 
 
 def measure_movies(request: Request) -> Iterator[Section]:
     """Token-F1, as a table and as the paper's figure, with the published curves in a figure of their own."""
-    section = measure_table("eraser-movies", request)
+    section = measure_table(request, "eraser-movies")
     yield section
     assert isinstance(section.result, Reproduction)
     for name, caption in (("measured", "measured here, with 95 % intervals"), ("published", "a third-party rerun")):
         draw = partial(draw_token_f1, section.result, measured=name == "measured")
-        yield Section(f"token-f1-{name}", DocumentFigure(f"Token-F1 of the k highest words, {caption}.", draw))
+        yield Section(f"token-f1-{name}", DocumentFigure(draw, f"Token-F1 of the k highest words, {caption}."))
 
 
 def draw_token_f1(made: Reproduction, *, measured: bool) -> Drawing:
@@ -110,13 +109,6 @@ def draw_token_f1(made: Reproduction, *, measured: bool) -> Drawing:
             series[method] = (WORD_COUNTS, [c.published for c in cells], None, None)
     title = "ERASER movies, measured here" if measured else "ERASER movies, published"
     return charts.draw_curves(series, title=title, xlabel="highest words", ylabel="token-F1")
-
-
-def measure_table(name: str, request: Request) -> Section:
-    found = reproduce(
-        name, request.data, request.model, out=request.folder(name), batch=request.batch, limit=request.limit
-    )
-    return Section(name, found)
 
 
 def rerun_two_classes(request: Request) -> Iterator[Section]:

@@ -1,21 +1,11 @@
 """PublishedTable: numbers as they were printed, and where they come from."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
-from rich.table import Table as Grid
-from rich.text import Text
-
-from whyformer._judge.judgement import encode_utf8
-from whyformer._judge.table import format_csv, format_markdown
 from whyformer._reproduce.paper_tables import PaperTable, Source
-from whyformer._reproduce.reproduction import MOST_COLUMNS
-from whyformer.results.result import Result, to_plain_text
-from whyformer.show import report, terminal
-from whyformer.show.report import make_element
-from whyformer.show.terminal import Screen
-from whyformer.show.visible import make_visible
+from whyformer._reproduce.table_result import MOST_COLUMNS, TableOutline, TableResult, TextRows
 
 
 class Spread(NamedTuple):
@@ -35,7 +25,7 @@ PublishedNumber: TypeAlias = float | Spread | None  # None: the paper has no num
 
 
 @dataclass(frozen=True)
-class PublishedTable(Result):
+class PublishedTable(TableResult):
     """One published table."""
 
     title: str
@@ -43,12 +33,6 @@ class PublishedTable(Result):
     columns: Sequence[str]
     rows: Mapping[str, Sequence[PublishedNumber]]
     note: str = ""
-
-    formats: ClassVar[Mapping[str, Callable[[Any], bytes]]] = {
-        ".csv": lambda table: encode_utf8(format_csv(table.text_rows())),
-        ".md": lambda table: encode_utf8(format_markdown(table.text_rows())),
-        ".txt": to_plain_text,
-    }
 
     def __post_init__(self) -> None:
         for row, numbers in self.rows.items():
@@ -64,41 +48,15 @@ class PublishedTable(Result):
                 elif cell is not None:
                     yield cell
 
-    def text_rows(self) -> list[list[str]]:
+    def text_rows(self) -> TextRows:
         """The table as text; the first row is the header. With many columns it is turned round."""
         rows = [["", *self.columns], *([row, *map(format_published, cells)] for row, cells in self.rows.items())]
         return rows if len(self.columns) <= MOST_COLUMNS else [list(row) for row in zip(*rows, strict=True)]
 
-    def render(self, screen: Screen | None = None) -> str:
-        parts: list[Any] = [Text(make_visible(self.title), "bold"), Text(f"Source: {self.source}.", "dim")]
-        parts.append(make_grid(self.text_rows()))
-        parts += [Text(make_visible(self.note), "dim")] if self.note else []
-        return terminal.render_parts(parts, screen or Screen.from_stdout())
-
-    def to_html(self) -> str:
-        header, *body = self.text_rows()
-        return report.make_fragment(
-            make_element("h3", self.title),
-            make_element("p", f"Source: {self.source}. {self.note}", class_="dim"),
-            report.make_table(header, body),
-        )
-
-
-def make_grid(
-    rows: Sequence[Sequence[str]], *, labels: int = 1, style: Callable[[Sequence[str]], str] = lambda _: ""
-) -> Grid:
-    """Rows of text, of which the first is the header, for a terminal.
-
-    labels: how many columns hold names; the others hold numbers. style: how a row is printed.
-    """
-    header, *body = rows
-    is_wide = len(header) > MOST_COLUMNS
-    grid = Grid(box=None, pad_edge=False, header_style="dim", padding=(0, 1, 0, 0) if is_wide else (0, 1))
-    for place, heading in enumerate(header):
-        grid.add_column(heading, justify="left" if place < labels else "right")
-    for row in body:
-        grid.add_row(*(Text(make_visible(cell), style(row)) for cell in row))
-    return grid
+    def outline(self) -> TableOutline:
+        source = f"Source: {self.source}."
+        remarks = [self.note] if self.note else []
+        return TableOutline(self.title, self.text_rows(), source, remarks=remarks, lead=f"{source} {self.note}")
 
 
 def format_published(number: PublishedNumber) -> str:

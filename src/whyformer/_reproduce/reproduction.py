@@ -16,8 +16,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from rich.table import Table as Grid
-from rich.text import Text
+from rich.console import RenderableType
 
 from whyformer._explain.explain import ModelLike, as_model
 from whyformer._explain.method_call import label_methods
@@ -25,11 +24,13 @@ from whyformer._judge.judgement import Judgement, encode_utf8
 from whyformer._judge.order import PairOrder, compare_pairs
 from whyformer._judge.rows import RowTable
 from whyformer._judge.run import judge
-from whyformer._judge.table import collect_values, combine_of, format_csv, format_markdown, format_mean
+from whyformer._judge.table import collect_values, combine_of, format_csv, format_mean
 from whyformer._model import Model
 from whyformer._plain.statistics import bootstrap
+from whyformer._reproduce.document import Request, Section
 from whyformer._reproduce.paper_tables import NamedSettings, PaperColumn, PaperTable, find_paper_table
 from whyformer._reproduce.published_order import compare_orders, describe_orders
+from whyformer._reproduce.table_result import MOST_COLUMNS, TableOutline, TableResult, TextRows, make_grid
 from whyformer._runs.arguments import check_run_folder, check_run_number, read_run_data
 from whyformer._runs.choice import format_metric_label
 from whyformer.data import Data
@@ -38,14 +39,9 @@ from whyformer.errors import InputError
 from whyformer.methods._registry import METHODS
 from whyformer.metrics._registry import METRICS, MetricCall, choose_metric
 from whyformer.results.comparison import rank_correlation
-from whyformer.results.result import Result
-from whyformer.show import report, terminal
-from whyformer.show.report import make_element
 from whyformer.show.score_rows import as_csv_cell
 from whyformer.show.terminal import Screen
-from whyformer.show.visible import make_visible
 
-MOST_COLUMNS = 6  # a table with more columns is turned round
 COLUMNS_AT_ONCE = 4  # on a terminal, of a table that has as many rows
 MIN_METHODS = 3  # with both numbers, to compare the order
 
@@ -61,7 +57,7 @@ class PaperCell:
 
 
 @dataclass(frozen=True, eq=False)
-class Reproduction(Result):
+class Reproduction(TableResult):
     """A published table next to the same table measured here."""
 
     table: PaperTable
@@ -74,28 +70,22 @@ class Reproduction(Result):
     labels: Mapping[str, str] = field(default_factory=dict, repr=False)  # the method's label in the judgements, by row
 
     formats: ClassVar[Mapping[str, Callable[[Any], bytes]]] = {
-        ".csv": lambda reproduction: encode_utf8(reproduction.to_csv()),
-        ".md": lambda reproduction: encode_utf8(reproduction.to_markdown()),
+        **TableResult.formats,
         ".txt": lambda reproduction: encode_utf8(reproduction.render(Screen(width=140, colours=None)) + "\n"),
     }
 
-    def render(self, screen: Screen | None = None) -> str:
-        """As text for a terminal: published / measured, and how far the two orders of the methods agree."""
-        parts: list[Any] = [Text(make_visible(self.table.title), "bold"), Text(make_visible(self._about), "dim")]
-        parts += [part for rows in self._screen_rows() for part in (make_text_grid(rows), "")]
-        parts += [Text(make_visible(line)) for line in self.sentences]
-        parts += [Text(make_visible(line), "dim") for line in self.remarks]
-        return terminal.render_parts(parts, screen or Screen.from_stdout())
+    def outline(self) -> TableOutline:
+        return TableOutline(self.table.title, self._text_rows(), self._about, self.sentences, self.remarks)
 
-    def to_html(self) -> str:
-        """A fragment of HTML for notebooks."""
-        header, *body = self._text_rows()
-        return report.make_fragment(
-            make_element("h3", self.table.title),
-            make_element("p", self._about, class_="dim"),
-            report.make_table(header, body),
-            report.make_notes([*self.sentences, *self.remarks]),
-        )
+    def make_grids(self) -> list[RenderableType]:
+        """With many methods and many columns, some columns at a time below each other."""
+        columns = [column.name for column in self.table.columns]
+        if len(self.table.methods) <= MOST_COLUMNS or len(columns) <= MOST_COLUMNS:
+            tables = [self._text_rows()]
+        else:
+            starts = range(0, len(columns), COLUMNS_AT_ONCE)
+            tables = [self._list_rows(columns[start : start + COLUMNS_AT_ONCE]) for start in starts]
+        return [part for rows in tables for part in (make_grid(rows, tight_from=len(rows[0]) + 1), "")]
 
     def to_csv(self) -> str:
         rows: list[list[Any]] = [["method", "column", "published", "measured", "low", "high"]]
@@ -105,9 +95,6 @@ class Reproduction(Result):
                 [as_csv_cell(method), as_csv_cell(column), "" if cell.published is None else cell.published, *numbers]
             )
         return format_csv(rows)
-
-    def to_markdown(self) -> str:
-        return format_markdown(self._text_rows())
 
     @property
     def failed(self) -> int:
@@ -119,31 +106,21 @@ class Reproduction(Result):
         source = f"Published: {self.table.source}." if self.table.source else "Published: no numbers available."
         return f"{source} Measured: {self.model} on {self.examples} examples of {self.data}."
 
-    def _text_rows(self) -> list[list[str]]:
-        """The table as text: one row per method, or one row per column if there are many columns."""
-        names, columns = list(self.table.methods), [column.name for column in self.table.columns]
+    def _text_rows(self) -> TextRows:
+        """One row per method, or one row per column if there are many columns."""
+        columns = [column.name for column in self.table.columns]
+        rows = self._list_rows(columns)
+        return rows if len(columns) <= MOST_COLUMNS else [list(row) for row in zip(*rows, strict=True)]
+
+    def _list_rows(self, columns: Sequence[str]) -> TextRows:
+        """One row per method, for these columns."""
         head = "published / measured" if self.table.published else "measured"
-        if len(columns) > MOST_COLUMNS:
-            rows = [[column, *(self._format_cell(name, column) for name in names)] for column in columns]
-            return [[head, *names], *rows]
-        rows = [[name, *(self._format_cell(name, column) for column in columns)] for name in names]
+        rows = [[name, *(self._format_cell(name, column) for column in columns)] for name in self.table.methods]
         return [[head, *columns], *rows]
 
     def _format_cell(self, name: str, column: str) -> str:
         cell = self.cells[name, column]
         return format_paper_cell(cell) if self.table.published else format_mean(cell.measured)
-
-    def _screen_rows(self) -> list[list[list[str]]]:
-        """The table for a terminal: with many methods and many columns, some columns at a time below each other."""
-        names, columns = list(self.table.methods), [column.name for column in self.table.columns]
-        if len(names) <= MOST_COLUMNS or len(columns) <= MOST_COLUMNS:
-            return [self._text_rows()]
-        parts = [columns[start : start + COLUMNS_AT_ONCE] for start in range(0, len(columns), COLUMNS_AT_ONCE)]
-        head = self._text_rows()[0][0]
-        return [
-            [[head, *part], *([name, *(self._format_cell(name, column) for column in part)] for name in names)]
-            for part in parts
-        ]
 
     @property
     def sentences(self) -> list[str]:
@@ -196,17 +173,6 @@ class Reproduction(Result):
         paper = f"The paper's model: {self.table.model}. The paper's data: {self.table.data}."
         cautions = [line for judgement in self.judgements.values() for line in judgement.cautions]
         return [*own, paper, *dict.fromkeys(cautions)]
-
-
-def make_text_grid(rows: Sequence[Sequence[str]]) -> Grid:
-    """Rows of text, of which the first is the header, for a terminal."""
-    header, *body = rows
-    grid = Grid(box=None, pad_edge=False, header_style="dim")
-    for place, heading in enumerate(header):
-        grid.add_column(heading, justify="right" if place else "left")
-    for first, *cells in body:
-        grid.add_row(Text(make_visible(first)), *cells)
-    return grid
 
 
 def format_pair(pair: PairOrder, scale: float) -> str:
@@ -284,6 +250,15 @@ def reproduce(
     if folder is not None:
         reproduction.save(folder / f"{table.name}.csv")
     return reproduction
+
+
+def measure_table(request: Request, table: str | PaperTable) -> Section:
+    """A table of a document, measured on what the request has."""
+    name = table if isinstance(table, str) else table.name
+    made = reproduce(
+        table, request.data, request.model, out=request.folder(name), batch=request.batch, limit=request.limit
+    )
+    return Section(name, made)
 
 
 def read_paper_cell(judgement: Judgement, method: str, column: PaperColumn) -> tuple[float, float, float]:

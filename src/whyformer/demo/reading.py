@@ -19,14 +19,11 @@ results only in kind, not in size.
 """
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from whyformer.demo.ranges import refuse_outside_range
 from whyformer.errors import InputError, suggest_nearest
-
-Task = TypeVar("Task")
 
 PEOPLE = "mary john daniel sandra".split()
 PLACES = "bathroom bedroom garden hallway kitchen office".split()
@@ -89,17 +86,12 @@ def generate_reading(task: str, count: int, seed: int = 0) -> list[ReadingExampl
 
 
 def find_reading_task(task: str) -> ReadingTask:
-    return find_task(task, READING_TASKS, "reading task")
-
-
-def find_task(name: str, tasks: Mapping[str, Task], what: str = "task") -> Task:
-    """The task of that name."""
-    if name not in tasks:
+    if task not in READING_TASKS:
+        nearest = suggest_nearest(str(task), READING_TASKS)
         raise InputError(
-            f"There is no {what} {name!r}.{suggest_nearest(str(name), tasks)} Available: {', '.join(tasks)}.",
-            code="E_OPTION",
+            f"There is no reading task {task!r}.{nearest} Available: {', '.join(READING_TASKS)}.", code="E_OPTION"
         )
-    return tasks[name]
+    return READING_TASKS[task]
 
 
 def join_story(sentences: Sequence[str], evidence: Sequence[int], question: str, answer: str) -> ReadingExample:
