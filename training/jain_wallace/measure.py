@@ -109,7 +109,7 @@ def main() -> None:
     if settings.models is not None:
         measure_models(settings)
     cells = make_cells(read_results(settings.out / "rows"))
-    lines = ",\n".join(json.dumps(cell.to_fields(), separators=(",", ":")) for cell in cells)
+    lines = ",\n".join(json.dumps(vars(cell), separators=(",", ":")) for cell in cells)
     (settings.out / "cells.json").write_text(f"[\n{lines}\n]\n", "utf-8")
     parts = [f"## {table.published.title}\n\n{table.to_markdown()}\n" for table in compare_tables(cells).values()]
     parts += [

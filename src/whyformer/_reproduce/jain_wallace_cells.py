@@ -64,10 +64,6 @@ class ModelCell:
         """The published data set that the task is, or is like; for another task its own name."""
         return DATA_SETS.get(self.task, self.task)
 
-    def to_fields(self) -> dict[str, str | int | CellNumbers]:
-        names = ("task", "encoder", "attention", "seed", "suffix", "numbers")
-        return {name: getattr(self, name) for name in names}
-
 
 def summarise_cell(rows: JainWallaceRows) -> CellNumbers:
     labels = rows.labels if len(rows.labels) <= MOST_CLASSES else ()

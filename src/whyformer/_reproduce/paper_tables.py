@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from whyformer.errors import InputError, suggest_nearest
+from whyformer.demo.ranges import refuse_unknown_name
 
 NamedSettings = tuple[str, Mapping[str, Any]]  # the name of a method or metric, and its settings
 BASELINE_RECIPE = {"recipe": "chefer_baseline"}
@@ -237,10 +237,5 @@ PAPER_TABLES = {
 
 
 def find_paper_table(name: str) -> PaperTable:
-    if not isinstance(name, str) or name not in PAPER_TABLES:
-        raise InputError(
-            f"There is no table {name!r}.{suggest_nearest(str(name), PAPER_TABLES)} Available: "
-            f"{', '.join(PAPER_TABLES)}.",
-            code="E_OPTION",
-        )
+    refuse_unknown_name("table", name, PAPER_TABLES)
     return PAPER_TABLES[name]

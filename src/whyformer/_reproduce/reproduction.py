@@ -120,51 +120,40 @@ class Reproduction(TableResult):
 
     def _format_cell(self, name: str, column: str) -> str:
         cell = self.cells[name, column]
-        return format_paper_cell(cell) if self.table.published else format_mean(cell.measured)
+        if not self.table.published:
+            return format_mean(cell.measured)
+        published = "-" if cell.published is None else f"{cell.published:g}"
+        return f"{published} / {format_mean(cell.measured)}"
 
     @property
     def sentences(self) -> list[str]:
         """For each column, whether the methods are in the paper's order, and how sure each pair of them is."""
-        lines = []
-        for column in self.table.columns:
-            cells = {name: self.cells[name, column.name] for name in self.table.methods}
-            both = {
-                name: (cell.published, cell.measured)
-                for name, cell in cells.items()
-                if cell.published is not None and cell.measured == cell.measured
-            }
-            if not both and self.table.claims:
-                lines += self._describe_claims(column)
-                continue
-            better = METRICS[column.metric[0]].better
-            pick = max if better == "higher" else min
-            if not both and (pairs := self.orders.get(column.name)):
-                measured = {name: cell.measured for name, cell in cells.items() if cell.measured == cell.measured}
-                ours = pick(measured, key=lambda name: measured[name])
-                best = describe_best(self.table.first, ours)
-                said = "; ".join(f"over {pair.worse} {format_pair(pair, column.scale)}" for pair in pairs)
-                counts = f"{describe_orders(pairs)}: {self.table.first} {said}"
-                lines.append(f"{column.name} ({better} is better): {best}; {counts}.")
-                continue
-            if len(both) < MIN_METHODS:
-                continue
-            theirs = pick(both, key=lambda name: both[name][0])
-            ours = pick(both, key=lambda name: both[name][1])
-            rho = rank_agreement(*zip(*both.values(), strict=True))
-            best = describe_best(theirs, ours)
-            pairs = self.orders.get(column.name)
-            orders = f"rank correlation of the orders {write_signed(rho)}"
-            orders += f"; {describe_orders(pairs)}" if pairs else ""
-            lines.append(f"{column.name} ({better} is better): {best}; {orders}.")
-        return lines
+        described = ((column, self._describe_column(column)) for column in self.table.columns)
+        return [
+            f"{column.name} ({METRICS[column.metric[0]].better} is better): {text}."
+            for column, text in described
+            if text
+        ]
 
-    def _describe_claims(self, column: PaperColumn) -> list[str]:
-        """Which of the orders that the paper states in words hold in this column."""
-        pairs = self.orders.get(column.name) if self.table.claims else None
-        if not pairs:
-            return []
-        said = (f"{pair.better} over {pair.worse} {format_pair(pair, column.scale)}" for pair in pairs)
-        return [f"{column.name} ({METRICS[column.metric[0]].better} is better): {'; '.join(said)}."]
+    def _describe_column(self, column: PaperColumn) -> str:
+        cells = {name: self.cells[name, column.name] for name in self.table.methods}
+        measured = {name: cell.measured for name, cell in cells.items() if cell.measured == cell.measured}
+        published = {name: number for name in measured if (number := cells[name].published) is not None}
+        pick_best = max if METRICS[column.metric[0]].better == "higher" else min
+        pairs = self.orders.get(column.name, ())
+        if not published and self.table.claims:  # orders that the paper states in words
+            return "; ".join(f"{pair.better} over {pair.worse} {format_pair(pair, column.scale)}" for pair in pairs)
+        if not published and pairs:
+            best = describe_best(self.table.first, pick_best(measured, key=measured.__getitem__))
+            each = "; ".join(f"over {pair.worse} {format_pair(pair, column.scale)}" for pair in pairs)
+            return f"{best}; {describe_orders(pairs)}: {self.table.first} {each}"
+        if len(published) < MIN_METHODS:
+            return ""
+        ours = {name: measured[name] for name in published}
+        best = describe_best(pick_best(published, key=published.__getitem__), pick_best(ours, key=ours.__getitem__))
+        rho = write_signed(rank_agreement(list(published.values()), list(ours.values())))
+        counts = f"; {describe_orders(pairs)}" if pairs else ""
+        return f"{best}; rank correlation of the orders {rho}{counts}"
 
     @property
     def remarks(self) -> list[str]:
@@ -190,11 +179,6 @@ def write_signed(number: float) -> str:
 
 def describe_best(theirs: str, ours: str) -> str:
     return f"best is {ours} in both" if ours == theirs else f"best is {theirs} there, {ours} here"
-
-
-def format_paper_cell(cell: PaperCell) -> str:
-    published = "-" if cell.published is None else f"{cell.published:g}"
-    return f"{published} / {format_mean(cell.measured)}"
 
 
 def rank_agreement(published: Sequence[float], measured: Sequence[float]) -> float:

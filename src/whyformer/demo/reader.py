@@ -26,29 +26,17 @@ from whyformer.demo.draws import Part, draw_index, draw_some, generate_part, par
 from whyformer.demo.ranges import refuse_outside_range
 from whyformer.demo.reader_words import (
     CITIES,
-    EXHIBITS,
-    FAIRS,
     FILLERS,
-    GATHERINGS,
-    HOUSES,
-    MATERIALS,
     NAMES,
     OPENINGS,
     RELATIONS,
-    SHIPS,
+    SUBJECTS,
     SYSTEM_PROMPTS,
     TOPICS,
-    TRADES,
     VALUES,
 )
 
 FEWEST, MOST = 2, 10  # passages
-SUBJECTS = {
-    "ship": (SHIPS,),
-    "fair": (FAIRS, GATHERINGS),
-    "exhibit": (MATERIALS, EXHIBITS),
-    "house": (HOUSES, TRADES),
-}
 SLOT = re.compile(r"{([^}]*)}")
 TEXTS = (
     [*NAMES, *(word for lists in SUBJECTS.values() for words in lists for word in words)]
