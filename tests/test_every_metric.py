@@ -16,8 +16,8 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
+from combined_values import combine_values
 from conftest import animal
-from metrics.data_set_value import combine_values
 from tiny_text import bert, wordpiece
 
 import whyformer as why

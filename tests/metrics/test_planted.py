@@ -7,9 +7,9 @@ a transformer whose words add up to its logit.
 
 import pytest
 import torch
+from combined_values import combine_values
 from fake_probe import FakeProbe, explanation, picture, text
 from fake_rerun import FakeRerun
-from metrics.data_set_value import combine_values
 from torch import Tensor, nn
 
 import whyformer as why

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 import torch
+from combined_values import combine_values
 from fake_probe import explanation, picture
-from metrics.data_set_value import combine_values
 
 from whyformer._plain.tokens import Pieces
 from whyformer.errors import InputError, MetricError

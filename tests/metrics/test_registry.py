@@ -5,8 +5,8 @@ from functools import partial
 
 import pytest
 import torch
+from combined_values import combine_values
 from fake_probe import FakeProbe, picture, text
-from metrics.data_set_value import combine_values
 from typer.testing import CliRunner
 
 from whyformer.cli import app

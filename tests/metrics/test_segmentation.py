@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 import torch
+from combined_values import combine_values
 from fake_probe import picture
-from metrics.data_set_value import combine_values
 
 from whyformer.errors import MetricError
 from whyformer.metrics import mean_average_precision, mean_f1, mean_iou, pixel_accuracy

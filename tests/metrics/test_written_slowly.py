@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from combined_values import combine_values
 from conftest import animal
 from fake_probe import picture
-from metrics.data_set_value import combine_values
 from sklearn.metrics import average_precision_score
 from tiny_text import bert, wordpiece
 

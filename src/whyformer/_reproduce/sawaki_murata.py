@@ -11,7 +11,7 @@ in words about them becomes orders that can hold or not:
 
 from collections.abc import Iterator
 
-from whyformer._explain.head_rules import explain_rules
+from whyformer._explain.redistribution_rules import compare_redistribution
 from whyformer._model.loading import open as open_model
 from whyformer._reproduce.document import Document, Request, Section
 from whyformer._reproduce.generated import make_shape_examples
@@ -26,11 +26,11 @@ def rerun_sawaki_murata(request: Request) -> Iterator[Section]:
     """The figure of the first image, and the rules judged on all; a model without classes gets only the figure."""
     request.check_complete(PAPER_MODEL)
     if request.data is None:
-        yield Section("heads-and-rules", explain_rules(open_model("demo/pets"), CAT))
+        yield Section("heads-and-rules", compare_redistribution(open_model("demo/pets"), CAT))
         request = request.take_bundled("demo/shapes", make_shape_examples, SCENES)
     else:
         assert request.model is not None
-        yield Section("heads-and-rules", explain_rules(request.model, request.data.examples[0].load()))
+        yield Section("heads-and-rules", compare_redistribution(request.model, request.data.examples[0].load()))
     assert request.data is not None and request.model is not None
     if request.model.labels and len(request.data) > 1:
         yield measure_table(request, "sawaki-murata-rules")
