@@ -26,7 +26,7 @@ from whyformer._reproduce.jain_wallace_published import ADVERSARIAL, CORRELATION
 from whyformer._reproduce.jain_wallace_rows import PAIRS, JainWallaceRows, collect_jain_wallace_rows
 from whyformer._reproduce.jain_wallace_tables import compare_tables, format_median, order_by_seeds, order_values
 from whyformer._reproduce.jain_wallace_tasks import DATA_SETS, generate_task
-from whyformer._reproduce.published_table import Spread
+from whyformer._reproduce.published_numbers import Spread
 from whyformer.data import read
 from whyformer.errors import InputError, ModelNotFound
 

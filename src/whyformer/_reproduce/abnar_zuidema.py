@@ -36,8 +36,8 @@ from whyformer._plain.statistics import bootstrap
 from whyformer._reproduce.document import Document, Request, Section
 from whyformer._reproduce.figure import DocumentFigure
 from whyformer._reproduce.generated import make_entailment_examples
-from whyformer._reproduce.paper_tables import Source
-from whyformer._reproduce.published_table import PublishedTable, Spread
+from whyformer._reproduce.published_numbers import Source, read_spreads
+from whyformer._reproduce.published_table import PublishedTable
 from whyformer._reproduce.reproduction import format_pair
 from whyformer._reproduce.table_result import TableOutline, TableResult, make_grid
 from whyformer.data import Data
@@ -54,10 +54,7 @@ LOGGED = PublishedTable(
     "Spearman's correlation with input gradients, DistilBERT, SST-2",
     Source.FILES,
     ("layer 1", "layer 3", "layer 5", "layer 6"),
-    {
-        RAW: (Spread(0.117, 0.212), Spread(0.091, 0.206), Spread(0.079, 0.204), Spread(0.093, 0.207)),
-        ROLLOUT: (Spread(0.109, 0.187), Spread(0.116, 0.205), Spread(0.134, 0.211), Spread(0.132, 0.198)),
-    },
+    read_spreads("abnar_zuidema", "logged"),
     "The log `correlations` of their repository. As the script computes them, these are correlations with rounding "
     "errors: it sums a gradient whose sum is 0.",
 )
@@ -65,7 +62,7 @@ OTHER_LOG = PublishedTable(
     "The same for attention flow, of another run",
     Source.FILES,
     ("layer 1", "layer 3", "layer 5", "layer 6"),
-    {"flow": (0.102, 0.132, 0.167, 0.148)},
+    read_spreads("abnar_zuidema", "other-log"),
     "Logs of different runs in their repository give other values; this one cannot be compared with the table above.",
 )
 

@@ -23,7 +23,8 @@ from whyformer._plain.statistics import bootstrap
 from whyformer._reproduce.document import Document, Request, Section
 from whyformer._reproduce.figure import DocumentFigure
 from whyformer._reproduce.generated import make_entailment_examples, make_shape_examples
-from whyformer._reproduce.paper_tables import PAPER_TABLES, NamedSettings, PaperColumn, PaperTable, Source
+from whyformer._reproduce.paper_tables import PAPER_TABLES, NamedSettings, PaperColumn, PaperTable
+from whyformer._reproduce.published_numbers import Source, read_spreads
 from whyformer._reproduce.published_table import PublishedTable
 from whyformer._reproduce.reproduction import Reproduction, measure_table
 from whyformer._runs.choice import format_metric_label
@@ -43,7 +44,7 @@ CONTRAST_CAT = PublishedTable(
     "AttCAT as measured by the authors of Contrast-CAT (README of their repository)",
     Source.RERUN,
     ("AOPC", "log-odds"),
-    {"IMDB": (0.644, 0.198), "Yelp": (None, 0.346)},
+    read_spreads("attcat", "contrast-cat"),
     "Signed AOPC, predicted class, words deleted. Their log-odds are positive although their own plot shows negative "
     "log-ratios, so that the scale differs from ours.",
 )

@@ -19,8 +19,9 @@ from whyformer._model.loading import open as open_model
 from whyformer._reproduce.document import Document, Request, Section
 from whyformer._reproduce.figure import DocumentFigure
 from whyformer._reproduce.generated import make_shape_examples
-from whyformer._reproduce.paper_tables import CHEFER_METHODS, PAPER_TABLES, VIT, WORD_COUNTS, Source
-from whyformer._reproduce.published_table import PublishedTable, publish_paper_table
+from whyformer._reproduce.paper_tables import CHEFER_METHODS, PAPER_TABLES, VIT, WORD_COUNTS, publish_paper_table
+from whyformer._reproduce.published_numbers import Source, read_spreads
+from whyformer._reproduce.published_table import PublishedTable
 from whyformer._reproduce.reproduction import Reproduction, fill_settings, measure_table
 from whyformer.data import Data
 from whyformer.demo import shapes
@@ -39,13 +40,7 @@ KTH_PERTURBATION = PublishedTable(
     "Table 1, run again: perturbation AUC on ImageNet, ViT-B/16",
     Source.RERUN,
     ("negative", "positive"),
-    {
-        "ours": (55.40, 23.39),
-        "rollout": (53.76, 25.17),
-        "LRP": (48.47, 41.02),
-        "partial LRP": (51.59, 26.88),
-        "GradCAM": (43.57, 39.95),
-    },
+    read_spreads("chefer", "perturbation-rerun"),
     "Curves of an independent rerun (accuracy without removal 0.81432), its area from 0 to 90 % computed by us. Its "
     "positive values are 5 to 7 points above the paper for methods of attention, so that its removal step is probably "
     "another one: compare only like with like.",
@@ -54,7 +49,7 @@ ISSUE_PERTURBATION = PublishedTable(
     "Table 1, the row ours run again (predicted class)",
     Source.RERUN,
     ("negative", "positive", "top-1 without removal"),
-    {"rerun": (55.20, 16.61, 0.80848), "authors, as quoted there": (54.16, 17.03, 0.80314)},
+    read_spreads("chefer", "perturbation-issue"),
     "From a public thread of the authors' repository.",
 )
 

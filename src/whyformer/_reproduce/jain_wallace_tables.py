@@ -11,8 +11,9 @@ from whyformer._reproduce.jain_wallace_cells import EARLIER, OVERALL, CellGroup,
 from whyformer._reproduce.jain_wallace_published import ADVERSARIAL, CORRELATIONS, PERMUTATION
 from whyformer._reproduce.jain_wallace_rows import BIN_NAMES, PAIRS
 from whyformer._reproduce.jain_wallace_tasks import DATA_SETS
+from whyformer._reproduce.published_numbers import PublishedNumber, Spread
 from whyformer._reproduce.published_order import MOST_NAMED, rank_pairs
-from whyformer._reproduce.published_table import PublishedNumber, PublishedTable, Spread, format_published
+from whyformer._reproduce.published_table import PublishedTable, format_published
 from whyformer._reproduce.table_result import TableOutline, TableResult, TextRows, make_grid
 from whyformer.demo.reading import READING_TASKS
 

@@ -2,26 +2,9 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
 
-from whyformer._reproduce.paper_tables import PaperTable, Source
+from whyformer._reproduce.published_numbers import PublishedNumber, Source, Spread
 from whyformer._reproduce.table_result import MOST_COLUMNS, TableOutline, TableResult, TextRows
-
-
-class Spread(NamedTuple):
-    """A mean over examples, its standard deviation, and the share of examples that are significant, if printed."""
-
-    mean: float
-    deviation: float
-    share: float | None = None
-
-    def __str__(self) -> str:
-        share = "" if self.share is None else f" ({self.share:.2f})"
-        digits = max(2, *(len(f"{number:g}".partition(".")[2]) for number in self[:2]))
-        return f"{self.mean:.{digits}f}±{self.deviation:.{digits}f}{share}"
-
-
-PublishedNumber: TypeAlias = float | Spread | None  # None: the paper has no number here
 
 
 @dataclass(frozen=True)
@@ -63,12 +46,3 @@ def format_published(number: PublishedNumber) -> str:
     if number is None:
         return "–"
     return str(number) if isinstance(number, Spread) else f"{number:g}"
-
-
-def publish_paper_table(table: PaperTable) -> PublishedTable:
-    """The numbers of a table that `judge` can measure, without columns that were not published."""
-    if table.source is None:
-        raise ValueError(f"{table.name} has no published numbers")
-    kept = [i for i in range(len(table.columns)) if any(row[i] is not None for row in table.published.values())]
-    rows = {name: tuple(row[i] for i in kept) for name, row in table.published.items()}
-    return PublishedTable(table.title, table.source, [table.columns[i].name for i in kept], rows, table.remark)

@@ -120,10 +120,7 @@ class Reproduction(TableResult):
 
     def _format_cell(self, name: str, column: str) -> str:
         cell = self.cells[name, column]
-        if not self.table.published:
-            return format_mean(cell.measured)
-        published = "-" if cell.published is None else f"{cell.published:g}"
-        return f"{published} / {format_mean(cell.measured)}"
+        return format_paper_cell(cell) if self.table.published else format_mean(cell.measured)
 
     @property
     def sentences(self) -> list[str]:
@@ -179,6 +176,11 @@ def write_signed(number: float) -> str:
 
 def describe_best(theirs: str, ours: str) -> str:
     return f"best is {ours} in both" if ours == theirs else f"best is {theirs} there, {ours} here"
+
+
+def format_paper_cell(cell: PaperCell) -> str:
+    published = "-" if cell.published is None else f"{cell.published:g}"
+    return f"{published} / {format_mean(cell.measured)}"
 
 
 def rank_agreement(published: Sequence[float], measured: Sequence[float]) -> float:
