@@ -20,7 +20,6 @@ from any query. y is the logit of the predicted class. The published numbers are
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
@@ -31,7 +30,7 @@ from whyformer._engine import record
 from whyformer._judge.metric_trust import correlate_ranks
 from whyformer._judge.order import PairOrder, compare_pairs
 from whyformer._judge.table import format_mean
-from whyformer._model import Model
+from whyformer._model import Model, OneInput
 from whyformer._plain.statistics import bootstrap
 from whyformer._reproduce.document import Document, Request, Section
 from whyformer._reproduce.figure import DocumentFigure
@@ -127,7 +126,7 @@ def measure_layers(model: Model, data: Data, limit: int | None = None) -> LayerC
     return LayerCorrelations(model.name, data.name, {form: np.stack([one[form] for one in found]) for form in found[0]})
 
 
-def correlate_layers(model: Model, content: Any) -> dict[str, np.ndarray]:
+def correlate_layers(model: Model, content: OneInput) -> dict[str, np.ndarray]:
     """[layer] for each form; NaN where too few tokens are there or all are alike."""
     encoded = model.encode([content])
     capture = record(model, encoded, keep={"attention", "input_grad", "mask", "special"})

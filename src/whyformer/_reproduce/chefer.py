@@ -9,12 +9,11 @@ compared. Images in folders get Table 1, images with masks all three, texts with
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from PIL import Image
 
 from whyformer._explain.classes import explain_classes
-from whyformer._model import Model
+from whyformer._model import Model, OneInput
 from whyformer._model.loading import open as open_model
 from whyformer._reproduce.document import Document, Request, Section
 from whyformer._reproduce.figure import DocumentFigure
@@ -113,7 +112,7 @@ def rerun_two_classes(request: Request) -> Iterator[Section]:
     yield Section("two-classes", explain_two_classes(request.model, image))
 
 
-def explain_two_classes(model: Model | None = None, image: Any = None) -> ClassGrid:
+def explain_two_classes(model: Model | None = None, image: OneInput | None = None) -> ClassGrid:
     """The paper's figure of two classes: one image, each class in a row, each method in a column.
 
     Without an image it is the generated scene of the README, with a heart and a ring; of any other, the two likeliest

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from rich.text import Text
 
@@ -81,7 +81,7 @@ class DocumentReproduction(Result):
 
     document: Document
     sections: Sequence[Section]
-    formats: ClassVar[Mapping[str, Callable[[Any], bytes]]] = {
+    formats: ClassVar[Mapping[str, Callable[..., bytes]]] = {
         ".html": lambda made: encode_utf8(made.to_page()),
         ".txt": lambda made: encode_utf8(made.render(Screen(width=140, colours=None)) + "\n"),
     }

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from rich.text import Text
 
@@ -20,7 +20,7 @@ class DocumentFigure(Result):
     drawing: Drawing | Callable[[], Drawing]
     caption: str = ""
 
-    formats: ClassVar[Mapping[str, Callable[[Any], bytes]]] = {**DRAWING_FORMATS, ".txt": to_plain_text}
+    formats: ClassVar[Mapping[str, Callable[..., bytes]]] = {**DRAWING_FORMATS, ".txt": to_plain_text}
 
     def draw(self) -> Drawing:
         return self.drawing if isinstance(self.drawing, Drawing) else self.drawing()

@@ -30,7 +30,7 @@ MOST_CLASSES = 3  # tasks with more classes are reported overall only, as in the
 OVERALL = "overall"
 
 
-Numbers = list[float | None]
+RoundedNumbers = list[float | None]
 
 
 class CellNumbers(TypedDict, total=False):
@@ -38,10 +38,10 @@ class CellNumbers(TypedDict, total=False):
 
     examples: int
     accuracy: float | None
-    tau: dict[str, dict[str, Numbers]]  # by pair and class: mean, spread, share significant, examples
+    tau: dict[str, dict[str, RoundedNumbers]]  # by pair and class: mean, spread, share significant, examples
     top_k: dict[str, float | None]
-    permuted: dict[str, list[Numbers]]  # by class: of all bins, then of each, the median and how many examples
-    found: dict[str, Numbers]  # by class: mean, median, share of far ones, of the attainable distance, examples
+    permuted: dict[str, list[RoundedNumbers]]  # by class: of all bins, then of each, the median and how many examples
+    found: dict[str, RoundedNumbers]  # by class: mean, median, share of far ones, of the attainable distance, examples
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def summarise_cell(rows: JainWallaceRows) -> CellNumbers:
     }
 
 
-def round_all(numbers: Iterable[float]) -> Numbers:
+def round_all(numbers: Iterable[float]) -> RoundedNumbers:
     return [round_number(number) for number in numbers]
 
 

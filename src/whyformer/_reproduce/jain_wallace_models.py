@@ -34,15 +34,19 @@ from collections import Counter
 from collections.abc import Iterable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from whyformer._model import Model
 from whyformer._model.loading import DEMO_MODELS, READER_FILE
+from whyformer._plain.json_value import JsonValue
 from whyformer.demo.reading import READING_TASKS, find_reading_task
 from whyformer.errors import IncompleteModel, InputError, ModelNotFound
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
 ENCODERS = ("bilstm", "cnn", "average")
 ATTENTIONS = ("additive", "dot", "uniform")
@@ -159,7 +163,7 @@ class JainWallaceModel(nn.Module):
     ) -> None:  # fmt: skip
         super().__init__()
         refuse_unknown_kinds(encoder, attention)
-        self.settings: dict[str, Any] = {
+        self.settings: dict[str, int | str] = {
             "vocabulary": vocabulary, "encoder": encoder, "attention": attention,
             "given": given, "width": width, "classes": classes,
         }  # fmt: skip
@@ -183,7 +187,7 @@ class JainWallaceReader(nn.Module):
     ) -> None:  # fmt: skip
         super().__init__()
         refuse_unknown_kinds(encoder, attention)
-        self.settings: dict[str, Any] = {
+        self.settings: dict[str, int | str] = {
             "reader": True, "vocabulary": vocabulary, "encoder": encoder, "attention": attention,
             "given": given, "width": width, "classes": classes,
         }  # fmt: skip
@@ -223,7 +227,9 @@ def split_words(text: str, *, letters_only: bool = False) -> list[str]:
     return WORD_PATTERN.findall((PUNCTUATION.sub(" ", text) if letters_only else text).lower())
 
 
-def build_tokenizer(vocabulary: list[str], *, letters_only: bool = False, takes_pairs: bool = False) -> Any:
+def build_tokenizer(
+    vocabulary: list[str], *, letters_only: bool = False, takes_pairs: bool = False
+) -> "PreTrainedTokenizerFast":
     """Splits at white space and lowercases; adds no special tokens, except one between the texts of a pair.
 
     letters_only: punctuation is removed, as Jain & Wallace did with SST.
@@ -235,7 +241,7 @@ def build_tokenizer(vocabulary: list[str], *, letters_only: bool = False, takes_
     steps = [normalizers.Replace(Regex(PUNCTUATION.pattern), " ")] if letters_only else []
     words.normalizer = normalizers.Sequence([*steps, normalizers.Lowercase()])
     words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    options: dict[str, Any] = {}
+    options: dict[str, str | list[str]] = {}
     if takes_pairs:
         separator = (SEPARATOR, vocabulary.index(SEPARATOR))
         words.post_processor = processors.TemplateProcessing(
@@ -256,7 +262,7 @@ def wrap_jain_wallace(
     return Model(module.eval(), name, "text", labels, tokenizer)
 
 
-def save_jain_wallace(model: Model, folder: str | os.PathLike[str], **facts: Any) -> None:
+def save_jain_wallace(model: Model, folder: str | os.PathLike[str], **facts: JsonValue) -> None:
     """Write weights (float16), settings and vocabulary for `load_jain_wallace`. facts: the task, the seed ..."""
     from safetensors.torch import save_file
 

@@ -92,7 +92,7 @@ def format_or_dash(value: float | None, digits: int = 2) -> str:
     return NOTHING if value is None else f"{value:.{digits}f}"
 
 
-def iterate_rows(groups: Groups, model: tuple[str, str] = BILSTM) -> Iterator[tuple[str, str, CellGroup]]:
+def iterate_table_rows(groups: Groups, model: tuple[str, str] = BILSTM) -> Iterator[tuple[str, str, CellGroup]]:
     """The published name of each row that the groups of a model can fill, the key of its numbers, and the group."""
     for (dataset, of), group in groups.items():
         if of == model:
@@ -103,7 +103,7 @@ def iterate_rows(groups: Groups, model: tuple[str, str] = BILSTM) -> Iterator[tu
 
 def list_correlations(groups: Groups, model: tuple[str, str]) -> RowTexts:
     rows = {}
-    for name, key, group in iterate_rows(groups, model):
+    for name, key, group in iterate_table_rows(groups, model):
         quality = [group.mean(what) if key == OVERALL else None for what in ("f1", "accuracy", "auc")]
         taus = [format_spread(group, pair, key) for pair in PAIRS]
         if any(tau != NOTHING for tau in taus):
@@ -113,7 +113,7 @@ def list_correlations(groups: Groups, model: tuple[str, str]) -> RowTexts:
 
 def list_permutations(groups: Groups) -> RowTexts:
     rows = {}
-    for name, key, group in iterate_rows(groups):
+    for name, key, group in iterate_table_rows(groups):
         texts = [format_median(group, key, place) for place in range(1, len(BIN_NAMES) + 1)]  # place 0 is all bins
         if any(text != NOTHING for text in texts) and (name in PERMUTATION.rows or key == OVERALL):
             rows[name] = texts
@@ -123,7 +123,7 @@ def list_permutations(groups: Groups) -> RowTexts:
 def list_found_distances(groups: Groups) -> RowTexts:
     return {
         name: [format_or_dash(group.mean("found", key, place)) for place in range(3)]
-        for name, key, group in iterate_rows(groups)
+        for name, key, group in iterate_table_rows(groups)
         if group.mean("found", OVERALL, 0) is not None and (name in ADVERSARIAL.rows or key == OVERALL)
     }
 
@@ -212,7 +212,7 @@ def describe_effect_orders(
 ) -> list[str]:
     """Do data sets and classes rank as published? By the mean of a row's published numbers."""
     published, ours = {}, {}
-    for name, key, group in iterate_rows(groups):
+    for name, key, group in iterate_table_rows(groups):
         if numbers := [number for number in table.rows.get(name, ()) if isinstance(number, float | int)]:
             published[name] = numbers[0] if table is ADVERSARIAL else sum(numbers) / len(numbers)
             ours[name] = read(group, key)

@@ -9,7 +9,7 @@ published numbers come from. Where none were available (AttCAT), none are shown.
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -34,6 +34,7 @@ from whyformer._reproduce.table_result import MOST_COLUMNS, TableOutline, TableR
 from whyformer._runs.arguments import check_run_folder, check_run_number, read_run_data
 from whyformer._runs.choice import format_metric_label
 from whyformer.data import Data
+from whyformer.data.data_like import DataLike
 from whyformer.data.example import ClassNames
 from whyformer.errors import InputError
 from whyformer.methods._registry import METHODS
@@ -69,7 +70,7 @@ class Reproduction(TableResult):
     orders: Mapping[str, Sequence[PairOrder]] = field(default_factory=dict, repr=False)  # by column
     labels: Mapping[str, str] = field(default_factory=dict, repr=False)  # the method's label in the judgements, by row
 
-    formats: ClassVar[Mapping[str, Callable[[Any], bytes]]] = {
+    formats: ClassVar[Mapping[str, Callable[..., bytes]]] = {
         **TableResult.formats,
         ".txt": lambda reproduction: encode_utf8(reproduction.render(Screen(width=140, colours=None)) + "\n"),
     }
@@ -88,7 +89,7 @@ class Reproduction(TableResult):
         return [part for rows in tables for part in (make_grid(rows, tight_from=len(rows[0]) + 1), "")]
 
     def to_csv(self) -> str:
-        rows: list[list[Any]] = [["method", "column", "published", "measured", "low", "high"]]
+        rows: list[list[str | float | None]] = [["method", "column", "published", "measured", "low", "high"]]
         for (method, column), cell in self.cells.items():
             numbers = [f"{n:.6g}" if n == n else "" for n in (cell.measured, cell.low, cell.high)]
             rows.append(
@@ -190,14 +191,14 @@ def rank_agreement(published: Sequence[float], measured: Sequence[float]) -> flo
 
 def reproduce(
     name: str | PaperTable,
-    data: Any,
+    data: DataLike,
     model: ModelLike | None = None,
     *,
     out: str | os.PathLike[str] | None = None,
     batch: int | None = None,
     limit: int | None = None,
     split: str | None = None,
-    columns: Mapping[str, Any] | None = None,
+    columns: Mapping[str, Hashable] | None = None,
     classes: ClassNames | None = None,
 ) -> Reproduction:
     """Measure a published table on this data and model.
@@ -240,6 +241,7 @@ def reproduce(
 
 def measure_table(request: Request, table: str | PaperTable) -> Section:
     """A table of a document, measured on what the request has."""
+    assert request.data is not None
     name = table if isinstance(table, str) else table.name
     made = reproduce(
         table, request.data, request.model, out=request.folder(name), batch=request.batch, limit=request.limit

@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from rich.console import RenderableType
 from rich.table import Table as Grid
@@ -38,7 +38,7 @@ class TableOutline:
 class TableResult(Result):
     """A result that is one table."""
 
-    formats: ClassVar[Mapping[str, Callable[[Any], bytes]]] = {
+    formats: ClassVar[Mapping[str, Callable[..., bytes]]] = {
         ".csv": lambda table: encode_utf8(table.to_csv()),
         ".md": lambda table: encode_utf8(table.to_markdown()),
         ".txt": to_plain_text,

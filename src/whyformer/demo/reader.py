@@ -49,7 +49,7 @@ TEXTS = (
 VOCABULARY = tuple(  # every word and punctuation mark of passages, questions and answers
     dict.fromkeys(word for text in TEXTS for word in re.findall(r"\w+|[^\w\s]", SLOT.sub(" ", text)))
 )
-TextSpan = tuple[int, int]  # characters, end not included
+CharacterSpan = tuple[int, int]  # characters, end not included
 Clauses = Sequence[tuple[str, ...]]  # each a choice of wordings
 
 
@@ -63,7 +63,7 @@ class PassageFact:
     start: int  # of the value, in characters of the passage
 
     @property
-    def span(self) -> TextSpan:
+    def span(self) -> CharacterSpan:
         return self.start, self.start + len(self.value)
 
 
@@ -74,7 +74,7 @@ class Passage:
     topic: str  # a key of TOPICS
     subject: str  # as in a question: "Anna Reed", "the Aurora"
     text: str
-    sentences: tuple[TextSpan, ...]
+    sentences: tuple[CharacterSpan, ...]
     facts: tuple[PassageFact, ...]
 
 
@@ -105,7 +105,7 @@ class PassageQuestion:
         return [{"role": "system", "content": SYSTEM_PROMPTS[0]}, {"role": "user", "content": user}]
 
     @property
-    def passage_spans(self) -> tuple[TextSpan, ...]:
+    def passage_spans(self) -> tuple[CharacterSpan, ...]:
         """Where each passage is in `text`."""
         spans, start = [], 0
         for passage in self.passages:
@@ -114,17 +114,17 @@ class PassageQuestion:
         return tuple(spans)
 
     @property
-    def sentence_span(self) -> TextSpan:
+    def sentence_span(self) -> CharacterSpan:
         """The sentence of `text` that states the answer."""
         passage = self.passages[self.source]
         return self._shift(passage.sentences[passage.facts[self.fact].sentence])
 
     @property
-    def evidence_span(self) -> TextSpan:
+    def evidence_span(self) -> CharacterSpan:
         """The words of `text` that are the answer, where the passage states it."""
         return self._shift(self.passages[self.source].facts[self.fact].span)
 
-    def _shift(self, span: TextSpan) -> TextSpan:
+    def _shift(self, span: CharacterSpan) -> CharacterSpan:
         start = self.passage_spans[self.source][0]
         return start + span[0], start + span[1]
 
@@ -208,7 +208,7 @@ def _draw_subject(rng: random.Random, topic: str, left: list[str]) -> str:
 
 def _draw_passage(rng: random.Random, topic: str, subject: str, names: Names, part: Part, clauses: Clauses) -> Passage:
     text = ""
-    sentences: list[TextSpan] = []
+    sentences: list[CharacterSpan] = []
     facts: list[PassageFact] = []
     while clauses:
         size = 1 + draw_index(rng, 2)
