@@ -16,8 +16,7 @@ from torch import nn
 
 from whyformer._bulk import loaders as loaders_module
 from whyformer._bulk.items import Item
-from whyformer._bulk.loader_process import LoaderProcess
-from whyformer._bulk.loaders import ItemLoaders
+from whyformer._bulk.loaders import ItemLoaders, LoaderProcess
 from whyformer._bulk.loading import ItemReader, LoadedItem, can_be_stacked, form_batches, make_batches
 from whyformer._model.model import Model
 from whyformer.data import LazyContent

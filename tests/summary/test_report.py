@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import whyformer
 from whyformer import cli
-from whyformer._summary.scope import CANNOT_FIND, EVIDENCE_TITLE, LOOKED_FOR
+from whyformer._summary.wording import CANNOT_FIND, EVIDENCE_TITLE, LOOKED_FOR
 from whyformer.demo.tour import CAT
 from whyformer.errors import InputError
 

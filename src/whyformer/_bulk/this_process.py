@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from whyformer._bulk.engine import Outcomes
+from whyformer._bulk.queue import ShardTask
 from whyformer._bulk.stopping import StopOverdue, StopRequest
-from whyformer._bulk.task import ShardTask
 from whyformer._bulk.worker import ShardWorker, use_threads
 
 

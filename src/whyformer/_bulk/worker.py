@@ -19,8 +19,8 @@ from whyformer._bulk.items import Item
 from whyformer._bulk.loaders import ItemLoaders
 from whyformer._bulk.loading import ItemReader, LoadedItem, encode_batch, find_label_index
 from whyformer._bulk.plan import BulkPlan
+from whyformer._bulk.queue import ShardTask
 from whyformer._bulk.rows import Prediction, make_bulk_row, make_error_row
-from whyformer._bulk.task import ShardTask
 from whyformer._engine import Capture, TargetLike, TargetNames, probabilities_of, read_logits
 from whyformer._explain.explain import as_model
 from whyformer._explain.method_call import MethodCall, MethodLike, label_methods

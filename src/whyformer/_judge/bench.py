@@ -23,8 +23,7 @@ from whyformer._judge.rows import NAN, Row, Shard
 from whyformer._model import EncodedBatch, Model, is_text_pair
 from whyformer._plain.progress import show_progress
 from whyformer._plain.tokens import Pieces, Tokens
-from whyformer._runs.failure import reason_of
-from whyformer._runs.preparation import KindOfInput, PreparedExample, prepare_example
+from whyformer._runs.preparation import KindOfInput, PreparedExample, prepare_example, reason_of
 from whyformer.data import Data
 from whyformer.metrics._registry import Measurement, MetricCall, Rationale, measure
 from whyformer.metrics._rerun import Rerun

@@ -21,7 +21,6 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from rich.table import Table as Grid
 from rich.text import Text
-from scipy.stats import rankdata
 
 from whyformer._explain.default_method import choose_default_method
 from whyformer._explain.explain import ModelLike, as_model
@@ -32,6 +31,7 @@ from whyformer._judge.judgement import Judgement, encode_utf8
 from whyformer._judge.order import PairOrder, compare_pairs
 from whyformer._judge.run import judge
 from whyformer._judge.table import collect_values, combine_of, format_csv, format_markdown, format_mean
+from whyformer._plain.rank_correlation import spearman
 from whyformer._plain.statistics import draw_resamples
 from whyformer._runs.arguments import as_argument_list, read_run_data
 from whyformer._runs.choice import choose_judged_methods
@@ -257,18 +257,11 @@ def compare_with_evidence(judgement: Judgement) -> dict[str, tuple[float, float,
 
 def bootstrap_rank_correlation(values: np.ndarray, truth: np.ndarray) -> tuple[float, float, float]:
     """[example method] twice: Spearman's correlation over methods of the two means, with a 95 % interval."""
-    middle = correlate_ranks(values.mean(0), truth.mean(0))
+    middle = spearman(values.mean(0), truth.mean(0))
     drawn = [
-        correlate_ranks(values[row].mean(0), truth[row].mean(0))
+        spearman(values[row].mean(0), truth[row].mean(0))
         for chunk in draw_resamples(len(values), np.random.default_rng(0))
         for row in chunk
     ]
     low, high = np.nanquantile(drawn, [0.025, 0.975]) if not np.isnan(drawn).all() else (np.nan, np.nan)
     return middle, float(low), float(high)
-
-
-def correlate_ranks(a: np.ndarray, b: np.ndarray) -> float:
-    """Spearman's correlation; NaN if one of the two is constant."""
-    first, second = rankdata(a) - (len(a) + 1) / 2, rankdata(b) - (len(b) + 1) / 2
-    scale = np.sqrt((first**2).sum() * (second**2).sum())
-    return float((first * second).sum() / scale) if scale else float("nan")

@@ -1,7 +1,6 @@
 """judge(): methods x metrics x examples, resumable, then a table with intervals, a verdict and a report."""
 
 import os
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -92,15 +91,17 @@ def judge(
         problems = "".join(f"{make_visible(str(problem))}\n" for problem in data.problems)
         archive.write_file(folder / "problems.txt", encode_utf8(problems))
         if report:
+            from whyformer._judge.report import make_judgement_page  # matplotlib takes a while
+
             with show_activity(Wait("writing the report")):
-                write_judgement_report(judgement, bench, folder / "report.html")
+                archive.write_file(folder / "report.html", encode_utf8(make_judgement_page(judgement, bench)))
     return judgement
 
 
 def run_judgement(bench: Bench, plan: JudgePlan, folder: Path) -> Judgement:
     """Compute the rows that are missing, then the table of all rows."""
     store = JudgeStore(folder, plan)
-    missing = [shard for shard in range(plan.shards) if not store.has(shard)]
+    missing = [shard for shard in range(plan.shards) if store.read(shard) is None]
     total = sum(len(plan.indices(shard)) for shard in missing)
     with show_progress(total, "judging", is_logged=True) as progress:
         for shard in missing:
@@ -109,13 +110,3 @@ def run_judgement(bench: Bench, plan: JudgePlan, folder: Path) -> Judgement:
     rows = RowTable(store)
     table = tabulate_rows(rows, bench.metrics, class_blind=bench.class_blind, kind=bench.kind)
     return Judgement(plan, rows, table, bench.data.problems, folder, bench.data.notes)
-
-
-def write_judgement_report(judgement: Judgement, bench: Bench, path: Path) -> None:
-    """Write the HTML report. A missing matplotlib is a message, not an error: the rows may have taken hours."""
-    try:
-        from whyformer._judge.report import make_judgement_page
-
-        archive.write_file(path, encode_utf8(make_judgement_page(judgement, bench)))
-    except ModuleNotFoundError as error:
-        print(f"No report was written: {error.name} is not installed. Install it and repeat the call.", file=sys.stderr)

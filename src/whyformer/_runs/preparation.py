@@ -1,4 +1,4 @@
-"""Prepare examples for a model: load the input, cut long texts, and convert labels, masks and rationales."""
+"""Prepare examples for a model: load the input, cut long texts, convert labels, masks and rationales; why one fails."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -8,12 +8,23 @@ import numpy as np
 from PIL import Image
 from torch import Tensor
 
+from whyformer._explain.sharing import raise_if_out_of_memory
 from whyformer._model import EncodedBatch, Model, TextPair, as_image, is_text_pair, read_arrays, tokenize_text
-from whyformer._runs.failure import reason_of
 from whyformer.data import Data, Example
 from whyformer.data.masks import align_mask, read_mask
 from whyformer.errors import InputError
 from whyformer.metrics._registry import Rationale
+
+MAX_REASON_LENGTH = 300  # characters
+
+
+def reason_of(error: Exception) -> str:
+    """The message of an error; raises the error if memory ran out, because that is not the fault of an example."""
+    raise_if_out_of_memory(error)
+    message = " ".join(str(error).split()) or "no reason given"
+    kind = "" if isinstance(error, InputError) or hasattr(error, "exit_code") else f"{type(error).__name__}: "
+    return f"{kind}{message}"[:MAX_REASON_LENGTH]
+
 
 KindOfInput = Literal["images", "texts"]
 NOTE_SEPARATOR = "; "  # between two notes on an example

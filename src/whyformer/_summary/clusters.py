@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from whyformer._runs.parts import BulkRow
-from whyformer._summary.maps import find_core, resample_map
+from whyformer._summary.shares import WordShare, find_core, list_word_shares, resample_map, sum_by_word
 from whyformer._summary.spectral import choose_neighbours, find_groups, measure_distances
-from whyformer._summary.word_shares import WordShare, list_word_shares, sum_by_word
 
 if TYPE_CHECKING:
     from whyformer._summary.tally import Tally

@@ -16,13 +16,15 @@ from whyformer._summary.hiding import (
     find_alike,
     find_stamp,
     hide_region,
+    hide_words,
+    insert_words,
+    measure_fixed_place,
     measure_sameness,
     paste_region,
     read_region,
 )
-from whyformer._summary.hiding_words import hide_words, insert_words, measure_fixed_place
 from whyformer._summary.inputs import InputReader, make_probe, to_array
-from whyformer._summary.maps import resample_map, take_positive_shares
+from whyformer._summary.shares import resample_map, take_positive_shares
 from whyformer._summary.suspicion import (
     SMALLEST_FIXEDNESS,
     Finding,

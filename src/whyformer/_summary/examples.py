@@ -10,7 +10,7 @@ from whyformer._model import as_image
 from whyformer._runs.parts import BulkRow
 from whyformer._summary.clusters import Cluster
 from whyformer._summary.inputs import InputReader
-from whyformer._summary.word_shares import list_word_shares
+from whyformer._summary.shares import list_word_shares
 from whyformer.errors import InputError
 from whyformer.show import report
 from whyformer.show.colours import find_limits, paint

@@ -1,22 +1,21 @@
 """The report of a summary: one self-contained HTML page, the most suspicious cluster first."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from whyformer._summary.clusters import Cluster
-from whyformer._summary.effect import LEVEL
 from whyformer._summary.examples import draw_mean_map, make_examples
-from whyformer._summary.scope import EVIDENCE_HEAD, EVIDENCE_TITLE, LOOKED_FOR, NOT_FOUND, make_evidence_cells
-from whyformer._summary.suspicion import (
-    SMALLEST_EFFECT,
-    SMALLEST_EXCLUSIVITY,
-    SMALLEST_FIXEDNESS,
-    SMALLEST_OFF_OBJECT,
-    SMALLEST_SAMENESS,
-    Finding,
+from whyformer._summary.suspicion import CONDITIONS, Finding
+from whyformer._summary.wording import (
+    EVIDENCE_HEAD,
+    EVIDENCE_TITLE,
+    LOOKED_FOR,
+    NOT_FOUND,
+    ClusterRecord,
+    describe_looks,
+    explain_suspicion,
+    is_tested,
+    make_evidence_cells,
 )
-from whyformer._summary.tally import list_errors, list_pairs
-from whyformer._summary.wording import describe_looks, explain_suspicion
 from whyformer.show import report
 from whyformer.show.page_facts import list_facts
 from whyformer.show.report import Html, make_element
@@ -32,15 +31,6 @@ CLUSTER_HEAD = (
     "no.", "", "class", "items", "looks at", "wrong", "wrong outside", "hiding", "inserting", "same", "one class",
     "off object", "score",
 )  # fmt: skip
-CONDITIONS = (
-    f"A cluster is suspicious if all of this holds: its items look at a common place or common words; items of other "
-    f"classes look there at most half as often (one class at least {SMALLEST_EXCLUSIVITY:g}); hiding it, or putting it "
-    f"into items of other classes, changes the probability by at least {SMALLEST_EFFECT:g} more than the same change "
-    f"elsewhere (p < {LEVEL:g}, Holm); what is there is the same in all items (same at least {SMALLEST_SAMENESS:g}, "
-    f"for the place of a word {SMALLEST_FIXEDNESS:g}; p < {LEVEL:g}, Holm); and, where masks "
-    f"are given, at least {SMALLEST_OFF_OBJECT:.0%} of the relevance there is off the object. The score "
-    "is the product of effect, one class, same and, if known, off object."
-)
 
 
 def make_summary_page(summary: "BulkSummary") -> str:
@@ -64,21 +54,18 @@ def make_summary_page(summary: "BulkSummary") -> str:
 def collect_run_facts(summary: "BulkSummary") -> dict[str, Any]:
     """What the explanations were made with, as the plan of the run says."""
     plan = summary.plan
-    methods, model = plan.get("methods"), plan.get("model")
-    settings = methods.get(summary.method) if isinstance(methods, Mapping) else None
     versions = {name: str(plan[name]) for name in ("whyformer", "torch") if name in plan}
     if summary.reader is not None:
         versions = summary.reader.model.describe_versions() | versions
-    hashed = model.get("weights", "") if isinstance(model, Mapping) else ""
-    more = {"run": summary.folder.name, "weights in plan.json": hashed}
-    method = {summary.method: settings if isinstance(settings, Mapping) else {}}
+    more = {"run": summary.folder.name, "weights in plan.json": plan.get("model", {}).get("weights", "")}
+    method = {summary.method: plan.get("methods", {}).get(summary.method, {})}
     return list_facts(summary.model or "unknown", method, versions, **more)
 
 
 def make_summary_fragment(summary: "BulkSummary") -> str:
     """The verdict and the table of clusters, for a notebook."""
     verdict, scope = make_element("p", make_element("strong", summary.verdict)), make_element("p", NOT_FOUND)
-    return report.make_fragment(report.make_section(TITLE, verdict, scope, tabulate_clusters(summary.findings)))
+    return report.make_fragment(report.make_section(TITLE, verdict, scope, tabulate_clusters(summary.records())))
 
 
 def describe_summary_scope(summary: "BulkSummary") -> str:
@@ -105,52 +92,45 @@ def make_cluster_blocks(summary: "BulkSummary") -> list[Any]:
     """The table of all clusters, then one block for each of the first ones."""
     if not summary.findings:
         return [make_element("p", "No class has enough items to be clustered.")]
-    blocks = [tabulate_clusters(summary.findings), make_element("p", CONDITIONS, class_="dim")]
+    blocks = [tabulate_clusters(summary.records()), make_element("p", CONDITIONS, class_="dim")]
     for number, finding in enumerate(summary.findings[:SHOWN_CLUSTERS], 1):
-        content = make_cluster_card(finding, number, summary)
-        blocks += content if finding.is_suspicious or number <= 3 else [fold_cluster(finding, number, content)]
+        blocks += make_cluster_card(finding, number, summary)
     return blocks
 
 
-def tabulate_clusters(findings: Sequence[Finding]) -> Html:
-    rows = [make_cluster_cells(finding, number) for number, finding in enumerate(findings[:SHOWN_ROWS], 1)]
+def tabulate_clusters(records: Sequence[ClusterRecord]) -> Html:
+    rows = [make_cluster_cells(record) for record in records[:SHOWN_ROWS]]
     return report.make_table(CLUSTER_HEAD, rows, caption="Clusters of evidence, the most suspicious first")
 
 
-def make_cluster_cells(finding: Finding, number: int) -> list[Any]:
-    cluster = finding.cluster
+def make_cluster_cells(record: ClusterRecord) -> list[Any]:
     return [
-        number,
-        report.make_verdict_badge("suspicious", "bad") if finding.is_suspicious else "",
-        shorten_text(cluster.sampled.name, NAME_LENGTH),
-        f"{len(cluster.members)} of {len(cluster.sampled.rows)}",
-        describe_looks(cluster),
-        finding.error_rate,
-        finding.outsiders_error_rate,
-        finding.hiding and finding.hiding.difference,
-        finding.inserting and finding.inserting.difference,
-        finding.sameness and finding.sameness.value,
-        finding.exclusivity,
-        finding.off_object,
-        finding.score if finding.is_tested else None,
+        record["cluster"],
+        report.make_verdict_badge("suspicious", "bad") if record["suspicious"] else "",
+        shorten_text(record["class"], NAME_LENGTH),
+        f"{record['items']} of {record['class_items']}",
+        record["looks_at"],
+        record["error_rate"],
+        record["outsiders_error_rate"],
+        record["hiding"],
+        record["inserting"],
+        record["sameness"],
+        record["exclusivity"],
+        record["off_object"],
+        record["score"] if is_tested(record) else None,
     ]
 
 
 def make_cluster_card(finding: Finding, number: int, summary: "BulkSummary") -> list[Html]:
-    """A heading, the facts, the mean map and example items."""
-    cluster = finding.cluster
-    badge = report.make_verdict_badge("suspicious", "bad") if finding.is_suspicious else None
+    """A heading, the facts, the mean map and example items; folded if it is neither suspicious nor among the first."""
+    name = shorten_text(finding.cluster.sampled.name, NAME_LENGTH)
+    title = f"Cluster {number}: {name}, {describe_looks(finding.cluster)}"
     sentences = make_element("ul", *(make_element("li", line) for line in explain_suspicion(finding)))
-    examples = make_examples(cluster, summary.reader, SHOWN_EXAMPLES)
-    return [make_element("h3", title_of(cluster, number), " ", badge), sentences, examples]
-
-
-def fold_cluster(finding: Finding, number: int, content: Sequence[Html]) -> Html:
-    return report.fold_content(title_of(finding.cluster, number), *content[1:])
-
-
-def title_of(cluster: Cluster, number: int) -> str:
-    return f"Cluster {number}: {shorten_text(cluster.sampled.name, NAME_LENGTH)}, {describe_looks(cluster)}"
+    content = [sentences, make_examples(finding.cluster, summary.reader, SHOWN_EXAMPLES)]
+    if not finding.is_suspicious and number > 3:
+        return [report.fold_content(title, *content)]
+    badge = report.make_verdict_badge("suspicious", "bad") if finding.is_suspicious else None
+    return [make_element("h3", title, " ", badge), *content]
 
 
 # --- classes and places -----------------------------------------------------------------------------------------------
@@ -158,7 +138,7 @@ def title_of(cluster: Cluster, number: int) -> str:
 
 def make_class_blocks(summary: "BulkSummary") -> list[Any]:
     """Mean maps, or a table of words."""
-    classes = sorted(summary.tally.classes.values(), key=lambda one: (-one.items, one.name))
+    classes = summary.tally.class_list
     if not classes:
         return []
     rows = [
@@ -178,11 +158,7 @@ def make_class_blocks(summary: "BulkSummary") -> list[Any]:
 
 
 def make_place_blocks(summary: "BulkSummary") -> list[Any]:
-    rows = [
-        [one.method, place, one.sums[place] / count, one.expected[place] / count, count]
-        for one in summary.tally.places.values()
-        for place, count in one.items.items()
-    ]
+    rows = summary.tally.place_shares
     head = ["method", "on", "share of relevance", "if it were even", "items"]
     return [report.make_table(head, rows, caption="Shares of the positive scores, means over items")] if rows else []
 
@@ -192,7 +168,7 @@ def make_place_blocks(summary: "BulkSummary") -> list[Any]:
 
 def make_item_blocks(summary: "BulkSummary") -> list[Any]:
     blocks: list[Any] = []
-    pairs = [[f"{a} ~ {b}", value] for (a, b), value in list_pairs(summary.tally).items()]
+    pairs = [[f"{a} ~ {b}", value] for (a, b), value in summary.tally.agreement.items()]
     if pairs:
         blocks.append(report.make_table(["methods", "mean rank correlation"], pairs, caption="Do methods agree?"))
         lowest = [[shorten_text(one.id, NAME_LENGTH), one.correlation] for one in summary.tally.disagreements]
@@ -206,8 +182,10 @@ def make_item_blocks(summary: "BulkSummary") -> list[Any]:
 
 
 def make_error_blocks(summary: "BulkSummary") -> list[Any]:
-    errors = list_errors(summary.tally.errors.values())
-    rows = [[one.code, one.rows, shorten_text(one.example, NAME_LENGTH), one.message[:200]] for one in errors]
+    rows = [
+        [one.code, one.rows, shorten_text(one.example, NAME_LENGTH), one.message[:200]]
+        for one in summary.tally.error_list
+    ]
     return [report.make_table(["code", "rows", "for example", "message"], rows)] if rows else []
 
 
