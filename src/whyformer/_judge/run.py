@@ -2,11 +2,12 @@
 
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
+from whyformer._engine import TargetLike
 from whyformer._explain.explain import ModelLike, as_model
 from whyformer._explain.method_call import MethodLike
 from whyformer._judge.bench import Bench
@@ -19,34 +20,36 @@ from whyformer._judge.unsuitable_data import refuse_missing_truth, refuse_other_
 from whyformer._plain import archive
 from whyformer._plain.progress import Wait, show_activity, show_progress
 from whyformer._plain.torch_state import neutral_torch
-from whyformer._runs.arguments import check_run_data, check_run_flag, check_run_folder, check_run_number, read_run_data
-from whyformer._runs.choice import (
-    check_judged_target,
-    choose_judged_methods,
-    choose_judged_metrics,
-    read_judged_target,
+from whyformer._runs.arguments import (
+    ColumnNames,
+    check_run_counts,
+    check_run_data,
+    check_run_flag,
+    check_run_folder,
+    read_run_data,
 )
+from whyformer._runs.choice import MetricsLike, choose_judged_methods, choose_judged_metrics, read_run_target
 from whyformer._runs.lock import lock_folder
 from whyformer._runs.plan import write_or_check_plan
 from whyformer._runs.preparation import find_kind_of_input
+from whyformer.data.data_like import DataLike
 from whyformer.data.example import ClassNames
-from whyformer.metrics._registry import MetricLike
 from whyformer.show.visible import make_visible
 
 
 @neutral_torch()
 def judge(
     model: ModelLike,
-    data: Any,
+    data: DataLike,
     methods: Literal["quick", "all"] | MethodLike | Sequence[MethodLike] = "quick",
-    metrics: "MetricLike | Sequence[MetricLike] | None" = None,
+    metrics: MetricsLike = None,
     *,
     out: str | os.PathLike[str] | None = None,
-    target: Any = "predicted",
+    target: TargetLike = "predicted",
     batch: int | None = None,
     limit: int | None = None,
     split: str | None = None,
-    columns: Mapping[str, Any] | None = None,
+    columns: ColumnNames | None = None,
     classes: ClassNames | None = None,
     report: bool = True,
 ) -> Judgement:
@@ -65,16 +68,13 @@ def judge(
     folder = check_run_folder(out)
     check_run_data(data)
     check_run_flag("report", report)
-    for name, number in {"batch": batch, "limit": limit}.items():
-        if number is not None:
-            check_run_number(name, number, least=1)
+    check_run_counts(batch=batch, limit=limit)
     chosen_methods = choose_judged_methods(methods)
     model = as_model(model)
     data = read_run_data(data, split, columns, classes, limit=limit)
     refuse_other_kind(model, data)
     chosen_metrics = choose_judged_metrics(metrics, model, data)
-    target = read_judged_target(target, model)
-    check_judged_target(target, model)
+    target = read_run_target(target, model)
     refuse_missing_truth(model, data, chosen_metrics, target)
     kind = find_kind_of_input(model, data)
     chosen_methods = add_controls(chosen_methods, kind)

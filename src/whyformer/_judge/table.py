@@ -278,12 +278,10 @@ def format_p_value(p: float) -> str:
     return "-" if p != p else "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
 
 
-def round_for_csv(value: Any) -> Any:
-    if isinstance(value, str):
-        return as_csv_cell(value)
-    if isinstance(value, bool) or value is None or not isinstance(value, float):
-        return {None: "", True: "yes", False: "no"}.get(value, value) if not isinstance(value, int) else value
-    return "" if math.isnan(value) else f"{value:.{DIGITS}g}"
+def round_for_csv(value: str | float | None) -> str | float:
+    if isinstance(value, float):
+        return "" if math.isnan(value) else f"{value:.{DIGITS}g}"
+    return as_csv_cell(value) if isinstance(value, str) else "" if value is None else value
 
 
 # --- computing it -----------------------------------------------------------------------------------------------------
@@ -299,7 +297,7 @@ def tabulate_rows(
     """The table of all rows. class_blind: methods that ignore the class; kind: what the examples are."""
     measured = [measure_metric(rows, k, metrics[label]) for k, label in enumerate(rows.metrics)]
     significance = Significance(measured)
-    lines = [line for metric in measured for line in make_metric_lines(rows, metric, significance)]
+    lines = [make_line(rows, metric, m, significance) for metric in measured for m in range(len(rows.methods))]
     curves: dict[str, dict[str, Sequence[float]]] = {}
     for k, metric in enumerate(rows.metrics):
         for m, method in enumerate(rows.methods):
@@ -317,11 +315,6 @@ def tabulate_rows(
         weaknesses={label: weakness for label, weakness in weaknesses.items() if weakness},
         class_blind=class_blind,
     )
-
-
-def make_metric_lines(rows: RowTable, metric: MeasuredMetric, significance: Significance) -> list[Line]:
-    """The lines of one metric."""
-    return [make_line(rows, metric, m, significance) for m in range(len(rows.methods))]
 
 
 def make_line(rows: RowTable, metric: MeasuredMetric, m: int, significance: Significance) -> Line:

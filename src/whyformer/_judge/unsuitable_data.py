@@ -9,6 +9,7 @@ from typing import Any
 
 from PIL import Image
 
+from whyformer._engine import TargetLike
 from whyformer._explain.diagnose import list_some
 from whyformer._model import Model, TextPair
 from whyformer._runs.preparation import find_class_index
@@ -27,8 +28,8 @@ TRUTH_SOURCES = {  # where the ground truth that a metric needs is named
 def refuse_other_kind(model: Model, data: Data) -> None:
     """Refuse texts for a model of images, and images for one of texts."""
     kinds = {describe_content(example.content) for example in data.examples}
-    taken = {"image": "images", "text": "texts"}.get(model.kind)
-    if taken is not None and len(kinds) == 1 and not kinds & {taken, ""}:
+    taken = f"{model.kind}s"
+    if model.kind != "tensors" and len(kinds) == 1 and not kinds & {taken, ""}:
         raise InputError(
             f"{data.name} contains {kinds.pop()}, but {model.name} takes {taken}. Choose another model with -M.",
             code="E_DATA",
@@ -42,7 +43,7 @@ def describe_content(content: Any) -> str:
     return "texts" if isinstance(content, str | TextPair) else ""
 
 
-def refuse_missing_truth(model: Model, data: Data, metrics: Mapping[str, MetricCall], target: Any) -> None:
+def refuse_missing_truth(model: Model, data: Data, metrics: Mapping[str, MetricCall], target: TargetLike) -> None:
     """Refuse to explain labels, or to measure only what needs ground truth, if no example has it."""
     asks_label = isinstance(target, str) and target == "label"
     if asks_label and (problem := describe_missing(model, data, "label", "target='label'")):

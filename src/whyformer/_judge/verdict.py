@@ -11,6 +11,7 @@ from whyformer.data import Problem
 
 STATE_WORDING = {"failed": "failed", "missing": "had no ground truth", "undefined": "are undefined"}
 DECIDING_KINDS = ("faithfulness", "localisation", "plausibility")  # kinds of metric by which a method is recommended
+MOST_NAMED = 3
 FALSE_RATE = "58 of 2,900"  # measured by benchmarks/judge_noise.py, see docs/judge.md
 CONTROL_WORDING = {
     "centre_blob": "the same blob in the centre of every image",
@@ -35,13 +36,13 @@ def list_verdict(table: Table) -> list[str]:
     if not any(line.count for line in table.lines):
         return ["Nothing could be measured on this data: no metric has a value for any method."]
     candidates = [metric for metric in table.metrics if table.kinds[metric] in DECIDING_KINDS] or list(table.metrics)
-    deciding = [metric for metric in candidates if is_deciding(table, metric)]
-    undecided = [metric for metric in candidates if metric not in deciding and not find_unfit_controls(table, metric)]
+    fair = [metric for metric in candidates if not find_unfit_controls(table, metric)]
+    deciding = [metric for metric in fair if any(line.beats_control and line.is_fit for line in table.of(metric))]
+    undecided = [metric for metric in fair if metric not in deciding]
     winner = recommend_method(table, deciding) if deciding else None
     if not deciding:
         undecided = [metric for metric in undecided if rewards_control(table, metric)]
-        is_fair = not any(find_unfit_controls(table, metric) for metric in candidates)
-        where = "any of these metrics" if is_fair else "any metric that allows a fair comparison"
+        where = "any of these metrics" if fair == candidates else "any metric that allows a fair comparison"
         parts = [
             f"On this data no method is significantly better than {name_controls(table)} in {where}, so there is "
             "nothing to recommend. Use more examples, or other metrics."
@@ -63,12 +64,6 @@ def list_verdict(table: Table) -> list[str]:
         *([] if winner is None else [write_false_rate(table)]),
         *write_weaknesses(table, weak),
     ]
-
-
-def is_deciding(table: Table, metric: str) -> bool:
-    """Whether any method beats every control in this metric, and all of them could be compared fairly."""
-    is_won = any(line.beats_control and line.is_fit for line in table.of(metric))
-    return is_won and not find_unfit_controls(table, metric)
 
 
 def find_unfit_controls(table: Table, metric: str) -> list[Line]:
@@ -138,13 +133,13 @@ def write_recommendation(table: Table, deciding: Sequence[str], winner: str) -> 
 
 def write_few_examples(table: Table, deciding: Sequence[str]) -> list[str]:
     """The metrics that decide although no row has values for nearly all examples of the data."""
-    parts = []
-    for metric in deciding:
-        line = table.of(metric)[0]
-        total = line.count + line.undefined + line.missing + line.failed
-        if not has_enough_values(line.expected, total):
-            parts.append(f"{metric} has values for only {line.expected} of the {total} examples.")
-    return parts
+    lines = [table.of(metric)[0] for metric in deciding]
+    totals = [line.count + line.undefined + line.missing + line.failed for line in lines]
+    return [
+        f"{line.metric} has values for only {line.expected} of the {total} examples."
+        for line, total in zip(lines, totals, strict=True)
+        if not has_enough_values(line.expected, total)
+    ]
 
 
 def write_left_out(table: Table, metrics: Sequence[str]) -> list[str]:
@@ -157,7 +152,10 @@ def write_left_out(table: Table, metrics: Sequence[str]) -> list[str]:
             found.setdefault((name, describe_lack(line)), []).append(metric)
     if not found:
         return []
-    reasons = [f"{name} ({lack} in {name_metrics(own)})" for (name, lack), own in found.items()]
+    reasons = [
+        f"{name} ({lack} in {join_with_and(own) if len(own) <= MOST_NAMED else f'{len(own)} metrics'})"
+        for (name, lack), own in found.items()
+    ]
     return [f"Left out, because the values do not allow a fair comparison: {join_with_and(reasons)}."]
 
 
@@ -167,10 +165,6 @@ def describe_lack(line: Line) -> str:
     if line.infinite:
         return f"{format_count(line.infinite, 'infinite value', 'infinite values')}"
     return f"values for only {line.count} of {line.expected} examples"
-
-
-def name_metrics(metrics: Sequence[str], most: int = 3) -> str:
-    return join_with_and(metrics) if len(metrics) <= most else f"{len(metrics)} metrics"
 
 
 def write_false_rate(table: Table) -> str:
@@ -219,17 +213,23 @@ def write_class_warnings(table: Table, deciding: Sequence[str], winner: str) -> 
 
 def write_comparison_with_controls(table: Table, deciding: Sequence[str]) -> list[str]:
     """Which methods are not better than the best control in any metric, and which are worse."""
-    is_single = len(deciding) == 1
-    relation = "different from chance" if name_controls(table) == "chance" else "better than every control"
-    rival, parts = name_rival(table, deciding), []
-    if alike := find_like_controls(table, deciding):
-        verb, where = "is" if len(alike) == 1 else "are", deciding[0] if is_single else "any of them"
-        parts.append(f"{join_with_and(alike)} {verb} not significantly {relation} in {where}.")
-    if worse := find_worse_than_controls(table, deciding):
-        verb = "is" if len(worse) == 1 else "are"
-        where = deciding[0] if is_single else "some of them and better in none"
-        parts.append(f"{join_with_and(worse)} {verb} worse than {rival} in {where}.")
-    return parts
+    results = {
+        method: {line.beats_control for line in lines} for method, lines in group_by_method(table, deciding).items()
+    }
+    rivals = {best.method for metric in deciding if (best := table.best_control(metric)) is not None}
+    rival = rivals.pop() if len(rivals) == 1 else "the best control"
+    alike = [method for method, one in results.items() if one == {None}]
+    worse = [method for method, one in results.items() if False in one and True not in one]
+    found = [
+        (alike, f"not significantly {name_relation(table)}", "any of them"),
+        (worse, f"worse than {rival}", "some of them and better in none"),
+    ]
+    return [
+        f"{join_with_and(methods)} {'is' if len(methods) == 1 else 'are'} {relation} in "
+        f"{deciding[0] if len(deciding) == 1 else where}."
+        for methods, relation, where in found
+        if methods
+    ]
 
 
 def write_undecided(table: Table, metrics: Sequence[str]) -> list[str]:
@@ -273,26 +273,8 @@ def name_controls(table: Table) -> str:
     return "every control" if any(line.is_control and not is_chance(line.method) for line in table.lines) else "chance"
 
 
-def name_rival(table: Table, metrics: Sequence[str]) -> str:
-    """The best control, by name if it is the same in all these metrics."""
-    names = {best.method for metric in metrics if (best := table.best_control(metric)) is not None}
-    return names.pop() if len(names) == 1 else "the best control"
-
-
-def find_like_controls(table: Table, metrics: Sequence[str]) -> list[str]:
-    """Methods that are in no metric better than every control, and in none worse than the best one."""
-    lines = group_by_method(table, metrics)
-    return [method for method, own in lines.items() if all(line.beats_control is None for line in own)]
-
-
-def find_worse_than_controls(table: Table, metrics: Sequence[str]) -> list[str]:
-    """Methods that are worse than the best control in some metric and better in none."""
-    lines = group_by_method(table, metrics)
-    return [
-        method
-        for method, own in lines.items()
-        if any(line.beats_control is False for line in own) and not any(line.beats_control for line in own)
-    ]
+def name_relation(table: Table) -> str:
+    return "different from chance" if name_controls(table) == "chance" else "better than every control"
 
 
 def write_metric_sentence(table: Table, metric: str) -> str:
@@ -303,10 +285,9 @@ def write_metric_sentence(table: Table, metric: str) -> str:
         return f"{metric}: no value for any method."
     methods = [line for line in table.of(metric) if not line.is_control and (line.is_fit or not line.count)]
     rival = "chance" if control is None else control.method
-    relation = "different from chance" if name_controls(table) == "chance" else "better than every control"
     remarks = {
         "not significantly different from it": [line.method for line in table.tied(metric) if not line.is_best],
-        f"not significantly {relation}": [m.method for m in methods if m.beats_control is None and m.count],
+        f"not significantly {name_relation(table)}": [m.method for m in methods if m.beats_control is None and m.count],
         f"worse than {rival}": [line.method for line in methods if line.beats_control is False],
         "no value for": [line.method for line in methods if not line.count],
         "not compared": [f"{line.method} ({describe_lack(line)})" for line in unfit],

@@ -1,11 +1,11 @@
 """What judge() measures: methods, metrics and the explained class, checked before anything runs."""
 
 import operator
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
 import whyformer.metrics  # noqa: F401 (fills METRICS)
-from whyformer._engine import TargetKind, TargetNames
+from whyformer._engine import TargetKind, TargetLike, TargetNames
 from whyformer._explain.method_call import MethodCall, MethodLike, label_methods
 from whyformer._model import Model
 from whyformer._plain.setting_checks import quote_value
@@ -13,10 +13,12 @@ from whyformer._runs.arguments import as_argument_list
 from whyformer.data import Data
 from whyformer.errors import InputError, MethodError, MetricError, TargetError
 from whyformer.methods._registry import METHODS
-from whyformer.metrics._registry import METRICS, MetricCall, choose_metric, find_metric
+from whyformer.metrics._registry import METRICS, MetricCall, MetricLike, choose_metric, find_metric
 from whyformer.targets import is_target_text, parse
 
 CHANCE = "chance"
+MetricsLike: TypeAlias = "MetricLike | Sequence[MetricLike] | None"
+RUN_TARGETS = ("predicted", "label")
 # The metrics used if none are named: by the kind of input, and by the ground truth that the data has.
 DEFAULT_METRICS = {
     "image": ("positive_perturbation", "negative_perturbation"),
@@ -27,7 +29,7 @@ DEFAULT_METRICS = {
 }
 
 
-def choose_judged_methods(methods: Any) -> dict[str, MethodCall]:
+def choose_judged_methods(methods: MethodLike | Sequence[MethodLike]) -> dict[str, MethodCall]:
     """The methods by label. Chance is always one of them; controls.py adds the other controls."""
     wanted: list[MethodLike]
     if isinstance(methods, str) and methods == "quick":
@@ -50,22 +52,15 @@ def is_chance(label: str) -> bool:
     return label.split("(")[0] == CHANCE
 
 
-def read_judged_target(target: Any, model: Model) -> Any:
-    """The target as explain() takes it: a text such as "group:cat,dog" becomes a target of whyformer.targets."""
-    return parse(target) if is_target_text(target, model.labels) else target
+def read_run_target(target: TargetLike, model: Model) -> TargetLike:
+    """The target as explain() takes it: a text such as "group:cat,dog" becomes a target of whyformer.targets.
 
-
-def write_judged_target(target: Any) -> Any:
-    """The target as it is written into a plan: the text of a target, a class as it is."""
-    return str(target) if isinstance(target, TargetKind) else target
-
-
-def check_judged_target(target: Any, model: Model) -> None:
-    """Refuse a target that is not a class of the model and none of whyformer.targets."""
-    if target is None or (isinstance(target, str) and target in ("predicted", "label")):
-        return
-    if isinstance(target, TargetKind):
-        return
+    Refuses what is neither one of these nor a class of the model.
+    """
+    if isinstance(target, str) and is_target_text(target, model.labels):
+        target = parse(target)
+    if target is None or isinstance(target, TargetKind) or (isinstance(target, str) and target in RUN_TARGETS):
+        return target
     if not isinstance(target, str) and not is_class_number(target):
         raise TargetError(
             "The target of judge() is 'predicted', 'label', one class for all examples, or one of whyformer.targets, "
@@ -73,6 +68,12 @@ def check_judged_target(target: Any, model: Model) -> None:
         )
     if model.labels is not None:
         TargetNames(model, len(model.labels), is_language=False).index(target)
+    return target
+
+
+def write_run_target(target: TargetLike) -> TargetLike:
+    """The target as it is written into a plan: the text of a target, a class as it is."""
+    return str(target) if isinstance(target, TargetKind) else target
 
 
 def is_class_number(target: Any) -> bool:
@@ -83,7 +84,7 @@ def is_class_number(target: Any) -> bool:
         return False
 
 
-def choose_judged_metrics(metrics: Any, model: Model, data: Data) -> dict[str, MetricCall]:
+def choose_judged_metrics(metrics: MetricsLike, model: Model, data: Data) -> dict[str, MetricCall]:
     """The metrics by label. A metric for another kind of input is refused."""
     if metrics is None:
         return choose_default_metrics(model, data)
@@ -97,9 +98,8 @@ def choose_judged_metrics(metrics: Any, model: Model, data: Data) -> dict[str, M
         if label in chosen:
             raise MetricError(f"{label} is named twice. Measure it once, or with different settings.")
         if metric.only is not None and metric.only == other:
-            taken = "texts" if other == "images" else "images"
             raise InputError(
-                f"{label} is for {metric.only}; {model.name} takes {taken}. `whyformer metrics` lists others.",
+                f"{label} is for {metric.only}; {model.name} takes {model.kind}s. `whyformer metrics` lists others.",
                 code="E_METRIC",
             )
         chosen[label] = choose_metric(wanted)
@@ -108,11 +108,12 @@ def choose_judged_metrics(metrics: Any, model: Model, data: Data) -> dict[str, M
 
 def choose_default_metrics(model: Model, data: Data) -> dict[str, MetricCall]:
     """The default metrics for this kind of input and for the ground truth that the data has."""
-    names = list(DEFAULT_METRICS[model.kind])
-    if any(example.mask is not None for example in data.examples):
-        names += DEFAULT_METRICS["mask"]
-    if any(example.rationale for example in data.examples):
-        names += DEFAULT_METRICS["rationale"]
+    reasons = {
+        model.kind: True,
+        "mask": any(example.mask is not None for example in data.examples),
+        "rationale": any(example.rationale for example in data.examples),
+    }
+    names = [name for reason, applies in reasons.items() if applies for name in DEFAULT_METRICS[reason]]
     has_labels = any(example.label is not None for example in data.examples)
     chosen: dict[str, MetricCall] = {}
     for name in names:

@@ -14,6 +14,7 @@ from whyformer._summary.shares import list_word_shares
 from whyformer.errors import InputError
 from whyformer.show import report
 from whyformer.show.colours import find_limits, paint
+from whyformer.show.marked_text import mark_first_words
 from whyformer.show.panel_images import render_model_input
 from whyformer.show.report import Html, join_html, make_element
 from whyformer.show.wording import shorten_text
@@ -108,11 +109,9 @@ def make_text_example(row: BulkRow, words: Sequence[str]) -> list[Html]:
     """The name of a text, and its words coloured by their share; common words are underlined."""
     listed = list_word_shares(row)
     limits = (0.0, max((one.share for one in listed), default=0.0))
-    marks: list[Html] = []
-    for one in listed[:MAX_WORDS]:
-        level = report.choose_colour_level(one.share, limits, signed=False)
-        style = "text-decoration:underline" if one.word in words else None
-        marks += [make_element("mark", one.word, class_=level, title=f"{one.share:.2f}", style=style), Html(" ")]
-    rest = len(listed) - MAX_WORDS
-    marks += [make_element("span", f"… {rest} more", class_="dim")] if rest > 0 else []
+    marked = []
+    for one in listed:
+        style = {"style": "text-decoration:underline"} if one.word in words else {}
+        marked.append((one.word, one.share, {"title": f"{one.share:.2f}", **style}))
+    marks = mark_first_words(marked, limits, signed=False, most=MAX_WORDS)
     return [make_element("div", shorten_text(row.id, NAME_LENGTH)), make_element("div", *marks, class_="text")]

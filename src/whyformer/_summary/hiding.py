@@ -61,16 +61,10 @@ def hide_region(cluster: Cluster, reader: InputReader, tested: int, seed: int) -
     if not rows:
         return None
     probe = make_probe(reader.model, images, [row.target for row in rows])
-    height, width = probe.encoded.inputs[probe.encoded.main].shape[-2:]
-    hidden, of = [], []
-    for i, row in enumerate(rows):
-        for region in (cluster.region, *draw_other_places(cluster.region, seed, row.id)):
-            hidden.append(enlarge_region(region, height, width))
-            of.append(i)
-    before = to_array(probe.before.probability)
-    after = to_array(probe.keep_only(~torch.stack(hidden), torch.tensor(of), FILL).probability)
-    falls = before[:, None] - after.reshape(len(rows), 1 + DRAWS)
-    return measure_effect(falls[:, 0], falls[:, 1:].mean(1), seed)
+    size = probe.encoded.inputs[probe.encoded.main].shape[-2:]
+    hidden = [enlarge_region(region, *size) for row in rows for region in draw_regions(cluster, seed, row.id)]
+    after = probe.keep_only(~torch.stack(hidden), number_variants(len(rows)), FILL).probability
+    return measure_change(probe.before.probability, after, seed, sign=-1)
 
 
 def paste_region(
@@ -85,16 +79,25 @@ def paste_region(
     pixels = encode_pixels(reader.model, images[: len(recipients)])
     probe = make_probe(reader.model, backgrounds, cluster.sampled.target)
     below = probe.encoded.inputs[probe.encoded.main]
-    variants, of = [], []
+    variants = []
     for i, row in enumerate(donors[: len(recipients)]):
-        for region in (cluster.region, *draw_other_places(cluster.region, seed, row.id)):
+        for region in draw_regions(cluster, seed, row.id):
             pasted = enlarge_region(region, *below.shape[-2:]).to(below.device)
             variants.append(torch.where(pasted, pixels[i], below[i]))
-            of.append(i)
-    before = to_array(probe.before.probability)
-    after = to_array(probe.replace_inputs(torch.stack(variants), torch.tensor(of)).probability)
-    rises = after.reshape(len(recipients), 1 + DRAWS) - before[:, None]
-    return measure_effect(rises[:, 0], rises[:, 1:].mean(1), seed)
+    after = probe.replace_inputs(torch.stack(variants), number_variants(len(recipients))).probability
+    return measure_change(probe.before.probability, after, seed, sign=1)
+
+
+def number_variants(count: int) -> Tensor:
+    """The item of each variant: what is asked about, then the same elsewhere."""
+    return torch.arange(count).repeat_interleave(1 + DRAWS)
+
+
+def measure_change(before: Tensor, after: Tensor, seed: int, sign: int) -> Effect:
+    """The effect on the probabilities of all variants. sign: -1 for falls, 1 for rises."""
+    start = to_array(before)
+    changes = sign * (to_array(after).reshape(len(start), 1 + DRAWS) - start[:, None])
+    return measure_effect(changes[:, 0], changes[:, 1:].mean(1), seed)
 
 
 def choose_recipients(cluster: Cluster, others: Sequence[BulkRow]) -> list[BulkRow]:
@@ -104,6 +107,12 @@ def choose_recipients(cluster: Cluster, others: Sequence[BulkRow]) -> list[BulkR
 
 
 # --- regions ----------------------------------------------------------------------------------------------------------
+
+
+def draw_regions(cluster: Cluster, seed: int, name: str) -> list[np.ndarray]:
+    """The region of a cluster, then the same at other places."""
+    assert cluster.region is not None
+    return [cluster.region, *draw_other_places(cluster.region, seed, name)]
 
 
 def draw_other_places(region: np.ndarray, seed: int, name: str) -> list[np.ndarray]:
@@ -230,18 +239,12 @@ def hide_words(cluster: Cluster, reader: InputReader, tested: int, seed: int) ->
     if not rows:
         return None
     probe = make_probe(reader.model, texts, [row.target for row in rows])
-    length = probe.real.size(1)
-    keep, of = [], []
-    for i, row in enumerate(rows):
-        for tokens in choose_tokens(row, cluster.words, seed):
-            kept = torch.ones(length, dtype=torch.bool)
-            kept[find_offset(probe.real[i], row) + torch.tensor(tokens)] = False
-            keep.append(kept)
-            of.append(i)
-    before = to_array(probe.before.probability)
-    after = to_array(probe.keep_only(torch.stack(keep), torch.tensor(of)).probability)
-    falls = before[:, None] - after.reshape(len(rows), 1 + DRAWS)
-    return measure_effect(falls[:, 0], falls[:, 1:].mean(1), seed)
+    kept = torch.ones(len(rows) * (1 + DRAWS), probe.real.size(1), dtype=torch.bool)
+    chosen = [(i, tokens) for i, row in enumerate(rows) for tokens in choose_tokens(row, cluster.words, seed)]
+    for variant, (i, tokens) in enumerate(chosen):
+        kept[variant, find_offset(probe.real[i], rows[i]) + torch.tensor(tokens)] = False
+    after = probe.keep_only(kept, number_variants(len(rows))).probability
+    return measure_change(probe.before.probability, after, seed, sign=-1)
 
 
 def has_both(row: BulkRow, words: Sequence[str]) -> bool:
@@ -278,15 +281,14 @@ def insert_words(
     if not recipients:
         return None
     from_end = find_usual_place(cluster)[0] == "end"
-    variants = []
-    for row, text in zip(donors, texts, strict=False):
-        for phrase in choose_phrases(row, cluster.words, seed):
-            variants.append(f"{text} {phrase}" if from_end else f"{phrase} {text}")
+    variants = [
+        f"{text} {phrase}" if from_end else f"{phrase} {text}"
+        for row, text in zip(donors, texts, strict=False)
+        for phrase in choose_phrases(row, cluster.words, seed)
+    ]
     target = cluster.sampled.target
-    before = to_array(make_probe(reader.model, texts, target).before.probability)
-    after = to_array(make_probe(reader.model, variants, target).before.probability)
-    rises = after.reshape(len(texts), 1 + DRAWS) - before[:, None]
-    return measure_effect(rises[:, 0], rises[:, 1:].mean(1), seed)
+    before, after = (make_probe(reader.model, some, target).before.probability for some in (texts, variants))
+    return measure_change(before, after, seed, sign=1)
 
 
 def choose_phrases(row: BulkRow, words: Sequence[str], seed: int) -> list[str]:

@@ -74,9 +74,9 @@ def describe_summary_scope(summary: "BulkSummary") -> str:
     return f"{summary.model or 'A model'} on {items} items{data}, explained by {summary.method}."
 
 
-def make_overview(summary: "BulkSummary") -> list[Any]:
+def make_overview(summary: "BulkSummary") -> list[Html]:
     rows = [make_evidence_cells(*one) for one in list(summary.evidence.items())[:SHOWN_ROWS]]
-    blocks: list[Any] = [
+    blocks: list[Html] = [
         make_element("p", make_element("strong", summary.verdict)),
         make_element("p", LOOKED_FOR),
         make_element("p", NOT_FOUND),
@@ -88,7 +88,7 @@ def make_overview(summary: "BulkSummary") -> list[Any]:
 # --- clusters ---------------------------------------------------------------------------------------------------------
 
 
-def make_cluster_blocks(summary: "BulkSummary") -> list[Any]:
+def make_cluster_blocks(summary: "BulkSummary") -> list[Html]:
     """The table of all clusters, then one block for each of the first ones."""
     if not summary.findings:
         return [make_element("p", "No class has enough items to be clustered.")]
@@ -103,7 +103,7 @@ def tabulate_clusters(records: Sequence[ClusterRecord]) -> Html:
     return report.make_table(CLUSTER_HEAD, rows, caption="Clusters of evidence, the most suspicious first")
 
 
-def make_cluster_cells(record: ClusterRecord) -> list[Any]:
+def make_cluster_cells(record: ClusterRecord) -> list[str | float | None]:
     return [
         record["cluster"],
         report.make_verdict_badge("suspicious", "bad") if record["suspicious"] else "",
@@ -136,7 +136,7 @@ def make_cluster_card(finding: Finding, number: int, summary: "BulkSummary") -> 
 # --- classes and places -----------------------------------------------------------------------------------------------
 
 
-def make_class_blocks(summary: "BulkSummary") -> list[Any]:
+def make_class_blocks(summary: "BulkSummary") -> list[Html]:
     """Mean maps, or a table of words."""
     classes = summary.tally.class_list
     if not classes:
@@ -157,7 +157,7 @@ def make_class_blocks(summary: "BulkSummary") -> list[Any]:
     return [table, report.arrange_figures(maps, small=True)] if maps else [table]
 
 
-def make_place_blocks(summary: "BulkSummary") -> list[Any]:
+def make_place_blocks(summary: "BulkSummary") -> list[Html]:
     rows = summary.tally.place_shares
     head = ["method", "on", "share of relevance", "if it were even", "items"]
     return [report.make_table(head, rows, caption="Shares of the positive scores, means over items")] if rows else []
@@ -166,8 +166,8 @@ def make_place_blocks(summary: "BulkSummary") -> list[Any]:
 # --- items and errors -------------------------------------------------------------------------------------------------
 
 
-def make_item_blocks(summary: "BulkSummary") -> list[Any]:
-    blocks: list[Any] = []
+def make_item_blocks(summary: "BulkSummary") -> list[Html]:
+    blocks: list[Html] = []
     pairs = [[f"{a} ~ {b}", value] for (a, b), value in summary.tally.agreement.items()]
     if pairs:
         blocks.append(report.make_table(["methods", "mean rank correlation"], pairs, caption="Do methods agree?"))
@@ -181,7 +181,7 @@ def make_item_blocks(summary: "BulkSummary") -> list[Any]:
     return blocks
 
 
-def make_error_blocks(summary: "BulkSummary") -> list[Any]:
+def make_error_blocks(summary: "BulkSummary") -> list[Html]:
     rows = [
         [one.code, one.rows, shorten_text(one.example, NAME_LENGTH), one.message[:200]]
         for one in summary.tally.error_list
@@ -189,7 +189,7 @@ def make_error_blocks(summary: "BulkSummary") -> list[Any]:
     return [report.make_table(["code", "rows", "for example", "message"], rows)] if rows else []
 
 
-def make_method_blocks(summary: "BulkSummary") -> list[Any]:
+def make_method_blocks(summary: "BulkSummary") -> list[Html]:
     facts = {
         "clusters": "Spectral relevance analysis (Lapuschkin et al. 2019): the positive shares of relevance of the "
         "items of a class, their nearest neighbours, the normalised Laplacian, the gap in its eigenvalues, k-means.",
