@@ -35,6 +35,7 @@ from whyformer._bulk.loading import ItemReader, LoadedItem
 from whyformer._plain.failure import describe_failure
 from whyformer.errors import WhyformerError
 
+UNSENDABLE = (pickle.PicklingError, AttributeError, TypeError)  # what pickle raises
 END_SECONDS = 5.0  # for a process to finish what it is at
 ENVIRONMENT = {
     "CUDA_VISIBLE_DEVICES": "",
@@ -264,12 +265,8 @@ class ItemLoaders:
     def _start_processes(self) -> None:
         count, self._count = self._count, 0  # once
         try:
-            start = pickle.dumps(self.reader.without_weights())
-        except (pickle.PicklingError, AttributeError, TypeError):  # an image processor that exists only here
-            return
-        try:
-            self._processes = LoaderProcesses(start, count)
-        except OSError:  # the system allows no more processes or files
+            self._processes = LoaderProcesses(pickle.dumps(self.reader.without_weights()), count)
+        except (*UNSENDABLE, OSError):  # an image processor that exists only here; no more processes or files allowed
             return
         for process in self._processes.each:
             threading.Thread(target=self._welcome, args=(process,), daemon=True, name="whyformer-welcome").start()
@@ -298,7 +295,7 @@ class ItemLoaders:
         """What a process makes of these items; here, if they cannot be sent."""
         try:
             message = pickle.dumps(items)
-        except (pickle.PicklingError, AttributeError, TypeError):
+        except UNSENDABLE:
             message = b""
         if not 0 < len(message) <= MAX_SENT:
             return [self.reader.load(item) for item in items]

@@ -104,16 +104,16 @@ def bulk(
     if truncate and windows is not False:
         raise InputError("truncate and windows cannot be combined. Choose one.", code="E_OPTION")
     check_engine_name(engine, address)
-    chosen = (
-        None if methods is None else label_methods(check_methods(methods))
-    )  # misspelt names, before a model is opened
+    wanted = [] if methods is None else as_argument_list(methods)
+    if methods is not None and not wanted:
+        raise MethodError("There are no methods. Name at least one.")
+    chosen = label_methods(wanted)  # misspelt names, before a model is opened
     site = choose_site(model, device, engine, workers)
     opened = open_here(model, site)
     source = read_run_data(data, split, columns, classes)
     if methods is None:
-        methods = DEFAULT_METHODS[find_kind_of_input(opened, source) or "texts"]
-    wanted = as_argument_list(methods)
-    chosen = chosen or label_methods(wanted)
+        wanted = [DEFAULT_METHODS[find_kind_of_input(opened, source) or "texts"]]
+        chosen = label_methods(wanted)
     items = ItemList(source, limit)
     items.check_ids()
     target = read_run_target(as_class_number(target, opened), opened)
@@ -136,13 +136,6 @@ def bulk(
         if job.missing:
             run_missing(job, choose_engine(site, setup.follow_plan(plan), opened, len(job.missing), address), stop)
         return BulkRun(folder, len(items), job.failed, job.computed, tuple(chosen), source.notes)
-
-
-def check_methods(methods: MethodLike | Sequence[MethodLike]) -> Sequence[MethodLike]:
-    wanted = as_argument_list(methods)
-    if not wanted:
-        raise MethodError("There are no methods. Name at least one.")
-    return wanted
 
 
 def as_class_number(target: TargetLike, opened: Model) -> TargetLike:

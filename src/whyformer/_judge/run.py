@@ -16,7 +16,6 @@ from whyformer._judge.judgement import Judgement, encode_utf8
 from whyformer._judge.plan import JudgePlan, make_judge_plan
 from whyformer._judge.rows import JudgeStore, RowTable
 from whyformer._judge.table import tabulate_rows
-from whyformer._judge.unsuitable_data import refuse_missing_truth, refuse_other_kind
 from whyformer._plain import archive
 from whyformer._plain.progress import Wait, show_activity, show_progress
 from whyformer._plain.torch_state import neutral_torch
@@ -28,7 +27,14 @@ from whyformer._runs.arguments import (
     check_run_folder,
     read_run_data,
 )
-from whyformer._runs.choice import MetricsLike, choose_judged_methods, choose_judged_metrics, read_run_target
+from whyformer._runs.choice import (
+    MetricsLike,
+    choose_judged_methods,
+    choose_judged_metrics,
+    read_run_target,
+    refuse_missing_truth,
+    refuse_other_kind,
+)
 from whyformer._runs.lock import lock_folder
 from whyformer._runs.plan import write_or_check_plan
 from whyformer._runs.preparation import find_kind_of_input

@@ -44,7 +44,7 @@ def list_verdict(table: Table) -> list[str]:
         undecided = [metric for metric in undecided if rewards_control(table, metric)]
         where = "any of these metrics" if fair == candidates else "any metric that allows a fair comparison"
         parts = [
-            f"On this data no method is significantly better than {name_controls(table)} in {where}, so there is "
+            f"On this data no method is significantly better than {name_all_controls(table)} in {where}, so there is "
             "nothing to recommend. Use more examples, or other metrics."
         ]
     elif winner is None:
@@ -163,14 +163,14 @@ def describe_lack(line: Line) -> str:
     if not line.count:
         return "no value"
     if line.infinite:
-        return f"{format_count(line.infinite, 'infinite value', 'infinite values')}"
+        return f"{count_noun(line.infinite, 'infinite value', 'infinite values')}"
     return f"values for only {line.count} of {line.expected} examples"
 
 
 def write_false_rate(table: Table) -> str:
     """How often a table of this kind would recommend a method if there were nothing to find."""
     methods = len({line.method for line in table.lines if not line.is_control})
-    tested = f"{format_count(methods, 'method', 'methods')} and {format_count(len(table.metrics), 'metric', 'metrics')}"
+    tested = f"{count_noun(methods, 'method', 'methods')} and {count_noun(len(table.metrics), 'metric', 'metrics')}"
     return (
         f"Where no method differs from the controls, at most 5 % of such tables recommend one: {tested} are tested "
         f"together (measured with 12 methods and 10 metrics of noise: {FALSE_RATE})."
@@ -185,7 +185,7 @@ def write_refusal(table: Table, deciding: Sequence[str]) -> str:
         if len(lines) == len(deciding)
     }
     start = (
-        f"On this data no method is significantly better than {name_controls(table)} in all of "
+        f"On this data no method is significantly better than {name_all_controls(table)} in all of "
         f"{join_with_and(deciding)}, so there is nothing to recommend."
     )
     if not matched:
@@ -206,7 +206,7 @@ def write_class_warnings(table: Table, deciding: Sequence[str], winner: str) -> 
     if other is not None:
         parts.append(f"Of the methods that depend on the class, {other} comes first.")
     elif any(method not in table.class_blind for method in group_by_method(table, deciding)):
-        controls, where = name_controls(table), deciding[0] if len(deciding) == 1 else "all of them"
+        controls, where = name_all_controls(table), deciding[0] if len(deciding) == 1 else "all of them"
         parts.append(f"No method that depends on the class is significantly better than {controls} in {where}.")
     return parts
 
@@ -234,7 +234,7 @@ def write_comparison_with_controls(table: Table, deciding: Sequence[str]) -> lis
 
 def write_undecided(table: Table, metrics: Sequence[str]) -> list[str]:
     """The metrics in which no method beats every control, and the best control."""
-    controls = name_controls(table)
+    controls = name_all_controls(table)
     groups: dict[tuple[str, bool], list[str]] = {}
     for metric in metrics:
         groups.setdefault((name_control(table, metric), rewards_control(table, metric)), []).append(metric)
@@ -268,13 +268,13 @@ def name_control(table: Table, metric: str) -> str:
     return f"{best.method} ({wording})" if wording else best.method
 
 
-def name_controls(table: Table) -> str:
+def name_all_controls(table: Table) -> str:
     """What a method has to beat: "chance", if there is no other control."""
     return "every control" if any(line.is_control and not is_chance(line.method) for line in table.lines) else "chance"
 
 
 def name_relation(table: Table) -> str:
-    return "different from chance" if name_controls(table) == "chance" else "better than every control"
+    return "different from chance" if name_all_controls(table) == "chance" else "better than every control"
 
 
 def write_metric_sentence(table: Table, metric: str) -> str:
@@ -308,23 +308,23 @@ def list_cautions(rows: RowTable, problems: Sequence[Problem], *, explains_label
     examples = rows.examples()
     cautions = []
     if problems:
-        count = format_count(len(problems), "problem", "problems")
+        count = count_noun(len(problems), "problem", "problems")
         cautions.append(f"{count} in the data: {format_first_problems(problems)}.")
     if len(examples) < FEW_EXAMPLES:
-        count = format_count(len(examples), "example", "examples")
+        count = count_noun(len(examples), "example", "examples")
         cautions.append(f"Only {count}: intervals are wide and tests weak.")
     if len({row.label for row in examples if row.label >= 0}) == 1:
         cautions.append("All labelled examples have the same class: the result says nothing about other classes.")
     cautions += list_rows_without_value(list(rows.all.reshape(-1)))
     notes = Counter(note for row in examples for note in row.note.split(NOTE_SEPARATOR) if note)
-    cautions += [f"{format_count(count, 'example', 'examples')} {note}." for note, count in sorted(notes.items())]
+    cautions += [f"{count_noun(count, 'example', 'examples')} {note}." for note, count in sorted(notes.items())]
     right = [row.predicted == row.label for row in examples if row.label >= 0 and row.predicted >= 0]
     if right:
         share = sum(right) / len(right)
         cautions.append(f"The model is right on {sum(right)} of {len(right)} labelled examples ({share:.1%}).")
     unlabelled = sum(row.label < 0 and row.predicted >= 0 for row in examples)
     if explains_labels and unlabelled:
-        count = format_count(unlabelled, "example", "examples")
+        count = count_noun(unlabelled, "example", "examples")
         cautions.append(f"{count} without a known label: the predicted class was explained.")
     return cautions
 
@@ -334,7 +334,7 @@ def list_rows_without_value(rows: Sequence[Row]) -> list[str]:
     lines = []
     for state, wording in STATE_WORDING.items():
         if affected := [row for row in rows if row.state == state]:
-            count = format_count(len(affected), "row", "rows")
+            count = count_noun(len(affected), "row", "rows")
             lines.append(f"{count} of {len(rows)} {wording}: {format_reasons(affected)}.")
     return lines
 
@@ -351,7 +351,7 @@ def format_reasons(rows: Sequence[Row], most: int = 3) -> str:
         names = ", ".join(owners[reason]) if len(owners[reason]) <= most else f"{len(owners[reason])} {kind}"
         written.append(f"{names}, {count} x: {reason.rstrip('.')}")
     rest = len(counts) - len(written)
-    return "; ".join(written) + (f"; and {format_count(rest, 'more reason', 'more reasons')}" if rest > 0 else "")
+    return "; ".join(written) + (f"; and {count_noun(rest, 'more reason', 'more reasons')}" if rest > 0 else "")
 
 
 def format_first_problems(problems: Sequence[Problem], most: int = 3) -> str:
@@ -361,7 +361,7 @@ def format_first_problems(problems: Sequence[Problem], most: int = 3) -> str:
     return "; ".join([*written, f"and {rest} more"] if rest > 0 else written)
 
 
-def format_count(count: int, singular: str, plural: str) -> str:
+def count_noun(count: int, singular: str, plural: str) -> str:
     return f"{count} {singular if count == 1 else plural}"
 
 

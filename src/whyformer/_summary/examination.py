@@ -22,7 +22,7 @@ from whyformer._summary.hiding import (
     paste_region,
     read_region,
 )
-from whyformer._summary.inputs import InputReader, make_probe, to_array
+from whyformer._summary.inputs import InputReader, open_probe, to_array
 from whyformer._summary.shares import resample_map, take_positive_shares
 from whyformer._summary.suspicion import (
     SMALLEST_FIXEDNESS,
@@ -114,7 +114,7 @@ class Examiner:
         rows, images = self.reader.load(cluster.drawn_rows, self.tested)
         if stamp is None or not rows:
             return None
-        probe = make_probe(model, images, [row.target for row in rows])
+        probe = open_probe(model, images, [row.target for row in rows])
         kept = ~torch.from_numpy(stamp).expand(len(rows), *stamp.shape)
         hidden = probe.erase_pixels(kept, torch.arange(len(rows)), FILL, self.seed)
         predictions = to_array(probe.run_batch(hidden, torch.arange(len(rows))).logits).argmax(1)

@@ -41,8 +41,8 @@ from torch.nn import functional
 from whyformer._model import Model
 from whyformer._runs.parts import BulkRow
 from whyformer._summary.clusters import Cluster
-from whyformer._summary.inputs import InputReader, make_probe, to_array
-from whyformer._summary.shares import WordShare, list_word_shares, make_pieces
+from whyformer._summary.inputs import InputReader, open_probe, to_array
+from whyformer._summary.shares import WordShare, list_word_shares, restore_pieces
 from whyformer._summary.suspicion import Effect, measure_effect
 from whyformer._summary.tally import draw_number
 
@@ -60,7 +60,7 @@ def hide_region(cluster: Cluster, reader: InputReader, tested: int, seed: int) -
     rows, images = reader.load(cluster.drawn_rows, tested)
     if not rows:
         return None
-    probe = make_probe(reader.model, images, [row.target for row in rows])
+    probe = open_probe(reader.model, images, [row.target for row in rows])
     size = probe.encoded.inputs[probe.encoded.main].shape[-2:]
     hidden = [enlarge_region(region, *size) for row in rows for region in draw_regions(cluster, seed, row.id)]
     after = probe.keep_only(~torch.stack(hidden), number_variants(len(rows)), FILL).probability
@@ -77,7 +77,7 @@ def paste_region(
     if not recipients:
         return None
     pixels = encode_pixels(reader.model, images[: len(recipients)])
-    probe = make_probe(reader.model, backgrounds, cluster.sampled.target)
+    probe = open_probe(reader.model, backgrounds, cluster.sampled.target)
     below = probe.encoded.inputs[probe.encoded.main]
     variants = []
     for i, row in enumerate(donors[: len(recipients)]):
@@ -238,7 +238,7 @@ def hide_words(cluster: Cluster, reader: InputReader, tested: int, seed: int) ->
     rows, texts = reader.load([row for row in cluster.drawn_rows if has_both(row, cluster.words)], tested)
     if not rows:
         return None
-    probe = make_probe(reader.model, texts, [row.target for row in rows])
+    probe = open_probe(reader.model, texts, [row.target for row in rows])
     kept = torch.ones(len(rows) * (1 + DRAWS), probe.real.size(1), dtype=torch.bool)
     chosen = [(i, tokens) for i, row in enumerate(rows) for tokens in choose_tokens(row, cluster.words, seed)]
     for variant, (i, tokens) in enumerate(chosen):
@@ -287,7 +287,7 @@ def insert_words(
         for phrase in choose_phrases(row, cluster.words, seed)
     ]
     target = cluster.sampled.target
-    before, after = (make_probe(reader.model, some, target).before.probability for some in (texts, variants))
+    before, after = (open_probe(reader.model, some, target).before.probability for some in (texts, variants))
     return measure_change(before, after, seed, sign=1)
 
 
@@ -304,7 +304,7 @@ def choose_phrases(row: BulkRow, words: Sequence[str], seed: int) -> list[str]:
 
 def write_words(row: BulkRow) -> list[str]:
     """The words with their case and punctuation."""
-    pieces = make_pieces(row)
+    pieces = restore_pieces(row)
     written = []
     for one in list_word_shares(row):
         spans = [span for i in one.tokens if (span := pieces.spans[i])]

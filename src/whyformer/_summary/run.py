@@ -3,7 +3,6 @@
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from whyformer._explain.explain import ModelLike
 from whyformer._model import Model
@@ -98,7 +97,7 @@ def summarise_bulk(
     )
 
 
-def check_summary_settings(per_class: Any, tested: Any, seed: Any, mask_values: Any) -> None:
+def check_summary_settings(per_class: int, tested: int, seed: int, mask_values: str | Mapping[int, int]) -> None:
     for name, value, least in (("per_class", per_class, MIN_CLASS), ("tested", tested, 2), ("seed", seed, 0)):
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise InputError(f"{name} must be a whole number >= {least}, got {value!r}.", code="E_OPTION")

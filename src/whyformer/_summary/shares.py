@@ -4,6 +4,7 @@ A share is a positive score divided by the sum of them. Negative scores speak ag
 evidence *for* the class is sought, they count as zero.
 """
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
@@ -72,7 +73,7 @@ def list_word_shares(row: BulkRow) -> list[WordShare]:
     shares = take_positive_shares(row.scores) if row.scores is not None else None
     if shares is None:
         return []
-    pieces = make_pieces(row)
+    pieces = restore_pieces(row)
     groups = [group for group in group_pieces(pieces) if not pieces.special[group[0]]]
     return [
         WordShare(name_word(pieces, group), float(shares[group].sum()), i, len(groups) - 1 - i, tuple(group))
@@ -80,7 +81,7 @@ def list_word_shares(row: BulkRow) -> list[WordShare]:
     ]
 
 
-def make_pieces(row: BulkRow) -> Pieces:
+def restore_pieces(row: BulkRow) -> Pieces:
     assert row.tokens is not None
     count = len(row.tokens)
     special = (False,) * count if row.special is None else tuple(bool(mark) for mark in row.special)
@@ -98,12 +99,17 @@ def name_word(pieces: Pieces, group: list[int]) -> str:
     return word[letters[0] : letters[-1] + 1] if letters else word
 
 
-def sum_by_word(words: list[WordShare]) -> dict[str, float]:
+def sum_by_word(words: Iterable[WordShare]) -> dict[str, float]:
     """The share of each word, wherever it occurs in the text."""
     totals: dict[str, float] = {}
     for word in words:
         totals[word.word] = totals.get(word.word, 0.0) + word.share
     return totals
+
+
+def rank_words(totals: Mapping[str, float]) -> list[tuple[str, float]]:
+    """The words with the largest share first, equal ones by name."""
+    return sorted(totals.items(), key=lambda item: (-item[1], item[0]))
 
 
 def special_share(row: BulkRow) -> float | None:

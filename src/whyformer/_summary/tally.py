@@ -24,6 +24,7 @@ from whyformer._runs.parts import BulkRow
 from whyformer._summary.shares import (
     list_word_shares,
     mark_border,
+    rank_words,
     resample_map,
     special_share,
     sum_by_word,
@@ -109,8 +110,8 @@ class ClassTally:
 
     def list_top_words(self, count: int) -> list[tuple[str, float, int]]:
         """Words with their share of all relevance of the class and the number of texts they are in."""
-        ranked = sorted(self.word_sums, key=lambda word: (-self.word_sums[word], word))[:count]
-        return [(word, self.word_sums[word] / max(self.mapped, 1), self.word_items[word]) for word in ranked]
+        ranked = rank_words(self.word_sums)[:count]
+        return [(word, total / max(self.mapped, 1), self.word_items[word]) for word, total in ranked]
 
 
 class PlaceShare(NamedTuple):
@@ -275,8 +276,8 @@ class Tally:
         """Keep the half of the words of each class that has most relevance so far."""
         self.dropped_words = True
         for tally in self.classes.values():
-            kept = sorted(tally.word_sums, key=lambda word: (-tally.word_sums[word], word))[: len(tally.word_sums) // 2]
-            tally.word_sums = Counter({word: tally.word_sums[word] for word in kept})
+            kept = dict(rank_words(tally.word_sums)[: len(tally.word_sums) // 2])
+            tally.word_sums = Counter(kept)
             tally.word_items = Counter({word: tally.word_items[word] for word in kept})
 
     # --- several methods ----------------------------------------------------------------------------------------------
