@@ -1,6 +1,5 @@
 """Hugging Face data sets: labels and texts are read at once, images when they are needed."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 from whyformer._model import is_of_library
 from whyformer.data.example import Data, Example, LazyContent, Problem, Row, Wanted, collect_examples
 from whyformer.data.listed import ListReader, refuse_columns
-from whyformer.data.records import Columns, RowError, choose_columns, make_example, note_unused_columns, parse_label
+from whyformer.data.records import RowError, choose_columns, make_example, note_unused_columns, parse_label
 
 TABLE_FORMATS = ("pandas", "polars", "arrow")  # in which a row is a table
 TENSOR_FORMATS = ("torch", "numpy", "tensorflow", "jax")  # in which an image is an array of bytes
@@ -43,18 +42,21 @@ def read_hugging_face(source: Any, wanted: Wanted) -> Data:
     names = getattr((source.features or {}).get(columns.label), "names", None) if columns.label else None
     labels = list(source[columns.label]) if columns.label else [None] * len(source)
 
-    def items() -> Iterator[Example | Problem]:
-        for number in range(len(source)):
-            try:
-                label = parse_label(labels[number])
-                if names is not None and isinstance(label, int):
-                    label = names[label]
-                yield make_lazy_example(source, number, columns, label, fingerprint)
-            except (RowError, IndexError) as error:
-                yield Problem(f"row {number}", str(error))
+    def make_row_example(number: int) -> Example | Problem:
+        place, mark = f"row {number}", f"{fingerprint or id(source)}:{number}"
+        try:
+            label = parse_label(labels[number])
+            label = names[label] if names is not None and isinstance(label, int) else label
+            if not is_image:
+                return replace(make_example(place, source[number], columns, None), label=label)
+        except (RowError, IndexError) as error:
+            return Problem(place, str(error))
+        mask = LazyContent(partial(read_field, source, number, columns.mask), f"{mark}:mask") if columns.mask else None
+        return Example(place, LazyContent(partial(read_field, source, number, columns.input), mark), label, mask)
 
     unused = (column for column in source.column_names if column not in columns.names())
-    return replace(collect_examples(name, items()), notes=note_unused_columns(unused))
+    data = collect_examples(name, map(make_row_example, range(len(source))))
+    return replace(data, notes=note_unused_columns(unused))
 
 
 def read_stream(source: Any, wanted: Wanted, name: str) -> Data:
@@ -69,21 +71,7 @@ def read_stream(source: Any, wanted: Wanted, name: str) -> Data:
         return {column: names[column][value] if column in numbers else value for column, value in row.items()}
 
     rows = (reader.read_item(f"row {number}", name_classes(row)) for number, row in enumerate(source))
-    data = collect_examples(name, rows)
-    return replace(data, notes=reader.note_unused())
-
-
-def make_lazy_example(
-    source: Any, number: int, columns: Columns, label: int | str | None, fingerprint: str | None
-) -> Example:
-    """A text is read now, an image when it is needed."""
-    place = f"row {number}"
-    is_text = type((source.features or {}).get(columns.input)).__name__ != "Image"
-    if is_text:
-        return replace(make_example(place, source[number], columns, None), label=label)
-    mark = f"{fingerprint or id(source)}:{number}"
-    mask = LazyContent(partial(read_field, source, number, columns.mask), f"{mark}:mask") if columns.mask else None
-    return Example(place, LazyContent(partial(read_field, source, number, columns.input), mark), label, mask)
+    return replace(collect_examples(name, rows), notes=reader.note_unused())
 
 
 def read_field(source: Any, number: int, column: str) -> Any:

@@ -9,7 +9,6 @@ from whyformer.data.records import is_image_name
 from whyformer.data.tables import has_invalid_utf8
 
 STANDARD_INPUT = "-"
-NAME = "standard input"
 
 
 def read_input_lines() -> Data:
@@ -19,7 +18,7 @@ def read_input_lines() -> Data:
     stream = sys.stdin.buffer if hasattr(sys.stdin, "buffer") else None
     lines = (line.decode("utf-8", "surrogateescape") for line in stream) if stream is not None else sys.stdin
     with hide_status_line():
-        return collect_examples(NAME, parse_lines(lines))
+        return collect_examples("standard input", parse_lines(lines))
 
 
 def parse_lines(lines: Iterable[str]) -> Iterator[Example | Problem]:

@@ -92,10 +92,7 @@ def read_parquet_rows(path: Path) -> Iterator[Record]:
 
     try:
         with parquet.ParquetFile(path) as file:
-            number = 0
-            for batch in file.iter_batches(256):
-                for row in batch.to_pylist():
-                    yield f"{path.name}:{number}", row
-                    number += 1
+            rows = (row for batch in file.iter_batches(256) for row in batch.to_pylist())
+            yield from ((f"{path.name}:{number}", row) for number, row in enumerate(rows))
     except (pyarrow.ArrowException, OSError) as error:
         raise DataError(f"{path} is not a Parquet file, or it is damaged ({str(error)[:80]}).") from None

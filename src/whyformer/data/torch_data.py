@@ -148,11 +148,9 @@ def is_list_of_items(batch: Sequence[Any], *, is_collated: bool) -> bool:
         return True
     if is_collated or not isinstance(batch, list):
         return False
-    are_pairs = all(isinstance(item, tuple) and len(item) == 2 for item in batch)
-    are_alike = len(batch) > 2 and all(
-        isinstance(item, Tensor) and item.shape[1:] == batch[0].shape[1:] for item in batch
-    )
-    return are_pairs or are_alike
+    if all(isinstance(item, tuple) and len(item) == 2 for item in batch):
+        return True
+    return len(batch) > 2 and all(isinstance(item, Tensor) and item.shape[1:] == batch[0].shape[1:] for item in batch)
 
 
 def check_lengths(columns: Iterable[Any]) -> list[Any]:
