@@ -6,11 +6,10 @@
 Choose the method, record what it needs in one run of the model, and compute the scores.
 """
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any
 
 from torch import nn
 
@@ -20,14 +19,12 @@ from whyformer._explain.sharing import explain_by_call, record_for_methods
 from whyformer._explain.tower_choice import choose_tower
 from whyformer._explain.way_out import name_way_out
 from whyformer._explain.windows import WindowedTexts
-from whyformer._model import EncodedBatch, Model, check_windows
+from whyformer._model import EncodedBatch, Model, ModelLike, check_windows
 from whyformer._model.loading import open as open_model
 from whyformer._model.prompt import Prompt, add_answer
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import InputError, UnsupportedModel
 from whyformer.results.explanation import Explanation
-
-ModelLike: TypeAlias = Model | str | os.PathLike[str] | nn.Module
 
 
 @neutral_torch()

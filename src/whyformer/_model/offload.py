@@ -9,12 +9,15 @@ import copy
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from whyformer._model.unwrap import list_modules
+
+if TYPE_CHECKING:
+    from accelerate.hooks import ModelHook
 
 
 def has_hook(module: nn.Module) -> bool:
@@ -22,7 +25,7 @@ def has_hook(module: nn.Module) -> bool:
     return module.__dict__.get("_hf_hook") is not None
 
 
-def copy_hook(hook: Any, maps: dict[int, dict[Any, Any]]) -> Any:
+def copy_hook(hook: "ModelHook", maps: dict[int, dict[int, dict[str, Tensor]]]) -> "ModelHook":
     """A hook with a state of its own: it keeps the device of the last input and a table of loaded weights.
 
     maps: the copies of these tables, which the hooks of one model share.
@@ -38,10 +41,10 @@ def copy_hook(hook: Any, maps: dict[int, dict[Any, Any]]) -> Any:
 
 
 @dataclass(frozen=True)
-class ChangedWeights(Mapping[str, Any]):
+class ChangedWeights(Mapping[str, Tensor]):
     """Offloaded weights, each changed when it is loaded."""
 
-    weights: Mapping[str, Any]
+    weights: Mapping[str, Tensor]
     change: Callable[[Tensor], Tensor]
 
     def __getitem__(self, name: str) -> Tensor:
@@ -78,7 +81,7 @@ def change_weights(shadow: nn.Module, change: Callable[[Tensor], Tensor]) -> Non
 class ReloadedWeight:
     """A weight that autograd keeps for the backward pass: where it is loaded from again, and which view of it."""
 
-    hook: Any
+    hook: "ModelHook"
     name: str
     device: torch.device
     dtype: torch.dtype
@@ -91,7 +94,7 @@ class ReloadedWeight:
         return weight.as_strided(self.size, self.stride, self.offset)
 
 
-def reload_weights(shadow: nn.Module) -> AbstractContextManager[Any]:
+def reload_weights(shadow: nn.Module) -> AbstractContextManager[None]:
     """The graph of a forward pass inside keeps no offloaded weight: the backward pass loads each one again.
 
     Otherwise all of them would be there at the end of the forward pass, whatever the hooks drop.
@@ -145,10 +148,10 @@ def find_device(module: nn.Module) -> torch.device:
     return next((weight.device for weight in module.parameters()), torch.device("cpu"))
 
 
-def _list_hooks(module: nn.Module) -> list[Any]:
+def _list_hooks(module: nn.Module) -> "list[ModelHook]":
     hook = getattr(module, "_hf_hook", None)
     return list(getattr(hook, "hooks", [hook])) if hook is not None else []
 
 
-def _places_submodules(hook: Any) -> bool:
+def _places_submodules(hook: "ModelHook") -> bool:
     return bool(getattr(hook, "place_submodules", False))

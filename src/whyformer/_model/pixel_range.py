@@ -4,12 +4,13 @@ from typing import Any
 
 from torch import Tensor
 
+from whyformer._model.preprocessors import ImageProcessor
 from whyformer.errors import InputError
 
 LARGEST_NORMALISED = 10.0  # no usual mean and standard deviation give more
 
 
-def check_pixel_range(pixels: Tensor, processor: Any, name: str) -> str:
+def check_pixel_range(pixels: Tensor, processor: ImageProcessor | None, name: str) -> str:
     """Refuse what the model's processor cannot have made; a note if it is not known what the model needs."""
     low, high = float(pixels.min()), float(pixels.max())
     if low < 0 or not LARGEST_NORMALISED < high <= 255:

@@ -1,12 +1,16 @@
 """What is used of the tokenizers and image processors of transformers, and of those that are called like them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from PIL import Image
 from torch import Tensor
 
+from whyformer._plain.json_value import Json
+
 ChatMessage: TypeAlias = Mapping[str, Any]  # "role", "content", "tool_calls", ... as JSON
+
+ToolLike: TypeAlias = ChatMessage | Callable[..., Json]  # a JSON schema, or a function with a docstring
 
 
 class Tokenizer(Protocol):

@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 from PIL import Image
 
@@ -19,6 +19,11 @@ from whyformer._model.preprocessors import Tokenizer
 from whyformer._model.spans import align_pieces, correct_offsets
 from whyformer._plain.tokens import Pieces, name_pair, pad_pieces, take_pieces
 from whyformer.errors import InputError, quote_type
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer as Backend
+
+    from whyformer._model.input_like import InputLike, OneInput
 
 MAX_CHARACTERS = 200_000
 MAX_PATH = 4096  # longer texts are never looked up as files
@@ -72,7 +77,7 @@ def name_texts(count: int) -> list[str]:
     return ["the text"] if count == 1 else [f"text {n}" for n in range(count)]
 
 
-def tokenize_text(tokenizer: Tokenizer, text: Any, name: str, *, keeps_mask: bool = False) -> TokenizedText:
+def tokenize_text(tokenizer: Tokenizer, text: "OneInput", name: str, *, keeps_mask: bool = False) -> TokenizedText:
     """Tokenize a text, with special tokens around it; error messages call it `name`.
 
     A pair (first, second) becomes one sequence. Its spans refer to both texts joined by a line break.
@@ -132,12 +137,12 @@ def _call_tokenizer(tokenizer: Tokenizer, parts: Sequence[str], name: str, *, sp
         raise InputError(f"{reason} {advice}", code="E_MODEL_TOKENIZER") from None
 
 
-def is_text_record(item: Any) -> bool:
+def is_text_record(item: "InputLike") -> "TypeGuard[Mapping[str, str]]":
     """Whether this is {"text": ...}, perhaps with a "text_pair", as the pipelines of transformers take it."""
     return isinstance(item, Mapping) and isinstance(item.get("text"), str) and item.keys() <= {"text", "text_pair"}
 
 
-def read_text_item(item: Any, model: str) -> Any:
+def read_text_item(item: "OneInput", model: str) -> "OneInput":
     """The text or pair that an item stands for; the name of an image file is refused unless it is called a text."""
     if is_text_record(item):
         return TextPair(item["text"], item["text_pair"]) if "text_pair" in item else item["text"]
@@ -160,24 +165,22 @@ def names_image_file(text: str) -> bool:
         return False
 
 
-def is_text_pair(text: Any) -> bool:
+def is_text_pair(text: "OneInput") -> TypeGuard[tuple[str, str]]:
     """Whether this is a pair of texts that a model reads together: question and answer, premise and hypothesis."""
     return isinstance(text, TextPair) or (
         isinstance(text, tuple) and len(text) == 2 and all(isinstance(part, str) for part in text)
     )
 
 
-def check_parts(text: Any, name: str) -> list[str]:
+def check_parts(text: "OneInput", name: str) -> list[str]:
     """The text, or both texts of a pair; refuses what is no text."""
     if not is_text_pair(text):
-        check_text(text, name)
-        return [text]
-    for part, which in zip(text, ("first", "second"), strict=True):
-        check_text(part, f"the {which} text of {name.replace('text', 'pair', 1)}")
-    return list(text)
+        return [check_text(text, name)]
+    pair = name.replace("text", "pair", 1)
+    return [check_text(part, f"the {n} text of {pair}") for part, n in zip(text, ("first", "second"), strict=True)]
 
 
-def check_text(text: Any, name: str) -> None:
+def check_text(text: Any, name: str) -> str:
     """Refuse anything but a non-empty string of valid Unicode that is not too long."""
     what = capitalise(name)
     if not isinstance(text, str):
@@ -196,6 +199,7 @@ def check_text(text: Any, name: str) -> None:
     except UnicodeEncodeError as error:
         problem = f"{what} is not valid Unicode at character {error.start}"
         raise InputError(f"{problem}. Decode it with the right encoding.", code="E_TXT_ENCODING") from None
+    return text
 
 
 def capitalise(name: str) -> str:
@@ -227,7 +231,9 @@ def _has_special_lookalike(tokenizer: Tokenizer, inputs: Mapping[str, list[int]]
     return any(i in known and not s for i, s in zip(inputs["input_ids"], inputs["special_tokens_mask"], strict=True))
 
 
-def _tokenize_with_renamed(tokenizer: Tokenizer, parts: Sequence[str], name: str) -> tuple[dict[str, Any], Any]:
+def _tokenize_with_renamed(
+    tokenizer: Tokenizer, parts: Sequence[str], name: str
+) -> tuple[dict[str, Any], list[int | None]]:
     """Tokenize a text or pair with the special pieces renamed; also returns which text each piece belongs to."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
@@ -251,7 +257,7 @@ def _tokenize_with_renamed(tokenizer: Tokenizer, parts: Sequence[str], name: str
     return fields, encoding.sequence_ids
 
 
-def _rename_special_pieces(backend: Any, special: set[int]) -> Any:
+def _rename_special_pieces(backend: "Backend", special: set[int]) -> "Backend":
     """A copy of the tokenizer whose special pieces cannot occur in a text; all ids stay the same."""
     from tokenizers import Tokenizer
 

@@ -9,7 +9,6 @@ all windows and the second is split. The last window begins earlier than the ste
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from whyformer._model.text import TokenizedText, capitalise
 from whyformer.errors import InputError
@@ -26,7 +25,7 @@ class TextWindow:
     span: tuple[int, int]  # the characters that only some windows have; the whole text if it fits
 
 
-def split_into_windows(one: TokenizedText, size: int | None, windows: bool | int, name: str) -> list[TextWindow]:
+def split_into_windows(one: TokenizedText, size: int | None, windows: int, name: str) -> list[TextWindow]:
     """The windows of at most `size` tokens. windows: True, or how many tokens neighbouring windows share."""
     if size is None or len(one) <= size:
         return [TextWindow(one, tuple(range(len(one))), (0, len(one.text)))]
@@ -60,7 +59,7 @@ def take_window(one: TokenizedText, own: range, places: Sequence[int]) -> TextWi
     return TextWindow(one.take(places), tuple(places), (spans[0][0], spans[-1][1]) if spans else (0, len(one.text)))
 
 
-def check_windows(windows: Any) -> bool | int:
+def check_windows(windows: int) -> int:
     """False, True, or how many tokens neighbouring windows share."""
     if isinstance(windows, bool):
         return windows

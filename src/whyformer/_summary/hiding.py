@@ -24,7 +24,7 @@ from scipy.ndimage import label
 from torch import Tensor
 from torch.nn import functional
 
-from whyformer._model import Model
+from whyformer._model import Model, OneInput
 from whyformer._summary.clusters import Cluster
 from whyformer._summary.effect import Effect, measure_effect
 from whyformer._summary.inputs import InputReader, make_probe, to_array
@@ -107,7 +107,7 @@ def enlarge_region(region: np.ndarray, height: int, width: int) -> Tensor:
     return functional.interpolate(patches, size=(height, width), mode="nearest")[0, 0].bool()
 
 
-def encode_pixels(model: Model, images: Sequence[object]) -> Tensor:
+def encode_pixels(model: Model, images: Sequence[OneInput]) -> Tensor:
     encoded = model.encode(list(images))
     return encoded.inputs[encoded.main]
 

@@ -19,7 +19,7 @@ from whyformer.errors import InputError
 IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff"}
 
 TextSpan = tuple[int, int]
-Row: TypeAlias = Mapping[Any, Any]  # the cells of a table by the name of their column
+Cells: TypeAlias = Mapping[Any, Any]  # the cells of a table by the name of their column
 Wanted: TypeAlias = Mapping[str, Hashable]  # the name of a column for each role that the caller gave
 DataError = partial(InputError, code="E_DATA")
 WrongOption = partial(InputError, code="E_OPTION")

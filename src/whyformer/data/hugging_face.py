@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from whyformer._model import is_of_library
-from whyformer.data.example import Data, Example, LazyContent, Problem, Row, Wanted, collect_examples
+from whyformer.data.example import Cells, Data, Example, LazyContent, Problem, Wanted, collect_examples
 from whyformer.data.listed import ListReader, refuse_columns
 from whyformer.data.records import RowError, choose_columns, make_example, note_unused_columns, parse_label
 
@@ -64,7 +64,7 @@ def read_stream(source: Any, wanted: Wanted, name: str) -> Data:
     names = {column: getattr(feature, "names", None) or () for column, feature in (source.features or {}).items()}
     reader = ListReader(wanted)
 
-    def name_classes(row: Row) -> Row:
+    def name_classes(row: Cells) -> Cells:
         numbers = {
             column for column, own in names.items() if isinstance(row.get(column), int) and -1 < row[column] < len(own)
         }

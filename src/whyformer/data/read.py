@@ -29,7 +29,7 @@ from whyformer.data import (
     worlds,
 )
 from whyformer.data.data_like import DataLike
-from whyformer.data.example import ClassNames, Data, DataError, Row, Wanted, WrongOption
+from whyformer.data.example import Cells, ClassNames, Data, DataError, Wanted, WrongOption
 from whyformer.data.masks import check_mask_values
 
 SPLITS = ("train", "test", "validation", "val", "dev")
@@ -139,7 +139,7 @@ def _read_source(source: Any, split: str | None, columns: Wanted, masks: Path | 
     return listed.read_list(source, columns)
 
 
-def _has_splits(source: Row, split: str | None) -> bool:
+def _has_splits(source: Cells, split: str | None) -> bool:
     """Whether a dictionary holds one data set for each split, and not columns or tensors."""
     if split is not None or not source or any(name in SPLITS for name in source):
         return True
@@ -165,7 +165,7 @@ def _check_path(source: str | os.PathLike[str], what: str) -> Path:
     return Path(text)
 
 
-def _read_split(source: Row, split: str | None, columns: Wanted) -> Data:
+def _read_split(source: Cells, split: str | None, columns: Wanted) -> Data:
     """A DatasetDict: one data set per split."""
     splits = [str(name) for name in source]
     wanted = split or next((name for name in ("test", "validation", "val") if name in splits), None)

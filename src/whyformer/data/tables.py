@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TextIO
 
-from whyformer.data.example import DataError, Problem, Row
+from whyformer.data.example import Cells, DataError, Problem
 from whyformer.data.records import Record
 
 INVALID_BYTE = re.compile("[\udc80-\udcff]")  # what `surrogateescape` makes of a byte that is not UTF-8
@@ -74,7 +74,7 @@ def parse_header(row: list[str], path: Path) -> list[str]:
     return names
 
 
-def as_record(place: str, row: Sequence[str], header: Sequence[str]) -> Row | Problem:
+def as_record(place: str, row: Sequence[str], header: Sequence[str]) -> Cells | Problem:
     if len(row) != len(header):
         return Problem(place, f"{len(row)} cells under {len(header)} columns")
     if any(has_invalid_utf8(cell) for cell in row):

@@ -3,11 +3,12 @@
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from torch import nn
 
 from whyformer._model.loading.sentence_encoder import is_sentence_model, read_sentence_model
+from whyformer._model.model import ModelLike, PipelineLike
 from whyformer._model.preprocessors import ImageProcessor, Tokenizer
 from whyformer._model.prompted import has_learned_prompt, wrap_prompted
 from whyformer._model.weight_files import WeightFiles
@@ -27,7 +28,7 @@ class OpenedModule:
     files: WeightFiles | None = None
 
 
-def read_holder(source: Any) -> OpenedModule | None:
+def read_holder(source: ModelLike) -> OpenedModule | None:
     """The model that this object holds; None if it is neither a holder nor a module."""
     if is_pipeline(source):
         return read_pipeline(source)
@@ -39,7 +40,7 @@ def read_holder(source: Any) -> OpenedModule | None:
     return None
 
 
-def is_pipeline(source: Any) -> bool:
+def is_pipeline(source: ModelLike) -> TypeGuard[PipelineLike]:
     pipelines = sys.modules.get("transformers.pipelines.base")
     return pipelines is not None and isinstance(source, pipelines.Pipeline)
 

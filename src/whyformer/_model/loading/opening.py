@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from PIL.Image import Image
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.parameter import is_lazy
 
 from whyformer._model.embedding import has_two_towers
@@ -20,9 +19,9 @@ from whyformer._model.loading import checkpoint
 from whyformer._model.loading.checkpoint import first_line_of
 from whyformer._model.loading.config_fields import check_processor_fields
 from whyformer._model.loading.holders import OpenedModule, read_holder
-from whyformer._model.loading.image_transform import as_image_processor
+from whyformer._model.loading.image_transform import ProcessorLike, as_image_processor
 from whyformer._model.loading.library import OPEN_CLIP_CONFIG, is_library_name, load_library_folder, load_library_model
-from whyformer._model.model import InputKind, Model
+from whyformer._model.model import InputKind, Model, ModelLike
 from whyformer._model.offload import find_unloaded_weights
 from whyformer._model.preprocessors import ImageProcessor, Tokenizer
 from whyformer._model.unwrap import unwrap
@@ -49,16 +48,16 @@ HUB_ADDRESS = re.compile(
 )
 MAX_HUB_NAME_LENGTH = 96
 READER_FILE = "original.json"  # in the folder of a reader of Jain & Wallace's tasks
-WrongOption = partial(ModelError, code="E_OPTION")
+RefusedOption = partial(ModelError, code="E_OPTION")
 
 
 def open(
-    source: Any,
+    source: ModelLike,
     *,
     dtype: torch.dtype | None = None,
     device: str | torch.device | None = None,
     tokenizer: Tokenizer | None = None,
-    processor: ImageProcessor | Callable[[Image], Tensor] | None = None,
+    processor: ProcessorLike | None = None,
     labels: Sequence[str] | None = None,
     readout: str | int | None = None,
     batch_axis: int | None = None,
@@ -82,7 +81,7 @@ def open(
     if isinstance(source, Model):
         given = (dtype, device, tokenizer, processor, labels, readout, batch_axis, weights)
         if any(option is not None for option in given):
-            raise WrongOption(
+            raise RefusedOption(
                 f"{source.name} is already open. Pass these options when opening it, or open its module again."
             )
         return source
@@ -108,27 +107,26 @@ def open(
 
 
 def _load(
-    source: Any,
+    source: ModelLike,
     dtype: torch.dtype | None,
     device: str | torch.device | None,
     weights: str | os.PathLike[str] | None,
     loads_preprocessors: bool,
 ) -> OpenedModule:
     """The module of a name or folder."""
-    dtype, wanted_device = _check_dtype(dtype), _check_device(device)
+    dtype, wanted_device, name = _check_dtype(dtype), _check_device(device), _check_name(source)
     made: OpenedModule | None
     folder: Path | str
     if isinstance(source, str) and is_library_name(source):
         file = None if weights is None else Path(os.path.expanduser(os.fspath(weights)))
         made, folder = load_library_model(source, file), file or source
     else:
-        folder = _find_folder(source)
+        folder = _find_folder(name)
         if weights is not None:
-            raise WrongOption(
+            raise RefusedOption(
                 'weights can only be passed with the name of an architecture, such as "timm:vit_tiny_patch16_224".'
             )
-        made = load_library_folder(folder, os.fspath(source))
-    name = os.fspath(source)
+        made = load_library_folder(folder, name)
     if made is not None:
         made = replace(made, module=made.module.to(wanted_device, dtype).eval())
     else:
@@ -152,7 +150,7 @@ def _note_precision(module: nn.Module) -> tuple[str, ...]:
 
 def _check_module(module: nn.Module, dtype: Any, device: Any, weights: Any) -> None:
     if weights is not None:
-        raise WrongOption("weights can only be passed with the name of an architecture.")
+        raise RefusedOption("weights can only be passed with the name of an architecture.")
     if dtype is not None or device is not None:
         raise UnsupportedModel(
             "An nn.Module is used unchanged: call module.to(...) before opening it instead of passing dtype or device.",
@@ -181,22 +179,22 @@ def _find_batch_axis(module: nn.Module) -> int:
 
 def _check_preprocessors(tokenizer: Any, processor: Any) -> None:
     if tokenizer is not None and not (callable(tokenizer) and hasattr(tokenizer, "convert_ids_to_tokens")):
-        raise WrongOption(
+        raise RefusedOption(
             "tokenizer must be a transformers tokenizer such as PreTrainedTokenizerFast, got "
             f"{quote_type(tokenizer)}. Load it with AutoTokenizer.from_pretrained(...)."
         )
     if processor is not None and not callable(processor):
-        raise WrongOption(
+        raise RefusedOption(
             f"processor must be a transformers image processor or a function from an image to a tensor, "
             f"got {type(processor).__name__}."
         )
 
 
-def _check_reading(readout: Any, batch_axis: Any) -> None:
+def _check_reading(readout: str | int | None, batch_axis: int | None) -> None:
     if not (readout is None or readout in ("first", "last", "mean") or type(readout) is int):
-        raise WrongOption(f'readout must be "first", "last", "mean" or an index, got {readout!r}.')
+        raise RefusedOption(f'readout must be "first", "last", "mean" or an index, got {readout!r}.')
     if not (batch_axis is None or (type(batch_axis) is int and batch_axis in (0, 1))):
-        raise WrongOption(f"batch_axis must be 0 or 1, got {batch_axis!r}.")
+        raise RefusedOption(f"batch_axis must be 0 or 1, got {batch_axis!r}.")
 
 
 def _find_class_names(module: nn.Module, given: Sequence[str] | None) -> tuple[str, ...] | None:
@@ -206,9 +204,9 @@ def _find_class_names(module: nn.Module, given: Sequence[str] | None) -> tuple[s
         return tuple(str(names[i]) for i in sorted(names)) if names else None
     if isinstance(given, str) or not isinstance(given, Sequence):
         what = "string" if isinstance(given, str) else type(given).__name__
-        raise WrongOption(f"labels must be a list with one name per class, got a {what}.")
+        raise RefusedOption(f"labels must be a list with one name per class, got a {what}.")
     if names and len(given) != len(names):
-        raise WrongOption(
+        raise RefusedOption(
             f"labels must have one name per class: got {len(given)}, but the model has {len(names)} classes."
         )
     return tuple(str(label) for label in given)
@@ -217,13 +215,17 @@ def _find_class_names(module: nn.Module, given: Sequence[str] | None) -> tuple[s
 # --- folders and names ------------------------------------------------------------------------------------------------
 
 
-def _find_folder(source: Any) -> Path | str:
+def _check_name(source: ModelLike) -> str:
+    if isinstance(source, str | os.PathLike) and isinstance(text := os.fspath(source), str):
+        return text
+    hint = " Load these weights into their module, and pass that." if isinstance(source, Mapping) else ""
+    if isinstance(source, type):
+        hint = f" Pass an instance, such as {source.__name__}.from_pretrained(...)."
+    raise ModelNotFound(f"A model must be a folder, a name or an nn.Module, got {quote_type(source)}.{hint}")
+
+
+def _find_folder(text: str) -> Path | str:
     """The model folder, or the hub name if there is no such folder."""
-    if not isinstance(source, str | os.PathLike) or not isinstance(text := os.fspath(source), str):
-        hint = " Load these weights into their module, and pass that." if isinstance(source, Mapping) else ""
-        if isinstance(source, type):
-            hint = f" Pass an instance, such as {source.__name__}.from_pretrained(...)."
-        raise ModelNotFound(f"A model must be a folder, a name or an nn.Module, got {quote_type(source)}.{hint}")
     if text.startswith("demo/"):
         return _find_demo_folder(text)
     path = Path(os.path.expanduser(text)) if text else Path("\0")  # Path.expanduser raises for an unknown user
@@ -283,13 +285,13 @@ def _check_folder(path: Path, text: str) -> Path:
     raise ModelNotFound(f"{text!r} is not a model folder: it has no config.json.{hint}")
 
 
-def _check_dtype(dtype: Any) -> torch.dtype | None:
+def _check_dtype(dtype: torch.dtype | None) -> torch.dtype | None:
     if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
-        raise WrongOption(f"dtype must be a floating-point dtype such as torch.float32, got {dtype!r}.")
+        raise RefusedOption(f"dtype must be a floating-point dtype such as torch.float32, got {dtype!r}.")
     return dtype
 
 
-def _check_device(device: Any) -> torch.device:
+def _check_device(device: str | torch.device | None) -> torch.device:
     try:
         wanted = torch.device(device or "cpu")
         torch.empty(0, device=wanted)

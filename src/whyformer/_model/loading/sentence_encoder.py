@@ -5,10 +5,12 @@ dictionary of features. SentenceEncoder runs the chain on ordinary inputs and re
 """
 
 import sys
-from typing import Any
+from typing import Any, TypeGuard
 
 from torch import Tensor, nn
 
+from whyformer._model.model import ModelLike
+from whyformer._model.preprocessors import Tokenizer
 from whyformer.errors import UnsupportedModel
 
 ANSWERS = ("scores", "sentence_embedding", "token_embeddings")  # the last step that an encoder has
@@ -38,14 +40,14 @@ class SentenceEncoder(nn.Module):
         return next(features[name] for name in ANSWERS if name in features)
 
 
-def is_sentence_model(source: Any) -> bool:
+def is_sentence_model(source: ModelLike) -> TypeGuard[nn.Module]:
     """Whether this is a SentenceTransformer, CrossEncoder or another model of sentence-transformers."""
     library = sys.modules.get("sentence_transformers")
     kinds = ("SentenceTransformer", "CrossEncoder", "SparseEncoder", "MultiVectorEncoder")
     return isinstance(source, tuple(kind for name in kinds if (kind := getattr(library, name, None)) is not None))
 
 
-def read_sentence_model(source: Any) -> tuple[nn.Module, Any, tuple[str, ...]]:
+def read_sentence_model(source: nn.Module) -> tuple[nn.Module, Tokenizer | None, tuple[str, ...]]:
     """The module to explain, its tokenizer and notes on what encode() or predict() does besides."""
     transformer = find_transformer(source)
     if transformer is None or getattr(transformer, "main_input_name", "input_ids") != "input_ids":
@@ -59,13 +61,13 @@ def read_sentence_model(source: Any) -> tuple[nn.Module, Any, tuple[str, ...]]:
     return module, tokenizer if hasattr(tokenizer, "convert_ids_to_tokens") else None, _note_prompt(source)
 
 
-def find_transformer(source: Any) -> Any:
+def find_transformer(source: nn.Module) -> Any:
     """The transformers model at the start of the chain; None if it starts with something else."""
     first = next(iter(source.children()), None)
     return getattr(first, "auto_model", None) or getattr(first, "model", None)
 
 
-def _note_prompt(source: Any) -> tuple[str, ...]:
+def _note_prompt(source: nn.Module) -> tuple[str, ...]:
     prompt = (getattr(source, "prompts", None) or {}).get(getattr(source, "default_prompt_name", None))
     if not prompt:
         return ()

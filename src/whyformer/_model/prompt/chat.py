@@ -17,15 +17,16 @@ note says so.
 
 import json
 import re
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from whyformer._model.preprocessors import ChatMessage, Tokenizer
+from whyformer._model.preprocessors import ChatMessage, Tokenizer, ToolLike
 from whyformer._model.prompt.chat_bounds import refuse_overlong_chat
 from whyformer._model.prompt.regions import NamedPart
+from whyformer._plain.json_value import Json
 from whyformer._plain.setting_checks import list_entries
+from whyformer._plain.words import number_repeated
 from whyformer.errors import InputError
 
 if TYPE_CHECKING:
@@ -85,10 +86,10 @@ def render_chat(
     model: "Model",
     messages: Sequence[ChatMessage],
     *,
-    tools: Sequence[Any] | None,
+    tools: Sequence[ToolLike] | None,
     documents: Sequence[ChatMessage] | None,
     has_answer: bool,
-    **template: Any,
+    **template: Json,
 ) -> RenderedChat:
     """The prompt that the template makes of these messages."""
     chat = check_messages(messages)
@@ -171,7 +172,7 @@ def is_template_error(error: Exception) -> bool:
     return type(error).__module__.startswith("jinja2") or isinstance(error, TypeError | KeyError | ValueError)
 
 
-def check_messages(messages: Any) -> list[ChatMessage]:
+def check_messages(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence) or not messages:
         raise InputError(
             'messages must be a list such as [{"role": "user", "content": "Where is Paris?"}], got '
@@ -193,13 +194,13 @@ def check_messages(messages: Any) -> list[ChatMessage]:
     return [dict(message) for message in messages]
 
 
-def check_documents(documents: Any) -> list[ChatMessage]:
+def check_documents(documents: Sequence[ChatMessage]) -> list[ChatMessage]:
     if not isinstance(documents, Sequence) or not all(isinstance(one, Mapping) for one in documents):
         raise InputError('documents must be a list of dictionaries such as {"title": "Paris", "text": "..."}.')
     return [dict(one) for one in documents]
 
 
-def list_tool_definitions(tools: Any) -> list[ChatMessage]:
+def list_tool_definitions(tools: Sequence[ToolLike]) -> list[ChatMessage]:
     """The JSON schemas of tools; that of a function is read from its docstring by transformers."""
     listed = list_entries(tools)
     if listed is None:
@@ -220,15 +221,6 @@ def list_texts(value: Any) -> list[str]:
 
 
 # --- marks instead of texts -------------------------------------------------------------------------------------------
-
-
-def number_repeated(names: Sequence[str]) -> list[str]:
-    """The names, each with a number where it occurs more than once."""
-    counts, seen, numbered = Counter(names), Counter[str](), []
-    for name in names:
-        seen[name] += 1
-        numbered.append(f"{name} {seen[name]}" if counts[name] > 1 else name)
-    return numbered
 
 
 def name_messages(chat: Sequence[ChatMessage]) -> list[Owner]:
