@@ -14,8 +14,15 @@ from whyformer._model.embedding import (
     split_by_tower,
 )
 from whyformer._model.encoded import EncodedBatch
-from whyformer._model.image import DECODE_ERRORS, FORMATS, MAX_PIXELS, as_image, check_regular_file, read_image_bytes
-from whyformer._model.input_like import InputLike, OneInput
+from whyformer._model.image import (
+    DECODE_ERRORS,
+    FORMATS,
+    MAX_PIXELS,
+    as_image,
+    check_regular_file,
+    read_image_bytes,
+)
+from whyformer._model.input_like import AnswerPart, InputLike, OneInput, PromptLike
 from whyformer._model.kept_image import UNNAMED_IMAGE, ImageView, KeptImage
 from whyformer._model.model import InputKind, Model, ModelLike
 from whyformer._model.offload import change_weights, copy_hook, find_device, has_hook, reload_weights

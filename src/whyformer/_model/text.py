@@ -47,6 +47,9 @@ class TokenizedText(Pieces):
     text: str = ""
     inputs: dict[str, list[int]] = field(default_factory=dict)  # input_ids, attention_mask and what else it returns
 
+    def as_pieces(self) -> Pieces:
+        return Pieces(self.pieces, self.special, self.padding, self.spans, self.text, self.second)
+
     @property
     def name(self) -> str:
         """What to call it: the text itself, or both texts of a pair."""

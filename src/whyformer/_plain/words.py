@@ -20,7 +20,6 @@ from whyformer._plain.tokens import Pieces, Tokens
 from whyformer.errors import InputError
 
 WORD_REDUCTIONS: dict[str, Callable[[Tensor], Tensor]] = {"sum": torch.sum, "max": torch.amax, "mean": torch.mean}
-UNITS = ("words", "sentences", "paragraphs")
 UNIT_STARTS = {"sentences": find_sentence_starts, "paragraphs": find_paragraph_starts}
 BLANK_MARKS = "▁Ġ "
 WITHOUT_BLANKS = regex.compile(  # scripts written without blanks between words, and their punctuation
