@@ -10,7 +10,7 @@ from functools import partial
 import torch
 
 from whyformer._plain.failure import is_out_of_memory
-from whyformer._plain.peak_memory import free_memory, measure_peak
+from whyformer._plain.peak_memory import free_memory, measure_peak_memory
 
 DEFAULT_BATCH = {"cpu": 16, "cuda": 64}  # items, by device, where nothing is measured
 PROBED = 8  # items of the second run
@@ -29,9 +29,9 @@ def find_batch_size(run: Callable[[int], None], device: torch.device, budget: in
     if budget is None:
         return DEFAULT_BATCH.get(device.type, 16)
     run(1)  # what is loaded on first use does not count
-    alone = measure_peak(partial(run, 1), device)
+    alone = measure_peak_memory(partial(run, 1), device)
     try:
-        several = measure_peak(partial(run, PROBED), device)
+        several = measure_peak_memory(partial(run, PROBED), device)
     except Exception as error:
         if not is_out_of_memory(error):
             raise

@@ -36,7 +36,7 @@ READ_ERRORS = (
 
 Fields: TypeAlias = Mapping[str, Any]
 LoadedFields: TypeAlias = dict[str, Any]
-Result = TypeVar("Result")
+Restored = TypeVar("Restored")
 FilePath = str | os.PathLike[str]
 
 
@@ -127,7 +127,7 @@ def as_json_value(value: Any) -> Any:
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-def read_archive(path: FilePath, kind: str, build: Callable[[LoadedFields], Result]) -> Result:
+def read_archive(path: FilePath, kind: str, build: Callable[[LoadedFields], Restored]) -> Restored:
     """Read the fields of a file and pass them to `build`. Raises InputError for any other kind of file."""
     suffix = suffix_of(path, READERS)
     try:

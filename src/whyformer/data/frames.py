@@ -49,7 +49,7 @@ def as_arrow_table(source: Any, name: str) -> Any:
         raise DataError(f"Cannot read {name}: {str(error)[:200]}. Pass a pandas DataFrame.") from None
 
 
-def read_column(source: Any, wanted: Wanted) -> Data:
+def read_series(source: Any, wanted: Wanted) -> Data:
     """An example from every value of a column, which is called as the row of a table would be."""
     refuse_columns(wanted, f"A {type(source).__name__}")
     values = list_column(source)

@@ -38,7 +38,7 @@ HELD: tuple[tuple[Callable[[Any], bool], Callable[[Any, Wanted], Data]], ...] = 
     (hugging_face.is_hugging_face, hugging_face.read_hugging_face),
     (frames.is_frame, frames.read_frame),
     (lambda source: isinstance(source, Dataset | DataLoader), torch_data.read_torch_data),
-    (is_column, frames.read_column),
+    (is_column, frames.read_series),
 )
 TABLES: dict[str, Callable[[Path], Iterable[records.Record]]] = {
     ".csv": partial(tables.read_delimited_rows, delimiter=","),
