@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from whyformer._model.embedding import encoder_of
+from whyformer._model.preprocessors import ImageProcessor
 from whyformer._model.unwrap import unwrap
 from whyformer.errors import InputError, suggest_nearest
 
@@ -256,3 +257,36 @@ def _check_masks(inputs: Mapping[str, Tensor]) -> None:
         raise TensorError(f"attention_mask has the shape {list(mask.shape)}, but the tokens {list(main.shape[:2])}.")
     if not bool(mask.bool().any(-1).all()):
         raise InputError("attention_mask masks every token of an example.")
+
+
+# --- pixels that are not normalised -----------------------------------------------------------------------------------
+
+
+LARGEST_NORMALISED = 10.0  # no usual mean and standard deviation give more
+
+
+def check_pixel_range(pixels: Tensor, processor: ImageProcessor | None, name: str) -> str:
+    """Refuse what the model's processor cannot have made; a note if it is not known what the model needs."""
+    low, high = float(pixels.min()), float(pixels.max())
+    if low < 0 or not LARGEST_NORMALISED < high <= 255:
+        return ""
+    found = f"The pixel values run from {low:g} to {high:g}, as in an image that is not normalised"
+    expected = find_normalised_range(processor)
+    if expected is None:
+        return f"{found}. If the model was not trained on such values, scale them as in training."
+    raise InputError(
+        f"{found}; the processor of {name} gives values from {expected[0]:.3g} to {expected[1]:.3g}. Pass the image "
+        "itself: a path, a Pillow image or an array [height, width, channel] of 0 to 255.",
+        code="E_IMG_VALUES",
+    )
+
+
+def find_normalised_range(processor: Any) -> tuple[float, float] | None:
+    """The values that this processor gives to black and white, over all channels; None if it does not say."""
+    if not getattr(processor, "do_rescale", False):
+        return None
+    if not getattr(processor, "do_normalize", False):
+        return 0.0, 1.0
+    means, deviations = processor.image_mean, processor.image_std
+    pairs = list(zip(means, deviations, strict=True))
+    return min(-mean / deviation for mean, deviation in pairs), max((1 - mean) / deviation for mean, deviation in pairs)

@@ -1,4 +1,4 @@
-"""Model: a module, its tokenizer or image processor, and its readout. Created by open() in loading.py."""
+"""Model: a module, its tokenizer or image processor, and its readout. Created by open() in loading/."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -12,22 +12,19 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from whyformer._model import text
+from whyformer._model import input_spec, text
 from whyformer._model.arrays import read_arrays
 from whyformer._model.embedding import find_end_token
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.image import ImageSource, read_image
 from whyformer._model.input_like import InputLike, OneInput
-from whyformer._model.input_spec import EXPLAINED_INPUTS, INPUT_AXES, InputSpec, read_input_spec, refuse_unusable_tensor
 from whyformer._model.kept_image import UNNAMED_IMAGE, ImageView, KeptImage, find_view
 from whyformer._model.offload import find_device
-from whyformer._model.pixel_range import check_pixel_range
 from whyformer._model.prompt import Prompt
 from whyformer._model.prompted import PromptedTransformer, add_virtual_tokens
 from whyformer._model.tables_in_memory import as_input_list
 from whyformer._model.unwrap import unwrap
 from whyformer._model.weight_files import WeightFiles, describe_weights
-from whyformer._model.windows import TextWindow, split_into_windows
 from whyformer._plain.torch_state import neutral_torch
 from whyformer._plain.versions import collect_versions
 from whyformer.errors import InputError, TargetError
@@ -111,8 +108,8 @@ class Model:
         return self._input_spec.counts_positions
 
     @cached_property
-    def _input_spec(self) -> InputSpec:
-        return read_input_spec(self.module)
+    def _input_spec(self) -> input_spec.InputSpec:
+        return input_spec.read_input_spec(self.module)
 
     @neutral_torch()
     def encode(self, inputs: InputLike) -> EncodedBatch:
@@ -262,7 +259,9 @@ class Model:
         self._input_spec.check_ids(torch.tensor(one.ids), of_tokenizer=True)
         return one
 
-    def tokenize_windows(self, inputs: InputLike, windows: int) -> list[tuple[text.TokenizedText, list[TextWindow]]]:
+    def tokenize_windows(
+        self, inputs: InputLike, windows: int
+    ) -> list[tuple[text.TokenizedText, list[text.TextWindow]]]:
         """Each text with the windows that it is split into; a text that is short enough is one window."""
         found = read_arrays(as_input_list(inputs), are_images=False)
         is_batch = isinstance(found, list | tuple) and not isinstance(found, text.TextPair)
@@ -276,7 +275,7 @@ class Model:
         windowed = []
         for item, name in zip(items, text.name_texts(len(items)), strict=True):
             one = text.tokenize_text(self.tokenizer, text.read_text_item(item, self.name), name)
-            windowed.append((one, split_into_windows(one, self.max_length, windows, name)))
+            windowed.append((one, text.split_into_windows(one, self.max_length, windows, name)))
         return windowed
 
     @property
@@ -325,7 +324,7 @@ class Model:
     def _add_batch_axis(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         """Make a single example without batch axis a batch of one."""
         for name, value in inputs.items():
-            refuse_unusable_tensor(name, value)
+            input_spec.refuse_unusable_tensor(name, value)
         main = _find_main_input(inputs)
         tensor = inputs.get(main)
         if not isinstance(tensor, Tensor) or tensor.dim() != _count_example_axes(main, tensor):
@@ -373,7 +372,7 @@ class Model:
             words, special = self._name_ids(tensor.cpu())
             special = special if mask is None else special & mask
         is_image = tensor.dim() == 4 and tensor.is_floating_point()
-        range_note = check_pixel_range(tensor, self.processor, self.name) if is_image else ""
+        range_note = input_spec.check_pixel_range(tensor, self.processor, self.name) if is_image else ""
         names = tuple(f"example {n}" for n in range(tensor.size(axis)))
         self._input_spec.check_batch(len(names))
         return EncodedBatch(
@@ -406,7 +405,7 @@ ModelLike: TypeAlias = Model | str | os.PathLike[str] | nn.Module | PipelineLike
 
 def _find_main_input(inputs: Mapping[str, Tensor]) -> str:
     """The input that is explained: a well-known name, else the first with a channel axis, else the first."""
-    for name in EXPLAINED_INPUTS:
+    for name in input_spec.EXPLAINED_INPUTS:
         if name in inputs:
             return name
     tensors = {name: value for name, value in inputs.items() if isinstance(value, Tensor)}
@@ -416,8 +415,8 @@ def _find_main_input(inputs: Mapping[str, Tensor]) -> str:
 
 def _count_example_axes(name: str, tensor: Tensor) -> int | None:
     """The number of axes of one example; None if unknown."""
-    if name in INPUT_AXES:
-        return len(INPUT_AXES[name].split()) - 1
+    if name in input_spec.INPUT_AXES:
+        return len(input_spec.INPUT_AXES[name].split()) - 1
     return None if tensor.is_floating_point() else 1
 
 
