@@ -4,6 +4,7 @@ A column, such as `frame["text"]`, is a list of inputs. A table is not: iteratin
 """
 
 from collections.abc import Iterator, KeysView, Mapping
+from functools import partial
 from typing import Any
 
 from torch.utils.data import DataLoader, Dataset
@@ -30,12 +31,8 @@ def is_of_library(value: Any, kinds: Mapping[str, set[str]]) -> bool:
     return any(name in kinds.get(library, ()) for library, name in names)
 
 
-def is_table(value: Any) -> bool:
-    return is_of_library(value, TABLES)
-
-
-def is_column(value: Any) -> bool:
-    return is_of_library(value, COLUMNS)
+is_table = partial(is_of_library, kinds=TABLES)
+is_column = partial(is_of_library, kinds=COLUMNS)
 
 
 def list_column(column: Any) -> list[Any]:

@@ -155,12 +155,8 @@ def allow_fractions(setting: str, value: Any) -> tuple[float, ...]:
     listed = to_plain_values(value)
     numbers = [to_plain_number(item) for item in listed] if isinstance(listed, Sequence | range) else []
     found = tuple(float(number) for number in numbers if number is not None)
-    if (
-        not found
-        or len(found) != len(numbers)
-        or any(not 0 <= number <= 1 for number in found)
-        or any(second <= first for first, second in pairwise(found))
-    ):
+    increases = all(first < second for first, second in pairwise(found)) and len(found) == len(numbers)
+    if not found or not increases or not all(0 <= number <= 1 for number in found):
         raise RefusedSetting(f"{setting} must increase from 0 to 1, for example (0.1, 0.5); got {quote_value(value)}.")
     return found
 

@@ -31,6 +31,8 @@ from whyformer.errors import IncompleteModel, ModelNotFound, UnsafeModel, Unsupp
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
 
+    ModelClass = type[PreTrainedModel]
+
 PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 MAX_BUFFER_BYTES = 2_000_000_000  # tables that a model computes from its config
 CODE_SETTINGS = ("attn_implementation", "experts_implementation", "trust_remote_code", "auto_map")
@@ -134,7 +136,7 @@ def _drop_code_settings(raw: Json) -> Json:
     return {key: _drop_code_settings(raw[key]) for key in kept}
 
 
-def _find_model_class(config: "PretrainedConfig", name: str) -> "type[PreTrainedModel]":
+def _find_model_class(config: "PretrainedConfig", name: str) -> "ModelClass":
     import transformers
 
     architecture = str(config.architectures[0])[:100]
@@ -158,11 +160,7 @@ def _name_library() -> str:
 
 
 def _load_weights(
-    builder: "type[PreTrainedModel]",
-    folder: Path | str,
-    config: "PretrainedConfig",
-    dtype: torch.dtype | None,
-    name: str,
+    builder: "ModelClass", folder: Path | str, config: "PretrainedConfig", dtype: torch.dtype | None, name: str
 ) -> "tuple[PreTrainedModel, tuple[str, ...]]":
     """The module, and a note if it is opened without its pooler."""
     try:
@@ -240,7 +238,7 @@ def _read_shapes(folder: Path, name: str) -> dict[str, tuple[int, ...]]:
 
 
 def _refuse_too_large(
-    builder: "type[PreTrainedModel]", config: "PretrainedConfig", shapes: dict[str, tuple[int, ...]], name: str
+    builder: "ModelClass", config: "PretrainedConfig", shapes: dict[str, tuple[int, ...]], name: str
 ) -> None:
     """Refuse a model much larger than its files, which would be filled with random numbers until memory runs out.
 

@@ -26,6 +26,7 @@ from whyformer._model.offload import find_unloaded_weights
 from whyformer._model.preprocessors import ImageProcessor, Tokenizer
 from whyformer._model.unwrap import unwrap
 from whyformer._model.weight_files import find_weight_files, name_source
+from whyformer._plain.archive import FilePath
 from whyformer._plain.url import find_url
 from whyformer.errors import (
     IncompleteModel,
@@ -61,7 +62,7 @@ def open(
     labels: Sequence[str] | None = None,
     readout: str | int | None = None,
     batch_axis: int | None = None,
-    weights: str | os.PathLike[str] | None = None,
+    weights: FilePath | None = None,
 ) -> Model:
     """Open a model to explain.
 
@@ -90,7 +91,7 @@ def open(
     loads_preprocessors = tokenizer is None and processor is None
     opened = read_holder(source)
     if opened is None:
-        opened = _load(source, dtype, device, weights, loads_preprocessors)
+        opened = _load(_check_dtype(dtype), _check_device(device), _check_name(source), weights, loads_preprocessors)
     else:
         _check_module(opened.module, dtype, device, weights)
         opened = replace(opened, name=type(unwrap(opened.module)).__name__)
@@ -107,19 +108,14 @@ def open(
 
 
 def _load(
-    source: ModelLike,
-    dtype: torch.dtype | None,
-    device: str | torch.device | None,
-    weights: str | os.PathLike[str] | None,
-    loads_preprocessors: bool,
+    dtype: torch.dtype | None, device: torch.device, name: str, weights: FilePath | None, loads_preprocessors: bool
 ) -> OpenedModule:
     """The module of a name or folder."""
-    dtype, wanted_device, name = _check_dtype(dtype), _check_device(device), _check_name(source)
     made: OpenedModule | None
     folder: Path | str
-    if isinstance(source, str) and is_library_name(source):
+    if is_library_name(name):
         file = None if weights is None else Path(os.path.expanduser(os.fspath(weights)))
-        made, folder = load_library_model(source, file), file or source
+        made, folder = load_library_model(name, file), file or name
     else:
         folder = _find_folder(name)
         if weights is not None:
@@ -128,9 +124,9 @@ def _load(
             )
         made = load_library_folder(folder, name)
     if made is not None:
-        made = replace(made, module=made.module.to(wanted_device, dtype).eval())
+        made = replace(made, module=made.module.to(device, dtype).eval())
     else:
-        module, notes = checkpoint.load_checkpoint(folder, name, dtype, wanted_device)
+        module, notes = checkpoint.load_checkpoint(folder, name, dtype, device)
         tokenizer, processor = _load_preprocessors(folder, module, name) if loads_preprocessors else (None, None)
         made = OpenedModule(module, tokenizer, processor, notes=notes)
     return replace(made, name=name_source(name), files=find_weight_files(folder, made.module))
@@ -159,14 +155,11 @@ def _check_module(module: nn.Module, dtype: Any, device: Any, weights: Any) -> N
     inner = unwrap(module)
     for part in inner.modules():
         unwrap(part)  # refuses parts that are scripted or sharded
+    kind = type(inner).__name__
     if lazy := next((name for name, weight in inner.named_parameters() if is_lazy(weight)), None):
-        raise IncompleteModel(
-            f"{lazy} of {type(inner).__name__} has no shape yet. Run the model once before opening it."
-        )
+        raise IncompleteModel(f"{lazy} of {kind} has no shape yet. Run the model once before opening it.")
     if find_unloaded_weights(inner):
-        raise IncompleteModel(
-            f"{type(inner).__name__} has parameters on the meta device, which have no values. Load its weights."
-        )
+        raise IncompleteModel(f"{kind} has parameters on the meta device, which have no values. Load its weights.")
 
 
 def _find_batch_axis(module: nn.Module) -> int:
@@ -206,9 +199,8 @@ def _find_class_names(module: nn.Module, given: Sequence[str] | None) -> tuple[s
         what = "string" if isinstance(given, str) else type(given).__name__
         raise RefusedOption(f"labels must be a list with one name per class, got a {what}.")
     if names and len(given) != len(names):
-        raise RefusedOption(
-            f"labels must have one name per class: got {len(given)}, but the model has {len(names)} classes."
-        )
+        counts = f"got {len(given)}, but the model has {len(names)} classes"
+        raise RefusedOption(f"labels must have one name per class: {counts}.")
     return tuple(str(label) for label in given)
 
 
@@ -296,10 +288,8 @@ def _check_device(device: str | torch.device | None) -> torch.device:
         wanted = torch.device(device or "cpu")
         torch.empty(0, device=wanted)
     except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
-        reason = first_line_of(error).rstrip(".")
-        raise ModelError(
-            f"The device {device!r} is not available: {reason}. Leave it out to use the CPU.", code="E_DEVICE"
-        ) from None
+        problem = f"The device {device!r} is not available: {first_line_of(error).rstrip('.')}."
+        raise ModelError(f"{problem} Leave it out to use the CPU.", code="E_DEVICE") from None
     return wanted
 
 

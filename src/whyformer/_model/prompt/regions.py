@@ -59,13 +59,11 @@ def assign_tokens(text: str, offsets: Sequence[Characters], parts: Sequence[Name
                 touched[place] = extend_range(touched[place], token)
             if first < end <= last:
                 found[place] = extend_range(found[place], token)
-    regions = []
-    for part, own, other in zip(parts, found, touched, strict=True):
-        tokens = own or other
-        if tokens is not None:
-            covered = text[slice(*part.characters)]
-            regions.append(Region(part.name, part.kind, *tokens, covered, part.characters))
-    return regions
+    return [
+        Region(part.name, part.kind, *tokens, text[slice(*part.characters)], part.characters)
+        for part, own, other in zip(parts, found, touched, strict=True)
+        if (tokens := own or other) is not None
+    ]
 
 
 def extend_range(known: tuple[int, int] | None, token: int) -> tuple[int, int]:
@@ -140,11 +138,7 @@ def check_characters(places: Iterable[Any], length: int) -> list[Characters]:
 
 
 def is_range_of_numbers(place: Any) -> bool:
-    return (
-        isinstance(place, tuple | list)
-        and len(place) == 2
-        and all(isinstance(one, int) and not isinstance(one, bool) for one in place)
-    )
+    return isinstance(place, tuple | list) and len(place) == 2 and all(type(one) is int for one in place)
 
 
 def trim_blanks(text: str, place: Characters) -> Characters:
