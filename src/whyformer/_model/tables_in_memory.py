@@ -54,8 +54,7 @@ def refuse_row(column: Any) -> None:
     names = [] if index is None or callable(index) else [name for name in index[:64] if isinstance(name, str)]
     if {"label", "text"} <= {name.lower() for name in names}:
         raise InputError(
-            f"inputs is a row of a table, with {', '.join(names)}. Pass its input alone, such as row['text'].",
-            code="E_INPUT",
+            f"inputs is a row of a table, with {', '.join(names)}. Pass its input alone, such as row['text']."
         )
 
 
@@ -70,9 +69,8 @@ def as_input_list(inputs: Any) -> Any:
         has = f" with the columns {', '.join(names)}" if names else ""
         example = f", such as inputs[{names[0]!r}]" if names else " as a list"
         raise InputError(
-            f"inputs is a {kind}{has}. Pass the inputs alone{example}; judge, bulk and audit take whole data sets.",
-            code="E_INPUT",
+            f"inputs is a {kind}{has}. Pass the inputs alone{example}; judge, bulk and audit take whole data sets."
         )
     if isinstance(inputs, set | frozenset | Iterator | KeysView):
-        raise InputError(f"inputs is a {kind}. Pass a list of inputs, for example list(inputs).", code="E_INPUT")
+        raise InputError(f"inputs is a {kind}. Pass a list of inputs, for example list(inputs).")
     return inputs

@@ -303,7 +303,9 @@ def split_into_windows(one: TokenizedText, size: int | None, windows: int, name:
     """The windows of at most `size` tokens. windows: True, or how many tokens neighbouring windows share."""
     if size is None or len(one) <= size:
         return [TextWindow(one, tuple(range(len(one))), (0, len(one.text)))]
-    start, end = find_last_text(one.special)
+    places = range(len(one))  # `start` and `end` are of the last run of tokens that are not special
+    end = max(place for place in places if not one.special[place]) + 1
+    start = max((place for place in range(end) if one.special[place]), default=-1) + 1
     room = size - start - (len(one) - end)
     if room < 1:
         raise InputError(
@@ -320,13 +322,6 @@ def split_into_windows(one: TokenizedText, size: int | None, windows: int, name:
     return [take_window(one, own, [*range(start), *own, *range(end, len(one))]) for own in windows_of_text]
 
 
-def find_last_text(special: Sequence[bool]) -> tuple[int, int]:
-    """First place and last place + 1 of the last run of tokens that are not special."""
-    end = max(place for place, is_special in enumerate(special) if not is_special) + 1
-    start = max((place for place in range(end) if special[place]), default=-1) + 1
-    return start, end
-
-
 def take_window(one: TokenizedText, own: range, places: Sequence[int]) -> TextWindow:
     """The tokens at these places as an input, of which it alone has those in `own`."""
     spans = [span for span in one.spans[own.start : own.stop] if span is not None]
@@ -335,11 +330,7 @@ def take_window(one: TokenizedText, own: range, places: Sequence[int]) -> TextWi
 
 def check_windows(windows: int) -> int:
     """False, True, or how many tokens neighbouring windows share."""
-    if isinstance(windows, bool):
-        return windows
     if not isinstance(windows, int) or windows < 0:
-        raise InputError(
-            f"windows must be True, False or the number of tokens that neighbouring windows share, got {windows!r}.",
-            code="E_OPTION",
-        )
+        wanted = "True, False or the number of tokens that neighbouring windows share"
+        raise InputError(f"windows must be {wanted}, got {windows!r}.", code="E_OPTION")
     return windows

@@ -428,20 +428,15 @@ def cut_prompt(prompt: Prompt, length: int) -> Prompt:
 def fill_gaps(text: str, length: int, regions: Sequence[Region], filler: str) -> tuple[Region, ...]:
     """The regions with the tokens between them as regions of kind "other", so that every token is in one."""
     filled: list[Region] = []
-    at = 0
-    end = 0  # of the characters so far
-    for region in (*regions, None):
-        start = length if region is None else region.start
-        begin = len(text) if region is None or region.characters is None else region.characters[0]
-        if start > at:
-            filled.append(Region(filler, "other", at, start, text[end:begin], (end, begin)))
-        if region is None:
-            break
-        if region.start < at:
-            region = replace(region, start=at)
-        if region.stop > region.start:
-            filled.append(region)
-            at, end = region.stop, region.characters[1] if region.characters is not None else end
+    at, end = 0, 0  # tokens and characters so far
+    for region in (*regions, Region("", "other", length, length, "")):
+        begin, stop = region.characters or (len(text), end)
+        if region.start > at:
+            filled.append(Region(filler, "other", at, region.start, text[end:begin], (end, begin)))
+        own = replace(region, start=max(region.start, at))
+        if own.stop > own.start:
+            filled.append(own)
+            at, end = own.stop, stop
     return tuple(filled)
 
 
