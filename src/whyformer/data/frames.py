@@ -16,14 +16,12 @@ from whyformer._model import is_of_library, list_column
 from whyformer.data.example import Cells, Data, DataError, Example, LazyContent, Problem, Wanted, collect_examples
 from whyformer.data.listed import ListReader, refuse_columns
 from whyformer.data.records import (
-    Columns,
     Record,
     RowError,
     choose_columns,
     make_example,
     note_unused_columns,
     parse_label,
-    parse_record,
     read_records,
 )
 
@@ -68,9 +66,8 @@ def read_series(source: Any, wanted: Wanted) -> Data:
     has_index = hasattr(getattr(source, "index", None), "is_unique")
     places, notes = name_pandas_rows(source.index) if has_index else (number_rows(len(values)), ())
     title = f"the column {source.name}" if isinstance(getattr(source, "name", None), str) else "the column"
-    rows = zip(places, ({"the input": value} for value in values), strict=True)
-    data = collect_examples(title, (parse_record(place, row, Columns("the input"), None) for place, row in rows))
-    return replace(data, notes=notes)
+    rows = [(place, {"the input": value}) for place, value in zip(places, values, strict=True)]
+    return replace(read_records(title, lambda: rows, {"input": "the input"}), notes=notes)
 
 
 def name_pandas_rows(index: Any) -> tuple[list[str], tuple[str, ...]]:
@@ -96,14 +93,13 @@ def refuse_repeated_columns(names: Sequence[Hashable], source: str) -> None:
 
 def iterate_pandas_rows(table: Any, places: Sequence[str]) -> Iterator[Record]:
     names = list(table.columns)
-    cells = zip(*(table[name].tolist() for name in names), strict=True)
-    for place, row in zip(places, cells, strict=True):
-        yield place, dict(zip(names, row, strict=True))
+    rows = zip(*(table[name].tolist() for name in names), strict=True)
+    return zip(places, (dict(zip(names, row, strict=True)) for row in rows), strict=True)
 
 
 def iterate_arrow_rows(table: Any) -> Iterator[Record]:
     rows = (row for batch in table.to_batches(256) for row in batch.to_pylist())
-    yield from ((f"row {number}", row) for number, row in enumerate(rows))
+    return ((f"row {number}", row) for number, row in enumerate(rows))
 
 
 # --- data sets of Hugging Face ----------------------------------------------------------------------------------------
@@ -165,10 +161,10 @@ def read_stream(source: Any, wanted: Wanted, name: str) -> Data:
     reader = ListReader(wanted)
 
     def name_classes(row: Cells) -> Cells:
-        numbers = {
-            column for column, own in names.items() if isinstance(row.get(column), int) and -1 < row[column] < len(own)
-        }
-        return {column: names[column][value] if column in numbers else value for column, value in row.items()}
+        def is_class(column: str) -> bool:
+            return isinstance(row[column], int) and -1 < row[column] < len(names.get(column, ()))
+
+        return {column: names[column][value] if is_class(column) else value for column, value in row.items()}
 
     rows = (reader.read_item(f"row {number}", name_classes(row)) for number, row in enumerate(source))
     return replace(collect_examples(name, rows), notes=reader.note_unused())

@@ -50,9 +50,9 @@ def name_failures(items: Iterator[Any], source: str) -> Iterator[Any]:
     """The items; an error of the code that makes them is reported as that of the data."""
     try:
         yield from items
-    except (InputError, MemoryError):
-        raise
     except Exception as error:
+        if isinstance(error, InputError | MemoryError):
+            raise
         raise DataError(f"Reading from {source} failed: {quote_error(error)}.") from error
 
 
