@@ -78,23 +78,6 @@ def change_weights(shadow: nn.Module, change: Callable[[Tensor], Tensor]) -> Non
 # --- the graph --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class ReloadedWeight:
-    """A weight that autograd keeps for the backward pass: where it is loaded from again, and which view of it."""
-
-    hook: "ModelHook"
-    name: str
-    device: torch.device
-    dtype: torch.dtype
-    size: torch.Size
-    stride: tuple[int, ...]
-    offset: int
-
-    def load(self) -> Tensor:
-        weight = self.hook.weights_map[self.name].to(self.device, self.dtype)
-        return weight.as_strided(self.size, self.stride, self.offset)
-
-
 def reload_weights(shadow: nn.Module) -> AbstractContextManager[None]:
     """The graph of a forward pass inside keeps no offloaded weight: the backward pass loads each one again.
 
@@ -109,18 +92,20 @@ def reload_weights(shadow: nn.Module) -> AbstractContextManager[None]:
     if not offloaded:
         return nullcontext()
 
-    def pack(tensor: Tensor) -> Tensor | ReloadedWeight:
+    def pack(tensor: Tensor) -> Tensor | Callable[[], Tensor]:
+        """A tensor as autograd keeps it; of an offloaded weight, what loads it again and takes the same view of it."""
         with without_interception():
             storage = tensor.untyped_storage().data_ptr()
             for part, hook in offloaded:
                 for name, weight in part.named_parameters(recurse=_places_submodules(hook)):
                     if not weight.is_meta and weight.untyped_storage().data_ptr() == storage:
-                        size, stride, offset = tensor.size(), tensor.stride(), int(tensor.storage_offset())
-                        return ReloadedWeight(hook, name, weight.device, weight.dtype, size, stride, offset)
+                        kind = (weight.device, weight.dtype)
+                        view = (tensor.size(), tensor.stride(), int(tensor.storage_offset()))
+                        return lambda: hook.weights_map[name].to(*kind).as_strided(*view)
             return tensor
 
-    def unpack(kept: Tensor | ReloadedWeight) -> Tensor:
-        return kept.load() if isinstance(kept, ReloadedWeight) else kept
+    def unpack(kept: Tensor | Callable[[], Tensor]) -> Tensor:
+        return kept if isinstance(kept, Tensor) else kept()
 
     return torch.autograd.graph.saved_tensors_hooks(pack, unpack)
 

@@ -15,16 +15,15 @@ all windows and the second is split. The last window begins earlier than the ste
 """
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 from PIL import Image
 
-from whyformer._model.image import IMAGE_SUFFIXES
 from whyformer._model.preprocessors import Tokenizer
 from whyformer._model.spans import align_pieces, correct_offsets
+from whyformer._plain.paths import IMAGE_SUFFIXES, is_file_path
 from whyformer._plain.tokens import Pieces, name_pair, pad_pieces, take_pieces
 from whyformer.errors import InputError, quote_type
 
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from whyformer._model.input_like import InputLike, OneInput
 
 MAX_CHARACTERS = 200_000
-MAX_PATH = 4096  # longer texts are never looked up as files
 PRIVATE_PREFIX = "\ue000\uf8ff\ue000"  # private-use characters, put before the name of a special piece
 
 
@@ -170,10 +168,7 @@ def read_text_item(item: "OneInput", model: str) -> "OneInput":
 
 def names_image_file(text: str) -> bool:
     """Whether there is an image file of this name."""
-    try:
-        return len(text) < MAX_PATH and text.lower().endswith(IMAGE_SUFFIXES) and os.path.isfile(text)
-    except (OSError, ValueError):
-        return False
+    return text.lower().endswith(IMAGE_SUFFIXES) and is_file_path(text)
 
 
 def is_text_pair(text: "OneInput") -> TypeGuard[tuple[str, str]]:

@@ -21,9 +21,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from whyformer._plain.paths import find_url
 from whyformer._plain.schema import SchemaError, check_schema
 from whyformer._plain.tokens import Grid
-from whyformer._plain.url import find_url
 from whyformer.errors import InputError, OutputError, ResourceError, WhyformerError
 
 LAYOUT_VERSION = 2

@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from whyformer.data.example import IMAGE_SUFFIXES, Data, DataError, Example, Problem, collect_examples
+from whyformer._plain.paths import IMAGE_SUFFIXES
+from whyformer.data.example import Data, DataError, Example, Problem, collect_examples
 
 
 def has_images(folder: Path) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 from torch.utils.data import DataLoader, Dataset
 
 from whyformer._model import is_column
-from whyformer._plain.url import find_url
+from whyformer._plain.paths import find_url
 from whyformer.data import (
     corpora,
     folders,

@@ -16,8 +16,8 @@ from PIL import Image
 from torch import Tensor
 
 from whyformer._model import OneInput, TextPair, read_image_bytes
+from whyformer._plain.paths import IMAGE_SUFFIXES, is_file_path
 from whyformer.data.example import (
-    IMAGE_SUFFIXES,
     Cells,
     Data,
     DataError,
@@ -28,7 +28,6 @@ from whyformer.data.example import (
     Wanted,
     WrongOption,
     collect_examples,
-    is_file_path,
     join_marked_spans,
     join_words_with_spans,
 )

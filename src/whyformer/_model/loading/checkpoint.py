@@ -8,13 +8,13 @@ its weights is refused before memory is allocated for it.
 import inspect
 import math
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from whyformer._model.loading.config_fields import (
@@ -314,9 +314,13 @@ def _refuse_incomplete(module: nn.Module, info: LoadingInfo, name: str) -> None:
             f"{', '.join(missing[:3])}{more} missing from the weights of {name}; the prediction would be random. "
             "Get the complete checkpoint."
         )
-    for key, weight in [*module.named_parameters(), *module.named_buffers()]:
+    refuse_not_finite([*module.named_parameters(), *module.named_buffers()], f"of {name}")
+
+
+def refuse_not_finite(weights: Iterable[tuple[str, Tensor]], where: str) -> None:
+    for key, weight in weights:
         if weight.is_floating_point() and not bool(weight.isfinite().all()):
-            raise IncompleteModel(f"The weight {key} of {name} contains NaN or infinity.")
+            raise IncompleteModel(f"The weight {key} {where} contains NaN or infinity.")
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from whyformer._model.preprocessors import ImageProcessor, Tokenizer
 from whyformer._model.unwrap import unwrap
 from whyformer._model.weight_files import find_weight_files, name_source
 from whyformer._plain.archive import FilePath
-from whyformer._plain.url import find_url
+from whyformer._plain.paths import find_url
 from whyformer.errors import (
     IncompleteModel,
     ModelError,

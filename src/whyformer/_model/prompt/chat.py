@@ -256,7 +256,8 @@ def mark_message(message: ChatMessage, owner: Owner, marks: Marks) -> ChatMessag
     elif isinstance(content, list):
         marked["content"] = [dict(part) | {"text": marks.put(part["text"], owner)} for part in content]
     if calls := list_calls(message):
-        marked["tool_calls"] = [mark_call(call, marks) for call in calls]
+        written = ("name", "arguments", "parameters")
+        marked["tool_calls"] = [mark_function(call, "tool call", written, marks) for call in calls]
     return marked
 
 
@@ -275,20 +276,16 @@ def mark_thinking(content: str, owner: Owner, thinking: Owner, marks: Marks) -> 
     return "".join(parts)
 
 
-def mark_call(call: ChatMessage, marks: Marks) -> ChatMessage:
-    owner = Owner(f"tool call {find_call_name(call)}".strip(), "tool call", is_json=True)
-    inner = call.get("function", call)
-    written = {name: inner[name] for name in ("name", "arguments", "parameters") if name in inner}
-    inner = dict(inner) | mark_texts(written, owner, marks)
-    return dict(call) | {"function": inner} if "function" in call else inner
+def mark_function(given: ChatMessage, kind: str, names: Sequence[str], marks: Marks) -> ChatMessage:
+    """A tool or a call of one, with marks for the texts in these fields."""
+    owner = Owner(f"{kind} {find_call_name(given)}".strip(), kind, is_json=True)
+    inner = given.get("function", given)
+    marked = dict(inner) | mark_texts({name: inner[name] for name in names if name in inner}, owner, marks)
+    return dict(given) | {"function": marked} if "function" in given else marked
 
 
 def mark_tool(tool: ChatMessage, number: int, marks: Marks) -> ChatMessage:
-    owner = Owner(f"tool definition {find_call_name(tool)}".strip(), "tool definition", is_json=True)
-    inner = tool.get("function", tool)
-    texts = {key: inner[key] for key in ("name", "description") if isinstance(inner.get(key), str)}
-    marked = dict(inner) | mark_texts(texts, owner, marks)
-    return dict(tool) | {"function": marked} if "function" in tool else marked
+    return mark_function(tool, "tool definition", ("name", "description"), marks)
 
 
 def mark_document(document: ChatMessage, number: int, marks: Marks) -> ChatMessage:
