@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import torch
 from PIL import Image
@@ -29,6 +29,9 @@ from whyformer._plain.torch_state import neutral_torch
 from whyformer._plain.versions import collect_versions
 from whyformer.errors import InputError, TargetError
 
+if TYPE_CHECKING:
+    from transformers import BaseImageProcessor, PreTrainedTokenizerBase
+
 InputKind = Literal["image", "text", "tensors"]
 
 
@@ -40,8 +43,8 @@ class Model:
     name: str
     kind: InputKind = "tensors"
     labels: tuple[str, ...] | None = None
-    tokenizer: Any = field(default=None, repr=False)
-    processor: Any = field(default=None, repr=False)
+    tokenizer: "PreTrainedTokenizerBase" = field(default=None, repr=False)  # None: it takes no texts
+    processor: "BaseImageProcessor" = field(default=None, repr=False)  # None: it takes no images
     readout: str | int | None = None  # the token the answer is read at: "first", "last", "mean" or an index
     batch_axis: int = 0
     notes: tuple[str, ...] = ()

@@ -6,11 +6,12 @@ from typing import Any, Protocol, TypeAlias
 from PIL import Image
 from torch import Tensor
 
-from whyformer._plain.json_value import Json
+from whyformer._plain.json_value import JsonValue
 
+MessageLike: TypeAlias = Mapping[str, JsonValue]  # a message, a document or a log, as users write them
 ChatMessage: TypeAlias = Mapping[str, Any]  # "role", "content", "tool_calls", ... as JSON
 
-ToolLike: TypeAlias = ChatMessage | Callable[..., Json]  # a JSON schema, or a function with a docstring
+ToolLike: TypeAlias = MessageLike | Callable[..., JsonValue]  # a JSON schema, or a function with a docstring
 
 
 class Tokenizer(Protocol):

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from whyformer._model.preprocessors import ChatMessage, Tokenizer, ToolLike
+from whyformer._model.preprocessors import MessageLike, Tokenizer, ToolLike
 from whyformer._model.prompt.chat import find_special_text, render_chat
 from whyformer._model.prompt.continuation import encode_continuation
 from whyformer._model.prompt.prompt_log import (
@@ -178,11 +178,11 @@ class Prompt:
     def from_messages(
         cls,
         model: "ModelLike",
-        messages: Sequence[ChatMessage],
+        messages: Sequence[MessageLike],
         *,
         answer: "str | Sequence[int] | None" = None,
         tools: Sequence[ToolLike] | None = None,
-        documents: Sequence[ChatMessage] | None = None,
+        documents: Sequence[MessageLike] | None = None,
         **template: Json,
     ) -> "Prompt":
         """A chat, by the template of the tokenizer: roles, tool definitions, calls and results, thinking and documents.
@@ -225,7 +225,7 @@ class Prompt:
         return cls(whole, pieces, len(before), (region,), notes)
 
     @classmethod
-    def from_log(cls, model: "ModelLike", record: LogRecord, **template: Json) -> "Prompt":
+    def from_log(cls, model: "ModelLike", record: MessageLike, **template: Json) -> "Prompt":
         """What another engine logged: a request and its response, of vLLM or of an API like that of OpenAI.
 
         record: prompt_token_ids, messages (with tools and documents) or prompt; token_ids, choices or text; logprobs.
