@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from whyformer._model import is_of_library, list_column
 from whyformer.data.example import Cells, Data, DataError, Example, LazyContent, Problem, Wanted, collect_examples
@@ -24,6 +24,9 @@ from whyformer.data.records import (
     parse_label,
     read_records,
 )
+
+if TYPE_CHECKING:
+    import pyarrow
 
 PANDAS_FRAME = {"pandas": {"DataFrame"}}
 REPEATED_INDEX = "The index has repeated or missing values, so rows are numbered from 0."
@@ -50,7 +53,7 @@ def read_frame(source: Any, wanted: Wanted) -> Data:
     return replace(data, notes=(*data.notes, *notes))
 
 
-def as_arrow_table(source: Any, name: str) -> Any:
+def as_arrow_table(source: Any, name: str) -> "pyarrow.Table":
     import pyarrow
 
     try:
@@ -97,7 +100,7 @@ def iterate_pandas_rows(table: Any, places: Sequence[str]) -> Iterator[Record]:
     return zip(places, (dict(zip(names, row, strict=True)) for row in rows), strict=True)
 
 
-def iterate_arrow_rows(table: Any) -> Iterator[Record]:
+def iterate_arrow_rows(table: "pyarrow.Table") -> Iterator[Record]:
     rows = (row for batch in table.to_batches(256) for row in batch.to_pylist())
     return ((f"row {number}", row) for number, row in enumerate(rows))
 
