@@ -178,7 +178,8 @@ def clusters_to_csv(summary: BulkSummary) -> str:
     file = StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(ClusterRecord.__annotations__)
-    writer.writerows([as_csv_cell(value) for value in record.values()] for record in summary.records())
+    records: list[Any] = summary.records()
+    writer.writerows([as_csv_cell(value) for value in record.values()] for record in records)
     return file.getvalue()
 
 
