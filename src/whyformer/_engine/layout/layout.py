@@ -12,7 +12,7 @@ from torch import Tensor
 from whyformer._engine.run import Run
 from whyformer._engine.tracing import AttentionSite, Frames, Trace, axis_of, find_layer_sites, pause_recording, trace_of
 from whyformer._model import EncodedBatch, Model
-from whyformer._plain.tokens import Grid, Pieces, Tokens
+from whyformer._plain.tokens import Grid, Pieces, ScoredTokens
 from whyformer.errors import UnsupportedModel
 
 
@@ -30,13 +30,13 @@ class Order:
 
     @property
     def is_as_given(self) -> bool:
-        """Tokens are in the order of the input, also if the model adds others."""
+        """ScoredTokens are in the order of the input, also if the model adds others."""
         known = [tokens for tokens in (self.leaf, self.sequence) if tokens is not None]
         return not any(bool((row[row >= 0].diff() < 0).any()) for tokens in known for row in tokens)
 
     @property
     def moves_tokens(self) -> bool:
-        """Tokens are elsewhere in the sequence than in the sum of embeddings, each of them whole."""
+        """ScoredTokens are elsewhere in the sequence than in the sum of embeddings, each of them whole."""
         if self.leaf is None or self.sequence is None or self.mixes or self.obstacle:
             return False
         return not torch.equal(self.leaf, self.sequence)
@@ -57,7 +57,7 @@ class Layout:
     mask: Tensor  # [batch token]: not padding
     special: Tensor  # [batch token]: no word and no patch
     patches: tuple[int, ...] | None  # images: positions of the patches in the sequence, row by row
-    tokens: tuple[Tokens, ...]
+    tokens: tuple[ScoredTokens, ...]
     positions: tuple[int, ...] | None = None  # of `tokens`, if the model adds others to those of the input
     owners: Tensor | None = None  # signals, [time] or [time channel]: which of `tokens` an entry belongs to, or -1
     slots: Tensor | None = None  # [batch token]: the position of each of `tokens`, or -1, if nothing above has it
@@ -106,7 +106,7 @@ def lay_out_alike(run: Run, encoded: EncodedBatch, origin: Tensor | None, length
     return Layout(mask, special, patches, list_tokens(run, encoded, length, is_grid=has_patches))
 
 
-def list_tokens(run: Run, encoded: EncodedBatch, length: int, *, is_grid: bool) -> tuple[Tokens, ...]:
+def list_tokens(run: Run, encoded: EncodedBatch, length: int, *, is_grid: bool) -> tuple[ScoredTokens, ...]:
     """What is scored, for each example: patches, or pieces of a text."""
     follower = run.mode.follower
     if is_grid and follower.grid is not None:

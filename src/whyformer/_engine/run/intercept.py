@@ -125,7 +125,7 @@ class Intercept(TorchFunctionMode):
 
     def __post_init__(self) -> None:
         super().__init__()
-        self.tape: list[tuple[Operation, Argument]] | None = (
+        self.tape: list[tuple[Operation, Any]] | None = (
             [] if self.keeps_tape else None
         )  # all operations and results
         self.follower = Follower(self.batch)
