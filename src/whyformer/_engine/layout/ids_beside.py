@@ -7,7 +7,6 @@ the same explained embeddings, the answer must stay, and so must the part of the
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import cast
 
 import torch
 from torch import Tensor
@@ -57,9 +56,11 @@ def reads_ids_beside(model: Model, encoded: EncodedBatch, run: Run) -> bool:
     start = partial(run_forward, model, asks_gradient=True, widens=True)
     try:
         with nullcontext(run) if choose_relevance_dtype(model) is None else start(encoded) as base:
-            leaf, words, answer = cast(Tensor, base.mode.leaf).detach(), base.mode.words, base.output.detach()
+            assert base.mode.leaf is not None
+            leaf, words, answer = base.mode.leaf.detach(), base.mode.words, base.output.detach()
         with start(changed, starting_at=leaf, mode_class=KeepsSum) as other:
-            return differs(other.output, answer) or has_other_rest(cast(KeepsSum, other.mode), leaf, words)
+            assert isinstance(other.mode, KeepsSum)
+            return differs(other.output, answer) or has_other_rest(other.mode, leaf, words)
     except (WhyformerError, *FOREIGN_ERRORS) as error:  # what a model raises on ids that it does not take
         if is_out_of_memory(error):
             raise

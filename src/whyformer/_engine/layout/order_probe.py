@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -122,7 +121,7 @@ class OrderProbe:
         goes_on: the run ends at the last block, without attention.
         """
         self.forwards += 1
-        mode = cast(type[Intercept], partial(SilentRun if goes_on else ShortRun, block=self.block, moved=moved))
+        mode = partial(SilentRun if goes_on else ShortRun, block=self.block, moved=moved)
         try:
             with run_forward(
                 self.model, encoded, asks_gradient=self.units.of is None, mode_class=mode, widens=True

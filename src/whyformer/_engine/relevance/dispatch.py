@@ -19,7 +19,7 @@ from whyformer._engine.tracing import (
     contract_label,
     detach_constants,
     follow_einsum,
-    follow_matrix_product,
+    follow_product,
     get_root,
     is_straight,
     operations,
@@ -70,7 +70,7 @@ class CallBuilder:
             elif operation.name == "einsum":
                 label = follow_einsum(operation).samples
             elif operation.name in operations.PRODUCTS:
-                label = follow_matrix_product(operation, self.result).samples
+                label = follow_product(operation, self.result).samples
         label = provenance.broadcast_label(label, shape)
         if label is None and self.batch == 1:
             label = torch.zeros((1,) * len(shape), dtype=torch.int32, device=self.result.device)

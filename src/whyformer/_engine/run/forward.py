@@ -54,7 +54,7 @@ def run_forward(
     keeps_tape: bool = False,
     keeps_scores: bool = False,
     prepare: Callable[[nn.Module], None] | None = None,
-    mode_class: type[Intercept] = Intercept,
+    mode_class: Callable[..., Intercept] = Intercept,
     keeps_dtype: bool = False,
     widens: bool = False,
 ) -> Iterator[Run]:

@@ -125,9 +125,7 @@ class Intercept(TorchFunctionMode):
 
     def __post_init__(self) -> None:
         super().__init__()
-        self.tape: list[tuple[Operation, Any]] | None = (
-            [] if self.keeps_tape else None
-        )  # all operations and results
+        self.tape: list[tuple[Operation, Any]] | None = [] if self.keeps_tape else None
         self.follower = Follower(self.batch)
         self.needs_gradient = self.needs_gradient or self.switch is not None
         change = self.intervention

@@ -17,7 +17,7 @@ from whyformer._engine.tracing.follow import (
     contract_label,
     extends_embedding_sum,
     follow_einsum,
-    follow_matrix_product,
+    follow_product,
     get_root,
     is_straight,
 )

@@ -91,7 +91,7 @@ class Follower:
         if name == "einsum":
             return follow_einsum(operation)
         if name in operations.PRODUCTS or name == operations.FUSED_ATTENTION:
-            return follow_matrix_product(operation, result)
+            return follow_product(operation, result)
         return self.follow_elementwise(operation, result)
 
     def follow_view(self, operation: Operation, count: int) -> list[Trace]:
@@ -340,7 +340,7 @@ def token_part_of(operation: Operation) -> Tensor | None:
     return operation.map_arguments(lambda value: words if value is sums[0] else value).run()
 
 
-def follow_matrix_product(operation: Operation, result: Tensor) -> Trace:
+def follow_product(operation: Operation, result: Tensor) -> Trace:
     """The labels of the rows of the first factor or, if it has none, of the columns of the second."""
     factors = operation.given[:3:2] if operation.name == operations.FUSED_ATTENTION else operation.given[-2:]
     for factor, contracted in zip(factors, (-1, -2), strict=False):
