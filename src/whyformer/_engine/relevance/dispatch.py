@@ -35,7 +35,7 @@ NormFunction = Callable[[Tensor], Tensor]
 
 
 class CallBuilder:
-    """Describes one operation, at a place in the model, as a call."""
+    """Describes one operation of a module as a call."""
 
     def __init__(self, operation: Operation, result: Tensor, *, batch: int, step: int, place: str) -> None:
         self.operation, self.result = detach_constants(operation), result

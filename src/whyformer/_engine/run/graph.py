@@ -77,11 +77,11 @@ def refuse_missing_gradient(operation: Operation, result: Argument, path: str) -
         )
 
 
-def refuse_switched_off_gradient(place: str | None) -> None:
+def refuse_switched_off_gradient(path: str | None) -> None:
     """Raise if the model switched gradients off around its attention, here: they would miss what passes there."""
-    if place is not None:
+    if path is not None:
         raise UnsupportedModel(
-            f"{place} computes its attention without a gradient, which this method needs: under torch.no_grad() or "
+            f"{path} computes its attention without a gradient, which this method needs: under torch.no_grad() or "
             "inference_mode(), or in an autograd function (reentrant checkpointing, reversible layers). To keep "
             "weights frozen, call requires_grad_(False) on them instead."
         )

@@ -50,7 +50,7 @@ def split_addmm(operation: Operation) -> Tensor:
     """`addmm` and `baddbmm` as a product and an addition."""
     names = ("mat1", "mat2") if operation.name == "addmm" else ("batch1", "batch2")
     added = operation.argument(0, "input")
-    first, second = (operation.argument(place, name) for place, name in enumerate(names, 1))
+    first, second = (operation.argument(index, name) for index, name in enumerate(names, 1))
     alpha, beta = (operation.kwargs.get(name, 1) for name in ("alpha", "beta"))
     if operation.name == "addmm" and not second.requires_grad and alpha == beta == 1 and added.dim() == 1:
         return F.linear(first, second.t(), added)

@@ -41,6 +41,6 @@ def read_axis_lists(args: tuple[Any, ...]) -> tuple[str, list[Tensor]]:
 
 
 def find_result_letters(equation: str) -> str:
-    """The letters that occur once, in order; axes that `...` stands for come first."""
+    """The letters that occur once, in order; axes of `...` come first."""
     counts = Counter(equation.replace("...", "").replace(",", "").replace(" ", ""))
     return ("..." if "..." in equation else "") + "".join(sorted(letter for letter, n in counts.items() if n == 1))

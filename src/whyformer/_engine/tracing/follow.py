@@ -1,7 +1,7 @@
 """The trace of a result, from the traces of the operands.
 
-A trace holds which example an entry belongs to, which token, and, after pooling, how much of each token has been read
-(provenance.py describes labels). It also holds facts that decide which rule applies: whether a tensor is a softmax, a
+A trace has which example an entry belongs to, which token, and, after pooling, how much of each token has been read
+(provenance.py describes labels). It also has facts that decide which rule applies: whether a tensor is a softmax, a
 statistic, or an elementwise function of another tensor.
 """
 

@@ -42,8 +42,8 @@ class ScoreMask:
             return None
         if self.given is None:
             first, last, _ = rows.indices(query.size(-2))
-            places = torch.arange(max(keys, last), device=query.device)
-            allowed = places[:keys] <= places[first:last, None]
+            positions = torch.arange(max(keys, last), device=query.device)
+            allowed = positions[:keys] <= positions[first:last, None]
         else:
             allowed = take_rows(self.given, rows)
         return to_numbers(allowed, query.dtype) if allowed.dtype == torch.bool else allowed

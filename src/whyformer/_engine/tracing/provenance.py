@@ -22,7 +22,7 @@ from whyformer._engine.tracing.operations import Argument
 
 @dataclass(frozen=True)
 class SoftmaxStep:
-    """What a tensor is on the way from scores to their softmax (softmax.py)."""
+    """What a tensor is between scores and their softmax (softmax.py)."""
 
     stage: str  # "shifted", "exponential", "total", "inverse", "log_total", "log_weights", "weights" ...
     scores: Tensor
