@@ -8,7 +8,7 @@ import typer
 
 from whyformer.cli import destination, options, output, parsing, running
 from whyformer.cli.gathering import IMAGE_SUFFIXES, read_examples
-from whyformer.cli.options import Word, Words, make_option
+from whyformer.cli.options import Word, Words, list_examples, make_option
 from whyformer.cli.shell import app
 from whyformer.cli.waiting import wait_asleep
 from whyformer.errors import InputError
@@ -17,11 +17,10 @@ DATA_HELP = "A table of texts (.tsv, .csv, .jsonl) or a folder of images; or sev
 ATTENTION_HELP = "3 (a block), 3:2 (block and head), 3:each, each, last, rollout; repeatable. Default: last."
 OUT_HELP = "Save rows, audit.html and audit.json there; rerun to resume."
 
-EXAMPLES = """Examples:
-
-whyformer audit reviews.tsv -M my/folder --limit 500 -o runs/audit
-
-whyformer audit photos/ -M demo/pets -a last -a 6:each -m rollout"""
+EXAMPLES = list_examples(
+    "whyformer audit reviews.tsv -M my/folder --limit 500 -o runs/audit",
+    "whyformer audit photos/ -M demo/pets -a last -a 6:each -m rollout",
+)
 
 
 @app.command("audit", epilog=EXAMPLES)
@@ -68,7 +67,6 @@ def run_audit(
     from whyformer._audit import TESTS, audit
     from whyformer._audit.adversarial import choose_search
     from whyformer._audit.replacement import REPLACEMENT_KINDS
-    from whyformer._audit.result import audit_to_json
     from whyformer._audit.settings import AuditSettings, normalise_methods
 
     tests = tuple(test) if test else TESTS
@@ -96,7 +94,7 @@ def run_audit(
         if out is not None:
             output.print_to_stderr(f"The rows so far are in {out}. Run the same command again to continue.")
         raise
-    running.show_result(result, to_json=audit_to_json if as_json else None)
+    running.show_result(result, as_json=as_json)
     if out is not None:
         output.print_saved(out, out / "audit.html", *([out / "heads.html"] if swap_heads else []))
 

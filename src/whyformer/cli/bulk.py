@@ -10,7 +10,7 @@ import typer
 from whyformer.cli import destination, options, output, parsing, running
 from whyformer.cli.collection import resume_collection
 from whyformer.cli.gathering import read_examples
-from whyformer.cli.options import Number, Word, Words, make_option
+from whyformer.cli.options import Number, Word, Words, list_examples, make_option
 from whyformer.cli.shell import FAILED_EXIT_CODE, app
 from whyformer.errors import InputError
 
@@ -20,13 +20,11 @@ DATA_HELP = (
 )
 OUT_HELP = "The folder for the rows; repeat the command to resume."
 
-EXAMPLES = """Examples:
-
-whyformer bulk photos/ -M google/vit-base-patch16-224 -m gamma_attribution -o runs/photos
-
-whyformer bulk reviews.csv -M demo/sentiment -m libragrad -m rollout -o runs/reviews
-
-whyformer bulk 's3-mirror/train-*.tar' -M my/vit --engine ray --address auto --device cuda -o runs/train"""
+EXAMPLES = list_examples(
+    "whyformer bulk photos/ -M google/vit-base-patch16-224 -m gamma_attribution -o runs/photos",
+    "whyformer bulk reviews.csv -M demo/sentiment -m libragrad -m rollout -o runs/reviews",
+    "whyformer bulk 's3-mirror/train-*.tar' -M my/vit --engine ray --address auto --device cuda -o runs/train",
+)
 
 
 @app.command("bulk", epilog=EXAMPLES)

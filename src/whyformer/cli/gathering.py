@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from whyformer.data.example import Data
 
     CliInput: TypeAlias = str | Image | dict[str, str]
+    CliInputs: TypeAlias = list[CliInput] | dict[str, Tensor]
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 TEXT_SUFFIXES = (".txt", ".md")
@@ -29,13 +30,12 @@ PATTERN_CHARACTERS = "*?["
 MAX_BYTES = 256 * 2**20  # of standard input, and of a text file
 
 
-def gather_inputs(
-    model: "Model", words: list[str], pair: list[str] | None = None
-) -> "list[CliInput] | dict[str, Tensor]":
+def gather_inputs(model: "Model", words: list[str] | None, pair: list[str] | None = None) -> "CliInputs":
     """All inputs in the order they were typed; the files of a folder or pattern are sorted by name.
 
     pair: the second text of each, or one for all.
     """
+    words = words or []
     if pair:
         return add_second_texts(model, words, pair)
     if model.kind == "tensors":
@@ -60,7 +60,7 @@ def add_second_texts(model: "Model", words: list[str], pair: list[str]) -> "list
             f"Got --pair {len(pair)} times for {len(firsts)} inputs. Pass it once for all, or once per input.",
             code="E_USAGE",
         )
-    seconds = [read_text_file(p) if is_existing_file(p) and p.lower().endswith(TEXT_SUFFIXES) else p for p in pair]
+    seconds = [read_if_text_file(word) for word in pair]
     seconds = seconds * len(firsts) if len(seconds) == 1 else seconds
     return [
         {"text": str(first["text"] if isinstance(first, dict) else first), "text_pair": second}
@@ -81,7 +81,7 @@ def choose_sample_input(model: "Model") -> str:
 def expand_word(model: "Model", word: str) -> "Iterator[CliInput]":
     """The inputs that one command-line argument refers to: paths, images, texts, or {"text": ...} for what was read."""
     if word == "-":
-        yield from read_standard_input(model)
+        yield from expand_standard_input(model)
     elif model.kind == "image":
         files = list_input_files(word, IMAGE_SUFFIXES) if is_folder_or_pattern(word) else [word]
         yield from (refuse_special_file(file, "E_IMG_READ") for file in files)
@@ -144,7 +144,7 @@ def list_input_files(word: str, suffixes: tuple[str, ...]) -> list[str]:
     return files
 
 
-def read_standard_input(model: "Model") -> "Iterator[CliInput]":
+def expand_standard_input(model: "Model") -> "Iterator[CliInput]":
     """One text or path per line; for an image model also the bytes of one image."""
     data = read_stdin_bytes()
     if model.kind == "image" and not data[:64].isascii():
@@ -154,9 +154,9 @@ def read_standard_input(model: "Model") -> "Iterator[CliInput]":
         lines = data.decode("utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
         raise InputError(f"Standard input is not UTF-8 at byte {error.start}.", code="E_TXT_ENCODING") from None
-    if not any(line.strip() for line in lines):
-        raise InputError("Standard input is empty. Write one text or path per line.")
     words = [line for line in lines if line.strip()]
+    if not words:
+        raise InputError("Standard input is empty. Write one text or path per line.")
     if model.kind == "image":
         yield from (refuse_special_file(word, "E_IMG_READ") for word in words)
     else:
@@ -209,6 +209,11 @@ def read_text_file(path: str) -> str:
         raise InputError(f"Cannot read {path!r}: {error.strerror or error}.") from None
     except UnicodeDecodeError as error:
         raise InputError(f"{path!r} is not UTF-8 at byte {error.start}.", code="E_TXT_ENCODING") from None
+
+
+def read_if_text_file(word: str) -> str:
+    """The text of a file if the word is the name of one, else the word."""
+    return read_text_file(word) if is_existing_file(word) and word.lower().endswith(TEXT_SUFFIXES) else word
 
 
 def read_tensors(model: "Model", words: list[str]) -> "dict[str, Tensor]":

@@ -3,16 +3,14 @@
 from typing import Annotated, Any
 
 from whyformer.cli import destination, options, prompts, running
-from whyformer.cli.options import Word, make_option
+from whyformer.cli.options import Word, list_examples, make_option
 from whyformer.cli.shell import app
 
-EXAMPLES = """Examples:
-
-whyformer generate "the keys to the cabinet" -o why.html
-
-whyformer generate "12 + 7 =" -m attnlrp
-
-whyformer generate --messages chat.json -M my/chat-model -n 200 --whole -o why.html"""
+EXAMPLES = list_examples(
+    'whyformer generate "the keys to the cabinet" -o why.html',
+    'whyformer generate "12 + 7 =" -m attnlrp',
+    "whyformer generate --messages chat.json -M my/chat-model -n 200 --whole -o why.html",
+)
 
 
 @app.command("generate", epilog=EXAMPLES)
@@ -51,8 +49,7 @@ def run_generate(
     choose_method(method, {})
     source = prompts.PromptSource(None if prompt is None else [prompt], file, None, messages)
     source.check("one text, --prompt FILE or --messages FILE")
-    files = [name for name in (prompt, file, messages) if name is not None]
-    destination.check_out_file(out, files, Explanation.formats if whole else Generation.formats)
+    destination.check_out_file(out, source.files, Explanation.formats if whole else Generation.formats)
     opened = running.open_quietly(model)
     given = source.make_prompt(opened)
     drawn: dict[str, Any] = {"temperature": temperature, "top_p": top_p, "seed": seed}

@@ -3,13 +3,14 @@
 from pathlib import Path
 
 from whyformer.cli import destination, options, parsing, running
+from whyformer.cli.gathering import gather_inputs
+from whyformer.cli.options import list_examples
 from whyformer.cli.shell import app
 
-EXAMPLES = """Examples:
-
-whyformer inspect cat.jpg -o attention.html
-
-whyformer inspect "a gorgeous film" -M demo/sentiment -o heads.svg"""
+EXAMPLES = list_examples(
+    "whyformer inspect cat.jpg -o attention.html",
+    'whyformer inspect "a gorgeous film" -M demo/sentiment -o heads.svg',
+)
 
 
 @app.command("inspect", epilog=EXAMPLES)
@@ -29,6 +30,7 @@ def run_inspect(
 
     out = Path("inspect.html") if out is None else out
     destination.check_out_file(out, inputs, AttentionView.formats)
-    opened, items = running.open_with_inputs(model, inputs, pair)
+    opened = running.open_quietly(model)
+    items = gather_inputs(opened, inputs, pair)
     view = inspect_attention(opened, items, **parsing.parse_targets(opened, target, versus))
     running.show_result(view, out)

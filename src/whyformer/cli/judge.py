@@ -7,16 +7,14 @@ import typer
 
 from whyformer.cli import destination, options, output, parsing, running
 from whyformer.cli.gathering import read_examples
-from whyformer.cli.options import Word, Words, make_option
+from whyformer.cli.options import Word, Words, list_examples, make_option
 from whyformer.cli.shell import FAILED_EXIT_CODE, app
 
-EXAMPLES = """Examples:
-
-whyformer judge reviews.csv -M demo/sentiment -m rollout -m libragrad -o runs/reviews
-
-whyformer judge photos/ --masks masks/ --limit 200
-
-whyformer judge demo/creatures -M demo/creatures --degrade gamma_attribution -k deletion -k insertion"""
+EXAMPLES = list_examples(
+    "whyformer judge reviews.csv -M demo/sentiment -m rollout -m libragrad -o runs/reviews",
+    "whyformer judge photos/ --masks masks/ --limit 200",
+    "whyformer judge demo/creatures -M demo/creatures --degrade gamma_attribution -k deletion -k insertion",
+)
 
 
 @app.command("judge", epilog=EXAMPLES)

@@ -4,7 +4,7 @@ import ast
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from whyformer.errors import InputError, MethodError
 
@@ -25,12 +25,16 @@ RESERVED_NAMES = (
 )  # arguments of explain() that are not settings
 
 
-def parse_targets(model: "Model", target: list[str] | None, versus: str | None) -> "dict[str, ParsedTarget]":
+class Targets(TypedDict):
     """The keyword arguments target= and versus=."""
-    return {
-        "target": parse_target(model, target or []),
-        "versus": parse_target(model, [] if versus is None else [versus]),
-    }
+
+    target: "ParsedTarget"
+    versus: "ParsedTarget"
+
+
+def parse_targets(model: "Model", target: list[str] | None, versus: str | None) -> Targets:
+    versus_words = [] if versus is None else [versus]
+    return Targets(target=parse_target(model, target or []), versus=parse_target(model, versus_words))
 
 
 def parse_target(model: "Model", words: list[str]) -> "ParsedTarget":

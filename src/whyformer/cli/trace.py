@@ -7,14 +7,14 @@ from typing import Annotated
 import typer
 
 from whyformer.cli import destination, options, prompts, running
-from whyformer.cli.options import Word, make_option
+from whyformer.cli.options import Word, list_examples, make_option
 from whyformer.cli.shell import app
 
-EXAMPLES = """Examples:
-
-whyformer trace "k = 47 ; r = 12 ; c = k ; m = r ; print c :" --select -1 --by ";"
-
-whyformer trace "k = 47 ; r = 12 ; c = k ; print c :" --answer " c = k ; k = 47 ; answer 47" --hops 2 -o hops.json"""
+EXAMPLES = list_examples(
+    'whyformer trace "k = 47 ; r = 12 ; c = k ; m = r ; print c :" --select -1 --by ";"',
+    'whyformer trace "k = 47 ; r = 12 ; c = k ; print c :" --answer " c = k ; k = 47 ; answer 47" --hops 2 '
+    "-o hops.json",
+)
 
 
 @app.command("trace", epilog=EXAMPLES)
@@ -53,7 +53,7 @@ def run_trace(
     chosen = int(select) if select is not None and re.fullmatch(r"-?[0-9]{1,18}", select) else select
     regions = partial(split_after, by) if by is not None and not by.isalpha() else by
     found = trace_reasoning(opened, whole, method, hops=hops, by=regions, select=chosen, health=health)
-    running.show_result(found, out, to_json=Hops.formats[".json"] if as_json else None)
+    running.show_result(found, out, as_json=as_json)
 
 
 def split_after(end: str, text: str) -> list[tuple[int, int]]:

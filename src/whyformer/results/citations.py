@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from rich.table import Table
+from rich.console import RenderableType
 from rich.text import Text
 from torch import Tensor
 
@@ -164,25 +164,15 @@ class Citations(LoadableResult):
             notes=self.notes,
         )
 
-    def render(self, screen: Screen | None = None) -> str:
-        """The sources with the highest scores as a table for a terminal, then what their verdicts rest on."""
-        screen = screen or Screen.from_stdout()
-        title = f"{make_visible(self.target.label)}, by {make_visible(self.method)}"
-        parts: list[Any] = [Text(title, "bold"), "", self._render_table(screen.width), ""]
-        parts += [Text(make_visible(line)) for line in describe_apart(self, screen.width)]
-        parts += [Text(make_visible(line), "dim") for line in self.describe()]
-        notes = [terminal.render_notes(self.notes)] if self.notes else []
-        return terminal.render_parts([*parts, *notes], screen)
-
-    def _render_table(self, width: int) -> Table:
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for heading in HEADINGS:
-            right = heading in ("score", "share", DROP_HEADING)
-            table.add_column(heading, justify="right" if right else "left", no_wrap=heading != "text")
-        for one in self.list_shown():
-            cells = [make_visible(str(cell)) for cell in list_cells(one, max(width - 60, 20))]
-            table.add_row(*(Text(cell) for cell in cells))
-        return table
+    def _list_parts(self, screen: Screen) -> Iterator[RenderableType]:
+        """The sources with the highest scores as a table, then what their verdicts rest on."""
+        yield Text(f"{make_visible(self.target.label)}, by {make_visible(self.method)}", "bold")
+        rows = [list_cells(one, max(screen.width - 60, 20)) for one in self.list_shown()]
+        right = ("score", "share", DROP_HEADING)
+        yield from ("", terminal.render_table(HEADINGS, rows, right=right, wrapped=("text",)), "")
+        yield from (Text(make_visible(line)) for line in describe_apart(self, screen.width))
+        yield from (Text(make_visible(line), "dim") for line in self.describe())
+        yield from terminal.render_notes(self.notes)
 
     def list_shown(self) -> list[Citation]:
         """The sources with the highest scores, and those that were left out."""

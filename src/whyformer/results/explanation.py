@@ -13,6 +13,8 @@ from numbers import Integral
 from typing import Any, Literal, TypeAlias, cast
 
 from PIL import Image
+from rich.console import RenderableType
+from rich.text import Text
 from torch import Tensor
 
 from whyformer._engine import Target
@@ -253,20 +255,15 @@ class Explanation(LoadableResult):
 
     # --- displaying ---
 
-    def render(self, screen: Screen | None = None) -> str:
-        """The scores as text for a terminal; without a screen, for standard output."""
-        screen = screen or Screen.from_stdout()
-        parts: list[Any] = []
+    def _list_parts(self, screen: Screen) -> Iterator[RenderableType]:
         for i, (tokens, target) in enumerate(zip(self.tokens, self.targets, strict=True)):
             name = None if isinstance(tokens, Pieces) and tokens.text is not None else self.names[i]
-            parts += [""] if i else []
-            parts.append(terminal.render_title(target, self.method, name=name, class_specific=self.class_specific))
-            parts += self._render_example(i, screen)
-        if self.notes:
-            parts.append(terminal.render_notes(self.notes))
-        return terminal.render_parts(parts, screen)
+            yield from [""] if i else []
+            yield terminal.render_title(target, self.method, name=name, class_specific=self.class_specific)
+            yield from self._render_example(i, screen)
+        yield from terminal.render_notes(self.notes)
 
-    def _render_example(self, example: int, screen: Screen) -> list[Any]:
+    def _render_example(self, example: int, screen: Screen) -> list[Text]:
         tokens = self.tokens[example]
         if isinstance(tokens, Pieces) and (view := view_panel(self._panel_of(example))) is not None:
             return prompt_terminal.render_scores(view, screen)

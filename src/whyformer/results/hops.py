@@ -12,9 +12,9 @@ In every hop, received = to_prompt + to_generated + absorbed. How a hop is sent:
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
+from rich.console import RenderableType
 from rich.text import Text
 from torch import Tensor
 
@@ -179,25 +179,20 @@ class Hops(Result):
 
     # --- displaying ---
 
-    def render(self, screen: Screen | None = None) -> str:
-        """The hops as text for a terminal: a table of what went where, one of regions, and the text with all hops."""
-        screen = screen or Screen.from_stdout()
-        first = self.first
-        title = terminal.render_title(first.targets[0], self.method, name=None, class_specific=True)
+    def _list_parts(self, screen: Screen) -> Iterator[RenderableType]:
+        """A table of what went where, one of regions, and the text with all hops."""
+        yield terminal.render_title(self.first.targets[0], self.method, name=None, class_specific=True)
         count = len(self.hops) - 1
         words = f"sent on {count} {'time' if count == 1 else 'times'} by the {len(self.prompt.answer)} generated tokens"
-        parts: list[Any] = [title, f"{words}; {format_left(self)}", "", format_hop_table(self), ""]
-        parts += [format_absorbers(self), ""] if self.hops[0].absorbed_by is not None else []
-        parts += [format_region_table(self, screen.width), ""] if self.regions else []
-        parts.append("All hops together:")
-        view = self.view()
-        if view.is_short:
-            parts += terminal.render_text(self.prompt.pieces, self.total, signed=True, screen=screen)
+        yield from (f"{words}; {self.left:.1%} of the relevance is left on them", "", format_hop_table(self), "")
+        yield from (format_absorbers(self), "") if self.hops[0].absorbed_by is not None else ()
+        yield from (format_region_table(self, screen.width), "") if self.regions else ()
+        yield "All hops together:"
+        if (view := self.view()).is_short:
+            yield from terminal.render_text(self.prompt.pieces, self.total, signed=True, screen=screen)
         else:
-            parts += render_spans(view, screen)
-        if self.notes:
-            parts.append(terminal.render_notes(self.notes))
-        return terminal.render_parts(parts, screen)
+            yield from render_spans(view, screen)
+        yield from terminal.render_notes(self.notes)
 
     def panels(self) -> list[Panel]:
         """One panel per hop."""
@@ -285,10 +280,6 @@ def number_repeated(names: Sequence[str]) -> list[str]:
 
 
 # --- text -------------------------------------------------------------------------------------------------------------
-
-
-def format_left(hops: Hops) -> str:
-    return f"{hops.left:.1%} of the relevance is left on them"
 
 
 def format_hop_table(hops: Hops) -> Text:

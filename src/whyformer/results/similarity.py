@@ -6,10 +6,10 @@ s.top(3); print(s); s.save("alike.html")
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
-from rich.table import Table
+from rich.console import RenderableType
 from rich.text import Text
 from torch import Tensor
 
@@ -132,27 +132,20 @@ class Similarity(LoadableResult):
     def title(self, example: int = 0) -> str:
         return f"{KIND_NAMES[self.score_kind]} {format_score(float(self.scores[example]), signed=False)}"
 
-    def render(self, screen: Screen | None = None) -> str:
-        """Both inputs as text for a terminal, then the pairs of tokens that add most."""
-        screen = screen or Screen.from_stdout()
-        parts: list[Any] = []
+    def _list_parts(self, screen: Screen) -> Iterator[RenderableType]:
+        """Both inputs, then the pairs of tokens that add most."""
         for i in range(len(self)):
-            parts += [""] if i else []
-            parts.append(Text(f"{make_visible(self.title(i))}, by {make_visible(self.a.method)}", "bold"))
+            yield from [""] if i else []
+            yield Text(f"{make_visible(self.title(i))}, by {make_visible(self.a.method)}", "bold")
             for side in (self.a, self.b):
-                parts += side._render_example(i, screen)
+                yield from side._render_example(i, screen)
             if self.matrix is not None:
-                parts += ["", self._render_pairs(i), Text(self.describe_elsewhere(i), "dim")]
-        notes = tuple(dict.fromkeys((*self.notes, *self.a.notes, *self.b.notes)))
-        return terminal.render_parts([*parts, *([terminal.render_notes(notes)] if notes else [])], screen)
-
-    def _render_pairs(self, example: int) -> Table:
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for heading in ("a", "b", "adds"):
-            table.add_column(heading, justify="right" if heading == "adds" else "left", overflow="fold")
-        for first, second, amount in self.top(example=example):
-            table.add_row(Text(make_visible(first)), Text(make_visible(second)), format_score(amount, signed=True))
-        return table
+                pairs = [
+                    (first, second, format_score(added, signed=True)) for first, second, added in self.top(example=i)
+                ]
+                yield from ("", terminal.render_table(("a", "b", "adds"), pairs, right=("adds",)))
+                yield Text(self.describe_elsewhere(i), "dim")
+        yield from terminal.render_notes(tuple(dict.fromkeys((*self.notes, *self.a.notes, *self.b.notes))))
 
     def describe_elsewhere(self, example: int = 0) -> str:
         """How much of the score belongs to no pair of tokens, in words."""
@@ -229,6 +222,6 @@ def name_units(tokens: Tokens, *, special: bool = True) -> tuple[str, ...]:
     """A name for every token or patch; the empty string for padding and, unless asked for, for special tokens."""
     if isinstance(tokens, Grid):
         return tuple(f"{i // tokens.columns},{i % tokens.columns}" for i in range(len(tokens)))
-    names = head_figures.name_tokens(tokens, None, len(tokens))
+    names = head_figures.name_positions(tokens, None, len(tokens))
     hidden = [padding or (mark and not special) for padding, mark in zip(tokens.padding, tokens.special, strict=True)]
     return tuple("" if hide else name or "·" for name, hide in zip(names, hidden, strict=True))

@@ -10,19 +10,12 @@ import torch
 from PIL import Image
 
 from whyformer.errors import InputError
-from whyformer.show import overlay
+from whyformer.show import overlay, panel_images
 from whyformer.show.canvas import Canvas
 from whyformer.show.chips import ScoredText
 from whyformer.show.colours import WHITE, Colour, choose_ink, paint, to_hex
 from whyformer.show.drawing import DIM_INK, INK, Drawing
 from whyformer.show.panel import Panel
-from whyformer.show.panel_images import (
-    describe_original,
-    format_limits,
-    make_cell_image,
-    make_original_image,
-    make_panel_images,
-)
 from whyformer.show.text_width import break_word, measure_text, shorten_to_width
 from whyformer.show.visible import make_visible
 from whyformer.show.wording import format_headline
@@ -74,7 +67,9 @@ def draw_image_row(canvas: Canvas, y: float, panel: Panel, *, contours: bool = F
     """The image, its smooth map and its patch map side by side, and a colour bar. Returns the y of the bar."""
     side = (PAGE_WIDTH - IMAGE_GAP * 2) / 3
     bottoms = []
-    for place, (caption, image, crisp) in enumerate(make_panel_images(panel, contours=contours, max_side=IMAGE_SIDE)):
+    for place, (caption, image, crisp) in enumerate(
+        panel_images.make_panel_images(panel, contours=contours, max_side=IMAGE_SIDE)
+    ):
         x = place * (side + IMAGE_GAP)
         bottom = y + canvas.add_image(x, y, side, image, crisp=crisp)
         canvas.add_text(x, bottom + 10, caption, 7.5, color=DIM_INK)
@@ -199,9 +194,18 @@ def list_map_cells(panels: Sequence[Panel], columns: Sequence[str]) -> list[Imag
     cells: list[ImageCell] = []
     kept = panels[0].image
     if kept is not None:
-        cells.append((describe_original(kept), "", make_original_image(kept, max_side=CELL_IMAGE_SIDE), False))
+        cells.append(
+            (
+                panel_images.describe_original(kept),
+                "",
+                panel_images.make_original_image(kept, max_side=CELL_IMAGE_SIDE),
+                False,
+            )
+        )
     for column, panel in zip(columns, panels, strict=True):
-        cells.append((column, format_limits(panel), *make_cell_image(panel, max_side=CELL_IMAGE_SIDE)))
+        cells.append(
+            (column, panel_images.format_limits(panel), *panel_images.make_cell_image(panel, max_side=CELL_IMAGE_SIDE))
+        )
     return cells
 
 

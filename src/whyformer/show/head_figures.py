@@ -26,7 +26,7 @@ MAX_MAPS = 2_000  # in one figure
 MAX_LINKED_TOKENS = 96  # on each side
 
 
-def name_tokens(tokens: Tokens, patches: Sequence[int] | None, length: int) -> tuple[str, ...]:
+def name_positions(tokens: Tokens, patches: Sequence[int] | None, length: int) -> tuple[str, ...]:
     """A name for every position that attention sees: the piece of a text, or row,column of a patch."""
     if isinstance(tokens, Pieces):
         return tuple(get_piece_text(tokens, i).strip() or tokens.pieces[i] for i in range(len(tokens)))

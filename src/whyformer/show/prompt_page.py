@@ -5,13 +5,16 @@ The page is one file without any request. It shows the scores of the whole answe
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from whyformer.show import report
-from whyformer.show.html import Html, escape_lines, join_html, make_element
+from whyformer.show.chips import ScoredText
+from whyformer.show.html import Html, join_html, make_element
+from whyformer.show.marked_text import mark_words
 from whyformer.show.page_colours import COLOUR_LEVELS, REGION_COLOURS, choose_colour_level
 from whyformer.show.page_facts import list_facts
 from whyformer.show.prompt_matrix import CELL_BUDGET, TOKEN_BUDGET, PackedRows, encode_bytes, pack_rows
@@ -19,18 +22,19 @@ from whyformer.show.prompt_view import (
     SPAN_LENGTH,
     SPAN_SHARE,
     WEAKEST_SPAN,
-    Cell,
     CitationRow,
     HopRow,
+    PromptCell,
     PromptView,
     TopSpan,
     find_top_spans,
 )
 from whyformer.show.visible import make_visible
-from whyformer.show.wording import format_score, shorten_text
+from whyformer.show.wording import shorten_text
 
 SCRIPT = Path(__file__).with_name("prompt_page.js").read_text("utf-8")
 STYLE = Path(__file__).with_name("prompt_page.css").read_text("utf-8")
+READING = "How to read this page"
 TOP_REGIONS = 5
 CITED_TEXT = 160  # characters of a cited region in the table
 HOP_COLOURS = len(REGION_COLOURS)  # regions with a colour of their own in the bar of a hop
@@ -41,24 +45,20 @@ def make_prompt_page(view: PromptView) -> str:
     """The whole page."""
     packed, sums = pack_steps(view)
     sections = {
-        "answer": make_answer_section(view, packed),
-        "citations": make_citation_section(view) if view.citations else None,
-        "hops": make_hop_section(view) if view.hops else None,
-        "prompt": make_prompt_section(view),
-        "matrix": make_matrix_section(view) if view.steps is not None else None,
-        "how": report.make_section("How to read this page", *make_explanation(view, packed), anchor="how"),
+        "answer": ("Answer", make_answer_section(view)),
+        "citations": ("Citations", make_citation_section(view) if view.citations else None),
+        "hops": ("Hops", make_hop_section(view) if view.hops else None),
+        "prompt": ("Prompt", make_prompt_section(view)),
+        "matrix": ("Matrix", make_matrix_section(view) if view.steps is not None else None),
+        "how": (READING, report.make_section(READING, *explain_shares(view, packed), anchor="how")),
     }
-    titles = {
-        "answer": "Answer", "citations": "Citations", "hops": "Hops", "prompt": "Prompt",
-        "matrix": "Matrix", "how": "How to read this page",
-    }  # fmt: skip
-    shown = {anchor: section for anchor, section in sections.items() if section is not None}
+    shown = {anchor: (title, section) for anchor, (title, section) in sections.items() if section is not None}
     return report.make_page(
         view.headline,
-        [join_html(shown.values(), "\n")],
+        [section for _, section in shown.values()],
         lead=describe_view(view),
         about=list_facts(view.model, {view.method: view.settings}, view.versions),
-        contents={anchor: titles[anchor] for anchor in shown},
+        contents={anchor: title for anchor, (title, _) in shown.items()},
         style=STYLE,
         script=SCRIPT,
         data=collect_page_numbers(view, packed, sums),
@@ -79,7 +79,7 @@ def count_things(count: int, name: str) -> str:
 # --- the answer -------------------------------------------------------------------------------------------------------
 
 
-def make_answer_section(view: PromptView, packed: PackedRows | None) -> Html:
+def make_answer_section(view: PromptView) -> Html:
     """The answer to choose from, what is chosen, and the regions it comes from."""
     cells = [cell for cell in view.cells if cell.start >= view.prompt_length]
     tokens = [mark_cell(view, cell) for cell in cells] or [make_element("em", "no answer", class_="dim")]
@@ -92,11 +92,12 @@ def make_answer_section(view: PromptView, packed: PackedRows | None) -> Html:
         "Answer", make_element("p", explain_choice(view), id="hint"), needs_script, anchor="answer"
     )
     sticky = make_element("div", box, make_element("div", chosen, reset, class_="chosen-row"), class_="sticky")
+    limit = "colours end at the 99.9th percentile of all words" if len(view.chips) > 1000 else ""
     top = make_element(
         "div",
         make_element("h3", "Where it comes from"),
         make_element("ol", *make_top_regions(view), class_="top-regions", id="top-regions"),
-        report.make_legend(view.between, signed=view.signed, note=describe_limit(view)),
+        report.make_legend(view.between, signed=view.signed, note=limit),
         id="origin",
     )
     return join_html([head, sticky, top])  # next to the other sections, so that it stays in sight below them
@@ -116,16 +117,11 @@ def explain_choice(view: PromptView) -> str:
     )
 
 
-def describe_limit(view: PromptView) -> str:
-    return "colours end at the 99.9th percentile of all words" if len(view.chips) > 1000 else ""
-
-
 def make_top_regions(view: PromptView) -> Iterable[Html]:
     """The cells with the largest shares, as links."""
-    shares = view.cell_shares
-    for i in sorted(range(len(shares)), key=lambda i: -abs(shares[i]))[:TOP_REGIONS]:
+    for i in view.ranked_cells[:TOP_REGIONS]:
         link = make_element("a", shorten_text(make_visible(view.name_cell(i)), 80), href=find_anchor(view, i))
-        yield make_element("li", link, *make_share(shares[i], view.largest_share, signed=view.signed))
+        yield make_element("li", link, *make_share(view.cell_shares[i], view.largest_share, signed=view.signed))
 
 
 def find_anchor(view: PromptView, i: int) -> str:
@@ -139,15 +135,12 @@ def find_anchor(view: PromptView, i: int) -> str:
 def make_share(share: float, largest: float, *, signed: bool) -> tuple[Html, Html]:
     """A bar, full for the largest share, and a percentage."""
     length = min(abs(share) / largest, 1) if largest > 0 else 0.0
-    fill = make_element("span", class_=f"fill {choose_bar_class(share, signed=signed)}", style=f"width:{length:.2%}")
+    level = ("a14" if share < 0 else "f14") if signed else "u12"
+    fill = make_element("span", class_=f"fill {level}", style=f"width:{length:.2%}")
     return (
         make_element("span", fill, class_="track", aria_hidden="true"),
         make_element("span", format_share(share, signed=signed), class_="share"),
     )
-
-
-def choose_bar_class(share: float, *, signed: bool) -> str:
-    return ("a14" if share < 0 else "f14") if signed else "u12"
 
 
 def format_share(share: float, *, signed: bool) -> str:
@@ -221,28 +214,17 @@ def write_span(view: PromptView, span: TopSpan) -> str:
     return shorten_text("".join((" " if i and chip.before else "") + chip.text for i, chip in enumerate(chips)), 60)
 
 
-def make_text(view: PromptView, cell: Cell) -> Html:
+def make_text(view: PromptView, cell: PromptCell) -> Html:
     return make_element("div", mark_cell(view, cell), class_="text", dir="auto")
 
 
-def mark_cell(view: PromptView, cell: Cell) -> Html:
+def mark_cell(view: PromptView, cell: PromptCell) -> Html:
     """The chips of a cell on their colours."""
-    parts: list[Html] = []
     own = view.chips_of(cell)
-    for i in own:
-        chip = view.chips[i]
-        level = choose_colour_level(chip.score, view.between, signed=view.signed)
-        before = chip.before.lstrip() if i == own.start else chip.before
-        parts += [
-            escape_lines(before),
-            make_element(
-                "mark",
-                chip.text,
-                class_=level + (" special" if chip.special else ""),
-                title=format_score(chip.score, signed=view.signed),
-            ),
-        ]
-    return join_html([*parts, escape_lines(view.tail) if own.stop == len(view.chips) else None])
+    chips = view.chips[own.start : own.stop]
+    first = [replace(chip, before=chip.before.lstrip()) for chip in chips[:1]]
+    tail = view.tail if own.stop == len(view.chips) else ""
+    return mark_words(ScoredText((*first, *chips[1:]), tail, view.between, view.signed))
 
 
 # --- citations and hops -----------------------------------------------------------------------------------------------
@@ -258,7 +240,10 @@ def make_citation_section(view: PromptView) -> Html:
         caption="Drop: how much the log-odds of the answer fall when the region is left out",
         bars=14,
     )
-    figures = [[f.name, f.value, f.chance, format_interval(f.interval)] for f in view.faithfulness]
+    figures = [
+        [row.name, row.value, row.chance, "" if row.interval is None else "{:.3g} to {:.3g}".format(*row.interval)]
+        for row in view.faithfulness
+    ]
     faithful = report.make_table(
         ["figure", "value", "by chance", "95 % by chance"], figures, caption="How faithful the scores are"
     )
@@ -276,10 +261,6 @@ def make_citation_cells(view: PromptView, row: CitationRow, largest: float) -> l
     bar = make_element("span", *make_share(row.share, largest, signed=view.signed), class_="share-cell")
     text = shorten_text(make_visible(" ".join(row.text.split())), CITED_TEXT)
     return [link, bar, badge, "–" if row.drop is None else f"{row.drop:+.3g}", text]
-
-
-def format_interval(interval: tuple[float, float] | None) -> str:
-    return "" if interval is None else f"{interval[0]:.3g} to {interval[1]:.3g}"
 
 
 def make_hop_section(view: PromptView) -> Html:
@@ -378,7 +359,7 @@ def make_matrix_section(view: PromptView) -> Html:
     )
 
 
-def make_explanation(view: PromptView, packed: PackedRows | None) -> list[Html]:
+def explain_shares(view: PromptView, packed: PackedRows | None) -> list[Html]:
     whole = (
         "magnitudes of all regions or, where regions are divided, of all their parts, the answer among them; so shares "
         "keep their sign and their magnitudes add up to 100 %"
@@ -453,14 +434,10 @@ def encode_row(scores: torch.Tensor) -> str:
 
 def make_prompt_fragment(view: PromptView) -> str:
     """What a notebook shows: the regions with the largest shares and their strongest words."""
-    shares = view.cell_shares
-    ranked = sorted(range(len(shares)), key=lambda i: -abs(shares[i]))[: 2 * TOP_REGIONS]
-    rows = [[view.name_cell(i), format_share(shares[i], signed=view.signed), name_words(view, i)] for i in ranked]
+    rows = []
+    for i in view.ranked_cells[: 2 * TOP_REGIONS]:
+        words = " · ".join(write_span(view, span) for span in find_top_spans(view, view.cells[i]))
+        rows.append([view.name_cell(i), format_share(view.cell_shares[i], signed=view.signed), words])
     table = report.make_table(["region", "share", "strongest words"], rows, caption=describe_view(view))
     hint = make_element("p", '.save("why.html") has the whole prompt and every answer token.', class_="dim")
     return report.make_fragment(report.make_section(view.headline, table, hint))
-
-
-def name_words(view: PromptView, i: int) -> str:
-    """The strongest words of a cell, in plain text."""
-    return " · ".join(write_span(view, span) for span in find_top_spans(view, view.cells[i]))

@@ -40,7 +40,7 @@ Borders: TypeAlias = tuple[list[int], list[int], list[int]]  # where paragraphs,
 
 
 @dataclass(frozen=True)
-class Cell:
+class PromptCell:
     """A stretch of tokens that folds and is scored as one."""
 
     name: str
@@ -134,7 +134,7 @@ class PromptView:
         return cover_tokens(self.regions, self.prompt_length, len(self.pieces))
 
     @cached_property
-    def cells(self) -> tuple[Cell, ...]:
+    def cells(self) -> tuple[PromptCell, ...]:
         """Every section, divided where it has parts or is long."""
         is_long = any(section.stop - section.start > LONGEST_CELL for section in self.sections)
         borders: Borders = find_cell_borders(self.pieces, self.chips) if is_long else ([], [], [])
@@ -142,7 +142,8 @@ class PromptView:
         cells = []
         for i, section in enumerate(self.sections):
             own = self.parts[bisect_left(starts, section.start) : bisect_left(starts, section.stop)]
-            cells += divide_section(i, section, own, borders) if section.kind != "answer" else [whole(i, section)]
+            is_answer = section.kind == "answer"
+            cells += [whole_cell(i, section)] if is_answer else divide_section(i, section, own, borders)
         return tuple(cells)
 
     @cached_property
@@ -173,7 +174,7 @@ class PromptView:
     def tail(self) -> str:
         return self._scored_text[1]
 
-    def chips_of(self, cell: Cell) -> range:
+    def chips_of(self, cell: PromptCell) -> range:
         """The chips that begin in a cell."""
         starts = self._chip_starts
         return range(bisect_left(starts, cell.start), bisect_left(starts, cell.stop))
@@ -210,6 +211,11 @@ class PromptView:
         return compute_shares(self.sum_cells(self.scores), self.magnitude).tolist()
 
     @cached_property
+    def ranked_cells(self) -> list[int]:
+        """The cells by their shares, the largest magnitude first."""
+        return sorted(range(len(self.cells)), key=lambda i: -abs(self.cell_shares[i]))
+
+    @cached_property
     def section_shares(self) -> list[float]:
         return self.add_by_section(self.cell_shares)
 
@@ -230,8 +236,8 @@ class PromptView:
         """The cells that are shown open: all of a short prompt, else those with the largest shares."""
         if self.is_short:
             return frozenset(range(len(self.cells)))
-        prompt = [i for i, cell in enumerate(self.cells) if cell.start < self.prompt_length]
-        return frozenset(sorted(prompt, key=lambda i: -abs(self.cell_shares[i]))[:OPEN_CELLS])
+        prompt = [i for i in self.ranked_cells if self.cells[i].start < self.prompt_length]
+        return frozenset(prompt[:OPEN_CELLS])
 
 
 def view_prompt(prompt: Prompt, parts: Iterable[Any] = (), **fields: Any) -> PromptView:
@@ -325,11 +331,11 @@ def cover_tokens(regions: Sequence[NamedTokens], prompt_length: int, length: int
     return tuple(covered)
 
 
-def whole(i: int, section: NamedTokens) -> Cell:
-    return Cell(section.name, i, section.start, section.stop)
+def whole_cell(i: int, section: NamedTokens) -> PromptCell:
+    return PromptCell(section.name, i, section.start, section.stop)
 
 
-def divide_section(i: int, section: NamedTokens, parts: Sequence[NamedTokens], borders: Borders) -> list[Cell]:
+def divide_section(i: int, section: NamedTokens, parts: Sequence[NamedTokens], borders: Borders) -> list[PromptCell]:
     """The cells of one section: its parts and what lies between them, each cut where it is too long."""
     stretches: list[tuple[str, int, int]] = []
     at = section.start
@@ -346,9 +352,10 @@ def divide_section(i: int, section: NamedTokens, parts: Sequence[NamedTokens], b
         (name, start, stop) for name, first, last in stretches for start, stop in cut_stretch(first, last, borders)
     ]
     if len(pieces) == 1:
-        return [Cell(pieces[0][0] or section.name, i, section.start, section.stop)]
+        return [PromptCell(pieces[0][0] or section.name, i, section.start, section.stop)]
     return [
-        Cell(name or f"{section.name}, part {k}", i, start, stop) for k, (name, start, stop) in enumerate(pieces, 1)
+        PromptCell(name or f"{section.name}, part {k}", i, start, stop)
+        for k, (name, start, stop) in enumerate(pieces, 1)
     ]
 
 
@@ -389,7 +396,7 @@ def find_cell_borders(pieces: Pieces, chips: Sequence[Chip]) -> Borders:
 # --- the strongest words of a cell ------------------------------------------------------------------------------------
 
 
-def find_top_spans(view: PromptView, cell: Cell, *, count: int = 3) -> list[TopSpan]:
+def find_top_spans(view: PromptView, cell: PromptCell, *, count: int = 3) -> list[TopSpan]:
     """The strongest spans of a cell, strongest first: a chip with its word, and neighbours nearly as strong.
 
     A span never crosses the border of its cell, a special token, or a change of sign. prompt_page.js does the same.
