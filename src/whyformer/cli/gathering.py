@@ -90,42 +90,33 @@ def expand_word(model: "Model", word: str) -> "Iterator[CliInput]":
     elif is_existing_file(word) and word.lower().endswith(TEXT_SUFFIXES):
         yield {"text": read_text_file(word)}
     else:
-        refuse_missing_text(word)
-        yield refuse_image_name(model, word)
+        refuse_file_name(model, word)
+        yield word
 
 
-def refuse_missing_text(word: str) -> None:
-    """Refuse a folder without texts that is no plain word, and one word that ends like the name of a text file."""
-    if "/" in word and is_folder_or_pattern(word) and os.path.isdir(word):
+def refuse_file_name(model: "Model", word: str) -> None:
+    """Refuse a folder without texts that is no plain word, and one word that ends like the name of a file."""
+    if "/" in word and os.path.isdir(word):
         raise InputError(f"The folder {word!r} contains no file with the suffix {', '.join(TEXT_SUFFIXES)}.")
-    if word.lower().endswith(TEXT_SUFFIXES) and not any(letter.isspace() for letter in word):
+    if any(letter.isspace() for letter in word):
+        return
+    if word.lower().endswith(TEXT_SUFFIXES):
         raise InputError(f"Cannot read {word!r}: there is no such file. {AS_TEXT}")
-
-
-def refuse_image_name(model: "Model", word: str) -> str:
-    """The text, unless it is one word that ends like the name of an image file."""
-    if word.lower().endswith(IMAGE_SUFFIXES) and not any(letter.isspace() for letter in word):
+    if word.lower().endswith(IMAGE_SUFFIXES):
         raise InputError(
             f"{word!r} is the name of an image file, but {model.name} takes texts. Name a model for images with -M, "
             f"such as demo/pets. {AS_TEXT}",
             code="E_TXT_TYPE",
         )
-    return word
 
 
 def is_folder_or_pattern(word: str) -> bool:
     """Whether this is a folder, or a glob pattern that is not itself the name of a file."""
-    try:
-        return os.path.isdir(word) or (any(sign in word for sign in PATTERN_CHARACTERS) and not os.path.exists(word))
-    except (OSError, ValueError):
-        return False
+    return os.path.isdir(word) or (any(sign in word for sign in PATTERN_CHARACTERS) and not os.path.exists(word))
 
 
 def is_existing_file(word: str) -> bool:
-    try:
-        return len(word) < 4096 and os.path.isfile(word)  # not a pipe or device, which could be read for ever
-    except (OSError, ValueError):
-        return False
+    return len(word) < 4096 and os.path.isfile(word)  # not a pipe or device, which could be read for ever
 
 
 def list_input_files(word: str, suffixes: tuple[str, ...]) -> list[str]:
@@ -188,11 +179,7 @@ def image_from_bytes(data: bytes) -> "Image":
 
 def refuse_special_file(path: str, code: str = "E_INPUT") -> str:
     """The path, unless it is a pipe or a device: these could be read for ever."""
-    try:
-        is_special = os.path.exists(path) and not os.path.isfile(path)
-    except (OSError, ValueError):  # no possible name of a file, which is reported by whoever opens it
-        return path
-    if is_special:
+    if os.path.exists(path) and not os.path.isfile(path):
         raise InputError(f"Cannot read {path!r}: not a regular file.", code=code)
     return path
 

@@ -14,15 +14,8 @@ if TYPE_CHECKING:
 
     ParsedTarget = str | int | TargetKind | list[str | int | TargetKind] | None
 
-RESERVED_NAMES = (
-    "method",
-    "model",
-    "inputs",
-    "target",
-    "versus",
-    "answer",
-    "windows",
-)  # arguments of explain() that are not settings
+# Arguments of explain() that are not settings.
+RESERVED_NAMES = ("method", "model", "inputs", "target", "versus", "answer", "windows")
 
 
 class Targets(TypedDict):
@@ -123,5 +116,4 @@ def refuse_unused_options(
     """Refuse options that would have no effect."""
     for option, value in options.items():
         if value:
-            message = f"{option} cannot be combined with {reason}. {advice}"
-            raise MethodError(message, code="E_USAGE")
+            raise MethodError(f"{option} cannot be combined with {reason}. {advice}", code="E_USAGE")

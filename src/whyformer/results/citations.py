@@ -152,16 +152,11 @@ class Citations(LoadableResult):
             (*self.citations, *self.apart),
             magnitude=sum(abs(one.score) for one in self.citations) + abs(self.rest),
             headline=f"Why {make_visible(self.target.label)}?",
-            scores=self.scores,
             signed=True,
-            method=self.method,
-            model=self.model,
             citations=[show_citation(one) for one in self.list_shown()],
             verdict_notes=describe_verdicts(self),
             faithfulness=list(list_figures(self.faithfulness)) if self.faithfulness is not None else [],
-            settings=self.settings,
-            versions=self.versions,
-            notes=self.notes,
+            **{name: getattr(self, name) for name in ("scores", "method", "model", "settings", "versions", "notes")},
         )
 
     def _list_parts(self, screen: Screen) -> Iterator[RenderableType]:
@@ -278,24 +273,16 @@ def describe_verdicts(result: Citations) -> list[str]:
         return [*lines, "No source was left out, so there are no verdicts."]
     controls = sum(one.is_control for one in result.citations)
     grounds = ["log 2", "a fifth of the drop without all top sources"]
-    grounds += [f"the change without {name_controls(controls)}"] if controls else []
+    one = "the control, whose score is near 0"
+    several = f"any of the {controls} controls, whose scores are near 0"
+    grounds += [f"the change without {one if controls == 1 else several}"] if controls else []
     lines.append(
         f"Supported: without this source the log-odds fall by more than {result.margin:z.2f}, the largest of "
-        f"{join_grounds(grounds)}; contradicted: they rise by more than that."
+        f"{', '.join(grounds[:-1])} and {grounds[-1]}; contradicted: they rise by more than that."
     )
     if result.together is not None:
         lines.append(f"Without all top sources at once they fall by {result.together:z.2f}.")
     return lines
-
-
-def join_grounds(grounds: list[str]) -> str:
-    return f"{', '.join(grounds[:-1])} and {grounds[-1]}"
-
-
-def name_controls(count: int) -> str:
-    return (
-        "the control, whose score is near 0" if count == 1 else f"any of the {count} controls, whose scores are near 0"
-    )
 
 
 def describe_faithfulness(result: Citations) -> list[str]:

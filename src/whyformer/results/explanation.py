@@ -41,6 +41,7 @@ from whyformer.show.score_rows import ScoreRow, list_score_rows
 from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
 
+PER_EXAMPLE = ("scores", "tokens", "targets", "names", "pixels", "special", "images")
 ScoredToken: TypeAlias = tuple[str | tuple[int, int], float]  # a token, or the (row, column) of a patch, and its score
 
 
@@ -97,18 +98,9 @@ class Explanation(LoadableResult):
             place = range(len(self))[wanted]  # raises IndexError like a list, and takes negative indices
             wanted = slice(place, place + 1)
         details = {name: detail[wanted] for name, detail in self.details.items()}
-        return replace(
-            self,
-            scores=self.scores[wanted],
-            tokens=self.tokens[wanted],
-            targets=self.targets[wanted],
-            names=self.names[wanted],
-            pixels=None if self.pixels is None else self.pixels[wanted],
-            special=None if self.special is None else self.special[wanted],
-            notes=drop_settled_notes(self.notes, Conditioning.from_details(details)),
-            details=details,
-            images=self.images[wanted],
-        )
+        own = {name: value[wanted] for name in PER_EXAMPLE if (value := getattr(self, name)) is not None}
+        notes = drop_settled_notes(self.notes, Conditioning.from_details(details))
+        return replace(self, **own, notes=notes, details=details)
 
     def __iter__(self) -> Iterator["Explanation"]:
         return (self[i] for i in range(len(self)))

@@ -194,10 +194,8 @@ class Similarity(LoadableResult):
         """A page with both inputs of every pair and its matrix."""
         sides = list(zip(self.a.panels(), self.b.panels(), strict=True))
         first = sides[0][0]
-        titles = [f"{shorten_text(a.title, 40)} · {shorten_text(b.title, 40)}" for a, b in sides]
-        anchors = report.make_anchors(titles)
-        parts = []
-        for i, (anchor, panels) in enumerate(zip(anchors, sides, strict=True)):
+        sections = []
+        for i, panels in enumerate(sides):
             blocks = [report.make_element("p", f"The {self.title(i)}.")]
             for panel in panels:
                 blocks += page.make_panel_blocks(panel)
@@ -208,14 +206,15 @@ class Similarity(LoadableResult):
                     report.make_element("p", f"{self.describe_elsewhere(i)} The matrix is by {self.matrix_method}."),
                     report.fold_content("The pairs that add most", pairs),
                 ]
-            parts.append(report.make_section(titles[i], *blocks, anchor=anchor))
+            name = " · ".join(shorten_text(panel.title, 40) for panel in panels)
+            sections.append((name, name, blocks))
         lead = (
             f"Explained by {first.label} for {first.model}: each input while the other is held constant, so each "
             f"accounts for the whole score. {page.describe_colours(first)}"
         )
-        parts += [report.make_notes(self.notes)] if self.notes else []
+        notes = [report.make_notes(self.notes)] if self.notes else []
         title = f"{len(sides)} pairs" if len(sides) > 1 else f"Why alike? The {self.title()}"
-        return report.make_page(title, parts, lead=lead, about=page.collect_facts(first), contents=anchors)
+        return report.make_example_page(title, sections, notes, lead=lead, about=page.collect_facts(first))
 
 
 def name_units(tokens: Tokens, *, special: bool = True) -> tuple[str, ...]:

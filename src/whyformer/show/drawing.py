@@ -28,6 +28,7 @@ LINE_COLOUR = "#d9d9e0"
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C4A2F", "#5B3A8C")
 GREYS = ("#8f8f99", "#3c3c44")  # for controls, besides the grey of chance, which is DIM_INK
 FONTS = ("DejaVu Sans", "Noto Sans CJK JP", "Noto Sans Devanagari", "Noto Sans Arabic", "Noto Emoji")
+TICKS = {"color": DIM_INK, "labelcolor": INK, "major.width": 0.6, "labelsize": 8}
 RC_PARAMS = {
     "text.parse_math": False,
     "axes.unicode_minus": True,
@@ -44,14 +45,7 @@ RC_PARAMS = {
     "axes.titleweight": "bold",
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "xtick.color": DIM_INK,
-    "ytick.color": DIM_INK,
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "xtick.labelsize": 8,
-    "ytick.labelsize": 8,
+    **{f"{axis}tick.{name}": value for axis in "xy" for name, value in TICKS.items()},
     "legend.frameon": False,
     "legend.fontsize": 8,
     "figure.facecolor": "white",

@@ -146,9 +146,9 @@ def draw_map_table(rows: Sequence[PanelRow], columns: Sequence[str], title: str,
     across = count_across(len(columns) + has_image)
     side = min(CELL_SIDE, (MAX_COLUMNS + 1) * (CELL_SIDE + CELL_GAP) / across - CELL_GAP)
     canvas = Canvas(across * (side + CELL_GAP) - CELL_GAP)
-    y = draw_table_title(canvas, title, space=18)
+    y = draw_name(canvas, 12.0, title, 11, space=18)
     for name, panels in rows:
-        y = draw_row_name(canvas, y, name, space=8)
+        y = draw_name(canvas, y, name, 9.5, space=8)
         maps = list_map_cells(panels, columns)
         y = draw_image_grid(canvas, y, maps, across, side=side, gap=CELL_GAP) + 8
     colours = describe_map_colours(panel for _, panels in rows for panel in panels)
@@ -170,19 +170,11 @@ def describe_map_colours(panels: Iterable[Panel]) -> str:
     return "; ".join(meanings)
 
 
-def draw_table_title(canvas: Canvas, title: str, *, space: float) -> float:
-    """The title of a table, if any. Returns the y below it."""
-    if not title:
-        return 12.0
-    canvas.add_title(12.0, title, 11)
-    return 12.0 + space
-
-
-def draw_row_name(canvas: Canvas, y: float, name: str, *, space: float) -> float:
-    """The name of a row, if any. Returns the y below it."""
+def draw_name(canvas: Canvas, y: float, name: str, size: float, *, space: float) -> float:
+    """The title of a table or the name of a row, if any. Returns the y below it."""
     if not name:
         return y
-    canvas.add_title(y, name, 9.5)
+    canvas.add_title(y, name, size)
     return y + space
 
 
@@ -229,9 +221,9 @@ def draw_image_grid(
 def draw_word_table(rows: Sequence[PanelRow], columns: Sequence[str], title: str, alt: str) -> Drawing:
     indent = min(max(measure_text(make_visible(column), 8) for column in columns) + 12, 150.0)
     canvas = Canvas(PAGE_WIDTH + 60)
-    y = draw_table_title(canvas, title, space=20)
+    y = draw_name(canvas, 12.0, title, 11, space=20)
     for name, panels in rows:
-        y = draw_row_name(canvas, y, name, space=18)
+        y = draw_name(canvas, y, name, 9.5, space=18)
         for column, panel in zip(columns, panels, strict=True):
             text = panel.scored_text
             canvas.add_text(0, y, shorten_to_width(column, 8, indent - 8), 8)

@@ -24,21 +24,16 @@ PANEL_WIDTH = 7.6  # rem of a map in a table, at least
 
 def make_explanation_page(panels: Sequence[Panel]) -> str:
     """Every example with its map or coloured words, and its numbers."""
-    first = panels[0]
-    titles = report.make_anchors(shorten_text(panel.title, 60) for panel in panels)
-    several = len(panels) > 1
-    parts = [
-        report.make_section(
-            shorten_text(panel.title, 120),
-            make_element("p", format_headline(panel)) if several else None,
-            *make_panel_blocks(panel),
-            anchor=anchor,
+    first, several = panels[0], len(panels) > 1
+    examples = []
+    for panel in panels:
+        heads = [make_element("p", format_headline(panel))] if several else []
+        examples.append(
+            (shorten_text(panel.title, 60), shorten_text(panel.title, 120), [*heads, *make_panel_blocks(panel)])
         )
-        for anchor, panel in zip(titles, panels, strict=True)
-    ]
     title = f"{len(panels)} examples" if several else format_headline(first)
     lead = f"Explained by {first.label} for {first.model}. {describe_colours(first)}"
-    return report.make_page(title, parts, lead=lead, about=collect_facts(first), contents=titles)
+    return report.make_example_page(title, examples, lead=lead, about=collect_facts(first))
 
 
 def make_panel_blocks(panel: Panel) -> list[Html]:
@@ -176,19 +171,13 @@ def make_comparison_page(
     examples: Sequence[Mapping[str, Panel]], extra: Sequence[Html], *, title: str, lead: str
 ) -> str:
     """Every example by every method, followed by the extra sections."""
-    firsts = [next(iter(panels.values())) for panels in examples]
-    titles = report.make_anchors([shorten_text(panel.title, 60) for panel in firsts])
-    parts = [
-        report.make_section(
-            shorten_text(first.title, 120),
-            make_element("p", format_headline(first)),
-            make_panel_row(panels),
-            anchor=anchor,
-        )
-        for anchor, first, panels in zip(titles, firsts, examples, strict=True)
-    ]
+    sections = []
+    for panels in examples:
+        first = next(iter(panels.values()))
+        blocks = [make_element("p", format_headline(first)), make_panel_row(panels)]
+        sections.append((shorten_text(first.title, 60), shorten_text(first.title, 120), blocks))
     about = collect_facts(*examples[0].values())
-    return report.make_page(title, [*parts, *extra], lead=lead, about=about, contents=titles)
+    return report.make_example_page(title, sections, extra, lead=lead, about=about)
 
 
 def make_panel_row(panels: Mapping[str, Panel]) -> Html:

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from whyformer._plain.tokens import NamedTokens
 from whyformer.show import report
 from whyformer.show.chips import ScoredText
 from whyformer.show.html import Html, join_html, make_element
@@ -164,38 +165,33 @@ def make_prompt_section(view: PromptView) -> Html:
 
 def fold_region(view: PromptView, section: int, own: Sequence[int]) -> Html:
     """A region that folds: its text, or its cells, which fold too."""
-    region = view.sections[section]
-    is_open = any(i in view.open_cells for i in own)
+    region, is_whole = view.sections[section], len(own) == 1
     strongest = max(own, key=lambda i: abs(view.cell_shares[i]))
-    summary = make_summary(
-        view, region.name, region.kind, region.stop - region.start, view.section_shares[section],
-        find_top_spans(view, view.cells[strongest]), f"c{own[0]}" if len(own) == 1 else None,
-    )  # fmt: skip
-    inside = [make_text(view, view.cells[own[0]])] if len(own) == 1 else [fold_cell(view, i) for i in own]
+    inside = [make_text(view, view.cells[own[0]])] if is_whole else [fold_cell(view, i) for i in own]
     classes = "region other" if region.kind == "other" and len(view.regions) > 1 else "region"
+    summary = make_summary(view, region, view.section_shares[section], strongest, f"c{own[0]}" if is_whole else None)
+    is_open = any(i in view.open_cells for i in own)
     return make_element("details", summary, *inside, class_=classes, id=f"region-{section}", open=is_open or None)
 
 
 def fold_cell(view: PromptView, i: int) -> Html:
     cell = view.cells[i]
-    summary = make_summary(
-        view, cell.name, "", cell.stop - cell.start, view.cell_shares[i], find_top_spans(view, cell), f"c{i}"
-    )
+    tokens = NamedTokens(cell.name, "", cell.start, cell.stop)
+    summary = make_summary(view, tokens, view.cell_shares[i], i, f"c{i}")
     is_open = i in view.open_cells
     return make_element("details", summary, make_text(view, cell), class_="cell", id=f"cell-{i}", open=is_open or None)
 
 
-def make_summary(
-    view: PromptView, name: str, kind: str, tokens: int, share: float, spans: Sequence[TopSpan], cell: str | None
-) -> Html:
-    """The line that stays when a region is folded."""
-    kind = "" if kind in name or kind == "other" else f"{kind}, "
-    top = [mark_span(view, span) for span in spans]
+def make_summary(view: PromptView, tokens: NamedTokens, share: float, strongest: int, cell: str | None) -> Html:
+    """The line that stays when tokens are folded, with the top words of their strongest cell."""
+    kind = "" if tokens.kind in tokens.name or tokens.kind == "other" else f"{tokens.kind}, "
+    count = count_things(tokens.stop - tokens.start, "token")
+    top = [mark_span(view, span) for span in find_top_spans(view, view.cells[strongest])]
     return make_element(
         "summary",
-        make_element("span", shorten_text(make_visible(name), 80), class_="name"),
+        make_element("span", shorten_text(make_visible(tokens.name), 80), class_="name"),
         *make_share(share, view.largest_share, signed=view.signed),
-        make_element("span", f"{kind}{count_things(tokens, 'token')}", class_="dim"),
+        make_element("span", f"{kind}{count}", class_="dim"),
         make_element("span", *top, class_="top"),
         data_cell=cell,
     )

@@ -116,6 +116,17 @@ def make_page(
     return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>\n{body}\n{tail}</body></html>\n'
 
 
+def make_example_page(
+    title: str, examples: Sequence[tuple[str, str, Iterable[Html | None]]], extra: Sequence[Html] = (), **options: Any
+) -> str:
+    """A page with a section for each example: its name in the contents, its title and its blocks; options of a page."""
+    anchors = make_anchors(name for name, _, _ in examples)
+    parts = [
+        make_section(own, *blocks, anchor=anchor) for anchor, (_, own, blocks) in zip(anchors, examples, strict=True)
+    ]
+    return make_page(title, [*parts, *extra], contents=anchors, **options)
+
+
 def make_content_policy(script: str) -> str:
     """What a page may load: nothing from elsewhere, and no script but this one."""
     if not script:
