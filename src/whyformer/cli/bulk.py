@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+import whyformer as why
 from whyformer.cli import destination, options, output, parsing, running
 from whyformer.cli.collection import resume_collection
 from whyformer.cli.gathering import read_examples
@@ -67,7 +68,6 @@ def run_bulk(
     debug: options.DebugOption = False,
 ) -> None:
     """Explain every item of a data set into Parquet files. Resumes where it stopped; a bad item never stops it."""
-    from whyformer._bulk.run import bulk
 
     methods = parsing.parse_methods(method) if method else None
     if memory is not None and not memory > 0:
@@ -76,7 +76,7 @@ def run_bulk(
     running.silence_libraries()
     examples = read_examples(data, column, classes, split=split)
     resume_collection()
-    run = bulk(
+    run = why.bulk(
         model, examples, methods, out=out, target=target,
         device=device, engine=engine, address=address, workers=workers, batch=batch,
         memory=None if memory is None else max(1, int(memory * 1e9)), shard=shard, threads=threads, loaders=loaders,

@@ -2,6 +2,7 @@
 
 from typing import Annotated
 
+import whyformer as why
 from whyformer.cli import destination, options, prompts, running
 from whyformer.cli.options import Word, list_examples, make_option
 from whyformer.cli.shell import app
@@ -38,21 +39,18 @@ def run_cite(
     debug: options.DebugOption = False,
 ) -> None:
     """Score the passages, sentences, documents or roles of a prompt for its answer, and verify the highest."""
-    from whyformer._cite import cite
     from whyformer._cite.run import CITE_METHOD
-    from whyformer._explain.decoding import generate
     from whyformer._explain.method_call import choose_method
-    from whyformer.results.citations import Citations
 
     source = prompts.PromptSource(None if prompt is None else [prompt], file, answer, messages, tokens)
     source.check()
     chosen = choose_method(method or CITE_METHOD, {}).method
-    destination.check_out_file(out, source.files, Citations.formats)
+    destination.check_out_file(out, source.files, why.Citations.formats)
     opened = running.open_quietly(model)
     given = source.make_prompt(opened)
     if not given.answer:
-        given = generate(opened, given, tokens=length)
-    cited = cite(
+        given = why.generate(opened, given, tokens=length)
+    cited = why.cite(
         opened, given, by, within=within, select=select, method=chosen, verify=verify, samples=samples, seed=seed
     )
     running.show_result(cited, out, as_json=as_json)

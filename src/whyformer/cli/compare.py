@@ -2,6 +2,7 @@
 
 from typing import Annotated
 
+import whyformer as why
 from whyformer.cli import destination, options, parsing, running
 from whyformer.cli.gathering import gather_inputs
 from whyformer.cli.options import Words, list_examples
@@ -33,17 +34,18 @@ def run_compare(
     debug: options.DebugOption = False,
 ) -> None:
     """Compare several methods from one run of the model. Without arguments, runs on the bundled demo model."""
-    from whyformer._explain.compare import compare
-    from whyformer.results.comparison import Comparison
     from whyformer.results.joining import join_comparisons
 
     methods = choose_comparison_methods(method)
-    destination.check_out_file(out, inputs, Comparison.formats)
+    destination.check_out_file(out, inputs, why.Comparison.formats)
     opened = running.open_quietly(model)
     items = gather_inputs(opened, inputs, pair)
     targets = parsing.parse_targets(opened, target, versus)
     compared = join_comparisons(
-        [compare(opened, batch, methods or "quick", **aim) for batch, aim in running.iterate_batches(items, targets)]
+        [
+            why.compare(opened, batch, methods or "quick", **aim)
+            for batch, aim in running.iterate_batches(items, targets)
+        ]
     )
     running.show_result(compared, out, as_json=as_json)
 

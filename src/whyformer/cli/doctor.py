@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+import whyformer as why
 from whyformer.cli import destination, options, parsing, running
 from whyformer.cli.options import Words, list_examples, make_option
 from whyformer.cli.shell import app
@@ -34,17 +35,15 @@ def run_doctor(
     debug: options.DebugOption = False,
 ) -> None:
     """Say what was found in a model, which methods work on it, why the others do not, and what each costs."""
-    from whyformer._explain.diagnose import diagnose
     from whyformer._explain.method_call import label_methods
     from whyformer.cli.gathering import gather_inputs
-    from whyformer.results.diagnosis import Diagnosis
 
     label_methods(method or [])  # misspelt names, before a model is opened
-    destination.check_out_file(out, inputs, Diagnosis.formats)
+    destination.check_out_file(out, inputs, why.Diagnosis.formats)
     opened = running.open_quietly(model, device)
     items = gather_inputs(opened, inputs, pair) if inputs or pair else None
     aim = parsing.parse_targets(opened, target, None)["target"]
-    diagnosis = diagnose(opened, items, method or None, target=aim, full=full)
+    diagnosis = why.diagnose(opened, items, method or None, target=aim, full=full)
     running.show_result(diagnosis, out, as_json=as_json)
     if diagnosis.exit_code:
         raise typer.Exit(diagnosis.exit_code)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
+import whyformer as why
 from whyformer.cli import destination, options, output, parsing, prompts, running
 from whyformer.cli.compare import choose_comparison_methods, run_compare
 from whyformer.cli.gathering import gather_inputs
@@ -87,10 +88,7 @@ def run_explain(
     if has_several:
         run_compare(inputs, pair, model, method, target, versus, out, as_json)
         return
-    from whyformer._explain.answer_check import check_answer
     from whyformer._explain.default_method import DEFAULT_METHODS
-    from whyformer._explain.explain import explain
-    from whyformer.results.explanation import Explanation
     from whyformer.results.joining import join_explanations
 
     name = method[0] if method else None
@@ -99,18 +97,18 @@ def run_explain(
         model = prompts.choose_language_model(model)
     default = DEFAULT_METHODS["images"] if model == options.DEFAULT_MODEL else None
     check_method_call(name or default, settings)
-    destination.check_out_file(out, source.files, Explanation.formats)
+    destination.check_out_file(out, source.files, why.Explanation.formats)
     opened = running.open_quietly(model)
     if source.is_given:
         targets = parsing.parse_targets(opened, target, versus)
         given = source.make_prompt(opened)
-        explanation = explain(opened, given, name, **targets, **settings)
+        explanation = why.explain(opened, given, name, **targets, **settings)
     else:
         given = None
         check_method_call(name or DEFAULT_METHODS.get(f"{opened.kind}s"), settings)
         items = gather_inputs(opened, inputs, pair)
         batches = running.iterate_batches(items, parsing.parse_targets(opened, target, versus))
-        parts = [explain(opened, batch, name, **aim, windows=split, **settings) for batch, aim in batches]
+        parts = [why.explain(opened, batch, name, **aim, windows=split, **settings) for batch, aim in batches]
         explanation = join_explanations(parts)
     if unit is not None:
         explanation = getattr(explanation, unit)()
@@ -118,7 +116,7 @@ def run_explain(
     if health and not as_json:
         output.print_prose(f"\n{explanation.health}\n{explanation.conditioning}")
     if given is not None and given.logged is not None and not as_json:
-        output.print_prose(f"\n{check_answer(opened, given).verdict}")
+        output.print_prose(f"\n{why.check_answer(opened, given).verdict}")
 
 
 def choose_token_unit(units: Mapping[str, bool]) -> str | None:
@@ -138,21 +136,13 @@ def check_method_call(name: str | None, settings: Mapping[str, Any]) -> None:
 
 
 def explain_classes_and_show(
-    inputs: list[str] | None,
-    pair: list[str] | None,
-    model: str,
-    method: list[str] | None,
-    classes: int,
-    unused: Mapping[str, object],
-    out: Path | None,
+    inputs: Words, pair: Words, model: str, method: Words, classes: int, unused: Mapping[str, object], out: Path | None
 ) -> None:
     """Explain the most likely classes; the options in `unused` cannot be combined with that."""
-    from whyformer._explain.classes import explain_classes
-    from whyformer.results.class_grid import ClassGrid
 
     methods = choose_comparison_methods(method)
-    destination.check_out_file(out, inputs, ClassGrid.formats)
+    destination.check_out_file(out, inputs, why.ClassGrid.formats)
     parsing.refuse_unused_options(unused, "--classes")
     opened = running.open_quietly(model)
-    grid = explain_classes(opened, gather_inputs(opened, inputs, pair), methods or None, classes=classes)
+    grid = why.explain_classes(opened, gather_inputs(opened, inputs, pair), methods or None, classes=classes)
     running.show_result(grid, out)

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+import whyformer as why
 from whyformer.cli import destination, options, output, parsing, running
 from whyformer.cli.gathering import read_examples
 from whyformer.cli.options import Word, Words, list_examples, make_option
@@ -48,7 +49,6 @@ def run_judge(
     debug: options.DebugOption = False,
 ) -> None:
     """Score methods on your data against controls that know nothing, with confidence intervals, and recommend one."""
-    from whyformer._judge import judge, judge_metrics
     from whyformer.methods._registry import METHODS
     from whyformer.metrics._registry import METRICS
 
@@ -61,14 +61,16 @@ def run_judge(
     if degrade is not None:
         degraded = parsing.parse_call(degrade, METHODS, "method")
         several = methods if method else None
-        trust = judge_metrics(opened, examples, metrics, degraded, methods=several, target=aim, out=out, batch=batch)
+        trust = why.judge_metrics(
+            opened, examples, metrics, degraded, methods=several, target=aim, out=out, batch=batch
+        )
         output.print_result(trust)
         if out is not None:
             output.print_saved(out)
         if trust.failed:
             raise typer.Exit(FAILED_EXIT_CODE)
         return
-    judgement = judge(opened, examples, methods, metrics, out=out, target=aim, batch=batch)
+    judgement = why.judge(opened, examples, methods, metrics, out=out, target=aim, batch=batch)
     if as_json:
         fields = {"verdict": judgement.verdict, "cautions": judgement.cautions, "lines": judgement.table.records()}
         output.print_text(json.dumps(fields, indent=1))

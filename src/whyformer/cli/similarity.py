@@ -4,6 +4,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
+import whyformer as why
 from whyformer.cli import destination, options, running
 from whyformer.cli.options import Word, list_examples, make_option
 from whyformer.cli.shell import app
@@ -32,14 +33,12 @@ def run_similarity(
 ) -> None:
     """Show which words or patches make two inputs alike, and which pairs of them."""
     from whyformer._explain.method_call import choose_method
-    from whyformer._explain.similarity import explain_similarity
-    from whyformer.results.similarity import Similarity
 
     if method is not None:
         choose_method(method, {})
-    destination.check_out_file(out, [a, b], Similarity.formats)
+    destination.check_out_file(out, [a, b], why.Similarity.formats)
     opened = running.open_quietly(model)
-    result = explain_similarity(
+    result = why.explain_similarity(
         opened, a, b, method, score=cast(Any, score), pooling=pooling, matrix=None if matrix == "none" else matrix
     )
     running.show_result(result, out, as_json=as_json)

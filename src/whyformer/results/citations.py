@@ -17,7 +17,7 @@ from whyformer._model.prompt import Prompt, Region
 from whyformer._plain import archive
 from whyformer._plain.schema import SchemaError, check_schema
 from whyformer._plain.tokens import Pieces
-from whyformer.results._fields import PIECES, TARGET, restore_target, restore_tokens
+from whyformer.results._fields import PIECES, TARGET, restore_saved_target, restore_tokens
 from whyformer.results.result import LoadableResult, choose_formats
 from whyformer.show import report, terminal
 from whyformer.show.prompt_page import make_prompt_page
@@ -153,7 +153,10 @@ class Citations(LoadableResult):
             magnitude=sum(abs(one.score) for one in self.citations) + abs(self.rest),
             headline=f"Why {make_visible(self.target.label)}?",
             signed=True,
-            citations=[show_citation(one) for one in self.list_shown()],
+            citations=[
+                CitationRow(one.name, one.start, one.stop, one.share, name_verdict(one), one.drop, one.text)
+                for one in self.list_shown()
+            ],
             verdict_notes=describe_verdicts(self),
             faithfulness=list(list_figures(self.faithfulness)) if self.faithfulness is not None else [],
             **{name: getattr(self, name) for name in ("scores", "method", "model", "settings", "versions", "notes")},
@@ -215,7 +218,7 @@ class Citations(LoadableResult):
                 "prompt": Prompt(
                     tuple(prompt["ids"]), pieces, prompt["prompt_length"], regions, tuple(prompt["notes"])
                 ),
-                "target": restore_target(saved["target"]),
+                "target": restore_saved_target(saved["target"]),
                 "faithfulness": None if found is None else restore_faithfulness(found),
                 "notes": tuple(saved["notes"]),
             }
@@ -232,9 +235,8 @@ class Citations(LoadableResult):
         return make_prompt_page(self.view())
 
 
-def show_citation(one: Citation) -> CitationRow:
-    verdict = one.verdict or ("control" if one.is_control else "")
-    return CitationRow(one.name, one.start, one.stop, one.share, verdict, one.drop, one.text)
+def name_verdict(one: Citation, control: str = "control") -> str:
+    return one.verdict or (control if one.is_control else "")
 
 
 def list_figures(found: Faithfulness) -> Iterator[FaithfulnessRow]:
@@ -260,9 +262,8 @@ def describe_apart(result: Citations, width: int) -> list[str]:
 
 def list_cells(one: Citation, width: int) -> list[str]:
     drop = "" if one.drop is None else f"{one.drop:+z.2f}"
-    verdict = one.verdict or ("(control)" if one.is_control else "")
-    text = shorten_text(" ".join(one.text.split()), width)
-    return [one.name, format_score(one.score, signed=True), f"{100 * one.share:+z.0f} %", verdict, drop, text]
+    numbers = [format_score(one.score, signed=True), f"{100 * one.share:+z.0f} %"]
+    return [one.name, *numbers, name_verdict(one, "(control)"), drop, shorten_text(" ".join(one.text.split()), width)]
 
 
 def describe_verdicts(result: Citations) -> list[str]:

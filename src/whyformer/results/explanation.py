@@ -26,7 +26,7 @@ from whyformer.errors import InputError
 from whyformer.results._fields import restore_explanation_fields
 from whyformer.results.conditioning import NOTES, Conditioning, drop_settled_notes, note_undetermined
 from whyformer.results.health import Health
-from whyformer.results.result import LoadableResult, choose_formats
+from whyformer.results.result import LoadableResult, choose_formats, require_captured
 from whyformer.results.windows import COUNTS as WINDOW_COUNTS
 from whyformer.results.windows import Window, read_window_details
 from whyformer.show import figures, head_figures, notebook, page, prompt_terminal, terminal
@@ -157,7 +157,7 @@ class Explanation(LoadableResult):
         length = max(map(len, places), default=0)
         return replace(
             self,
-            scores=gather_scores(self.scores, places, length),
+            scores=reduce_all_groups(self.scores, [[[i] for i in own] for own in places], length, "sum"),
             tokens=tuple(
                 pad_pieces(take_segment(tokens, own, number), length)
                 for tokens, own in zip(self.tokens, places, strict=True)
@@ -204,40 +204,25 @@ class Explanation(LoadableResult):
     @property
     def windows(self) -> tuple[tuple[Window, ...], ...]:
         """The windows of each example, with the answer to each; needs `explain(..., windows=True)`."""
-        windows = read_window_details(self.details)
-        if windows is None:
-            raise InputError(
-                "This explanation was not made in windows. Pass windows=True to explain().", code="E_NOT_CAPTURED"
-            )
-        return windows
+        advice = "This explanation was not made in windows. Pass windows=True to explain()."
+        return require_captured(read_window_details(self.details), advice)
 
     @property
     def health(self) -> Health:
         """The conservation check; needs `explain(..., health=True)`."""
-        health = Health.from_details(self.details, str(self.settings.get("recipe")))
-        if health is None:
-            if "recipe" not in self.settings:
-                raise InputError(
-                    f"{make_visible(self.method)} propagates no relevance, so there is no conservation to check.",
-                    code="E_NOT_CAPTURED",
-                )
-            raise InputError(
-                "Relevance totals were not recorded. Pass health=True to explain().", code="E_NOT_CAPTURED"
-            )
-        return health
+        reason = f"{make_visible(self.method)} propagates no relevance, so there is no conservation to check."
+        if "recipe" in self.settings:
+            reason = "Relevance totals were not recorded. Pass health=True to explain()."
+        return require_captured(Health.from_details(self.details, str(self.settings.get("recipe"))), reason)
 
     @property
     def conditioning(self) -> Conditioning:
         """How much rounding can change the scores: an estimate, and with `explain(..., health=True)` a measurement."""
-        conditioning = Conditioning.from_details(self.details)
-        if conditioning is None:
-            raise InputError(
-                f"No estimate of rounding errors was kept: {make_visible(self.method)} propagates no relevance."
-                if "recipe" not in self.settings
-                else "No estimate of rounding errors was kept: this explanation was saved by an earlier version.",
-                code="E_NOT_CAPTURED",
-            )
-        return conditioning
+        reason = f"{make_visible(self.method)} propagates no relevance."
+        if "recipe" in self.settings:
+            reason = "this explanation was saved by an earlier version."
+        found = Conditioning.from_details(self.details)
+        return require_captured(found, f"No estimate of rounding errors was kept: {reason}")
 
     def with_conditioning(self, conditioning: Conditioning) -> "Explanation":
         """The same scores with another measurement of how much rounding can change them."""
@@ -302,11 +287,8 @@ class Explanation(LoadableResult):
         return head_figures.animate_build_up(self._panel_of(example), self._layers_of(example))
 
     def _layers_of(self, example: int) -> Tensor:
-        if "per_layer" not in self.details:
-            raise InputError(
-                "Scores per layer were not computed. Pass per_layer=True to explain().", code="E_NOT_CAPTURED"
-            )
-        return self.details["per_layer"][example]
+        advice = "Scores per layer were not computed. Pass per_layer=True to explain()."
+        return require_captured(self.details.get("per_layer"), advice)[example]
 
     def overlay(
         self, example: int = 0, *, smooth: bool = True, contours: bool = False, percentile: float | None = 99.0
@@ -375,14 +357,6 @@ def take_segment(tokens: Tokens, places: Sequence[int], number: int) -> Pieces:
         tuple(tokens.pieces[i] for i in places), tuple(tokens.special[i] for i in places), (False,) * len(places),
         tuple(tokens.find_place(i) for i in places), text,
     )  # fmt: skip
-
-
-def gather_scores(scores: Tensor, places: Sequence[Sequence[int]], length: int) -> Tensor:
-    """[batch length]: the scores at the places of each example, padded with zeros."""
-    gathered = scores.new_zeros(len(scores), length)
-    for row, own, values in zip(gathered, places, scores, strict=True):
-        row[: len(own)] = values[list(own)]
-    return gathered
 
 
 def load(path: str | os.PathLike[str]) -> Explanation:

@@ -285,14 +285,10 @@ def number_repeated(names: Sequence[str]) -> list[str]:
 def format_hop_table(hops: Hops) -> Text:
     """One line for each hop: what it received, and where that went."""
     lines = [f"{'hop':>5}{'received':>12}{'to prompt':>12}{'to generated':>14}{'absorbed':>12}"]
-    for number, hop in enumerate(hops):
-        lines.append(
-            f"{number:>5}{hop.received:>12.4g}{hop.to_prompt:>12.4g}{hop.to_generated:>14.4g}{hop.absorbed:>12.4g}"
-        )
-    to_prompt = sum(hop.to_prompt for hop in hops)
-    lines.append(
-        f"{'all':>5}{hops.score:>12.4g}{to_prompt:>12.4g}{hops.hops[-1].to_generated:>14.4g}{hops.absorbed:>12.4g}"
-    )
+    rows = [(str(i), hop.received, hop.to_prompt, hop.to_generated, hop.absorbed) for i, hop in enumerate(hops)]
+    rows += [("all", hops.score, sum(hop.to_prompt for hop in hops), hops.hops[-1].to_generated, hops.absorbed)]
+    for name, received, prompt, generated, absorbed in rows:
+        lines.append(f"{name:>5}{received:>12.4g}{prompt:>12.4g}{generated:>14.4g}{absorbed:>12.4g}")
     return Text("\n".join(lines))
 
 

@@ -10,15 +10,18 @@ formats below it has, and what these need:
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import ClassVar, Self
+from typing import ClassVar, Self, TypeVar
 
 from rich.console import RenderableType
 
 from whyformer._plain import archive
 from whyformer._plain.torch_state import neutral_torch
+from whyformer.errors import InputError
 from whyformer.results._fields import to_safetensors
 from whyformer.show import latex, score_rows
 from whyformer.show.terminal import Screen, render_parts
+
+Found = TypeVar("Found")
 
 
 class Result(ABC):
@@ -70,6 +73,13 @@ class LoadableResult(Result):
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Load a saved file; the scores come back bit for bit."""
         return archive.read_archive(path, name_kind(cls), cls._from_fields)
+
+
+def require_captured(value: Found | None, reason: str) -> Found:
+    """The value, or an error that says why it is not there."""
+    if value is None:
+        raise InputError(reason, code="E_NOT_CAPTURED")
+    return value
 
 
 def name_kind(result: type[Result]) -> str:

@@ -51,16 +51,12 @@ class RuleGrid(Result):
 
     def rows(self) -> list[tuple[str, list[Panel]]]:
         """The name of each rule and its panels, in the order of `columns`."""
-        return [
-            (
-                f"rule ({rule})",
-                [
-                    replace(explanation.panels(column)[0], notes=(), caution="")
-                    for column, explanation in zip(self.columns, (*self.heads[rule], self.means[rule]), strict=True)
-                ],
-            )
-            for rule in self.rules
-        ]
+        rows = []
+        for rule in self.rules:
+            named = zip(self.columns, (*self.heads[rule], self.means[rule]), strict=True)
+            panels = [replace(own.panels(column)[0], notes=(), caution="") for column, own in named]
+            rows.append((f"rule ({rule})", panels))
+        return rows
 
     def draw(self) -> Drawing:
         """A figure with one row per rule and one column per head."""

@@ -19,7 +19,7 @@ from whyformer._plain.tokens import Grid, Tokens
 from whyformer.errors import InputError
 from whyformer.results._fields import restore_explanation_fields
 from whyformer.results.explanation import Explanation
-from whyformer.results.result import LoadableResult, choose_formats
+from whyformer.results.result import LoadableResult, choose_formats, require_captured
 from whyformer.show import head_figures, page, report, score_rows, similarity_figures, terminal
 from whyformer.show.drawing import Drawing
 from whyformer.show.terminal import Screen
@@ -106,14 +106,10 @@ class Similarity(LoadableResult):
         return table.sum((1, 2)) - table[:, :-1, :-1].sum((1, 2))
 
     def require_matrix(self) -> Tensor:
-        if self.matrix is None:
-            reason = (
-                "the model reads both inputs at once, so its score is not a sum over pairs"
-                if self.score_kind == "pair"
-                else "it was not computed. Pass matrix= to explain_similarity()"
-            )
-            raise InputError(f"There is no matrix: {reason}.", code="E_NOT_CAPTURED")
-        return self.matrix
+        reason = "it was not computed. Pass matrix= to explain_similarity()"
+        if self.score_kind == "pair":
+            reason = "the model reads both inputs at once, so its score is not a sum over pairs"
+        return require_captured(self.matrix, f"There is no matrix: {reason}.")
 
     def top(self, k: int = NAMED_PAIRS, *, example: int = 0, special: bool = False) -> list[TokenPair]:
         """The k pairs of tokens that add most to the score: (token of a, token of b, amount)."""

@@ -162,11 +162,9 @@ def draw_build_up(panel: Panel, layers: Tensor) -> Drawing:
 def list_build_up_steps(panel: Panel, layers: Tensor) -> list[tuple[str, Panel]]:
     """(label, panel) of every step of the build-up."""
     last = len(layers) - 1
-    steps = []
-    for first in reversed(range(len(layers))):
-        label = f"layers {first} to {last}" if first < last else f"layer {first} alone"
-        steps.append((label, replace(panel, scores=layers[first].double(), pixels=None)))
-    return steps
+    labels = [*(f"layers {first} to {last}" for first in range(last)), f"layer {last} alone"]
+    panels = [replace(panel, scores=scores.double(), pixels=None) for scores in layers]
+    return list(zip(labels, panels, strict=True))[::-1]
 
 
 def animate_build_up(panel: Panel, layers: Tensor, *, seconds: float = 0.7, max_side: int = 360) -> bytes:

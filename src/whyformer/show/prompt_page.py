@@ -248,12 +248,9 @@ def make_citation_section(view: PromptView) -> Html:
 
 
 def make_citation_cells(view: PromptView, row: CitationRow, largest: float) -> list[Any]:
-    badge = (
-        report.make_verdict_badge(row.verdict, VERDICT_KINDS.get(row.verdict, "")) if row.verdict else "not verified"
-    )
-    link = make_element(
-        "a", shorten_text(make_visible(row.name), 60), href=find_anchor(view, view.find_cell(row.start))
-    )
+    kind, anchor = VERDICT_KINDS.get(row.verdict, ""), find_anchor(view, view.find_cell(row.start))
+    badge = report.make_verdict_badge(row.verdict, kind) if row.verdict else "not verified"
+    link = make_element("a", shorten_text(make_visible(row.name), 60), href=anchor)
     bar = make_element("span", *make_share(row.share, largest, signed=view.signed), class_="share-cell")
     text = shorten_text(make_visible(" ".join(row.text.split())), CITED_TEXT)
     return [link, bar, badge, "–" if row.drop is None else f"{row.drop:+.3g}", text]
@@ -329,7 +326,7 @@ def make_stacked_bar(names: Sequence[str], values: Sequence[float], colours: Seq
 def make_hop_table(view: PromptView, names: dict[int, str]) -> Html:
     rows = [[hop.name, hop.received, *add_hop_parts(view, hop, names), hop.absorbed] for hop in view.hops]
     table = report.make_table(["hop", "received", *names.values(), "absorbed"], rows)
-    return make_element("details", make_element("summary", "The numbers"), table)
+    return report.fold_content("The numbers", table)
 
 
 # --- matrix and explanation -------------------------------------------------------------------------------------------

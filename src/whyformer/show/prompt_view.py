@@ -208,7 +208,11 @@ class PromptView:
 
     @cached_property
     def cell_shares(self) -> list[float]:
-        return compute_shares(self.sum_cells(self.scores), self.magnitude).tolist()
+        """The sums over the sum of their magnitudes, or over the given one; zero where it is zero."""
+        sums = self.sum_cells(self.scores)
+        total = sums.abs().sum(-1, keepdim=True) if self.magnitude is None else sums.new_tensor([self.magnitude])
+        shares = sums / total.clamp(min=torch.finfo(sums.dtype).tiny)
+        return torch.where(total > 0, shares, torch.zeros_like(sums)).tolist()
 
     @cached_property
     def ranked_cells(self) -> list[int]:
@@ -302,12 +306,6 @@ def show_blanks(pieces: Pieces, chips: Sequence[Chip]) -> list[Chip]:
             chip = replace(chip, text=sign, special=True)
         shown.append(replace(chip, before=before))
     return shown
-
-
-def compute_shares(sums: Tensor, magnitude: float | None = None) -> Tensor:
-    """The sums over the sum of their magnitudes, or over a given one; zero where it is zero."""
-    total = sums.abs().sum(-1, keepdim=True) if magnitude is None else sums.new_tensor([magnitude])
-    return torch.where(total > 0, sums / total.clamp(min=torch.finfo(sums.dtype).tiny), torch.zeros_like(sums))
 
 
 # --- sections and cells -----------------------------------------------------------------------------------------------

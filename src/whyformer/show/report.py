@@ -263,11 +263,10 @@ def make_chooser(
     options: (label, content) of each tab. prose: the labels form a running text.
     """
     key = f"c{hashlib.sha256(name.encode('utf-8', 'backslashreplace')).hexdigest()[:8]}"
+    names = [f"{i}" if isinstance(label, Html) else str(label) for i, (label, _) in enumerate(options, 1)]
     buttons = [
-        make_element(
-            "input", type="radio", name=key, id=f"{key}-{i}", checked=i == 0, aria_label=format_option_label(label, i)
-        )
-        for i, (label, _) in enumerate(options)
+        make_element("input", type="radio", name=key, id=f"{key}-{i}", checked=i == 0, aria_label=own)
+        for i, own in enumerate(names)
     ]
     labels = [make_element("label", label, for_=f"{key}-{i}") for i, (label, _) in enumerate(options)]
     contents = [make_element("div", content) for _, content in options]
@@ -287,11 +286,6 @@ def make_chooser(
         aria_label=legend,
     )
     return block, "\n".join(rules) + "\n"
-
-
-def format_option_label(label: Any, i: int) -> str:
-    """The accessible name of a tab: its label, or its number where the label is markup."""
-    return f"{i + 1}" if isinstance(label, Html) else str(label)
 
 
 def make_legend(between: tuple[float, float], *, signed: bool, note: str = "", of_image: bool = False) -> Html:
