@@ -40,13 +40,8 @@ def run_compare(
     destination.check_out_file(out, inputs, why.Comparison.formats)
     opened = running.open_quietly(model)
     items = gather_inputs(opened, inputs, pair)
-    targets = parsing.parse_targets(opened, target, versus)
-    compared = join_comparisons(
-        [
-            why.compare(opened, batch, methods or "quick", **aim)
-            for batch, aim in running.iterate_batches(items, targets)
-        ]
-    )
+    batches = running.iterate_batches(items, parsing.parse_targets(opened, target, versus))
+    compared = join_comparisons([why.compare(opened, batch, methods or "quick", **aim) for batch, aim in batches])
     running.show_result(compared, out, as_json=as_json)
 
 

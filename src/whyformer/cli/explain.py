@@ -113,7 +113,7 @@ def run_explain(
     if unit is not None:
         explanation = getattr(explanation, unit)()
     running.show_result(explanation, out, as_json=as_json)
-    if health and not as_json:
+    if (health if given is None else settings.get("health")) and not as_json:
         output.print_prose(f"\n{explanation.health}\n{explanation.conditioning}")
     if given is not None and given.logged is not None and not as_json:
         output.print_prose(f"\n{why.check_answer(opened, given).verdict}")

@@ -1,6 +1,6 @@
 """whyformer generate: let a language model answer a prompt, and explain every generated token, or all as one."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import whyformer as why
 from whyformer.cli import destination, options, prompts, running
@@ -21,7 +21,7 @@ def run_generate(
     messages: prompts.MessagesOption = None,
     model: options.ModelOption = "demo/decoder",
     method: Annotated[str, options.make_method_option("See: whyformer methods.", show_default=True)] = "libragrad",
-    tokens: Annotated[int, make_option("-n --tokens", "Maximum number of tokens to why.generate.", min=1)] = 20,
+    tokens: prompts.LengthOption = 20,
     continuation: Annotated[
         Word, make_option("--continuation", "Explain this continuation instead of the model's own.")
     ] = None,
@@ -48,11 +48,13 @@ def run_generate(
     destination.check_out_file(out, source.files, why.Explanation.formats if whole else why.Generation.formats)
     opened = running.open_quietly(model)
     given = source.make_prompt(opened)
-    drawn: dict[str, Any] = {"temperature": temperature, "top_p": top_p, "seed": seed}
     if not whole:
-        result = why.explain_generation(opened, given, method, tokens=tokens, continuation=continuation, **drawn)
+        result = why.explain_generation(
+            opened, given, method, tokens=tokens, continuation=continuation,
+            temperature=temperature, top_p=top_p, seed=seed,
+        )  # fmt: skip
         running.show_result(result, out)
         return
     if continuation is None:
-        given = why.generate(opened, given, tokens=tokens, **drawn)
+        given = why.generate(opened, given, tokens=tokens, temperature=temperature, top_p=top_p, seed=seed)
     running.show_result(why.explain(opened, given, method, answer=continuation), out)

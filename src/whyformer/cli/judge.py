@@ -58,25 +58,20 @@ def run_judge(
     examples = read_examples(data, column, classes, split=split, masks=masks, mask_values=mask_values, limit=limit)
     opened = running.open_quietly(model, device)
     aim = target if target in ("predicted", "label") else parsing.parse_target(opened, [target])
+    result: why.Judgement | why.MetricTrust
     if degrade is not None:
-        degraded = parsing.parse_call(degrade, METHODS, "method")
-        several = methods if method else None
-        trust = why.judge_metrics(
+        degraded, several = parsing.parse_call(degrade, METHODS, "method"), methods if method else None
+        result = why.judge_metrics(
             opened, examples, metrics, degraded, methods=several, target=aim, out=out, batch=batch
         )
-        output.print_result(trust)
-        if out is not None:
-            output.print_saved(out)
-        if trust.failed:
-            raise typer.Exit(FAILED_EXIT_CODE)
-        return
-    judgement = why.judge(opened, examples, methods, metrics, out=out, target=aim, batch=batch)
-    if as_json:
-        fields = {"verdict": judgement.verdict, "cautions": judgement.cautions, "lines": judgement.table.records()}
+    else:
+        result = why.judge(opened, examples, methods, metrics, out=out, target=aim, batch=batch)
+    if as_json and isinstance(result, why.Judgement):
+        fields = {"verdict": result.verdict, "cautions": result.cautions, "lines": result.table.records()}
         output.print_text(json.dumps(fields, indent=1))
     else:
-        output.print_result(judgement)
+        output.print_result(result)
     if out is not None:
-        output.print_saved(out, out / "report.html")
-    if judgement.failed:
+        output.print_saved(out, *([out / "report.html"] if degrade is None else []))
+    if result.failed:
         raise typer.Exit(FAILED_EXIT_CODE)

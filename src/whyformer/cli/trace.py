@@ -26,7 +26,7 @@ def run_trace(
     answer: Annotated[
         Word, make_option("--answer", "What the model generated; by default it generates.", "TEXT")
     ] = None,
-    tokens: Annotated[int, make_option("-n --tokens", "Maximum number of tokens to why.generate.", min=1)] = 100,
+    tokens: prompts.LengthOption = 100,
     select: Annotated[
         Word, make_option("--select", "What to explain: a part of the answer, or a token by number: -1.", "TOKENS")
     ] = None,

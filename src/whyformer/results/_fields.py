@@ -205,12 +205,8 @@ def restore_image(saved: Fields, contents: Tensor | None) -> KeptImage:
 def restore_view(saved: Fields) -> ImageView:
     view = ImageView(**saved)
     across, down = view.right - view.left, view.bottom - view.top
-    edges = max(abs(edge) for edge in (view.left, view.top, view.right, view.bottom))
-    if (
-        min(across, down) < 1e-3
-        or across * down > MAX_VIEW_PIXELS
-        or max(edges, view.height, view.width) > MAX_VIEW_EDGE
-    ):
+    edges = max(*(abs(edge) for edge in (view.left, view.top, view.right, view.bottom)), view.height, view.width)
+    if min(across, down) < 1e-3 or across * down > MAX_VIEW_PIXELS or edges > MAX_VIEW_EDGE:
         raise SchemaError("the view of an image is empty or too large")
     if min(view.height, view.width) < 1:
         raise SchemaError("the view of an image is empty")

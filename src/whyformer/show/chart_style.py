@@ -106,7 +106,8 @@ def open_chart(
         axes.set_ylabel(shorten_label(ylabel, 44))
         if legend:
             figure.legend(*axes.get_legend_handles_labels(), loc="outside right upper")
-        add_note(figure, note)
+        if note:
+            figure.supxlabel(shorten_label(note, 120), fontsize=7.5, color=DIM_INK, x=0.01, ha="left")
 
 
 def draw_cells(axes: "Axes", colours: np.ndarray, gap: float) -> None:
@@ -117,12 +118,6 @@ def draw_cells(axes: "Axes", colours: np.ndarray, gap: float) -> None:
     axes.set_xticks(np.arange(colours.shape[1] + 1) - 0.5, minor=True)
     axes.set_yticks(np.arange(colours.shape[0] + 1) - 0.5, minor=True)
     axes.grid(which="minor", color="white", linewidth=gap)
-
-
-def add_note(figure: "Figure", note: str) -> None:
-    """A small line below everything: what the bands are, how many examples."""
-    if note:
-        figure.supxlabel(shorten_label(note, 120), fontsize=7.5, color=DIM_INK, x=0.01, ha="left")
 
 
 # --- numbers ----------------------------------------------------------------------------------------------------------

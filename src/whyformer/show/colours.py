@@ -8,8 +8,8 @@ forms of colour blindness; neither sets red against green.
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -71,7 +71,7 @@ def mix_stops(stops: Sequence[Colour]) -> Tensor:
     return (from_oklab(mixed).clamp(0, 1) * 255).round().to(torch.uint8)
 
 
-def paint_array(values: Any, between: tuple[float, float], *, signed: bool) -> Any:
+def paint_array(values: np.ndarray, between: tuple[float, float], *, signed: bool) -> np.ndarray:
     """`paint` for an array: [*values 3] bytes; NaN is light grey."""
     given = torch.as_tensor(values)
     painted = paint(given.nan_to_num(), between, signed=signed)

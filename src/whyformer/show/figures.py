@@ -13,7 +13,7 @@ from whyformer.errors import InputError
 from whyformer.show import overlay, panel_images
 from whyformer.show.canvas import Canvas
 from whyformer.show.chips import ScoredText
-from whyformer.show.colours import WHITE, Colour, choose_ink, paint, to_hex
+from whyformer.show.colours import WHITE, choose_ink, paint, to_hex
 from whyformer.show.drawing import DIM_INK, INK, Drawing
 from whyformer.show.panel import Panel
 from whyformer.show.text_width import break_word, measure_text, shorten_to_width
@@ -108,26 +108,20 @@ def draw_chips(canvas: Canvas, left: float, y: float, text: ScoredText, width: f
             x += measure_text(dropped, FONT_SIZE) + blank * (lines[-1][-1:].isspace())
         size = FONT_SIZE * 0.82 if chip.special else FONT_SIZE
         red, green, blue = paint(torch.tensor(chip.score), text.between, signed=text.signed).tolist()
+        ground, is_white = to_hex((red, green, blue)), (red, green, blue) == WHITE
+        ink = INK if is_white else to_hex(choose_ink((red, green, blue)))
+        style = {"fontstyle": "italic"} if chip.special else {}
         for part in break_word(chip.text, size, width - 2 * CHIP_PADDING):
             part_width = measure_text(part, size) + 2 * CHIP_PADDING
             if x > left and x + part_width > left + width:
                 x, y = left, y + LINE_HEIGHT
-            draw_chip_part(canvas, x, y, part, size, (red, green, blue), part_width, italic=chip.special)
+            if not is_white:
+                canvas.add_box(x, y - 0.95 * FONT_SIZE, part_width, 1.32 * FONT_SIZE, ground, radius=2)
+            canvas.add_text(x + CHIP_PADDING, y, part, size, color=ink, **style)
             x += part_width + 0.4
     if text.tail.strip():
         canvas.add_fitted_text(x, y, text.tail.strip(), FONT_SIZE, left + width - x, color=DIM_INK)
     return y
-
-
-def draw_chip_part(
-    canvas: Canvas, x: float, y: float, text: str, size: float, colour: Colour, width: float, *, italic: bool
-) -> None:
-    """Text on its colour; white needs no box."""
-    if colour != WHITE:
-        canvas.add_box(x, y - 0.95 * FONT_SIZE, width, 1.32 * FONT_SIZE, to_hex(colour), radius=2)
-    ink = INK if colour == WHITE else to_hex(choose_ink(colour))
-    style = {"fontstyle": "italic"} if italic else {}
-    canvas.add_text(x + CHIP_PADDING, y, text, size, color=ink, **style)
 
 
 # --- a table of maps or texts -----------------------------------------------------------------------------------------

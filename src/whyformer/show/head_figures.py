@@ -67,26 +67,21 @@ def make_head_table(maps: Tensor, *, signed: bool) -> Html:
     """[layer head row column] as an HTML table: tiny images, enlarged by the browser."""
     layers, count = maps.shape[:2]
     width = f"width:clamp(1.25rem,(100cqw - 3.5rem)/{count} - .35rem,5.5rem)"  # as wide as the page allows
-    head = make_element(
-        "tr", make_element("th", "layer"), *(make_element("th", name_head(h), scope="col") for h in range(count))
-    )
+    # "head 3" above a column, on two lines where it is narrow
+    names = [make_element("span", "head ", make_element("wbr"), number) for number in range(count)]
+    heads = [make_element("th", name, scope="col") for name in names]
+    head = make_element("tr", make_element("th", "layer"), *heads)
     lines = []
     for layer in range(layers):
-        cells = []
-        for place in range(count):
-            scores = maps[layer, place]
+        cells = [make_element("th", layer, scope="row")]
+        for place, scores in enumerate(maps[layer]):
             alt = f"layer {layer}, head {place}, largest {scores.abs().max().item():.2g}"
             source = to_data_uri(paint_tile(scores, signed=signed))
             image = make_element("img", alt=alt, title=alt, src=source, class_="crisp tile", style=width)
             cells.append(make_element("td", image))
-        lines.append(make_element("tr", make_element("th", layer, scope="row"), *cells))
+        lines.append(make_element("tr", *cells))
     table = make_element("table", make_element("thead", head), make_element("tbody", *lines), class_="heads")
     return make_element("div", make_scrollable(table, "Layers and heads"), class_="table-box")
-
-
-def name_head(head: int) -> Html:
-    """'head 3' above a column, on two lines where it is narrow."""
-    return make_element("span", "head ", make_element("wbr"), head)
 
 
 def draw_attention_links(weights: Tensor, pieces: Sequence[str], *, title: str, signed: bool) -> Drawing:

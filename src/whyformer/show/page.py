@@ -5,12 +5,11 @@ the numbers are folded away. The building blocks come from `report`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from whyformer._plain.words import join_words
 from whyformer.show import overlay, panel_images, report
 from whyformer.show.chips import Chip, ScoredText, join_spans, make_scored_text
-from whyformer.show.html import Html, join_html, make_element
+from whyformer.show.html import Content, Html, join_html, make_element
 from whyformer.show.marked_text import mark_words
 from whyformer.show.page_facts import list_facts
 from whyformer.show.page_tables import choose_fold
@@ -41,7 +40,7 @@ def make_panel_blocks(panel: Panel) -> list[Html]:
     return [*(make_image_blocks(panel) if panel.is_image else make_text_blocks(panel)), report.make_notes(panel.notes)]
 
 
-def collect_facts(*panels: Panel) -> dict[str, Any]:
+def collect_facts(*panels: Panel) -> dict[str, Content]:
     """Facts for the footer of a page: one panel for each method on it."""
     return list_facts(panels[0].model, {panel.label: panel.settings for panel in panels}, panels[0].versions)
 
@@ -70,15 +69,13 @@ def make_image_blocks(panel: Panel) -> Iterable[Html]:
     rows, columns = panel.grid.shape
     best = panel.scores.abs().argsort(descending=True)[:TOP_PATCHES].tolist()
     places = [[f"row {i // columns}, column {i % columns}", panel.scores[i].item()] for i in best]
-    yield report.fold_content(
-        f"The {len(places)} strongest of {rows} x {columns} patches",
-        report.make_table(["patch, counted from the top left", "score"], places),
-    )
+    table = report.make_table(["patch, counted from the top left", "score"], places)
+    yield report.fold_content(f"The {len(places)} strongest of {rows} x {columns} patches", table)
 
 
-def make_map_figure(panel: Panel, caption: str | Html | None, *, smooth: bool = True) -> Html:
+def make_map_figure(panel: Panel, caption: str | Html | None) -> Html:
     """One map over its image, as one of several."""
-    image, crisp = panel_images.make_cell_image(panel, max_side=IMAGE_SIDE, smooth=smooth)
+    image, crisp = panel_images.make_cell_image(panel, max_side=IMAGE_SIDE)
     limits = make_element("span", panel_images.format_limits(panel), class_="dim")
     lines = [limits] if caption is None else [caption, make_element("br"), limits]
     return report.embed_image(image, f"{panel.label}: {format_headline(panel)}", *lines, crisp=crisp, is_map=True)
@@ -108,16 +105,12 @@ def make_text_blocks(panel: Panel) -> Iterable[Html]:
     yield make_text_block(text)
     yield report.make_legend(text.between, signed=text.signed)
     yield from make_word_blocks(panel)
-    yield report.fold_content(
-        f"Scores of all {len(text.chips)} tokens",
-        report.make_table(
-            ["token", "kind", "characters", "score"],
-            [
-                [chip.text, "special" if chip.special else "", describe_characters(panel, chip), chip.score]
-                for chip in text.chips
-            ],
-        ),
-    )
+    rows = [
+        [chip.text, "special" if chip.special else "", describe_characters(panel, chip), chip.score]
+        for chip in text.chips
+    ]
+    table = report.make_table(["token", "kind", "characters", "score"], rows)
+    yield report.fold_content(f"Scores of all {len(rows)} tokens", table)
 
 
 def describe_characters(panel: Panel, chip: Chip) -> str:
@@ -141,9 +134,8 @@ def make_word_blocks(panel: Panel) -> Iterable[Html]:
     if len(pieces) == sum(not padding for padding in panel.pieces.padding):
         return
     text = make_scored_text(pieces, scores, signed=panel.signed)
-    yield report.fold_content(
-        "Scores summed over whole words", make_text_block(text), report.make_legend(text.between, signed=text.signed)
-    )
+    legend = report.make_legend(text.between, signed=text.signed)
+    yield report.fold_content("Scores summed over whole words", make_text_block(text), legend)
 
 
 def make_text_block(text: ScoredText) -> Html:

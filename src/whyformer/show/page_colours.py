@@ -62,15 +62,14 @@ def make_mark_css() -> str:
     return f"{light}@media screen and (prefers-color-scheme:dark){{{dark}}}\n"
 
 
-def make_level_css(signed: Sequence[Sequence[int]], unsigned: Sequence[Sequence[int]], page_ink: Colour) -> str:
+def make_level_css(signed: Sequence[Colour], unsigned: Sequence[Colour], page_ink: Colour) -> str:
     """One rule per colour level, and the gradients of the two colour bars, from tables of colours."""
     middle = len(signed) // 2
     tables = {"f": list(signed[middle:]), "a": list(signed[middle::-1]), "u": list(unsigned)}
     rules = []
     for letter, table in tables.items():
         for level in range(COLOUR_LEVELS + 1):
-            red, green, blue = table[level * (len(table) - 1) // COLOUR_LEVELS]
-            colour = (red, green, blue)
+            colour = table[level * (len(table) - 1) // COLOUR_LEVELS]
             ink = page_ink if colours.compute_contrast(page_ink, colour) >= 4.5 else colours.choose_ink(colour)
             ground = "none" if level == 0 else colours.to_hex(colour)
             rules.append(f".{letter}{level}{{background:{ground};color:{colours.to_hex(ink)}}}")

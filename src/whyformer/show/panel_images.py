@@ -37,11 +37,11 @@ def describe_original(kept: KeptImage) -> str:
     return "image (frame: model input)" if partial else "image"
 
 
-def make_cell_image(panel: Panel, *, max_side: int, smooth: bool = True) -> tuple[Image.Image, bool]:
+def make_cell_image(panel: Panel, *, max_side: int) -> tuple[Image.Image, bool]:
     """The patch map over its image, or alone if there is none, and whether to enlarge it without smoothing."""
     if panel.image is None or panel.image.view is None:
         return paint_panel_map(panel, panel.grid), True
-    return overlay.shrink_image(overlay_panel(panel, panel.grid, smooth=smooth), max_side), False
+    return overlay.shrink_image(overlay_panel(panel, panel.grid, smooth=True), max_side), False
 
 
 def paint_panel_map(panel: Panel, scores: Tensor) -> Image.Image:

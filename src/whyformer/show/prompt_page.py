@@ -14,7 +14,7 @@ import torch
 from whyformer._plain.tokens import NamedTokens
 from whyformer.show import report
 from whyformer.show.chips import ScoredText
-from whyformer.show.html import Html, join_html, make_element
+from whyformer.show.html import Content, Html, join_html, make_element
 from whyformer.show.marked_text import mark_words
 from whyformer.show.page_colours import COLOUR_LEVELS, REGION_COLOURS, choose_colour_level
 from whyformer.show.page_facts import list_facts
@@ -247,7 +247,7 @@ def make_citation_section(view: PromptView) -> Html:
     return report.make_section("Citations", table, *basis, faithful if figures else None, anchor="citations")
 
 
-def make_citation_cells(view: PromptView, row: CitationRow, largest: float) -> list[Any]:
+def make_citation_cells(view: PromptView, row: CitationRow, largest: float) -> list[Content]:
     kind, anchor = VERDICT_KINDS.get(row.verdict, ""), find_anchor(view, view.find_cell(row.start))
     badge = report.make_verdict_badge(row.verdict, kind) if row.verdict else "not verified"
     link = make_element("a", shorten_text(make_visible(row.name), 60), href=anchor)
@@ -286,9 +286,8 @@ def make_hop_section(view: PromptView) -> Html:
 
 def choose_hop_parts(view: PromptView) -> tuple[dict[int, str], list[str]]:
     """The sections named in the bars, by index (-1: all others), and their colours; the last colour is of absorbed."""
-    total = torch.zeros(len(view.sections), dtype=torch.double)
-    for hop in view.hops:
-        total += torch.tensor(view.add_by_section(view.sum_cells(hop.scores).tolist())).abs()
+    sums = [view.add_by_section(view.sum_cells(hop.scores).tolist()) for hop in view.hops]
+    total = torch.tensor(sums).double().abs().sum(0)
     prompt = [i for i, section in enumerate(view.sections) if section.kind != "answer"]
     ranked = sorted(prompt, key=lambda i: -total[i].item())
     named = sorted(ranked[:HOP_COLOURS])

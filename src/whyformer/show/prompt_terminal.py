@@ -3,7 +3,7 @@
 Tokens and names are untrusted: all go through `make_visible` before they are printed.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import torch
 from rich.cells import cell_len, set_cell_size
@@ -40,17 +40,12 @@ def render_scores(view: PromptView, screen: Screen) -> list[Text]:
 
 
 def render_regions(view: PromptView, screen: Screen) -> Iterator[Text]:
-    """The cells with the largest shares, in the order of the prompt, and the sum of the others."""
+    """The cells with the largest shares, in the order of the prompt, and the sum of the others: name, share and bar."""
     shares, ranked = view.cell_shares, view.ranked_cells
     rows = [(view.name_cell(i), shares[i]) for i in sorted(ranked[:MOST_REGIONS])]
     if rest := ranked[MOST_REGIONS:]:
         rows.append((f"{len(rest)} other regions", sum(shares[i] for i in rest)))
     yield Text()
-    yield from render_bars(view, rows, screen)
-
-
-def render_bars(view: PromptView, rows: Sequence[tuple[str, float]], screen: Screen) -> Iterator[Text]:
-    """A name, a share and a bar per row; the longest bar is the largest share."""
     largest = max((abs(share) for _, share in rows), default=0.0)
     width = min(LONGEST_NAME, max((cell_len(make_visible(name)) for name, _ in rows), default=0))
     for name, share in rows:

@@ -41,7 +41,9 @@ def draw_token_heat_map(panels: Mapping[str, Panel], *, title: str = "") -> Draw
         raise InputError("A heat map of tokens needs explanations of one text: these have different tokens.")
     count = lengths.pop()
     bands = [range(start, min(start + BAND, count)) for start in range(0, count, BAND)]
-    colours = np.stack([paint_row(text) for text in texts.values()])  # method token colour
+    scores = {label: np.array([chip.score for chip in text.chips]) for label, text in texts.items()}
+    painted = [paint_array(scores[label], text.between, signed=text.signed) for label, text in texts.items()]
+    colours = np.stack(painted)  # method token colour
     limits = [format_row_limit(text) for text in texts.values()]
     with apply_style():
         margin = 0.075 * max(len(label) for label in panels) + 0.2
@@ -55,12 +57,6 @@ def draw_token_heat_map(panels: Mapping[str, Panel], *, title: str = "") -> Draw
         shown = title or format_headline(first)
         figure.suptitle(shorten_to_width(shown, 10, 72 * width), fontsize=10, fontweight="bold", x=0.01, ha="left")
         return Drawing(figure, f"{shown}: {count} tokens by {', '.join(panels)}.")
-
-
-def paint_row(text: ScoredText) -> np.ndarray:
-    """[token colour]: the colours of one method."""
-    scores = np.array([chip.score for chip in text.chips])
-    return paint_array(scores, text.between, signed=text.signed)
 
 
 def format_row_limit(text: ScoredText) -> str:
