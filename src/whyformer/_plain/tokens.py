@@ -1,6 +1,9 @@
 """Tokens: what the scores of one example belong to, a grid of image patches or the pieces of a text."""
 
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 
 @dataclass(frozen=True)
@@ -72,8 +75,42 @@ class Pieces:
 
 
 Tokens = Grid | Pieces
+AnyPieces = TypeVar("AnyPieces", bound=Pieces)
+
+
+def take_pieces(tokens: AnyPieces, at: Sequence[int]) -> AnyPieces:
+    """The pieces at these positions, of the same text."""
+    return replace(
+        tokens,
+        pieces=tuple(tokens.pieces[i] for i in at),
+        special=tuple(tokens.special[i] for i in at),
+        padding=tuple(tokens.padding[i] for i in at),
+        spans=tuple(tokens.spans[i] for i in at),
+    )
+
+
+def pad_pieces(tokens: AnyPieces, length: int, piece: str = "", *, is_left: bool = False) -> AnyPieces:
+    """The pieces with padding after them, or before them, up to this length."""
+    missing = length - len(tokens)
+    before, after = (missing, 0) if is_left else (0, missing)
+    return replace(
+        tokens,
+        pieces=(piece,) * before + tokens.pieces + (piece,) * after,
+        special=(False,) * before + tokens.special + (False,) * after,
+        padding=(True,) * before + tokens.padding + (True,) * after,
+        spans=(None,) * before + tokens.spans + (None,) * after,
+    )
 
 
 def name_pair(text: str, second: int) -> str:
     """A pair of texts in one line, from both joined by a line break and where the second one begins."""
     return f"{text[: second - 1]} / {text[second:]}"
+
+
+def number_repeated(names: Sequence[str], pattern: str = "{} {}") -> list[str]:
+    """The names; those that occur more than once with a number behind them, so that no two are the same."""
+    counts, seen, numbered = Counter(names), Counter[str](), []
+    for name in names:
+        seen[name] += 1
+        numbered.append(pattern.format(name, seen[name]) if counts[name] > 1 else name)
+    return numbered

@@ -64,10 +64,8 @@ def run_audit(
 ) -> None:
     """Test whether attention explains the answers: agreement, permutation, adversarial search, counter-tests."""
     wait_asleep()  # before torch is imported
-    from whyformer._audit import TESTS, audit
-    from whyformer._audit.adversarial import choose_search
-    from whyformer._audit.replacement import REPLACEMENT_KINDS
-    from whyformer._audit.settings import AuditSettings, normalise_methods
+    from whyformer._audit import TESTS, AuditSettings, audit, normalise_methods
+    from whyformer._audit.checks import REPLACEMENT_KINDS, choose_search
 
     tests = tuple(test) if test else TESTS
     methods = normalise_methods(parsing.parse_methods(method) if method else ())

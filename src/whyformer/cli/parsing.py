@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from whyformer.errors import InputError, MethodError
 
 if TYPE_CHECKING:
+    from whyformer._engine import TargetLike
     from whyformer._model import Model
     from whyformer.targets import TargetKind
 
@@ -21,8 +22,8 @@ RESERVED_NAMES = ("method", "model", "inputs", "target", "versus", "answer", "wi
 class Targets(TypedDict):
     """The keyword arguments target= and versus=."""
 
-    target: "ParsedTarget"
-    versus: "ParsedTarget"
+    target: "TargetLike"
+    versus: "TargetLike"
 
 
 def parse_targets(model: "Model", target: list[str] | None, versus: str | None) -> Targets:

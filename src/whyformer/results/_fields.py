@@ -67,7 +67,7 @@ def restore_explanation_fields(saved: Fields) -> dict[str, Any]:
     return {
         **plain,
         "images": tuple(restore_image(image, saved.get(f"picture.{i}")) for i, image in enumerate(images)),
-        "tokens": tuple(restore_tokens(tokens, plain["scores"].shape[1]) for tokens in plain["tokens"]),
+        "tokens": tuple(restore_saved_tokens(tokens, plain["scores"].shape[1]) for tokens in plain["tokens"]),
         "targets": tuple(restore_saved_target(target) for target in plain["targets"]),
         "names": tuple(plain["names"]),
         "notes": tuple(plain.get("notes", ())),
@@ -140,7 +140,7 @@ def check_rounding_details(details: Mapping[str, Tensor]) -> None:
 # --- tokens, targets and images ---------------------------------------------------------------------------------------
 
 
-def restore_tokens(saved: Fields, count: int) -> Tokens:
+def restore_saved_tokens(saved: Fields, count: int) -> Tokens:
     if "rows" in saved:
         check_schema(saved.get("covers"), (None, [int]), "covers")
         covers = tuple(saved["covers"]) if saved.get("covers") else None

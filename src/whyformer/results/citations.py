@@ -17,7 +17,7 @@ from whyformer._model.prompt import Prompt, Region
 from whyformer._plain import archive
 from whyformer._plain.schema import SchemaError, check_schema
 from whyformer._plain.tokens import Pieces
-from whyformer.results._fields import PIECES, TARGET, restore_saved_target, restore_tokens
+from whyformer.results._fields import PIECES, TARGET, restore_saved_target, restore_saved_tokens
 from whyformer.results.result import LoadableResult, choose_formats
 from whyformer.show import report, terminal
 from whyformer.show.prompt_page import make_prompt_page
@@ -207,7 +207,7 @@ class Citations(LoadableResult):
             raise SchemaError("scores and tokens of the citations do not fit each other")
         if not saved["citations"] or not all(one["verdict"] in (None, *VERDICTS) for one in saved["citations"]):
             raise SchemaError("the citations are damaged")
-        pieces = restore_tokens(prompt["pieces"], length)
+        pieces = restore_saved_tokens(prompt["pieces"], length)
         assert isinstance(pieces, Pieces)
         regions = tuple(restore_region(one) for one in prompt["regions"])
         found = saved["faithfulness"]

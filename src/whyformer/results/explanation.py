@@ -20,8 +20,8 @@ from torch import Tensor
 from whyformer._engine import Target
 from whyformer._model import KeptImage
 from whyformer._plain.archive import Fields
-from whyformer._plain.tokens import Grid, Pieces, Tokens
-from whyformer._plain.words import WORD_REDUCTIONS, group_by_unit, join_groups, pad_pieces, reduce_groups
+from whyformer._plain.tokens import Grid, Pieces, Tokens, pad_pieces
+from whyformer._plain.words import WORD_REDUCTIONS, group_by_unit, join_groups, reduce_groups
 from whyformer.errors import InputError
 from whyformer.results._fields import restore_explanation_fields
 from whyformer.results.conditioning import NOTES, Conditioning, drop_settled_notes, note_undetermined

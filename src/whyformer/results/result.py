@@ -21,7 +21,7 @@ from whyformer.results._fields import to_safetensors
 from whyformer.show import latex, score_rows
 from whyformer.show.terminal import Screen, render_parts
 
-Found = TypeVar("Found")
+Captured = TypeVar("Captured")
 
 
 class Result(ABC):
@@ -75,7 +75,7 @@ class LoadableResult(Result):
         return archive.read_archive(path, name_kind(cls), cls._from_fields)
 
 
-def require_captured(value: Found | None, reason: str) -> Found:
+def require_captured(value: Captured | None, reason: str) -> Captured:
     """The value, or an error that says why it is not there."""
     if value is None:
         raise InputError(reason, code="E_NOT_CAPTURED")

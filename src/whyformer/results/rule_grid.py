@@ -1,6 +1,6 @@
 """A rule grid: the maps of every head under several rules, of one image.
 
-    explain_rules(model, "cat.jpg").save("rules.png")
+    compare_redistribution(model, "cat.jpg").save("rules.png")
 
 One row per rule of redistribution, one column per head, then the mean over heads: the figure of Sawaki & Murata, JSAI
 2025 (4I1-GS-11-03).

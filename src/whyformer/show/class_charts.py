@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from whyformer.show import chart_style as style
-from whyformer.show.chart_style import REFERENCE_STYLE, Numbers, choose_series_colour, keep_finite, shorten_label
+from whyformer.show.chart_style import REFERENCE_STYLE, Plotted, choose_series_colour, keep_finite, shorten_label
 from whyformer.show.drawing import DIM_INK, LINE_COLOUR, Drawing
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ ROOM = 0.84  # of a row that its violins fill
 
 
 def draw_class_violins(
-    bins: Mapping[str, Mapping[str, Numbers]],
+    bins: Mapping[str, Mapping[str, Plotted]],
     *,
     title: str = "",
     xlabel: str = "",
@@ -75,7 +75,7 @@ def draw_flat_violin(axes: "Axes", values: np.ndarray, middle: float, height: fl
 
 
 def draw_class_histograms(
-    groups: Mapping[str, Numbers],
+    groups: Mapping[str, Plotted],
     *,
     between: tuple[float, float],
     bins: int = 30,

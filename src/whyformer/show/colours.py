@@ -47,7 +47,7 @@ def find_robust_limits(scores: Tensor, *, signed: bool, percentile: float = 99.0
     return (low, high) if high > low else find_limits(scores, signed=False)
 
 
-def paint(scores: Tensor, between: tuple[float, float], *, signed: bool) -> Tensor:
+def paint_scores(scores: Tensor, between: tuple[float, float], *, signed: bool) -> Tensor:
     """The colour of every score, [*scores 3] in 0 to 255; scores beyond the limits are clipped."""
     low, high = between
     middle = 0.5 if signed else 0.0
@@ -72,9 +72,9 @@ def mix_stops(stops: Sequence[Colour]) -> Tensor:
 
 
 def paint_array(values: np.ndarray, between: tuple[float, float], *, signed: bool) -> np.ndarray:
-    """`paint` for an array: [*values 3] bytes; NaN is light grey."""
+    """`paint_scores` for an array: [*values 3] bytes; NaN is light grey."""
     given = torch.as_tensor(values)
-    painted = paint(given.nan_to_num(), between, signed=signed)
+    painted = paint_scores(given.nan_to_num(), between, signed=signed)
     painted[given.isnan()] = torch.tensor(MISSING_COLOUR, dtype=torch.uint8)
     return painted.numpy()
 

@@ -13,7 +13,7 @@ from whyformer.errors import InputError
 from whyformer.show import overlay, panel_images
 from whyformer.show.canvas import Canvas
 from whyformer.show.chips import ScoredText
-from whyformer.show.colours import WHITE, choose_ink, paint, to_hex
+from whyformer.show.colours import WHITE, choose_ink, paint_scores, to_hex
 from whyformer.show.drawing import DIM_INK, INK, Drawing
 from whyformer.show.panel import Panel
 from whyformer.show.text_width import break_word, measure_text, shorten_to_width
@@ -107,7 +107,7 @@ def draw_chips(canvas: Canvas, left: float, y: float, text: ScoredText, width: f
             canvas.add_text(x, y, dropped, FONT_SIZE, color=DIM_INK)
             x += measure_text(dropped, FONT_SIZE) + blank * (lines[-1][-1:].isspace())
         size = FONT_SIZE * 0.82 if chip.special else FONT_SIZE
-        red, green, blue = paint(torch.tensor(chip.score), text.between, signed=text.signed).tolist()
+        red, green, blue = paint_scores(torch.tensor(chip.score), text.between, signed=text.signed).tolist()
         ground, is_white = to_hex((red, green, blue)), (red, green, blue) == WHITE
         ink = INK if is_white else to_hex(choose_ink((red, green, blue)))
         style = {"fontstyle": "italic"} if chip.special else {}

@@ -12,7 +12,7 @@ from whyformer._plain.tokens import Grid, Pieces, Tokens
 from whyformer.errors import InputError
 from whyformer.show.canvas import Canvas
 from whyformer.show.chips import get_piece_text
-from whyformer.show.colours import AGAINST_COLOUR, FOR_COLOUR, UNSIGNED_STOPS, find_limits, paint, to_hex
+from whyformer.show.colours import AGAINST_COLOUR, FOR_COLOUR, UNSIGNED_STOPS, find_limits, paint_scores, to_hex
 from whyformer.show.drawing import DIM_INK, LINE_COLOUR, Drawing, apply_style, make_figure
 from whyformer.show.figures import draw_image_grid, draw_panel_table
 from whyformer.show.html import Html, make_element
@@ -37,7 +37,7 @@ def name_positions(tokens: Tokens, patches: Sequence[int] | None, length: int) -
 def paint_tile(scores: Tensor, *, signed: bool) -> Image.Image:
     """The map of one head, one pixel per cell, on its own colour scale."""
     between = find_limits(scores, signed=signed, floor=0.0)
-    return Image.fromarray(paint(scores, between, signed=signed).contiguous().numpy())
+    return Image.fromarray(paint_scores(scores, between, signed=signed).contiguous().numpy())
 
 
 def draw_head_grid(maps: Tensor, *, title: str, note: str, signed: bool) -> Drawing:
@@ -121,7 +121,7 @@ def draw_attention_matrix(weights: Tensor, pieces: Sequence[str], *, title: str,
         figure = make_figure(1.6 + max(2.2, min(0.2 * count, 7)), 1.4 + max(2.2, min(0.2 * count, 7)))
         axes = figure.subplots()
         between = find_limits(weights, signed=signed, floor=0.0)
-        axes.imshow(paint(weights, between, signed=signed).numpy(), interpolation="nearest")
+        axes.imshow(paint_scores(weights, between, signed=signed).numpy(), interpolation="nearest")
         if count <= 48:
             names = [shorten_to_width(piece, 7, 80) for piece in pieces]
             axes.set_xticks(range(count), names, rotation=90, fontsize=7)

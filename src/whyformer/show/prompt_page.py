@@ -364,12 +364,12 @@ def explain_shares(view: PromptView, packed: PackedRows | None) -> list[Html]:
         f"{whole}. The largest share has a full bar."
     ]
     if packed is not None:
-        lines.append(describe_storage(view, packed))
+        lines.append(describe_storage(packed))
     lines.append("The numbers of the whole answer are exact to the digits shown, with or without JavaScript.")
     return [*(make_element("p", line) for line in lines), report.make_notes(view.notes)]
 
 
-def describe_storage(view: PromptView, packed: PackedRows) -> str:
+def describe_storage(packed: PackedRows) -> str:
     """What is kept of the scores per answer token."""
     kept = (
         "all tokens"

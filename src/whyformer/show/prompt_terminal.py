@@ -11,7 +11,7 @@ from rich.style import Style
 from rich.text import Text
 
 from whyformer.show import terminal
-from whyformer.show.colours import paint
+from whyformer.show.colours import paint_scores
 from whyformer.show.prompt_view import PromptView, TopSpan, find_top_spans
 from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
@@ -63,7 +63,7 @@ def pad_name(name: str, width: int) -> str:
 
 
 def style_score(score: float, between: tuple[float, float], signed: bool) -> Style:
-    red, green, blue = paint(torch.tensor(score, dtype=torch.double), between, signed=signed).tolist()
+    red, green, blue = paint_scores(torch.tensor(score, dtype=torch.double), between, signed=signed).tolist()
     return terminal.choose_text_style((red, green, blue))
 
 

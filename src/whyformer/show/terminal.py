@@ -22,7 +22,7 @@ from torch.nn.functional import adaptive_avg_pool2d
 from whyformer._engine import Target
 from whyformer._plain.tokens import Pieces
 from whyformer.show.chips import make_scored_text
-from whyformer.show.colours import Colour, choose_ink, find_limits, paint
+from whyformer.show.colours import Colour, choose_ink, find_limits, paint_scores
 from whyformer.show.visible import make_lines_visible, make_visible
 from whyformer.show.wording import describe_target, format_certainty, format_score, name_target, shorten_text
 
@@ -104,7 +104,7 @@ def render_legend(between: tuple[float, float], *, signed: bool) -> Text:
     line = Text().append("against " if signed else "", style=DIM_STYLE)
     line.append(f"{format_score(low, signed=signed)} ")
     steps = torch.linspace(low, high, 9, dtype=torch.double)
-    for colour in paint(steps, between, signed=signed).tolist():
+    for colour in paint_scores(steps, between, signed=signed).tolist():
         line.append(" ", style=choose_text_style(tuple(colour)))
     line.append(f" {format_score(high, signed=signed)}")
     return line.append(" for", style=DIM_STYLE) if signed else line
@@ -123,7 +123,7 @@ def render_words(pieces: Pieces, scores: Tensor, *, signed: bool) -> Text:
     text = make_scored_text(pieces, scores, signed=signed)
     line = Text()
     for chip in text.chips:
-        style = choose_text_style(tuple(paint(torch.tensor(chip.score), text.between, signed=signed).tolist()))
+        style = choose_text_style(tuple(paint_scores(torch.tensor(chip.score), text.between, signed=signed).tolist()))
         if chip.special:
             style += Style(italic=True)
         if chip.opens:
@@ -155,7 +155,7 @@ def render_heat_map(scores: Tensor, *, signed: bool, width: int = 80, size: int 
     """A map [rows columns], two rows of colours in each line."""
     between = find_limits(scores, signed=signed)
     scores = enlarge_map(shrink_map(scores, width), min(size, width))
-    colours = paint(scores, between, signed=signed).tolist()
+    colours = paint_scores(scores, between, signed=signed).tolist()
     colours += [None] * (len(colours) % 2)
     lines = []
     for upper, lower in zip(colours[::2], colours[1::2], strict=True):
