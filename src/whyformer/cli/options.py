@@ -33,7 +33,7 @@ def complete_model_names(incomplete: str) -> Iterator[str]:
 
 
 def list_examples(*commands: str) -> str:
-    """What stands below the help of a verb."""
+    """The examples below the help of a verb."""
     return "\n\n".join(["Examples:", *commands])
 
 

@@ -128,8 +128,8 @@ class Citations(LoadableResult):
     def __len__(self) -> int:
         return len(self.citations)
 
-    def __getitem__(self, place: int) -> Citation:
-        return self.citations[place]
+    def __getitem__(self, index: int) -> Citation:
+        return self.citations[index]
 
     def __iter__(self) -> Iterator[Citation]:
         return iter(self.citations)
@@ -174,7 +174,7 @@ class Citations(LoadableResult):
 
     def list_shown(self) -> list[Citation]:
         """The sources with the highest scores, and those that were left out."""
-        return [one for place, one in enumerate(self.citations) if place < SHOWN or one.drop is not None]
+        return [one for index, one in enumerate(self.citations) if index < SHOWN or one.drop is not None]
 
     def describe(self) -> list[str]:
         """What verdicts and scores rest on, in sentences."""
@@ -313,8 +313,8 @@ def describe_faithfulness(result: Citations) -> list[str]:
 
 
 def restore_region(saved: archive.Fields) -> Region:
-    place = saved["characters"]
-    return Region(**{**saved, "characters": None if place is None else (place[0], place[1])})
+    index = saved["characters"]
+    return Region(**{**saved, "characters": None if index is None else (index[0], index[1])})
 
 
 def restore_faithfulness(saved: archive.Fields) -> Faithfulness:

@@ -39,8 +39,8 @@ class ClassGrid(Result):
     def __iter__(self) -> Iterator[Comparison]:
         return iter(self.comparisons)
 
-    def __getitem__(self, place: int) -> Comparison:
-        return self.comparisons[place]
+    def __getitem__(self, index: int) -> Comparison:
+        return self.comparisons[index]
 
     @property
     def labels(self) -> tuple[str, ...]:

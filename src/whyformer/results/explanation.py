@@ -95,8 +95,8 @@ class Explanation(LoadableResult):
     def __getitem__(self, wanted: int | slice) -> "Explanation":
         """One example or a slice, as an explanation of its own."""
         if not isinstance(wanted, slice):
-            place = range(len(self))[wanted]  # raises IndexError like a list, and takes negative indices
-            wanted = slice(place, place + 1)
+            index = range(len(self))[wanted]  # raises IndexError like a list, and takes negative indices
+            wanted = slice(index, index + 1)
         details = {name: detail[wanted] for name, detail in self.details.items()}
         own = {name: value[wanted] for name in PER_EXAMPLE if (value := getattr(self, name)) is not None}
         notes = drop_settled_notes(self.notes, Conditioning.from_details(details))
@@ -153,14 +153,14 @@ class Explanation(LoadableResult):
         """The scores of the first (0) or second (1) text of each pair; a special token goes with the text before it."""
         if number not in (0, 1):
             raise InputError(f"number must be 0 (the first text) or 1 (the second), got {number!r}.", code="E_OPTION")
-        places = [find_segment(tokens, number) for tokens in self.tokens]
-        length = max(map(len, places), default=0)
+        positions = [find_segment(tokens, number) for tokens in self.tokens]
+        length = max(map(len, positions), default=0)
         return replace(
             self,
-            scores=reduce_all_groups(self.scores, [[[i] for i in own] for own in places], length, "sum"),
+            scores=reduce_all_groups(self.scores, [[[i] for i in own] for own in positions], length, "sum"),
             tokens=tuple(
                 pad_pieces(take_segment(tokens, own, number), length)
-                for tokens, own in zip(self.tokens, places, strict=True)
+                for tokens, own in zip(self.tokens, positions, strict=True)
             ),
             details={},
         )
@@ -343,20 +343,19 @@ def reduce_all_groups(scores: Tensor, groups: Sequence[list[list[int]]], length:
 
 
 def find_segment(tokens: Tokens, number: int) -> list[int]:
-    """The places of the pieces of one text of a pair."""
+    """The indices of the pieces of one text of a pair."""
     if not isinstance(tokens, Pieces) or tokens.second is None:
         raise InputError("This example is not a pair of texts. Pass a TextPair to explain().")
     return [i for i, segment in enumerate(tokens.segments) if segment == number]
 
 
-def take_segment(tokens: Tokens, places: Sequence[int], number: int) -> Pieces:
-    """The pieces at these places, all of one text of a pair, with spans in that text."""
+def take_segment(tokens: Tokens, positions: Sequence[int], number: int) -> Pieces:
+    """The pieces at these positions, all of one text of a pair, with spans in that text."""
     assert isinstance(tokens, Pieces) and tokens.text is not None and tokens.second is not None
     text = tokens.text[tokens.second :] if number else tokens.text[: tokens.second - 1]
-    return Pieces(
-        tuple(tokens.pieces[i] for i in places), tuple(tokens.special[i] for i in places), (False,) * len(places),
-        tuple(tokens.find_place(i) for i in places), text,
-    )  # fmt: skip
+    pieces, special = tuple(tokens.pieces[i] for i in positions), tuple(tokens.special[i] for i in positions)
+    spans = tuple(tokens.find_place(i) for i in positions)
+    return Pieces(pieces, special, (False,) * len(positions), spans, text)
 
 
 def load(path: str | os.PathLike[str]) -> Explanation:

@@ -51,8 +51,8 @@ class Generation(Result):
     def __len__(self) -> int:
         return len(self.steps)
 
-    def __getitem__(self, place: int) -> Explanation:
-        return self.steps[place]
+    def __getitem__(self, index: int) -> Explanation:
+        return self.steps[index]
 
     def __iter__(self) -> Iterator[Explanation]:
         return iter(self.steps)

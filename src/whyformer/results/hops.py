@@ -255,12 +255,12 @@ class Hops(Result):
 
     def _list_rows(self) -> Iterator[tuple[CellValue, ...]]:
         """One row for each hop and token."""
-        names = {place: region.name for region in self.regions for place in range(region.start, region.stop)}
+        names = {index: region.name for region in self.regions for index in range(region.start, region.stop)}
         for number, hop in enumerate(self):
-            for place, score in enumerate(hop.scores.tolist()):
-                token = get_piece_text(self.prompt.pieces, place)
-                is_generated = place in hop.generated
-                yield number, place, token, names.get(place), is_generated, hop.sent_by.get(place), score
+            for index, score in enumerate(hop.scores.tolist()):
+                token = get_piece_text(self.prompt.pieces, index)
+                is_generated = index in hop.generated
+                yield number, index, token, names.get(index), is_generated, hop.sent_by.get(index), score
 
 
 def sum_by_region(scores: Tensor, regions: tuple[Region, ...]) -> Tensor:
@@ -302,11 +302,11 @@ def format_region_table(hops: Hops, width: int) -> Text:
     room = max(20, width - 12 - 8 * len(hops))
     heading = "".join(f"{f'hop {number}':>8}" for number in range(len(hops)))
     lines = [f"{'all hops':>10}{heading}  region"]
-    for place in shown:
-        cells = "".join(f"{share:>8.1%}" for share in shares[:, place].tolist())
-        region = hops.regions[place]
+    for index in shown:
+        cells = "".join(f"{share:>8.1%}" for share in shares[:, index].tolist())
+        region = hops.regions[index]
         name = shorten_text(make_visible(f"{region.name}: {region.text}"), room)
-        lines.append(f"{float(totals[place]):>10.4g}{cells}  {name}")
+        lines.append(f"{float(totals[index]):>10.4g}{cells}  {name}")
     if len(shown) < len(hops.regions):
         lines.append(f"({len(hops.regions) - len(shown)} more regions)")
     return Text("\n".join(lines))

@@ -93,5 +93,5 @@ class RuleGrid(Result):
 
 
 def describe_map(explanation: Explanation) -> str:
-    (place, _), *_ = explanation.top(1)
-    return f"{place} {float(explanation.scores[0].sum()):.0%}"
+    (index, _), *_ = explanation.top(1)
+    return f"{index} {float(explanation.scores[0].sum()):.0%}"

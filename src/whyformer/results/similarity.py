@@ -77,9 +77,9 @@ class Similarity(LoadableResult):
     def __len__(self) -> int:
         return len(self.scores)
 
-    def __getitem__(self, place: int) -> "Similarity":
+    def __getitem__(self, index: int) -> "Similarity":
         """One pair, as a result of its own."""
-        at = range(len(self))[place]
+        at = range(len(self))[index]
         matrix = None if self.matrix is None else self.matrix[at : at + 1]
         return Similarity(
             self.a[at], self.b[at], self.scores[at : at + 1], self.score_kind, matrix, self.matrix_method, self.notes
@@ -119,7 +119,7 @@ class Similarity(LoadableResult):
         table = self.require_matrix()[example, :-1, :-1]
         rows, columns = (name_units(side.tokens[example], special=special) for side in (self.a, self.b))
         order = table.flatten().argsort(descending=True, stable=True).tolist()
-        pairs = (divmod(place, table.shape[1]) for place in order)
+        pairs = (divmod(index, table.shape[1]) for index in order)
         found = ((rows[i], columns[j], float(table[i, j])) for i, j in pairs if rows[i] and columns[j])
         return [pair for pair, _ in zip(found, range(k), strict=False)]
 

@@ -31,8 +31,8 @@ class Canvas:
         """A line of text with its baseline at y; style: keyword arguments of matplotlib's Text."""
 
         def draw(figure: "Figure", total: float) -> None:
-            place = x / self.width, 1 - y / total
-            figure.text(*place, make_visible(text), fontsize=size, va="baseline", **{"color": INK} | style)
+            index = x / self.width, 1 - y / total
+            figure.text(*index, make_visible(text), fontsize=size, va="baseline", **{"color": INK} | style)
 
         self._add(draw, bottom=y + 0.3 * size)
 

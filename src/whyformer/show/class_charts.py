@@ -3,7 +3,7 @@
     draw_class_violins({"[0, 0.25)": {"negative": values, "positive": values}}, title="Permuted", xlabel="difference")
     draw_class_histograms({"negative": values, "positive": values}, between=(-1, 1), title="...", xlabel="tau")
 
-One bin per row and one colour per class. Under each bin stands how many examples it has; a bin without examples stays,
+One bin per row and one colour per class. The label of a bin has the number of its examples; a bin without examples stays,
 empty, so that charts of several tasks can be compared.
 """
 
@@ -42,12 +42,12 @@ def draw_class_violins(
         ticks = []
         for row, (name, groups) in enumerate(bins.items()):
             values = {label: keep_finite(groups.get(label, ())) for label in classes}
-            for place, label in enumerate(classes):
-                middle = row + (place - (len(classes) - 1) / 2) * height
-                draw_flat_violin(axes, values[label], middle, 0.95 * height, choose_series_colour(label, place))
+            for index, label in enumerate(classes):
+                middle = row + (index - (len(classes) - 1) / 2) * height
+                draw_flat_violin(axes, values[label], middle, 0.95 * height, choose_series_colour(label, index))
             ticks.append(f"{shorten_label(name, 24)}\nn = {sum(v.size for v in values.values()):,}")
-        for place, label in enumerate(classes):
-            axes.plot([], [], "o", color=choose_series_colour(label, place), label=shorten_label(label, 24))
+        for index, label in enumerate(classes):
+            axes.plot([], [], "o", color=choose_series_colour(label, index), label=shorten_label(label, 24))
         axes.set_yticks(range(len(bins)), ticks)
         axes.set_ylim(len(bins) - 0.5, -0.5)
         axes.tick_params(axis="y", length=0)

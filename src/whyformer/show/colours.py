@@ -51,8 +51,8 @@ def paint_scores(scores: Tensor, between: tuple[float, float], *, signed: bool) 
     """The colour of every score, [*scores 3] in 0 to 255; scores beyond the limits are clipped."""
     low, high = between
     middle = 0.5 if signed else 0.0
-    place = (scores.double() - low) / (high - low) if high > low else torch.full_like(scores, middle).double()
-    return make_colour_table(signed)[(place.clamp(0, 1) * TABLE_STEPS).round().long()]
+    index = (scores.double() - low) / (high - low) if high > low else torch.full_like(scores, middle).double()
+    return make_colour_table(signed)[(index.clamp(0, 1) * TABLE_STEPS).round().long()]
 
 
 @cache

@@ -67,10 +67,10 @@ def draw_image_row(canvas: Canvas, y: float, panel: Panel, *, contours: bool = F
     """The image, its smooth map and its patch map side by side, and a colour bar. Returns the y of the bar."""
     side = (PAGE_WIDTH - IMAGE_GAP * 2) / 3
     bottoms = []
-    for place, (caption, image, crisp) in enumerate(
+    for index, (caption, image, crisp) in enumerate(
         panel_images.make_panel_images(panel, contours=contours, max_side=IMAGE_SIDE)
     ):
-        x = place * (side + IMAGE_GAP)
+        x = index * (side + IMAGE_GAP)
         bottom = y + canvas.add_image(x, y, side, image, crisp=crisp)
         canvas.add_text(x, bottom + 10, caption, 7.5, color=DIM_INK)
         bottoms.append(bottom + 12)
@@ -201,8 +201,8 @@ def draw_image_grid(
     """Images with their captions, `across` in a line. Returns the y below them."""
     for start in range(0, len(cells), across):
         lowest = y
-        for place, (caption, below, image, crisp) in enumerate(cells[start : start + across]):
-            x = place * (side + gap)
+        for index, (caption, below, image, crisp) in enumerate(cells[start : start + across]):
+            x = index * (side + gap)
             bottom = y + canvas.add_image(x, y, side, image, crisp=crisp)
             canvas.add_fitted_text(x, bottom + 9.5, caption, 7.5, side)
             if below:

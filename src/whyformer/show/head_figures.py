@@ -30,8 +30,8 @@ def name_positions(tokens: Tokens, patches: Sequence[int] | None, length: int) -
     """A name for every position that attention sees: the piece of a text, or row,column of a patch."""
     if isinstance(tokens, Pieces):
         return tuple(get_piece_text(tokens, i).strip() or tokens.pieces[i] for i in range(len(tokens)))
-    names = {place: f"{i // tokens.columns},{i % tokens.columns}" for i, place in enumerate(patches or ())}
-    return tuple(names.get(place, "special") for place in range(length))
+    names = {index: f"{i // tokens.columns},{i % tokens.columns}" for i, index in enumerate(patches or ())}
+    return tuple(names.get(index, "special") for index in range(length))
 
 
 def paint_tile(scores: Tensor, *, signed: bool) -> Image.Image:
@@ -74,8 +74,8 @@ def make_head_table(maps: Tensor, *, signed: bool) -> Html:
     lines = []
     for layer in range(layers):
         cells = [make_element("th", layer, scope="row")]
-        for place, scores in enumerate(maps[layer]):
-            alt = f"layer {layer}, head {place}, largest {scores.abs().max().item():.2g}"
+        for index, scores in enumerate(maps[layer]):
+            alt = f"layer {layer}, head {index}, largest {scores.abs().max().item():.2g}"
             source = to_data_uri(paint_tile(scores, signed=signed))
             image = make_element("img", alt=alt, title=alt, src=source, class_="crisp tile", style=width)
             cells.append(make_element("td", image))
@@ -104,10 +104,10 @@ def draw_attention_links(weights: Tensor, pieces: Sequence[str], *, title: str, 
             line = axes.plot([0.34, 0.66], [query, key], color=to_hex(colour), solid_capstyle="round")[0]
             share = abs(weight) / largest
             line.set(alpha=min(1.0, share) * 0.85, linewidth=0.4 + 1.8 * abs(weight) / largest)
-        for place, piece in enumerate(pieces):
+        for index, piece in enumerate(pieces):
             text = shorten_to_width(piece, 8.5, 118)
-            axes.text(0.325, place, text, ha="right", va="center", fontsize=8.5)
-            axes.text(0.675, place, text, ha="left", va="center", fontsize=8.5)
+            axes.text(0.325, index, text, ha="right", va="center", fontsize=8.5)
+            axes.text(0.675, index, text, ha="left", va="center", fontsize=8.5)
         axes.text(0.325, -0.75, "from (query)", ha="right", fontsize=7, color=DIM_INK)
         axes.text(0.675, -0.75, "to (key)", ha="left", fontsize=7, color=DIM_INK)
         figure.text(0.01, 1 - 0.2 / height, shorten_to_width(title, 10, 360), fontsize=10, fontweight="bold")

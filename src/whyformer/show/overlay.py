@@ -96,10 +96,10 @@ def sample_at_pixels(scores: Tensor, view: ImageView, size: tuple[int, int], *, 
     return placed * inside, inside.float()
 
 
-def interpolate_axis(values: Tensor, places: Tensor, axis: int) -> Tensor:
-    """Linear interpolation between cell centres along one axis; `places` run from 0 to 1."""
+def interpolate_axis(values: Tensor, positions: Tensor, axis: int) -> Tensor:
+    """Linear interpolation between cell centres along one axis; `positions` run from 0 to 1."""
     count = values.shape[axis]
-    at = (places * count - 0.5).clamp(0, count - 1)
+    at = (positions * count - 0.5).clamp(0, count - 1)
     left = at.floor().long().clamp(max=max(count - 2, 0))
     right = (left + 1).clamp(max=count - 1)
     part = (at - left).reshape([-1 if i == axis else 1 for i in range(values.dim())])

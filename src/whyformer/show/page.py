@@ -1,6 +1,6 @@
 """Pages of explanations: one self-contained HTML file.
 
-Words are tinted and carry their score as a tooltip; a map lies over its image, with its colour limits below; tables of
+Words are tinted and carry their score as a tooltip; a map is drawn over its image, with its colour limits below; tables of
 the numbers are folded away. The building blocks come from `report`.
 """
 
@@ -68,9 +68,9 @@ def make_image_blocks(panel: Panel) -> Iterable[Html]:
     yield report.make_legend(scale.between, signed=panel.signed, note=note, of_image=True)
     rows, columns = panel.grid.shape
     best = panel.scores.abs().argsort(descending=True)[:TOP_PATCHES].tolist()
-    places = [[f"row {i // columns}, column {i % columns}", panel.scores[i].item()] for i in best]
-    table = report.make_table(["patch, counted from the top left", "score"], places)
-    yield report.fold_content(f"The {len(places)} strongest of {rows} x {columns} patches", table)
+    positions = [[f"row {i // columns}, column {i % columns}", panel.scores[i].item()] for i in best]
+    table = report.make_table(["patch, counted from the top left", "score"], positions)
+    yield report.fold_content(f"The {len(positions)} strongest of {rows} x {columns} patches", table)
 
 
 def make_map_figure(panel: Panel, caption: str | Html | None) -> Html:
@@ -118,7 +118,7 @@ def describe_characters(panel: Panel, chip: Chip) -> str:
 
     Of a pair, "2: 4-8" are characters of the second text.
     """
-    span, second = join_spans(panel.pieces, chip.places), panel.pieces.second
+    span, second = join_spans(panel.pieces, chip.positions), panel.pieces.second
     if span is None:
         return ""
     shift = second if second is not None and span[0] >= second else 0

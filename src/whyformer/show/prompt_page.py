@@ -405,7 +405,7 @@ def collect_page_numbers(view: PromptView, packed: PackedRows | None, sums: Pack
         "levels": COLOUR_LEVELS,
         "promptLength": view.prompt_length,
         "tokens": len(view.pieces),
-        "chips": [chip.places[0] for chip in chips],
+        "chips": [chip.positions[0] for chip in chips],
         "flags": "".join(str(int(chip.special) + 2 * (chip.before == "")) for chip in chips),
         "cells": [[cell.start, cell.stop, cell.section] for cell in view.cells],
         "total": encode_row(view.scores),

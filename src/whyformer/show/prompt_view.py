@@ -181,7 +181,7 @@ class PromptView:
 
     @cached_property
     def _chip_starts(self) -> list[int]:
-        return [chip.places[0] for chip in self.chips]
+        return [chip.positions[0] for chip in self.chips]
 
     # --- what it scores ---
 
@@ -296,7 +296,7 @@ def show_blanks(pieces: Pieces, chips: Sequence[Chip]) -> list[Chip]:
     shown: list[Chip] = []
     gap = ""  # what the token before this one covers
     for chip in chips:
-        span = join_spans(pieces, chip.places)
+        span = join_spans(pieces, chip.positions)
         covered = "" if span is None or pieces.text is None else pieces.text[slice(*span)]
         before = gap + chip.before
         gap = ""
@@ -334,7 +334,7 @@ def whole_cell(i: int, section: NamedTokens) -> PromptCell:
 
 
 def divide_section(i: int, section: NamedTokens, parts: Sequence[NamedTokens], borders: Borders) -> list[PromptCell]:
-    """The cells of one section: its parts and what lies between them, each cut where it is too long."""
+    """The cells of one section: its parts and what is between them, each cut where it is too long."""
     stretches: list[tuple[str, int, int]] = []
     at = section.start
     for part in parts:
@@ -378,15 +378,15 @@ def find_last(borders: Sequence[int], low: int, high: int) -> int | None:
 
 def find_cell_borders(pieces: Pieces, chips: Sequence[Chip]) -> Borders:
     """The tokens at which paragraphs, sentences and chips begin; a letter is never cut."""
-    starts = [chip.places[0] for chip in chips]
+    starts = [chip.positions[0] for chip in chips]
     if pieces.text is None:
         return [], [], starts
     placed = [(span[1], start) for start in starts if (span := pieces.spans[start]) is not None and span[0] < span[1]]
     ends = [end for end, _ in placed]
 
     def locate(offsets: list[int]) -> list[int]:
-        places = (bisect_right(ends, offset) for offset in offsets)
-        return sorted({placed[place][1] for place in places if place < len(placed)})
+        positions = (bisect_right(ends, offset) for offset in offsets)
+        return sorted({placed[index][1] for index in positions if index < len(placed)})
 
     return locate(find_paragraph_starts(pieces.text)), locate(find_sentence_starts(pieces.text)), starts
 

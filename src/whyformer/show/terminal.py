@@ -175,8 +175,8 @@ def render_plain_map(scores: Tensor, *, signed: bool, width: int = 80) -> Text:
         digits = (scores / high * 9).round().long() if high else torch.zeros_like(scores, dtype=torch.long)
         rows = [[f"{digit:+d}" if digit else " ." for digit in row] for row in digits.tolist()]
     else:
-        place = (scores - low) / (high - low) if high > low else torch.zeros_like(scores)
-        shades = (place * (len(SHADES) - 1)).round().long()
+        index = (scores - low) / (high - low) if high > low else torch.zeros_like(scores)
+        shades = (index * (len(SHADES) - 1)).round().long()
         rows = [[SHADES[shade] * 2 for shade in row] for row in shades.tolist()]
     return Text("\n".join("".join(row) for row in rows))
 

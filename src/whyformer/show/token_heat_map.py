@@ -78,8 +78,8 @@ def name_columns(axes: "Axes", text: ScoredText, band: range) -> None:
     """The tokens below their columns; special ones in italics. A line where the second text of a pair begins."""
     names = [shorten_to_width(text.chips[i].text, 7.5, LONGEST_NAME) for i in band]
     axes.set_xticks(range(len(names)), names, rotation=90, fontsize=7.5)
-    for place, (i, tick) in enumerate(zip(band, axes.get_xticklabels(), strict=True)):
+    for index, (i, tick) in enumerate(zip(band, axes.get_xticklabels(), strict=True)):
         chip = text.chips[i]
         tick.set(style="italic" if chip.special else "normal", color=DIM_INK if chip.special else INK)
         if chip.opens and i:
-            axes.axvline(place - 0.5, color=INK, linewidth=1.4)
+            axes.axvline(index - 0.5, color=INK, linewidth=1.4)
