@@ -3,8 +3,8 @@
     draw_class_violins({"[0, 0.25)": {"negative": values, "positive": values}}, title="Permuted", xlabel="difference")
     draw_class_histograms({"negative": values, "positive": values}, between=(-1, 1), title="...", xlabel="tau")
 
-One bin per row and one colour per class. The label of a bin has the number of its examples; a bin without examples stays,
-empty, so that charts of several tasks can be compared.
+One bin per row and one colour per class. The label of a bin has the number of its examples; a bin without examples
+stays, empty, so that charts of several tasks can be compared.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,7 @@
 """Pages of explanations: one self-contained HTML file.
 
-Words are tinted and carry their score as a tooltip; a map is drawn over its image, with its colour limits below; tables of
-the numbers are folded away. The building blocks come from `report`.
+Words are tinted and carry their score as a tooltip; a map is drawn over its image, with its colour limits below; tables
+of the numbers are folded away. The building blocks come from `report`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
