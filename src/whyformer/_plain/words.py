@@ -8,7 +8,6 @@ the sums over each of them add up to the sum over all tokens. Every special toke
 
 import unicodedata
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Callable, Sequence
 
 import regex
@@ -159,12 +158,3 @@ def find_group_span(tokens: Pieces, group: Sequence[int]) -> tuple[int, int] | N
     if not covered.strip():
         return None
     return start + len(covered) - len(covered.lstrip()), end - (len(covered) - len(covered.rstrip()))
-
-
-def number_repeated(names: Sequence[str], form: str = "{} {}") -> list[str]:
-    """The names; those that occur more than once with a number, so that no two are the same."""
-    counts, seen, numbered = Counter(names), Counter[str](), []
-    for name in names:
-        seen[name] += 1
-        numbered.append(form.format(name, seen[name]) if counts[name] > 1 else name)
-    return numbered
