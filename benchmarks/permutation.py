@@ -23,9 +23,9 @@ from transformers import BertConfig, BertForSequenceClassification
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 import whyformer as why
-from whyformer._audit.checks import replace_attention
+from whyformer._audit.checks import AuditedAttention, choose_attention, replace_attention
 from whyformer._audit.checks.replacement import ReplacementNoise, permute_weights
-from whyformer._audit.replay import AttentionReplay, AuditedAttention, choose_attention
+from whyformer._engine import AttentionReplay
 
 BLOCK = 3
 LENGTHS = (6, 9, 12, 14, 16, 18, 20, 22, 24, 27, 30, 36)  # words, about as in SST-2

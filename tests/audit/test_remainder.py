@@ -6,9 +6,9 @@ from audit.test_replay import KINDS, other
 from conftest import animal
 
 import whyformer as why
-from whyformer._audit.replay.attention_choice import choose_attention
-from whyformer._audit.replay.attention_replay import AttentionReplay
-from whyformer._audit.replay.audited_attention import AuditedAttention
+from whyformer._audit.checks.attention_choice import choose_attention
+from whyformer._audit.checks.audited_attention import AuditedAttention
+from whyformer._engine import AttentionReplay
 from whyformer._engine.program.recorder import Unrecordable
 from whyformer._engine.program.remainder import record_remainder
 from whyformer._engine.program.remainder_rows import Inseparable, RowAxis, choose_rows

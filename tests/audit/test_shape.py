@@ -9,7 +9,7 @@ from conftest import animal
 
 import whyformer as why
 from whyformer._audit.checks.shape import mean_head_distance, measure_heads, measure_shapes
-from whyformer._audit.replay.attention_replay import AttentionReplay
+from whyformer._engine import AttentionReplay
 
 
 def test_by_hand():

@@ -6,13 +6,21 @@ from pathlib import Path
 from random import Random
 
 from whyformer._audit import checks
-from whyformer._audit.checks import AuditRow, Candidates, DiagnosticSample
+from whyformer._audit.checks import (
+    AttentionChoice,
+    AttentionLike,
+    AuditedAttention,
+    AuditRow,
+    Candidates,
+    DiagnosticSample,
+    choose_attention,
+)
 from whyformer._audit.examples import AuditExamples, count_example_tokens, find_class_labels, read_target_labels
 from whyformer._audit.head_swaps import swap_examples
 from whyformer._audit.progress import AuditProgress, show_audit_progress
-from whyformer._audit.replay import AttentionChoice, AttentionLike, AttentionReplay, AuditedAttention, choose_attention
 from whyformer._audit.rows import AuditRows
 from whyformer._audit.settings import AuditSettings
+from whyformer._engine import AttentionReplay
 from whyformer._model import Model
 from whyformer.data import Data
 

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from whyformer._audit.replay import AttentionReplay
-from whyformer._engine import TargetNames
+from whyformer._engine import AttentionReplay, TargetNames
 from whyformer._model import Model
 from whyformer._runs.preparation import find_class_index
 from whyformer.data import Data

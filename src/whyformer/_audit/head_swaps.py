@@ -23,9 +23,9 @@ from typing import Any
 
 from whyformer._audit.checks import MOST_TOKENS, SEARCH, HeadSwapper
 from whyformer._audit.progress import Advance
-from whyformer._audit.replay import AttentionReplay
 from whyformer._audit.report import HeadSwaps
 from whyformer._audit.settings import MAX_SWAPPED
+from whyformer._engine import AttentionReplay
 from whyformer._explain.explain import ModelLike, as_model
 from whyformer._model import Model
 from whyformer._plain.torch_state import neutral_torch

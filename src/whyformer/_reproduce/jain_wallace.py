@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from whyformer._audit.replay import AttentionReplay
+from whyformer._engine import AttentionReplay
 from whyformer._reproduce.document import Document, Request, Section
 from whyformer._reproduce.jain_wallace_beside import BesideTable, measure_each_head
 from whyformer._reproduce.jain_wallace_cells import Cell, read_earlier_cells, read_measured_cells, summarise_cell

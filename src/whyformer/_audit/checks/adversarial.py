@@ -30,8 +30,8 @@ from typing import TypedDict
 import torch
 from torch import Tensor
 
+from whyformer._audit.checks.audited_attention import AuditedAttention, BlockWeights
 from whyformer._audit.checks.distance import attainable_jsd, jsd, tvd
-from whyformer._audit.replay import AuditedAttention, BlockWeights
 from whyformer._plain.random_generator import make_generator
 from whyformer._plain.setting_checks import quote_value
 from whyformer.errors import MethodError

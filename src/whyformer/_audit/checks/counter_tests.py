@@ -8,9 +8,10 @@ from typing import Any
 
 import torch
 
+from whyformer._audit.checks.attention_choice import AttentionChoice
+from whyformer._audit.checks.audited_attention import AuditedAttention
 from whyformer._audit.checks.distance import jsd, tvd
-from whyformer._audit.replay import AttentionChoice, AttentionReplay, AuditedAttention
-from whyformer._engine import make_shadow, read_logits, run_plain
+from whyformer._engine import AttentionReplay, make_shadow, read_logits, run_plain
 from whyformer._model import Model
 from whyformer.errors import InputError
 

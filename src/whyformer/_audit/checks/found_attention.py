@@ -12,9 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from whyformer._audit.checks.audited_attention import AuditedAttention, BlockWeights
 from whyformer._audit.checks.importance import take_units
 from whyformer._audit.checks.row_schemas import AuditRow
-from whyformer._audit.replay import AttentionReplay, AuditedAttention, BlockWeights
+from whyformer._engine import AttentionReplay
 from whyformer._plain.tokens import Grid, Pieces, Tokens
 
 MOST_EXAMPLES = 100

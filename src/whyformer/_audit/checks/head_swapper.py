@@ -8,9 +8,11 @@ import torch
 from torch import Tensor
 
 from whyformer._audit.checks.adversarial import PRESETS, Candidates, divide_examples
+from whyformer._audit.checks.attention_choice import AttentionChoice
+from whyformer._audit.checks.audited_attention import AuditedAttention, BlockWeights, EachHead
 from whyformer._audit.checks.found_attention import list_shown_weights, round_values, save_tokens, take_likeliest
 from whyformer._audit.checks.replacement import ReplacementNoise, make_uniform, permute_weights
-from whyformer._audit.replay import AttentionChoice, AttentionReplay, AuditedAttention, BlockWeights, EachHead
+from whyformer._engine import AttentionReplay
 
 SEARCH = replace(PRESETS["paper"], candidates=1, steps=100)
 

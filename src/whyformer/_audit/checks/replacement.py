@@ -26,8 +26,8 @@ from typing import TypedDict
 import torch
 from torch import Tensor
 
+from whyformer._audit.checks.audited_attention import AuditedAttention
 from whyformer._audit.checks.distance import tvd
-from whyformer._audit.replay import AuditedAttention
 from whyformer._plain.random_generator import make_generator
 
 REPLACEMENT_KINDS = ("permutation", "uniform", "one-hot", "largest", "other")

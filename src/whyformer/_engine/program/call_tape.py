@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from whyformer._engine import attach_trace, axis_of, map_tensors, trace_of
-from whyformer._engine.tracing import provenance
+from whyformer._engine.run import map_tensors
+from whyformer._engine.tracing import attach_trace, axis_of, provenance, trace_of
 
 COMPUTED = object()  # marks a call that is computed, not replayed
 

@@ -6,8 +6,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from whyformer._audit.replay.attention_choice import AttentionChoice
-from whyformer._audit.replay.attention_replay import AttentionReplay
+from whyformer._audit.checks.attention_choice import AttentionChoice
+from whyformer._engine import AttentionReplay
 from whyformer.errors import UnsupportedModel
 from whyformer.methods._readout_row import multiply_row, propagate_row
 
