@@ -32,7 +32,7 @@ from whyformer._audit.checks.found_attention import (
     FoundAttention,
     keep_found,
     read_found,
-    restore_tokens,
+    rebuild_tokens,
 )
 from whyformer._audit.checks.head_swapper import SEARCH, HeadSwapper
 from whyformer._audit.checks.importance import measure_agreement, measure_shared_importance

@@ -76,7 +76,7 @@ def save_tokens(tokens: Tokens) -> dict[str, Any] | None:
     }
 
 
-def restore_tokens(saved: AuditRow) -> Tokens:
+def rebuild_tokens(saved: AuditRow) -> Tokens:
     if saved.get("grid"):
         return Grid(*saved["grid"])
     spans = tuple(None if span is None else (span[0], span[1]) for span in saved["spans"])
@@ -108,7 +108,7 @@ def read_found(row: AuditRow) -> FoundAttention | None:
         return None
     best = max(range(len(row["apart"])), key=lambda i: row["apart"][i] if row["apart"][i] == row["jsd"] else -1.0)
     return FoundAttention(
-        restore_tokens(found),
+        rebuild_tokens(found),
         torch.tensor(found["observed"], dtype=torch.double),
         torch.tensor(found["other"], dtype=torch.double),
         tuple(found["classes"]),

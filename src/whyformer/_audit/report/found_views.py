@@ -13,6 +13,7 @@ from torch import Tensor
 
 from whyformer._audit.checks import FoundAttention, read_found
 from whyformer._audit.report.findings import AuditFindings
+from whyformer._audit.report.summary import name_class
 from whyformer._plain.tokens import Grid, Pieces
 from whyformer.errors import InputError
 from whyformer.show import report as html
@@ -59,7 +60,7 @@ class FoundPair:
         return tuple(w.reshape(tokens.rows, tokens.columns) for w in (self.found.observed, self.found.other))  # type: ignore[return-value]
 
 
-def list_found(audit: AuditFindings, name: str) -> list[FoundPair]:
+def list_found_pairs(audit: AuditFindings, name: str) -> list[FoundPair]:
     """The examples for which other attention was kept, the farthest first."""
     pairs = []
     for row in audit.of("adversarial", name):
@@ -72,8 +73,7 @@ def list_found(audit: AuditFindings, name: str) -> list[FoundPair]:
 
 def describe_answers(found: FoundAttention, labels: Sequence[str] | None) -> str:
     """Both predictions and how far the two attentions are apart."""
-    index = found.classes[0]
-    name = labels[index] if labels is not None and index < len(labels) else f"class {index}"
+    name = name_class(found.classes[0], labels, "class ")
     return (
         f"{name} {found.before[0]:.3f} with the observed, {found.after[0]:.3f} with the other attention; "
         f"JSD {found.jsd:.3f}, TVD of the answers {found.tvd:.4f}"
@@ -85,7 +85,7 @@ def describe_answers(found: FoundAttention, labels: Sequence[str] | None) -> str
 
 def make_found_blocks(audit: AuditFindings, name: str) -> Iterator[Html]:
     """Every example below the other, those beyond the first few folded."""
-    pairs = list_found(audit, name)
+    pairs = list_found_pairs(audit, name)
     if not pairs:
         return
     yield html.make_element("h4", "Side by side on the input")
@@ -121,7 +121,7 @@ def make_pair_block(pair: FoundPair) -> Html:
 def render_found(audit: AuditFindings, name: str, screen: Screen) -> list[RenderableType]:
     """The farthest examples: words on their colours, or the words with the largest weights without colour."""
     parts: list[RenderableType] = []
-    for pair in list_found(audit, name)[:PRINTED_EXAMPLES]:
+    for pair in list_found_pairs(audit, name)[:PRINTED_EXAMPLES]:
         parts.append(Text(f"{pair.title}: {pair.answer}"))
         for what, line in zip((OBSERVED, OTHER), render_pair(pair, screen), strict=True):
             parts += [Text(f"  {what}: ", style=DIM_STYLE) + line if line.plain.count("\n") == 0 else line]
@@ -153,7 +153,7 @@ def render_pair(pair: FoundPair, screen: Screen) -> Iterator[Text]:
 def draw_found(audit: AuditFindings) -> Drawing:
     """The farthest examples of the first audited attention that has any."""
     for name in audit.attention:
-        pairs = list_found(audit, name)[:DRAWN_EXAMPLES]
+        pairs = list_found_pairs(audit, name)[:DRAWN_EXAMPLES]
         if pairs:
             return draw_pairs(pairs, f"{audit.model}, {name}: attention with the same answer")
     raise InputError(

@@ -11,8 +11,9 @@ from typing import Any, ClassVar
 
 import torch
 
-from whyformer._audit.checks import restore_tokens
+from whyformer._audit.checks import rebuild_tokens
 from whyformer._audit.report.findings import write_indented_json
+from whyformer._audit.report.summary import name_class
 from whyformer._plain.tokens import Grid
 from whyformer.results.result import Result
 from whyformer.show import report as html
@@ -193,8 +194,7 @@ def collect_page_data(swaps: HeadSwaps) -> dict[str, Any]:
 
 
 def describe_shown_example(example: Mapping[str, Any], labels: tuple[str, ...] | None) -> dict[str, Any]:
-    name = lambda index: labels[index] if labels is not None and index < len(labels) else f"class {index}"  # noqa: E731
-    tokens = restore_tokens(example)
+    tokens = rebuild_tokens(example)
     shown: dict[str, Any] = {"grid": example["grid"], "chips": None, "tail": ""}
     if not isinstance(tokens, Grid):
         chips, tail = make_chips(tokens, torch.zeros(len(tokens)))
@@ -204,7 +204,7 @@ def describe_shown_example(example: Mapping[str, Any], labels: tuple[str, ...] |
     return {
         **shown,
         "name": make_visible(" ".join(str(text).split()))[:160],
-        "labels": [make_visible(name(index)) for index in example["classes"]],
+        "labels": [make_visible(name_class(index, labels, "class ")) for index in example["classes"]],
         "before": example["before"],
         "heads": example["heads"],
     }

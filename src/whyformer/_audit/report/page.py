@@ -7,7 +7,7 @@ from whyformer._audit.checks import DELETED, GRADIENT, REMOVED
 from whyformer._audit.report.class_sections import CLASS_DRAWINGS
 from whyformer._audit.report.findings import AuditFindings
 from whyformer._audit.report.limits import TEST_LIMITS
-from whyformer._audit.report.sections import CHARTS, arrange_charts, chart_shape
+from whyformer._audit.report.sections import CHARTS, arrange_charts, chart_shape, tabulate
 from whyformer._audit.report.verdict import VerdictSentence
 from whyformer._audit.report.wording import capitalise_first
 from whyformer.show import report as html
@@ -21,6 +21,14 @@ TEST_TITLES = {
     "adversarial": "Is there other attention with the same output?",
     "seeds": "How much does it change with the seed?",
     "diagnostic": "Does it help a model that sees each token separately?",
+}
+ATTENTION_COLUMNS = {
+    "permuted": "replacement.kinds.permutation.change.median",
+    "uniform": "replacement.kinds.uniform.change.median",
+    "other attention": "adversarial.jsd.mean",
+    "tau, gradient": f"agreement.attention ~ {GRADIENT}.tau.mean",
+    "tau, leave-one-out": f"agreement.attention ~ {DELETED}.tau.mean | agreement.attention ~ {REMOVED}.tau.mean",
+    "diagnostic gain": "diagnostic.gain.mean",
 }
 STYLE = """
 .charts { display: flex; flex-wrap: wrap; gap: 1rem; align-items: flex-start; }
@@ -113,33 +121,9 @@ def make_shape_blocks(audit: AuditFindings) -> Iterator[Any]:
 
 
 def tabulate_attention(audit: AuditFindings) -> Html:
-    head = [
-        "attention",
-        "permuted",
-        "uniform",
-        "other attention",
-        "tau, gradient",
-        "tau, leave-one-out",
-        "diagnostic gain",
-    ]
-    table = []
-    for name in audit.attention:
-        found = audit.summary["attention"][name]
-        kinds = (found.get("replacement") or {}).get("kinds", {})
-        pairs = found.get("agreement") or {}
-        left_out = pairs.get(f"attention ~ {DELETED}") or pairs.get(f"attention ~ {REMOVED}")
-        table.append(
-            [
-                name,
-                (kinds.get("permutation") or {}).get("change", {}).get("median"),
-                (kinds.get("uniform") or {}).get("change", {}).get("median"),
-                (found.get("adversarial") or {}).get("jsd", {}).get("mean"),
-                (pairs.get(f"attention ~ {GRADIENT}") or {}).get("tau", {}).get("mean"),
-                left_out["tau"]["mean"] if left_out else None,
-                (found.get("diagnostic") or {}).get("gain", {}).get("mean"),
-            ]
-        )
-    return html.make_table(head, table, caption="Change of probability (median), JSD, tau and gain in accuracy (means)")
+    found = {name: audit.summary["attention"][name] for name in audit.attention}
+    caption = "Change of probability (median), JSD, tau and gain in accuracy (means)"
+    return tabulate(found, ATTENTION_COLUMNS, caption=caption, first="attention")
 
 
 def list_audit_settings(audit: AuditFindings) -> Html:
