@@ -58,10 +58,11 @@ def format_estimate_interval(figure: Statistics) -> str:
 def format_tau_evidence(pair: Statistics) -> str:
     tau = pair["tau"]
     undefined = f"; undefined for {tau['undefined']}" if tau["undefined"] else ""
+    spearman, pearson = (format_estimate(pair[measure]["mean"]) for measure in ("spearman", "pearson"))
     return (
         f"tau {format_estimate_interval(tau)} ± {format_estimate(tau['spread'])}; "
         f"{format_percent(pair['significant'])} significant; n = {tau['n']}{undefined}; "
-        f"Spearman {format_estimate(pair['spearman']['mean'])}, Pearson {format_estimate(pair['pearson']['mean'])}, overlap of the highest "
+        f"Spearman {spearman}, Pearson {pearson}, overlap of the highest "
         f"{format_percent(pair['overlap']['mean'])} (by chance {format_percent(pair['by_chance'])})"
     )
 
