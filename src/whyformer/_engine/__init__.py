@@ -51,7 +51,6 @@ from whyformer._engine.targets import (
     TargetKind,
     TargetLike,
     TargetNames,
-    TaskKind,
     TermSum,
     expand_per_example,
     find_task,

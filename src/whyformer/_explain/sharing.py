@@ -8,9 +8,8 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
-from whyformer._engine import Capture, Recipe, record
+from whyformer._engine import Capture, Recipe, TargetLike, record
 from whyformer._explain.conditioning import measure_conditioning
 from whyformer._explain.conservation import REQUIRED_SITES
 from whyformer._explain.method_call import MethodCall
@@ -29,8 +28,8 @@ def record_for_methods(
     calls: Sequence[MethodCall],
     model: Model,
     encoded: EncodedBatch,
-    target: Any,
-    versus: Any,
+    target: TargetLike,
+    versus: TargetLike,
     extra_sites: Collection[str] = (),
 ) -> Capture:
     """Run the model once and capture what all these methods need, plus `extra_sites`. They share one precision."""

@@ -4,13 +4,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
-from whyformer._engine.run import map_tensors
+from whyformer._engine.run import Returned, map_tensors
 from whyformer._engine.tracing import attach_trace, axis_of, provenance, trace_of
+from whyformer._plain.private_torch import without_interception
 
-COMPUTED = object()  # marks a call that is computed, not replayed
+COMPUTED: Returned = (None,)  # this very object marks a call that is computed, not replayed
 
 
 @dataclass
@@ -28,7 +28,7 @@ class ReplayedCall:
 class EarlierOutputs:
     """What modules had returned when an attention was reached."""
 
-    outputs: Mapping[str, list[Any]]  # by module path, the output of each call in order; COMPUTED where it must run
+    outputs: Mapping[str, list[Returned]]  # by module path, the output of each call in order; or COMPUTED
     sites: tuple[int, ...]  # the earlier attention that a rerun still computes, in order
 
 
@@ -55,7 +55,7 @@ class CallTape:
 
     def leave(self, output: Any) -> None:
         call = self.running.pop()
-        with torch._C.DisableTorchFunction():  # the interception is active inside hooks
+        with without_interception():  # the interception is active inside hooks
             call.output, call.finished = detach_output(output), []
         self.running[-1].finished.append(call)
 
@@ -70,13 +70,13 @@ class CallTape:
     def collect_outputs(self) -> EarlierOutputs:
         finished = [call for outer in self.running for call in outer.finished]
         skipped = {site for call in finished for site in call.sites}
-        outputs: dict[str, list[Any]] = {}
+        outputs: dict[str, list[Returned]] = {}
         for call in sorted([*finished, *self.running[1:]], key=lambda call: call.serial):
             outputs.setdefault(call.path, []).append(COMPUTED if call in self.running else call.output)
         return EarlierOutputs(outputs, tuple(site for site in range(self.site) if site not in skipped))
 
 
-def detach_output(output: Any) -> Any:
+def detach_output(output: Returned) -> Returned:
     """The same structure with its tensors detached. Labels, and whether they depend on the input, are kept."""
     return map_tensors(
         output, lambda tensor: attach_trace(tensor.detach(), replace(trace_of(tensor), carries=tensor.requires_grad))
@@ -91,15 +91,15 @@ def replay_outputs(shadow: nn.Module, before: EarlierOutputs, of: Tensor, batch:
 
 
 def make_replaying_forward(
-    compute: Callable[..., Any], outputs: list[Any], of: Tensor, batch: int
+    compute: Callable[..., Any], outputs: list[Returned], of: Tensor, batch: int
 ) -> Callable[..., Any]:
     remaining = iter(outputs)
 
-    def forward(*args: Any, **kwargs: Any) -> Any:
+    def forward(*args: Any, **kwargs: Any) -> Returned:
         output = next(remaining, COMPUTED)
         if output is COMPUTED:
             return compute(*args, **kwargs)
-        with torch._C.DisableTorchFunction():
+        with without_interception():
             return map_tensors(output, lambda tensor: select_example_rows(tensor, of, batch))
 
     return forward

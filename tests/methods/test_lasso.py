@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from whyformer._plain.lasso import fit_lasso, shrink
+from whyformer.methods.context_cite import fit_lasso
 
 
 def draw(samples, features, seed=0):
@@ -21,10 +21,6 @@ def test_a_line_by_hand():
     assert_close(fit.weights, torch.tensor([1.5]).double())
     assert fit.intercept == pytest.approx(2 - 1.5 / 2)
     assert fit.r2 == pytest.approx(1 - 0.25**2)
-
-
-def test_shrinking_stops_at_zero():
-    assert [shrink(value, 1.0) for value in (2.5, 0.5, 0.0, -0.5, -2.5)] == [1.5, 0, 0, 0, -1.5]
 
 
 @pytest.mark.parametrize(("samples", "features"), [(64, 8), (16, 40)])

@@ -1,4 +1,4 @@
-"""The way out of a refusal: which methods do work on this model and input, found by trying one of each family.
+"""Alternatives to a refused method: which methods do work on this model and input, found by trying one of each family.
 
 Each family needs something else of a model: relevance rules for its operations, the gradient of its attention, its
 attention alone, the gradient of its input, or only that it runs. A candidate is tried on the first example, and only
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from whyformer._engine import ModelMemo, Probe, find_output, pick_examples
+from whyformer._engine import ModelMemo, Probe, TargetLike, find_output, pick_examples
 from whyformer._explain.method_call import MethodCall, choose_method
 from whyformer._explain.sharing import explain_by_call, raise_if_out_of_memory, record_for_methods
 from whyformer._model import EncodedBatch, Model, unwrap
@@ -27,7 +27,9 @@ FOUND: ModelMemo[tuple[str, ...]] = ModelMemo()
 
 
 @contextmanager
-def name_way_out(call: MethodCall | None, model: Model, encoded: EncodedBatch, target: Any) -> Iterator[None]:
+def name_alternatives(
+    call: MethodCall | None, model: Model, encoded: EncodedBatch, target: TargetLike
+) -> Iterator[None]:
     """Add to a refusal of this method (None: of the default) which methods work instead."""
     try:
         yield
@@ -35,11 +37,11 @@ def name_way_out(call: MethodCall | None, model: Model, encoded: EncodedBatch, t
         is_ours = call is None or call.method.compute.__module__.startswith("whyformer.")
         if error.code not in OTHER_CAUSES and is_ours:
             refused = None if call is None else call.method.name
-            error.args = (f"{error} {describe_way_out(model, encoded, target, refused)}",)
+            error.args = (f"{error} {describe_alternatives(model, encoded, target, refused)}",)
         raise
 
 
-def describe_way_out(model: Model, encoded: EncodedBatch, target: Any, refused: str | None) -> str:
+def describe_alternatives(model: Model, encoded: EncodedBatch, target: TargetLike, refused: str | None) -> str:
     """Which methods work with this target or, if none does, with a function of the output as target."""
     if working := [name for name in find_working_methods(model, encoded, target) if name != refused]:
         return f"Methods that work here: {', '.join(working)}."
@@ -53,7 +55,7 @@ def read_last_number(returned: Any, module: nn.Module) -> Tensor:
     return find_output(returned, module).flatten(1)[:, -1]
 
 
-def find_working_methods(model: Model, encoded: EncodedBatch, target: Any) -> tuple[str, ...]:
+def find_working_methods(model: Model, encoded: EncodedBatch, target: TargetLike) -> tuple[str, ...]:
     """Which of the candidates work on the first example of this input."""
     known = FOUND.recall(unwrap(model.module))
     key = (encoded.main, *sorted((name, tensor.dim(), tensor.dtype) for name, tensor in encoded.inputs.items()))
@@ -65,28 +67,27 @@ def find_working_methods(model: Model, encoded: EncodedBatch, target: Any) -> tu
     return known[kind]
 
 
-def works(call: MethodCall, model: Model, encoded: EncodedBatch, target: Any) -> bool:
+def works(call: MethodCall, model: Model, encoded: EncodedBatch, target: TargetLike) -> bool:
     """Whether the method gives scores; of a method that reruns the model, whether one variant runs."""
     try:
         capture = record_for_methods([call], model, encoded, target, None)
         if "probe" in call.needs:
-            if call.method.name == "leave_one_out" and capture["probe"].is_image and capture["probe"].grid is None:
-                return False  # it needs patches
-            run_one_variant(capture["probe"])
-        else:
-            return bool(explain_by_call(call, model, encoded, capture).scores.any())
+            return run_one_variant(capture["probe"], needs_patches=call.method.name == "leave_one_out")
+        return bool(explain_by_call(call, model, encoded, capture).scores.any())
     except Exception as error:  # whatever it is, the refusal that is being explained matters more
         raise_if_out_of_memory(error)
         return False
-    return True
 
 
-def run_one_variant(probe: Probe) -> None:
+def run_one_variant(probe: Probe, *, needs_patches: bool) -> bool:
     """Remove what a perturbation method would remove: a unit, or all pixels where the patches are unknown."""
-    row = torch.zeros(1, dtype=torch.long)
-    if probe.is_image and probe.grid is None:
-        probe.keep_only(torch.zeros(1, *probe.encoded.inputs[probe.encoded.main].shape[-2:], dtype=torch.bool), row)
-        return
-    keep = torch.ones(1, probe.units, dtype=torch.bool)
-    keep[0, int(probe.real[0].nonzero()[0]) if probe.real.any() else 0] = False
-    probe.keep_only(keep, row)
+    is_without_patches = probe.is_image and probe.grid is None
+    if is_without_patches and needs_patches:
+        return False
+    if is_without_patches:
+        keep = torch.zeros(1, *probe.encoded.inputs[probe.encoded.main].shape[-2:], dtype=torch.bool)
+    else:
+        keep = torch.ones(1, probe.units, dtype=torch.bool)
+        keep[0, int(probe.real[0].nonzero()[0]) if probe.real.any() else 0] = False
+    probe.keep_only(keep, torch.zeros(1, dtype=torch.long))
+    return True

@@ -1,6 +1,6 @@
-"""Explain one image by every head under every rule of redistribution.
+"""Compare the rules of redistribution: one input explained by every head under every rule.
 
-    explain_rules(open("facebook/dino-vits16"), "cat.jpg").save("rules.png")
+    compare_redistribution(open("facebook/dino-vits16"), "cat.jpg").save("rules.png")
 
 The figure of Sawaki & Murata, Redistribution of Token-wise Relevance in Transformer Models, JSAI 2025 (4I1-GS-11-03):
 they show the six heads of DINO's ViT-S/16. Any model whose heads can be followed through all layers will do; it needs
@@ -9,10 +9,10 @@ no classes. The methods share one run of the model.
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 from whyformer._explain.compare import compare
 from whyformer._explain.explain import ModelLike, as_model, explain
+from whyformer._model import InputLike
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import InputError, MethodError
 from whyformer.methods.redistribution import RULES, redistribution
@@ -20,7 +20,7 @@ from whyformer.results.rule_grid import RuleGrid
 
 
 @neutral_torch()
-def explain_rules(model: ModelLike, image: Any, rules: Sequence[str] = RULES) -> RuleGrid:
+def compare_redistribution(model: ModelLike, inputs: InputLike, rules: Sequence[str] = RULES) -> RuleGrid:
     """The maps of every head and of their mean under each rule: one row per rule, one column per head.
 
     rules: some of "i", "ii", "iii" and "iv"; see the method `redistribution`.
@@ -28,9 +28,9 @@ def explain_rules(model: ModelLike, image: Any, rules: Sequence[str] = RULES) ->
     if isinstance(rules, str) or not rules or any(rule not in RULES for rule in rules):
         raise MethodError(f"rules must be some of {', '.join(RULES)}, got {rules!r}.", code="E_OPTION")
     model = as_model(model)
-    encoded = model.encode(image)
+    encoded = model.encode(inputs)
     if encoded.batch != 1:
-        raise InputError(f"explain_rules() takes one input, got {encoded.batch}.")
+        raise InputError(f"compare_redistribution() takes one input, got {encoded.batch}.")
     first = explain(model, encoded, redistribution, rule=rules[0])
     heads = first.details["per_head"].shape[1]
     calls = [partial(redistribution, rule=rule, heads=[head]) for rule in rules for head in range(heads)]
