@@ -1,6 +1,7 @@
 """The auditor: runs the tests batch by batch and adds one row per test, attention and example to the store."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -22,6 +23,8 @@ from whyformer._audit.rows import AuditRows
 from whyformer._audit.settings import AuditSettings
 from whyformer._engine import AttentionReplay
 from whyformer._model import Model
+from whyformer._plain.json_value import JsonValue
+from whyformer._runs.weights import hash_weights
 from whyformer.data import Data
 
 FEW_EXAMPLES = 20  # with fewer examples, the result carries a note
@@ -29,6 +32,22 @@ MIN_DIAGNOSTIC_EXAMPLES = 20  # for the diagnostic model to learn from
 MOST_PROBLEMS = 5  # problems of the data that become notes
 
 Batch = Sequence[int]
+
+
+@dataclass(frozen=True)
+class AuditExtras:
+    """What some tests need besides the model and the data."""
+
+    checkpoints: Sequence[Model] = ()
+    baseline: Model | None = None
+    training: Data | None = None
+
+    def describe(self) -> dict[str, JsonValue]:
+        return {
+            "checkpoints": [hash_weights(checkpoint.module) for checkpoint in self.checkpoints],
+            "baseline": None if self.baseline is None else hash_weights(self.baseline.module),
+            "training": None if self.training is None else self.training.fingerprint(),
+        }
 
 
 class Auditor:
@@ -54,51 +73,49 @@ class Auditor:
         lengths = count_example_tokens(model, inputs, self.default_length)
         self.examples = AuditExamples(model, inputs, labels, lengths, settings.target)
 
-    def run(
-        self,
-        rows: AuditRows,
-        *,
-        checkpoints: Sequence[Model] = (),
-        baseline: Model | None = None,
-        training: Data | None = None,
-        page: Path | None = None,
-    ) -> None:
+    def describe_plan(self, extras: AuditExtras) -> dict[str, JsonValue]:
+        """Everything the rows depend on. Only an audit with the same plan can continue a run folder."""
+        return {
+            **self.settings.to_fields([choice.name for choice in self.choices]),
+            "model": hash_weights(self.model.module),
+            "data": self.data.fingerprint(),
+            **extras.describe(),
+            "device": self.model.device.type,
+        }
+
+    def run(self, rows: AuditRows, extras: AuditExtras, page: Path | None = None) -> None:
         """Run every test of the settings for which there is what it needs. page: where to save the swapped heads."""
         tests = self.settings.tests
-        planned = self.plan_work(rows, checkpoints=checkpoints, baseline=baseline, training=training)
+        planned = self.plan_work(rows, extras)
         planned["heads"] = 0.0 if page is None else 100.0
         with show_audit_progress(planned) as progress:
             self.run_batches(rows, progress)
             if "adversarial" in tests:
                 self.run_search(rows, progress)
-            if "seeds" in tests and checkpoints:
-                self.run_seeds(rows, checkpoints, progress)
-            if "baseline" in tests and baseline is not None:
-                self.run_baseline(rows, baseline, progress)
+            if "seeds" in tests and extras.checkpoints:
+                self.run_seeds(rows, extras.checkpoints, progress)
+            if "baseline" in tests and extras.baseline is not None:
+                self.run_baseline(rows, extras.baseline, progress)
             if "diagnostic" in tests:
-                self.run_diagnostics(rows, training, progress)
+                self.run_diagnostics(rows, extras.training, progress)
             if page is not None:
                 progress.begin("heads")
                 given = self.data.examples[: self.settings.swap_limit]
                 advance = progress.count("heads", 100)
                 swap_examples(self.model, given, seed=self.settings.seed, advance=advance).save(page)
 
-    def plan_work(
-        self, rows: AuditRows, *, checkpoints: Sequence[Model], baseline: Model | None, training: Data | None
-    ) -> dict[str, float]:
+    def plan_work(self, rows: AuditRows, extras: AuditExtras) -> dict[str, float]:
         """The units of each kind of work that are left to do."""
         every, steps = self.examples.make_batches(), self.settings.search.steps
-        can_train = len(self.examples) >= MIN_DIAGNOSTIC_EXAMPLES or training is not None
+        can_train = len(self.examples) >= MIN_DIAGNOSTIC_EXAMPLES or extras.training is not None
+        trainings = checks.count_trainings(extras.training is not None)
         work: dict[str, tuple[Sequence[Batch], Callable[[Batch], float]]] = {
             "agreement": (every, self.count_pairs),
             "replacement": (every, self.count_tokens),
             "adversarial": (self.choose_searched(), lambda batch: steps * self.count_tokens(batch)),
-            "seeds": (every if checkpoints else [], self.count_tokens),
-            "baseline": ([] if baseline is None else every, self.count_tokens),
-            "diagnostic": (
-                [range(len(self.examples))] if can_train else [],
-                lambda _: checks.count_trainings(training is not None),
-            ),
+            "seeds": (every if extras.checkpoints else [], self.count_tokens),
+            "baseline": ([] if extras.baseline is None else every, self.count_tokens),
+            "diagnostic": ([range(len(self.examples))] if can_train else [], lambda _: trainings),
         }
         return {
             test: sum(units(batch) * len(self.list_missing(rows, test, batch)) for batch in batches)

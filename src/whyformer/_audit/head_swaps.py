@@ -31,6 +31,7 @@ from whyformer._model import Model
 from whyformer._plain.torch_state import neutral_torch
 from whyformer._runs.arguments import MAX_SEED, check_run_number, read_run_data
 from whyformer.data import Example
+from whyformer.data.data_like import DataLike
 from whyformer.data.example import ClassNames
 from whyformer.errors import InputError, UnsupportedModel
 
@@ -43,7 +44,7 @@ PAGE_EXAMPLES = 8
 @neutral_torch()
 def swap_heads(
     model: ModelLike,
-    data: Any,
+    data: DataLike,
     *,
     limit: int = PAGE_EXAMPLES,
     split: str | None = None,

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from whyformer._audit.checks import REPLACEMENT_KINDS, SearchSettings
 from whyformer._explain.method_call import MethodLike, label_methods
+from whyformer._plain.json_value import JsonValue
 from whyformer._plain.setting_checks import quote_value
 from whyformer._runs.arguments import MAX_SEED, check_run_number
 from whyformer.errors import InputError, MethodError, TargetError, suggest_nearest
@@ -57,7 +58,7 @@ class AuditSettings:
         if not isinstance(self.methods, str):
             label_methods(self.methods)
 
-    def to_fields(self, attention: Sequence[str]) -> dict[str, Any]:
+    def to_fields(self, attention: Sequence[str]) -> dict[str, JsonValue]:
         """The settings as saved with the result and in the plan of a run folder."""
         return {
             "attention": list(attention),
