@@ -29,9 +29,7 @@ from whyformer._audit.checks.distance import LARGEST_JSD
 from whyformer._audit.checks.found_attention import (
     MOST_EXAMPLES,
     MOST_TOKENS,
-    FoundAttention,
     keep_found,
-    read_found,
     rebuild_tokens,
 )
 from whyformer._audit.checks.head_swapper import SEARCH, HeadSwapper

@@ -6,7 +6,6 @@ most `MOST_TOKENS` tokens, the `MOST_CLASSES` most probable classes. A text is k
 grid of its patches, without its pixels.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,20 +21,6 @@ MOST_EXAMPLES = 100
 MOST_TOKENS = 512
 MOST_CLASSES = 4
 DIGITS = 6
-
-
-@dataclass(frozen=True)
-class FoundAttention:
-    """The observed attention of one example and the farthest other one with the same answer."""
-
-    tokens: Tokens
-    observed: Tensor  # [token]
-    other: Tensor  # [token]
-    classes: tuple[int, ...]  # the most probable first
-    before: tuple[float, ...]  # the probability of each, with the observed attention
-    after: tuple[float, ...]  # and with the other
-    jsd: float
-    tvd: float
 
 
 def keep_found(audited: AuditedAttention, example: int, weights: BlockWeights) -> dict[str, Any] | None:
@@ -99,21 +84,3 @@ def take_likeliest(probabilities: Tensor) -> Tensor:
 
 def round_values(values: Tensor) -> list[float]:
     return [round(float(value), DIGITS) for value in values.double().cpu()]
-
-
-def read_found(row: AuditRow) -> FoundAttention | None:
-    """What a row of the search holds; None if nothing was found or kept."""
-    found = row.get("found")
-    if not found:
-        return None
-    best = max(range(len(row["apart"])), key=lambda i: row["apart"][i] if row["apart"][i] == row["jsd"] else -1.0)
-    return FoundAttention(
-        rebuild_tokens(found),
-        torch.tensor(found["observed"], dtype=torch.double),
-        torch.tensor(found["other"], dtype=torch.double),
-        tuple(found["classes"]),
-        tuple(found["before"]),
-        tuple(found["after"]),
-        row["jsd"],
-        row["tvd"][best],
-    )
