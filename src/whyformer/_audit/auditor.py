@@ -246,7 +246,7 @@ class Auditor:
                 first = self.examples.replay(batch)
                 others = [self.examples.replay(batch, model=checkpoint) for checkpoint in checkpoints]
                 for choice in wanted:
-                    rows.add_test("seeds", choice.name, batch, checks.compare_seeds(first, others, choice))
+                    rows.add_test("seeds", choice.name, batch, checks.compare_checkpoints(first, others, choice))
                     progress.advance("seeds", self.count_tokens(batch))
 
     def run_baseline(self, rows: AuditRows, baseline: Model, progress: AuditProgress) -> None:

@@ -17,7 +17,7 @@ from whyformer._audit.checks.agreement import (
 )
 from whyformer._audit.checks.attention_choice import AttentionChoice, AttentionLike, choose_attention
 from whyformer._audit.checks.audited_attention import AuditedAttention
-from whyformer._audit.checks.counter_tests import compare_seeds, predict_baseline
+from whyformer._audit.checks.counter_tests import compare_checkpoints, predict_baseline
 from whyformer._audit.checks.diagnostic import (
     GUIDES,
     DiagnosticSample,

@@ -16,7 +16,7 @@ from whyformer._model import Model
 from whyformer.errors import InputError
 
 
-def compare_seeds(
+def compare_checkpoints(
     first: AttentionReplay, others: Sequence[AttentionReplay], choice: AttentionChoice
 ) -> list[dict[str, Any]]:
     """For each example: JSD of attention and TVD of the output between the model and every other checkpoint."""

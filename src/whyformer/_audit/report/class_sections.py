@@ -9,7 +9,7 @@ from typing import Any
 
 from whyformer._audit.checks import DELETED, GRADIENT, LARGEST_JSD, REMOVED, AuditRow
 from whyformer._audit.report.findings import AuditFindings
-from whyformer._audit.report.summary import group_by_largest_weight, name_class
+from whyformer._audit.report.summary import group_by_largest_weight, label_class
 from whyformer.show import charts
 from whyformer.show.class_charts import draw_class_histograms, draw_class_violins
 from whyformer.show.drawing import Drawing
@@ -25,7 +25,7 @@ def name_classes(audit: AuditFindings) -> dict[int, str]:
     drawn = [index for index, _ in Counter(predicted.values()).most_common(DRAWN_CLASSES)]
     if len(drawn) < 2:
         return {}
-    return {example: name_class(index, audit.labels) for example, index in predicted.items() if index in drawn}
+    return {example: label_class(index, audit.labels) for example, index in predicted.items() if index in drawn}
 
 
 def split_values_by_class(rows: Iterable[AuditRow], classes: Mapping[int, str], read: ReadValue) -> ClassValues:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from whyformer._audit.checks import AuditRow, rebuild_tokens
 from whyformer._audit.report.findings import AuditFindings
-from whyformer._audit.report.summary import name_class
+from whyformer._audit.report.summary import label_class
 from whyformer._plain.tokens import Grid, Pieces, Tokens
 from whyformer.errors import InputError
 from whyformer.show import report as html
@@ -58,7 +58,7 @@ class FoundPair:
     def answer(self) -> str:
         """Both predictions and how far the two attentions are apart."""
         found = self.row["found"]
-        name = name_class(found["classes"][0], self.labels, "class ")
+        name = label_class(found["classes"][0], self.labels, "class ")
         return (
             f"{name} {found['before'][0]:.3f} with the observed, {found['after'][0]:.3f} with the other attention; "
             f"JSD {self.row['jsd']:.3f}, TVD of the answers {self.tvd:.4f}"

@@ -13,7 +13,7 @@ import torch
 
 from whyformer._audit.checks import rebuild_tokens
 from whyformer._audit.report.findings import write_indented_json
-from whyformer._audit.report.summary import name_class
+from whyformer._audit.report.summary import label_class
 from whyformer._plain.tokens import Grid
 from whyformer.results.result import Result
 from whyformer.show import report as html
@@ -26,6 +26,7 @@ from whyformer.show.visible import make_visible
 
 TITLE = "What if this head attended elsewhere?"
 SCRIPT = Path(__file__).with_name("head_page.js").read_text("utf-8")
+CHOOSERS = {"example": "Example", "block": "Block", "head": "Head", "swap": "Attends to instead"}
 KIND_TITLES = dict(
     uniform="uniform weights", permuted="its weights in a random order", adversarial="adversarial weights"
 )
@@ -109,22 +110,35 @@ def swaps_to_json(swaps: HeadSwaps) -> bytes:
 
 def make_head_page(swaps: HeadSwaps) -> str:
     """The whole page."""
+    element = html.make_element
+    choosers = [
+        element("label", title, element("select", id=name), class_="whole" if name == "example" else None)
+        for name, title in CHOOSERS.items()
+    ]
     choose = html.make_section(
         "Choose a head and what it attends to instead",
-        html.make_element("div", *make_choosers(), class_="chooser"),
-        html.make_element("p", id="summary", aria_live="polite"),
+        element("div", *choosers, class_="chooser"),
+        element("p", id="summary", aria_live="polite"),
         anchor="choose",
     )
-    pair = html.make_element("div", *(make_column(side) for side in ("before", "after")), class_="pair")
-    show = html.make_section("Attention and answer", pair, anchor="show")
+    columns = [
+        element(
+            "div",
+            element("h3", title, id=f"{side}-title"),
+            element("div", id=f"{side}-text", class_="text"),
+            element("div", id=f"{side}-answer", class_="answer"),
+        )
+        for side, title in (("before", "Observed"), ("after", "Replaced"))
+    ]
+    show = html.make_section("Attention and answer", element("div", *columns, class_="pair"), anchor="show")
     heads = html.make_section(
         "Every head",
-        html.make_scrollable(html.make_element("table", id="cells", class_="cells"), "Change by block and head"),
+        html.make_scrollable(element("table", id="cells", class_="cells"), "Change by block and head"),
         remark="Change of the predicted probability when this head alone is replaced in the chosen way. Click a head.",
         anchor="heads",
     )
     how = html.make_section("How this was computed", *explain_swaps(swaps), anchor="how")
-    without = html.make_element("noscript", html.make_element("p", "This page needs JavaScript to swap heads."))
+    without = element("noscript", element("p", "This page needs JavaScript to swap heads."))
     return html.make_page(
         TITLE,
         [without, choose, show, heads, how],
@@ -134,26 +148,6 @@ def make_head_page(swaps: HeadSwaps) -> str:
         style=STYLE,
         script=SCRIPT,
         data=collect_page_data(swaps),
-    )
-
-
-def make_choosers() -> list[Html]:
-    fields = {"example": "Example", "block": "Block", "head": "Head", "swap": "Attends to instead"}
-    return [
-        html.make_element(
-            "label", title, html.make_element("select", id=name), class_="whole" if name == "example" else None
-        )
-        for name, title in fields.items()
-    ]
-
-
-def make_column(side: str) -> Html:
-    title = "Observed" if side == "before" else "Replaced"
-    return html.make_element(
-        "div",
-        html.make_element("h3", title, id=f"{side}-title"),
-        html.make_element("div", id=f"{side}-text", class_="text"),
-        html.make_element("div", id=f"{side}-answer", class_="answer"),
     )
 
 
@@ -204,7 +198,7 @@ def describe_shown_example(example: Mapping[str, Any], labels: tuple[str, ...] |
     return {
         **shown,
         "name": make_visible(" ".join(str(text).split()))[:160],
-        "labels": [make_visible(name_class(index, labels, "class ")) for index in example["classes"]],
+        "labels": [make_visible(label_class(index, labels, "class ")) for index in example["classes"]],
         "before": example["before"],
         "heads": example["heads"],
     }

@@ -32,11 +32,11 @@ GUIDE_NAMES = {"attention": "this attention", "uniform": "uniform weights", "lea
 
 def tabulate(rows: Mapping[str, Statistics], columns: Mapping[str, str], *, caption: str, first: str = "") -> Html:
     """A row for each name, with the values at the paths of the columns. first: the heading of the names."""
-    table = [[name, *(read_cell(found, *column) for column in columns.items())] for name, found in rows.items()]
+    table = [[name, *(read_figure(found, *column) for column in columns.items())] for name, found in rows.items()]
     return html.make_table([first, *columns], table, caption=caption)
 
 
-def read_cell(found: Statistics, heading: str, path: str) -> str | float | None:
+def read_figure(found: Statistics, heading: str, path: str) -> str | float | None:
     value = look_up(found, path)
     return format_bounds(value) if heading == "95 %" else value
 

@@ -58,7 +58,7 @@ def look_up(found: Statistics | None, path: str) -> Any:
     return None
 
 
-def name_class(index: int, labels: Sequence[str] | None, what: str = "") -> str:
+def label_class(index: int, labels: Sequence[str] | None, what: str = "") -> str:
     """Its label, or its number after `what`."""
     return labels[index] if labels is not None and index < len(labels) else f"{what}{index}"
 
@@ -132,7 +132,7 @@ class RowSummary:
         for row in rows:
             if row["example"] in self.answers:
                 groups.setdefault(self.answers[row["example"]]["predicted"], []).append(row)
-        return {name_class(index, self.labels): groups[index] for index in sorted(groups)}
+        return {label_class(index, self.labels): groups[index] for index in sorted(groups)}
 
     def find_label(self, row: AuditRow) -> int | None:
         label: int | None = self.answers.get(row["example"], {}).get("label")
