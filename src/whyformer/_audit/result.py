@@ -77,7 +77,7 @@ class Audit(AuditFindings, Result):
         return archive.read_archive(path, "audit", audit_from_fields)
 
 
-def audit_from_fields(saved: Mapping[str, Any]) -> Audit:
+def audit_from_fields(saved: archive.Fields) -> Audit:
     check_saved_audit(saved)
     values: dict[str, Any] = {one.name: saved[one.name] for one in fields(AuditFindings)}
     values |= {name: tuple(value) for name, value in values.items() if isinstance(value, list)}

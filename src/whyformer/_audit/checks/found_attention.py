@@ -6,8 +6,6 @@ most `MOST_TOKENS` tokens, the `MOST_CLASSES` most probable classes. A text is k
 grid of its patches, without its pixels.
 """
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -15,6 +13,7 @@ from whyformer._audit.checks.audited_attention import AuditedAttention, BlockWei
 from whyformer._audit.checks.importance import take_units
 from whyformer._audit.checks.row_schemas import AuditRow
 from whyformer._engine import AttentionReplay
+from whyformer._plain.json_value import JsonValue
 from whyformer._plain.tokens import Grid, Pieces, Tokens
 
 MOST_EXAMPLES = 100
@@ -23,7 +22,7 @@ MOST_CLASSES = 4
 DIGITS = 6
 
 
-def keep_found(audited: AuditedAttention, example: int, weights: BlockWeights) -> dict[str, Any] | None:
+def keep_found(audited: AuditedAttention, example: int, weights: BlockWeights) -> dict[str, JsonValue] | None:
     """The fields of a row for these weights [1 head query key] of each block; None if the example is too long."""
     replay, of = audited.replay, torch.tensor([example])
     fields = save_tokens(replay.layout.tokens[example])
@@ -44,7 +43,7 @@ def keep_found(audited: AuditedAttention, example: int, weights: BlockWeights) -
     }
 
 
-def save_tokens(tokens: Tokens) -> dict[str, Any] | None:
+def save_tokens(tokens: Tokens) -> dict[str, JsonValue] | None:
     """Tokens without padding, as plain values; None if there are too many."""
     if len(tokens) > MOST_TOKENS:
         return None

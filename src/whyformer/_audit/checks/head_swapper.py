@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TypedDict
 
 import torch
 from torch import Tensor
@@ -13,11 +13,19 @@ from whyformer._audit.checks.audited_attention import AuditedAttention, BlockWei
 from whyformer._audit.checks.found_attention import list_shown_weights, round_values, save_tokens, take_likeliest
 from whyformer._audit.checks.replacement import ReplacementNoise, make_uniform, permute_weights
 from whyformer._engine import AttentionReplay
+from whyformer._plain.json_value import JsonValue
 
 SEARCH = replace(PRESETS["paper"], candidates=1, steps=100)
 
 FoundWeights = Mapping[tuple[int, int], Tensor]  # example, head -> [1 1 query key]
 HeadSwap = tuple[int, str, int | None, Tensor]  # example, replacement, the head it is taken from, [1 1 query key]
+
+
+class SwappedHead(TypedDict):
+    """What a head attends to in one example, and the answers with other weights."""
+
+    observed: list[float]
+    swaps: list[dict[str, JsonValue]]
 
 
 class HeadSwapper:
@@ -27,15 +35,15 @@ class HeadSwapper:
         self.replay, self.searched, self.steps, self.seed = replay, searched, steps, seed
         self.classes = take_likeliest(replay.probabilities)  # [example class]
 
-    def describe_example(self, i: int, name: str) -> dict[str, Any] | None:
+    def describe_example(self, i: int, name: str) -> dict[str, JsonValue] | None:
         """What holds for all heads: tokens, classes, the answer; None if it has too many tokens."""
         tokens = save_tokens(self.replay.layout.tokens[i])
         if tokens is None:
             return None
         before = round_values(self.replay.probabilities[i][self.classes[i]])
-        return {"name": name, **tokens, "classes": self.classes[i].tolist(), "before": before, "heads": []}
+        return {"name": name, **tokens, "classes": self.classes[i].tolist(), "before": before}
 
-    def swap_head(self, block: int, head: int, adversarial: FoundWeights) -> list[dict[str, Any]]:
+    def swap_head(self, block: int, head: int, adversarial: FoundWeights) -> list[SwappedHead]:
         """For each example: what the head attends to, and the answers with other weights.
 
         adversarial: what `search_block` found.
@@ -43,7 +51,7 @@ class HeadSwapper:
         heads = self.replay.heads[block]
         choice = AttentionChoice((block,), None if heads == 1 else head, is_single=heads == 1)
         audited = AuditedAttention(self.replay, choice)
-        found: list[dict[str, Any]] = [
+        found: list[SwappedHead] = [
             {"observed": list_shown_weights(self.replay, i, row), "swaps": []}
             for i, row in enumerate(audited.distribution)
         ]
@@ -56,7 +64,8 @@ class HeadSwapper:
                 after = audited.predict(weights, of)
                 rows = audited.read_distribution(audited.complete_weights(weights, of), of)
             for (i, kind, other, _), row, probabilities in zip(part, rows, after, strict=True):
-                swap = {"kind": kind, "head": other, "after": round_values(probabilities[self.classes[i]])}
+                answer = round_values(probabilities[self.classes[i]])
+                swap: dict[str, JsonValue] = {"kind": kind, "head": other, "after": answer}
                 if other is None:  # those of another head are observed there
                     swap["weights"] = list_shown_weights(self.replay, i, row)
                 found[i]["swaps"].append(swap)

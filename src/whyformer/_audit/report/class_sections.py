@@ -5,7 +5,6 @@ Up to `DRAWN_CLASSES` classes are drawn, those with the most examples; with one 
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
 
 from whyformer._audit.checks import DELETED, GRADIENT, LARGEST_JSD, REMOVED, AuditRow
 from whyformer._audit.report.findings import AuditFindings
@@ -72,12 +71,18 @@ def draw_adversarial_by_class(audit: AuditFindings, name: str) -> Iterator[Drawi
 
 
 def draw_violins_by_class(
-    rows: list[AuditRow], classes: Mapping[int, str], read: ReadValue, **options: Any
+    rows: list[AuditRow],
+    classes: Mapping[int, str],
+    read: ReadValue,
+    *,
+    title: str,
+    xlabel: str,
+    between: tuple[float, float] | None = None,
 ) -> Iterator[Drawing]:
     groups = group_by_largest_weight(rows)
     bins = {label: split_values_by_class(group, classes, read) for label, group in groups.items()}
     if any(bins.values()):
-        yield draw_class_violins(bins, ylabel="largest weight", **options)
+        yield draw_class_violins(bins, title=title, xlabel=xlabel, ylabel="largest weight", between=between)
 
 
 CLASS_DRAWINGS = {

@@ -4,7 +4,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from whyformer._audit.checks import AuditRow
 from whyformer._audit.report import verdict
@@ -27,7 +26,7 @@ class AuditFindings:
     model: str
     data: str
     labels: tuple[str, ...] | None
-    settings: Mapping[str, Any]
+    settings: archive.Fields
     versions: Mapping[str, str]
     notes: tuple[str, ...] = ()
 

@@ -14,6 +14,8 @@ import torch
 from whyformer._audit.checks import rebuild_tokens
 from whyformer._audit.report.findings import write_indented_json
 from whyformer._audit.report.summary import label_class
+from whyformer._plain import archive
+from whyformer._plain.json_value import JsonValue
 from whyformer._plain.tokens import Grid
 from whyformer.results.result import Result
 from whyformer.show import report as html
@@ -59,11 +61,11 @@ select { width: 100%; font: inherit; color: var(--ink); background: var(--raised
 class HeadSwaps(Result):
     """The answers of a model when one head attends differently: for each example, block, head and replacement."""
 
-    examples: tuple[Mapping[str, Any], ...]
+    examples: tuple[archive.Fields, ...]
     blocks: tuple[int, ...]
     model: str
     labels: tuple[str, ...] | None
-    settings: Mapping[str, Any]
+    settings: archive.Fields
     versions: Mapping[str, str]
     notes: tuple[str, ...] = ()
 
@@ -177,7 +179,7 @@ def make_head_fragment(swaps: HeadSwaps) -> str:
 # --- the data of the page ---------------------------------------------------------------------------------------------
 
 
-def collect_page_data(swaps: HeadSwaps) -> dict[str, Any]:
+def collect_page_data(swaps: HeadSwaps) -> dict[str, JsonValue]:
     """What the script reads. Text is made visible here, so that it shows the same everywhere."""
     return {
         "blocks": list(swaps.blocks),
@@ -187,9 +189,9 @@ def collect_page_data(swaps: HeadSwaps) -> dict[str, Any]:
     }
 
 
-def describe_shown_example(example: Mapping[str, Any], labels: tuple[str, ...] | None) -> dict[str, Any]:
+def describe_shown_example(example: archive.Fields, labels: tuple[str, ...] | None) -> dict[str, JsonValue]:
     tokens = rebuild_tokens(example)
-    shown: dict[str, Any] = {"grid": example["grid"], "chips": None, "tail": ""}
+    shown: dict[str, JsonValue] = {"grid": example["grid"], "chips": None, "tail": ""}
     if not isinstance(tokens, Grid):
         chips, tail = make_chips(tokens, torch.zeros(len(tokens)))
         shown["chips"] = [[chip.text, chip.before, chip.special, list(chip.places)] for chip in chips]
