@@ -27,7 +27,7 @@ from whyformer._plain.json_value import JsonValue
 from whyformer._runs.weights import hash_weights
 from whyformer.data import Data
 
-FEW_EXAMPLES = 20  # with fewer examples, the result carries a note
+FEW_EXAMPLES = 20  # with fewer examples, the result has a note
 MIN_DIAGNOSTIC_EXAMPLES = 20  # for the diagnostic model to learn from
 MOST_PROBLEMS = 5  # problems of the data that become notes
 
@@ -215,23 +215,23 @@ class Auditor:
         """The examples of each part that is missing, and their rows."""
         replay, search = self.examples.replay(batch, choice.blocks[:1]), self.settings.search
         audited = AuditedAttention(replay, choice, words_only=self.settings.words_only)
-        fixed = [example for place, example in enumerate(batch) if not audited.can_change(place)]
+        fixed = [example for i, example in enumerate(batch) if not audited.can_change(i)]
         if fixed:
             yield fixed, [None] * len(fixed)
-        for places in checks.divide_examples(audited, search):
-            part = [batch[place] for place in places]
+        for members in checks.divide_examples(audited, search):
+            part = [batch[i] for i in members]
             units = self.count_tokens(part)
             if not rows.missing("adversarial", choice.name, part):
                 progress.skip("adversarial", units * search.steps)
                 continue
-            candidates = Candidates(audited, places, search, self.settings.seed)
+            candidates = Candidates(audited, members, search, self.settings.seed)
             results = list(candidates.search_all(partial(progress.advance, "adversarial", units)))
             kept = checks.MOST_EXAMPLES - sum(1 for row in rows.of("adversarial", choice.name) if row.get("found"))
             found: list[AuditRow | None] = []
-            for place, result in zip(places, results, strict=True):
-                weights = candidates.take_found(place) if kept > len(found) else None
-                other = None if weights is None else checks.keep_found(audited, place, weights)
-                largest = {"largest": audited.largest_weights[place]}
+            for i, result in zip(members, results, strict=True):
+                weights = candidates.take_found(i) if kept > len(found) else None
+                other = None if weights is None else checks.keep_found(audited, i, weights)
+                largest = {"largest": audited.largest_weights[i]}
                 found.append({**result, **largest, **({} if other is None else {"found": other})})
             yield part, found
 

@@ -31,7 +31,7 @@ class AuditExamples:
         """The examples, or the chosen ones, in batches of similar length."""
         indices = range(len(self)) if chosen is None else chosen
         batches = group_by_length([self.lengths[i] for i in indices], self.model.device.type)
-        return [[indices[place] for place in batch] for batch in batches]
+        return [[indices[i] for i in batch] for batch in batches]
 
     def replay(self, batch: Sequence[int], blocks: Sequence[int] = (), model: Model | None = None) -> AttentionReplay:
         """Run a batch through the model, or through another one."""

@@ -10,7 +10,7 @@ The weights of one head of one block are replaced, of the queries that the outpu
     adversarial   weights far from its own with the same answer (adversarial.py: one candidate, 100 steps)
     head h        the weights of head h of the same block
 
-and everything after them is computed anew. All swaps of a head of all examples go through the tail of the model at
+and everything after them is computed anew. All swaps of a head of all examples go through the remainder of the model at
 once, and adversarial weights are searched for in all heads of a block at once, each head on its own. In a model with
 more than `SEARCHED_HEADS` heads, they are searched for in the last block alone: in earlier ones each step reruns most
 of the model. What is kept is bounded: `MAX_SWAPPED` examples, texts of `MOST_TOKENS` tokens, the blocks at the end with

@@ -122,7 +122,7 @@ def make_audit(auditor: Auditor, rows: AuditRows) -> Audit:
     """The result, from the rows of all tests."""
     names = tuple(choice.name for choice in auditor.choices)
     return Audit(
-        rows=tuple(rows.held.values()),
+        rows=tuple(rows.stored.values()),
         attention=names,
         descriptions=tuple(choice.description for choice in auditor.choices),
         model=auditor.model.name,

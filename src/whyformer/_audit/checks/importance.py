@@ -3,8 +3,8 @@ r"""The measures that attention is compared with: gradients, leave-one-out, and 
 $$ g_t = \left| e_t \cdot \frac{\partial p}{\partial e_t} \right| $$
 
 with p the probability of the predicted class and $e_t$ the word vector of a token (or the pixels of a patch). Jain &
-Wallace, 2019, hold the attention weights fixed for this gradient; we report it both ways. In a transformer only the
-audited attention is held fixed; all other attention is part of the encoder.
+Wallace, 2019, keep the attention weights constant for this gradient; we report it both ways. In a transformer only the
+audited attention is constant; all other attention is part of the encoder.
 
 A unit is a token of a text or a patch of an image.
 """
@@ -82,7 +82,7 @@ def measure_gradient(replay: AttentionReplay, choice: AttentionChoice | None = N
 def detach_attention(choice: AttentionChoice) -> Callable[[int, Tensor], Tensor | None]:
     """An intervention that keeps the weights but lets no gradient through them."""
 
-    def hold(block: int, attention: Tensor) -> Tensor | None:
+    def detach(block: int, attention: Tensor) -> Tensor | None:
         if block not in choice.blocks:
             return None
         stopped = attention.detach().requires_grad_()  # a leaf: unchanged numbers alone would not count as a change
@@ -92,7 +92,7 @@ def detach_attention(choice: AttentionChoice) -> Callable[[int, Tensor], Tensor 
         is_chosen[choice.head] = True
         return torch.where(is_chosen.view(1, -1, 1, 1), stopped, attention)
 
-    return hold
+    return detach
 
 
 # --- leave-one-out ----------------------------------------------------------------------------------------------------

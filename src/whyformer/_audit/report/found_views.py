@@ -184,9 +184,9 @@ def draw_pairs(pairs: Sequence[FoundPair], title: str) -> Drawing:
         canvas.add_fitted_text(0, y, f"{pair.title}: {pair.answer}", 8, canvas.width, color=DIM_INK)
         y += 16
         if isinstance(pair.tokens, Grid):
-            for place, (what, grid) in enumerate(zip((OBSERVED, OTHER), pair.grids, strict=True)):
-                height = canvas.add_image(place * 130.0, y, 112.0, paint_tile(grid, signed=False), crisp=True)
-                canvas.add_text(place * 130.0, y + height + 10, what, 8)
+            for i, (what, grid) in enumerate(zip((OBSERVED, OTHER), pair.grids, strict=True)):
+                height = canvas.add_image(i * 130.0, y, 112.0, paint_tile(grid, signed=False), crisp=True)
+                canvas.add_text(i * 130.0, y + height + 10, what, 8)
             y += height + 30
             continue
         for what, text in zip((OBSERVED, OTHER), pair.texts, strict=True):

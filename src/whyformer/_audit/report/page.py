@@ -78,9 +78,9 @@ def describe_scope(audit: AuditFindings) -> str:
 
 def make_verdict(audit: AuditFindings, beside: Sequence[Html | None] = ()) -> Iterator[Html | None]:
     """The headline of each attention, what holds for all attention, and the notes. beside: what follows a headline."""
-    for place, name in enumerate(audit.attention[:MAX_SECTIONS]):
+    for i, name in enumerate(audit.attention[:MAX_SECTIONS]):
         yield html.make_element("p", html.make_element("strong", audit.headlines[name]))
-        yield from beside[place : place + 1]
+        yield from beside[i : i + 1]
     yield list_sentences(audit.sentences[""])
     if audit.summary["baseline"]:
         yield make_limits("baseline")
