@@ -19,6 +19,7 @@ of the model. What is kept is bounded: `MAX_SWAPPED` examples, texts of `MOST_TO
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from typing import Any
 
 from whyformer._audit.checks import MOST_TOKENS, SEARCH, HeadSwapper, SwappedHead
@@ -110,9 +111,5 @@ def swap_examples(
 
 def choose_blocks(heads: Sequence[int]) -> tuple[int, ...]:
     """The last blocks that have at most `MOST_HEADS` heads together."""
-    chosen: list[int] = []
-    for block in reversed(range(len(heads))):
-        if chosen and sum(heads[b] for b in chosen) + heads[block] > MOST_HEADS:
-            break
-        chosen.append(block)
-    return tuple(chosen[::-1])
+    fitting = sum(total <= MOST_HEADS for total in accumulate(reversed(heads)))
+    return tuple(range(len(heads) - max(1, fitting), len(heads)))
