@@ -21,7 +21,7 @@ ARCHITECTURE = Path(__file__).parents[1] / "docs" / "architecture.md"
 GROUND = {"errors", "_plain"}
 ENGINE_ROOMS = ("tracing", "relevance", "run", "layout", "targets", "probe", "capture", "program", "lean")
 ENGINE = {"_engine", *(f"_engine.{name}" for name in ENGINE_ROOMS)}
-AUDIT = {"_audit.replay", "_audit.checks", "_audit.report"}
+AUDIT = {"_audit.checks", "_audit.report"}
 EXPLAINING = {*GROUND, *ENGINE, "_model", "methods", "show", "results", "_explain"}
 ROOMS = {
     "errors": set(),
@@ -43,8 +43,7 @@ ROOMS = {
     "_cite": {*EXPLAINING, "metrics"},
     "_runs": {*EXPLAINING, "targets", "metrics", "data"},
     "_judge": {*EXPLAINING, "targets", "metrics", "data", "_runs"},
-    "_audit.replay": EXPLAINING,
-    "_audit.checks": {*EXPLAINING, "_audit.replay"},
+    "_audit.checks": EXPLAINING,
     "_audit.report": {*EXPLAINING, "_audit.checks"},
     "_audit": {*EXPLAINING, *AUDIT, "targets", "data", "_runs"},
     "_bulk": {*EXPLAINING, "targets", "data", "_runs"},
