@@ -16,9 +16,9 @@ from pathlib import Path
 from types import ModuleType
 
 from whyformer import methods, metrics
+from whyformer._engine.capture.sites import SITES
 from whyformer._engine.relevance import rules
 from whyformer._engine.relevance.recipes import RECIPES, STABILISERS, Recipe
-from whyformer._engine.capture.sites import SITES
 from whyformer.methods._registry import METHODS, Method
 from whyformer.metrics._registry import METRIC_INPUTS, METRIC_KINDS, METRICS, Metric
 

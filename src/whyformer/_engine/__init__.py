@@ -3,38 +3,37 @@
 from whyformer._engine.capture import (
     SITES,
     Capture,
+    EngineChoice,
+    Epilogue,
+    EpilogueResults,
     LazyLayers,
     LinearNorm,
     RoundingEstimate,
+    RunRequest,
     is_on_missing_attention,
     is_on_mixed_states,
     iterate_rows,
 )
 from whyformer._engine.layout import Layout, Order, find_blocks, find_order, lay_out, pick_places, to_canonical_axes
-from whyformer._engine.lean import lean
 from whyformer._engine.probe import (
     FILLS,
     IMAGE_FILLS,
     Probe,
     as_pixels,
-    batching,
     pick_examples,
     read_hidden_states,
     send_to_device,
 )
 from whyformer._engine.program import (
     DATA_SIZED,
-    Finish,
     Slot,
     Unrecordable,
     find_slots,
     map_entries,
     map_slots,
     map_tensors,
-    replay,
 )
-from whyformer._engine.record import record
-from whyformer._engine.record_each import record_each
+from whyformer._engine.record import check_sites, record, record_each, run_request
 from whyformer._engine.relevance import RECIPES, Recipe, find_recipe, make_recipe
 from whyformer._engine.run import (
     Intercept,
@@ -52,6 +51,7 @@ from whyformer._engine.run import (
     run_plain,
     run_plain_returned,
 )
+from whyformer._engine.settings import engine
 from whyformer._engine.targets import (
     PLAIN_TASKS,
     SCORE_NAMES,
@@ -93,4 +93,4 @@ from whyformer._engine.targets import (
     shorten,
     widen,
 )
-from whyformer._engine.tracing import MASK_THRESHOLD, attach_trace, attention_tiles, axis_of, trace_of
+from whyformer._engine.tracing import MASK_THRESHOLD, attach_trace, axis_of, trace_of

@@ -1,7 +1,7 @@
 """From a capture to an explanation: compute the scores of a method and assign them to patches, tokens or pixels."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
@@ -12,7 +12,8 @@ from torch import Tensor
 from whyformer._engine import (
     SITES,
     Capture,
-    Finish,
+    Epilogue,
+    EpilogueResults,
     Recipe,
     RoundingEstimate,
     is_on_missing_attention,
@@ -46,11 +47,10 @@ def make_explanation(call: MethodCall, model: Model, encoded: EncodedBatch, capt
         parts = [make_explanation(call, model, *pair) for pair in zip(alone, capture.parts, strict=True)]
         joined = join_explanations(parts)
         return replace(joined, notes=tuple(dict.fromkeys((*capture.notes, *joined.notes))))
-    is_done = capture.finished is not None
-    captured = {} if is_done else gather_needs(call, capture)
+    captured = gather_needs(call, capture) if capture.epilogue is None else {}
     spent_before = Counter(captured["probe"].spent) if "probe" in captured else Counter()
-    if capture.finished is not None:
-        computed = ComputedScores(**capture.finished[call.key, call.recipe])
+    if capture.epilogue is not None:
+        computed = ComputedScores(**capture.epilogue[call.key, call.recipe])
     else:
         computed = compute_method(call, encoded, capture, captured)
     scores, pixels, special = (
@@ -86,6 +86,7 @@ def make_explanation(call: MethodCall, model: Model, encoded: EncodedBatch, capt
         details={key: detail.detach().cpu() for key, detail in details.items()},
         spent=count_model_passes(call, capture, captured, spent_before),
         images=encoded.images,
+        engine=capture.engine,
     )
 
 
@@ -139,7 +140,7 @@ def compute_method(
     return ComputedScores(scores, pixels, special, details, per_layer, rows, layers, was_read, own_notes)
 
 
-def make_finish(calls: Sequence[MethodCall]) -> Finish | None:
+def make_epilogue(calls: Sequence[MethodCall]) -> Epilogue | None:
     """These methods as the last part of a recorded program; None if one of them cannot be.
 
     Methods from elsewhere may do anything: they are called every time.
@@ -149,14 +150,14 @@ def make_finish(calls: Sequence[MethodCall]) -> Finish | None:
     if None in keys or not are_ours or any(call.wants_health for call in calls):
         return None
 
-    def compute(capture: Capture, encoded: EncodedBatch) -> dict[tuple[Any, Recipe | None], Any]:
-        found: dict[tuple[Any, Recipe | None], Any] = {}
+    def compute(capture: Capture, encoded: EncodedBatch) -> EpilogueResults:
+        found: dict[tuple[Hashable, Recipe | None], Any] = {}
         for call in calls:
             captured = gather_needs(call, capture)
             found[call.key, call.recipe] = dict(vars(compute_method(call, encoded, capture, captured)))
         return found
 
-    return Finish(keys, compute)
+    return Epilogue(keys, compute)
 
 
 def select_notes(call: MethodCall, notes: tuple[str, ...]) -> tuple[str, ...]:
@@ -204,7 +205,7 @@ def count_model_passes(
         spent["backward"] = 1.0
     if call.recipe is not None:
         is_contrast = any(target.versus is not None for target in capture.targets)
-        spent["relevance"] = 2.0 if is_contrast and not capture.is_lean else 1.0
+        spent["relevance"] = 2.0 if is_contrast and capture.engine.name != "lean" else 1.0
     if "probe" in captured:
         for kind, rows in (captured["probe"].spent - spent_before).items():
             spent[kind] = spent.get(kind, 0.0) + rows / batch

@@ -238,7 +238,7 @@ def comparison_from_fields(saved: archive.Fields) -> Comparison:
 def comparison_to_json(comparison: Comparison) -> bytes:
     """All methods share the images, so they are written once."""
     explanations = {
-        label: {name: value for name, value in vars(e).items() if name != "images"}
+        label: {name: value for name, value in e.to_fields().items() if name != "images"}
         for label, e in comparison.explanations.items()
     }
     images = next((e.images for e in comparison), ())

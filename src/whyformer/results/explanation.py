@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, TypeAlias, cast
 from PIL import Image
 from torch import Tensor
 
-from whyformer._engine import Target
+from whyformer._engine import EngineChoice, Target
 from whyformer._model import KeptImage
 from whyformer._plain import archive
 from whyformer._plain.tokens import Grid, Pieces, Tokens
@@ -54,8 +54,8 @@ class Explanation(Result):
     """
 
     formats: ClassVar[Mapping[str, Callable[[Any], bytes]]] = {
-        ".safetensors": lambda e: to_safetensors("explanation", vars(e)),
-        ".json": lambda e: archive.to_json_text("explanation", vars(e)).encode("ascii"),
+        ".safetensors": lambda e: to_safetensors("explanation", e.to_fields()),
+        ".json": lambda e: archive.to_json_text("explanation", e.to_fields()).encode("ascii"),
         ".html": lambda e: explanation_to_html(e),
         **DRAWING_FORMATS,
         ".tex": lambda e: latex.to_latex(e.panels()).encode("utf-8"),
@@ -80,6 +80,7 @@ class Explanation(Result):
     details: Mapping[str, Tensor] = field(default_factory=dict)  # more results of the method; the batch comes first
     spent: Mapping[str, float] = field(default_factory=dict)  # passes through the model per example, by kind
     images: tuple[KeptImage, ...] = ()  # the originals, to draw on; empty for texts and tensors
+    engine: EngineChoice | None = None  # which runner ran and why not the others; None if it was loaded from a file
 
     def __post_init__(self) -> None:
         counts = (len(self.tokens), len(self.targets), len(self.names))
@@ -93,6 +94,10 @@ class Explanation(Result):
                 raise InputError(f"{self.scores.shape[1]} scores do not fit {len(tokens)} tokens.")
         if self.images and len(self.images) != len(self.scores):
             raise InputError(f"{len(self.images)} images do not fit {len(self.scores)} examples.")
+
+    def to_fields(self) -> dict[str, Any]:
+        """What is saved: everything but the engine."""
+        return {name: value for name, value in vars(self).items() if name != "engine"}
 
     def __len__(self) -> int:
         return len(self.scores)

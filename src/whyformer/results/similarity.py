@@ -199,7 +199,7 @@ def name_units(tokens: Tokens, *, special: bool = True) -> tuple[str, ...]:
 
 
 def similarity_to_fields(result: Similarity) -> dict[str, Any]:
-    return {**vars(result), "a": vars(result.a), "b": vars(result.b)}
+    return {**vars(result), "a": result.a.to_fields(), "b": result.b.to_fields()}
 
 
 def similarity_from_fields(saved: archive.Fields) -> Similarity:

@@ -2,7 +2,6 @@
 
 from whyformer._engine.program.recorder import (
     DATA_SIZED,
-    Recorder,
     Slot,
     Unrecordable,
     find_slots,
@@ -10,14 +9,4 @@ from whyformer._engine.program.recorder import (
     map_slots,
     map_tensors,
 )
-from whyformer._engine.program.replay import (
-    Finish,
-    RecordedRun,
-    RecordingBuilder,
-    Replayer,
-    alias_inputs,
-    find_constants,
-    find_program_inputs,
-    make_recorded_run,
-    replay,
-)
+from whyformer._engine.program.replay import ProgramRunner
