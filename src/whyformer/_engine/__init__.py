@@ -33,7 +33,7 @@ from whyformer._engine.program import (
     map_slots,
     map_tensors,
 )
-from whyformer._engine.record import check_sites, record, record_each, run_request
+from whyformer._engine.record import record, record_each, run_request
 from whyformer._engine.relevance import RECIPES, Recipe, find_recipe, make_recipe
 from whyformer._engine.run import (
     Intercept,

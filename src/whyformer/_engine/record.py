@@ -6,7 +6,7 @@ one function, `route`. `Capture.engine` says which one ran and why those before 
 """
 
 import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -18,6 +18,7 @@ from whyformer._engine.capture import (
     Capture,
     CapturedValues,
     Declined,
+    EngineChoice,
     FullRunner,
     Runner,
     RunRequest,
@@ -86,9 +87,10 @@ def run_request(request: RunRequest) -> Capture:
     if has_choices(encoded):
         model, encoded, target = pick_choices(model, encoded, target, versus)
         versus = None
-    target, versus = aim_at_answers(encoded, target, versus)
+    if any(encoded.answers):
+        target, versus = aim_at_answers(encoded, target, versus)
     request = replace(request, model=model, encoded=encoded, target=target, versus=versus)
-    if is_known_to_move(model, encoded):
+    if encoded.batch > 1 and is_known_to_move(model, encoded):
         return record_alone(request)
     try:
         return run_first_accepting(request)
@@ -112,7 +114,7 @@ def record_each(
     for runner, reasons in route(request, runners):
         try:
             for capture in runner.run_each(request, aimed):
-                yield name_engine(capture, reasons)
+                yield replace(capture, engine=EngineChoice(runner.name, reasons))
         except Declined as declined:
             reasons[runner.name] = str(declined)
         else:
@@ -125,7 +127,15 @@ def record_each(
 def route(request: RunRequest, runners: Sequence[R]) -> Iterator[tuple[R, dict[str, str]]]:
     """The runners that accept a request, in order, and why those before did not run it."""
     reasons: dict[str, str] = {}
-    only_full = request.needs_full_engine
+    only_full = (
+        "relevance that does not reach the input is tracked"
+        if request.track_absorbed
+        else "attention is intervened in"
+        if request.intervention is not None
+        else "each example runs alone"
+        if request.runs_alone
+        else None
+    )
     for runner in runners:
         reason = only_full if only_full and runner.name != FULL.name else runner.accepts(request)
         if reason is None:
@@ -142,14 +152,10 @@ def run_first_accepting(request: RunRequest) -> Capture:
         except Declined as declined:
             reasons[runner.name] = str(declined)
             continue
-        named = name_engine(capture, reasons)
-        logger.debug("%s: %s", request.model.name, named.engine)
-        return named
+        engine = EngineChoice(capture.engine.name, {**reasons, **capture.engine.reasons})
+        logger.debug("%s: %s", request.model.name, engine)
+        return replace(capture, engine=engine)
     raise AssertionError("the full engine accepts every request")
-
-
-def name_engine(capture: Capture, reasons: Mapping[str, str]) -> Capture:
-    return replace(capture, engine=replace(capture.engine, reasons={**reasons, **capture.engine.reasons}))
 
 
 # --- a model that moves the rows of a batch ---------------------------------------------------------------------------

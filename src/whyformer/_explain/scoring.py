@@ -35,6 +35,7 @@ from whyformer.results.conditioning import note_undetermined
 from whyformer.results.explanation import Explanation
 from whyformer.results.joining import join_explanations
 
+EVERYTHING = _layers_and_heads.Selection()
 OFF_SEQUENCE = {"input", "probe", "fingerprint", "mask", "special", "readout"}  # sites that are not of its positions
 SplitScores: TypeAlias = tuple[Tensor, Tensor | None, Tensor | None]  # of patches or tokens, pixels, special tokens
 
@@ -57,7 +58,7 @@ def make_explanation(call: MethodCall, model: Model, encoded: EncodedBatch, capt
         None if part is None else part.cpu() for part in (computed.scores, computed.pixels, computed.special)
     )
     assert scores is not None
-    details, notes = dict(computed.details), select_notes(call, capture.notes)
+    details, notes = dict(computed.details), select_notes(call, capture.notes) if capture.notes else ()
     if computed.rounding is not None:
         estimate = RoundingEstimate(computed.rounding, computed.layers)
         conditioning = estimate_conditioning(estimate, call.needs, computed.read)
@@ -67,7 +68,7 @@ def make_explanation(call: MethodCall, model: Model, encoded: EncodedBatch, capt
         details["per_layer"] = computed.per_layer
     if call.wants_health and call.recipe is not None:
         details |= check_health(capture, call.recipe).to_details()
-    tokens = find_scored_tokens(scores, pixels, capture)
+    tokens = capture.tokens if pixels is None else find_scored_tokens(scores, pixels, capture)
     notes += (*computed.notes, *note_zero_maps(call.method, scores, tokens, encoded.names))
     return Explanation(
         scores=scores,
@@ -123,7 +124,7 @@ def compute_method(
     """The scores of a method, split, with what its notes need. All that depends on the inputs comes from tensors."""
     name = call.method.name
     read = watch_attention_layers(captured)
-    selection = _layers_and_heads.resolve_selection(call.selected, captured)
+    selection = _layers_and_heads.resolve_selection(call.selected, captured) if call.selected else EVERYTHING
     computed = compute_scores(call, captured, selection)
     split = partial(
         split_scores, capture=capture, encoded=encoded, method=name, in_sequence=scores_positions(call.needs, encoded)
@@ -172,7 +173,8 @@ def select_notes(call: MethodCall, notes: tuple[str, ...]) -> tuple[str, ...]:
 
 def compute_scores(call: MethodCall, captured: Mapping[str, Any], selection: _layers_and_heads.Selection) -> Scores:
     """Call the method's function on the selected layers and heads."""
-    needs = [selection.of(need, value) for need, value in captured.items()]
+    selects = selection is not EVERYTHING
+    needs = [selection.of(need, value) if selects else value for need, value in captured.items()]
     computed = call.method.compute(*needs, **call.settings)
     return computed if isinstance(computed, Scores) else Scores(computed)
 
@@ -212,9 +214,9 @@ def count_model_passes(
     return spent
 
 
-def find_scored_tokens(scores: Tensor, pixels: Tensor | None, capture: Capture) -> tuple[Tokens, ...]:
+def find_scored_tokens(scores: Tensor, pixels: Tensor, capture: Capture) -> tuple[Tokens, ...]:
     """What the scores belong to; where the patches are unknown, every pixel counts as a patch."""
-    if pixels is None or len(capture.tokens[0]) == scores.shape[1]:
+    if len(capture.tokens[0]) == scores.shape[1]:
         return capture.tokens
     return (Grid(pixels.shape[1], pixels.shape[2]),) * len(scores)
 
@@ -238,7 +240,7 @@ def split_scores(
     if in_sequence and capture.slots is not None and scores.dim() == 2 and len(scores) == len(capture.slots):
         placed = pick_places(scores, capture.slots)
         is_grid = isinstance(capture.tokens[0], Grid)
-        return (placed if is_grid else drop_padding(placed, capture, encoded)), None, None
+        return (placed if is_grid else placed.masked_fill(find_padding(encoded, capture, placed), 0)), None, None
     is_image = getattr(encoded.inputs.get(encoded.main), "ndim", 0) == 4
     tokens, batch = capture.tokens[0], len(capture.tokens)
     if isinstance(tokens, Grid) and scores.dim() == 3 and len(scores) == batch:
@@ -253,7 +255,8 @@ def split_scores(
     elif is_image and scores.dim() == 3 and len(scores) == batch:  # the patches are unknown
         return scores.flatten(1), scores, None
     elif (own := gather_own_scores(scores, capture, in_sequence)) is not None:
-        return drop_padding(own, capture, encoded), None, gather_other_scores(scores, capture, in_sequence)
+        added = gather_other_scores(scores, capture, in_sequence) if capture.owners is not None else None
+        return own.masked_fill(find_padding(encoded, capture, own), 0), None, added
     seen = capture.get("mask", None).size(-1)
     if isinstance(tokens, Pieces) and scores.shape == (batch, seen):
         raise UnsupportedModel(
@@ -265,10 +268,6 @@ def split_scores(
         f"{method} returned {list(scores.shape)} for {batch} x {len(tokens)} {units}. "
         "A method must return one score per token, [batch token], or for images [batch height width]."
     )
-
-
-def drop_padding(scores: Tensor, capture: Capture, encoded: EncodedBatch) -> Tensor:
-    return scores.masked_fill(find_padding(encoded, capture, scores), 0)
 
 
 def find_padding(encoded: EncodedBatch, capture: Capture, scores: Tensor) -> Tensor:

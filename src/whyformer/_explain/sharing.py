@@ -9,7 +9,7 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
-from whyformer._engine import Capture, Recipe, RunRequest, TargetLike, check_sites, run_request
+from whyformer._engine import Capture, Recipe, RunRequest, TargetLike, run_request
 from whyformer._explain.conditioning import measure_conditioning
 from whyformer._explain.conservation import REQUIRED_SITES
 from whyformer._explain.method_call import MethodCall
@@ -33,14 +33,15 @@ def record_for_methods(
     extra_sites: Collection[str] = (),
 ) -> Capture:
     """Run the model once and capture what all these methods need, plus `extra_sites`. They share one precision."""
-    model, encoded = convert_precision(model, encoded, calls[0].precision)
+    if calls[0].precision is not None:
+        model, encoded = convert_precision(model, encoded, calls[0].precision)
     keep = {need for call in calls for need in call.needs} | set(extra_sites)
     recipes = list(dict.fromkeys(call.recipe for call in calls if call.recipe))
     wants_health = any(call.wants_health for call in calls)
     request = RunRequest(
         model,
         encoded,
-        check_sites(keep.union(REQUIRED_SITES) if wants_health else keep),
+        frozenset(keep.union(REQUIRED_SITES) if wants_health else keep),
         target,
         versus,
         tuple(recipes),

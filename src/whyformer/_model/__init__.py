@@ -36,7 +36,7 @@ from whyformer._model.text import (
     names_image_file,
     tokenize_text,
 )
-from whyformer._model.unwrap import list_modules, unwrap
+from whyformer._model.unwrap import list_modules, unwrap, unwrap_parts
 from whyformer._model.weight_files import count_writes, name_source
 from whyformer._model.windows import TextWindow, check_windows
 
@@ -87,4 +87,5 @@ __all__ = [
     "split_by_tower",
     "tokenize_text",
     "unwrap",
+    "unwrap_parts",
 ]

@@ -25,16 +25,21 @@ def unwrap(module: nn.Module) -> nn.Module:
             module = module._orig_mod  # type: ignore[assignment]
         elif isinstance(module, nn.DataParallel | nn.parallel.DistributedDataParallel):
             module = module.module
-        elif is_sharded(module):
+        elif "torch.distributed.fsdp" in sys.modules and is_sharded(module):
             raise UnsupportedModel(
                 f"The weights of {type(module).__name__} are sharded over processes (FSDP). Gather them with "
                 "torch.distributed.checkpoint.state_dict.get_model_state_dict(model, "
                 "options=StateDictOptions(full_state_dict=True)), load them into an unsharded model and open that."
             )
-        elif adds_nothing(module):
+        elif "peft" in sys.modules and adds_nothing(module):
             module = module.base_model.model  # type: ignore[assignment, union-attr]
         else:
             return module
+
+
+def unwrap_parts(module: nn.Module) -> dict[int, nn.Module]:
+    """Each module inside, also a wrapper, by its id, without its own wrappers."""
+    return {id(part): unwrap(part) for part in list_modules(unwrap(module))}
 
 
 def has_original(module: nn.Module) -> bool:

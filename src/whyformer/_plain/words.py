@@ -10,6 +10,7 @@ import unicodedata
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 
 import regex
 import torch
@@ -92,6 +93,7 @@ def add_trailing_blanks(tokens: Pieces, groups: list[list[int]], blanks: Sequenc
         groups.append(list(blanks))
 
 
+@cache
 def is_blank_mark(piece: str) -> bool:
     """Whether a piece is nothing but a tokenizer's mark for blanks."""
     return bool(piece) and not piece.strip(BLANK_MARKS)

@@ -45,15 +45,6 @@ class RunRequest:
     epilogue: Epilogue | None = None  # what a recorded program may compute in place of the values
     runs_alone: bool = False  # one example of a batch that the model would mix
 
-    @property
-    def needs_full_engine(self) -> str | None:
-        """Why only the full engine can run it; None if others may."""
-        if self.track_absorbed:
-            return "relevance that does not reach the input is tracked"
-        if self.intervention is not None:
-            return "attention is intervened in"
-        return "each example runs alone" if self.runs_alone else None
-
 
 class Declined(Exception):
     """A runner has found, before it gave a result, that it cannot run this request. The message says why."""

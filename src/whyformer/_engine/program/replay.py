@@ -23,7 +23,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 
 import torch
 from torch import Tensor, nn
@@ -177,7 +177,7 @@ class ProgramRunner:
             return "a rule is not of this package"
         if request.keep & NOT_REPLAYED:
             return "more than tensors of one run is needed"
-        if not is_plain_target(request.target) or not is_plain_target(request.versus):
+        if not all(is_plain_target(one) for one in (request.target, request.versus) if one is not None):
             return "the target is not a class or token by index or name"
         return "another mode of torch watches operations" if is_torch_watched() else None
 
@@ -236,7 +236,7 @@ class ProgramCall:
             encoded.special_mask is None,
             request.keep,
             request.recipes,
-            has_contrast(request.versus),
+            request.versus is not None and has_contrast(request.versus),
             request.model.readout,
             bool(run_setting.get().recompute),
             current_setting.get(),
@@ -370,6 +370,7 @@ class ProgramCall:
             run.graph = None
 
 
+@cache
 def is_own_recipe(recipe: Recipe) -> bool:
     """Whether all its rules are ours; rules from elsewhere may do anything."""
     are_ours = all(rule.__module__.startswith("whyformer.") for rule in recipe.rules.values())

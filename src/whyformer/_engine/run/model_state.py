@@ -31,6 +31,11 @@ ATOMS = (int, float, str, bytes, bool, type(None), torch.dtype, torch.device)
 OWN_PLACES = {name for name, value in vars(nn.Module()).items() if type(value) is not bool}
 
 
+# How products of float32 numbers are rounded. Once `fp32_precision` is set, reading the older settings raises.
+CUDNN, MKLDNN = torch.backends.cudnn, torch.backends.mkldnn
+ROUNDING_BACKENDS: tuple[Any, ...] = (torch.backends.cuda.matmul, CUDNN.conv, CUDNN.rnn, MKLDNN.matmul, MKLDNN.conv)  # type: ignore[attr-defined]
+
+
 class ModelState:
     """A snapshot of a model, read in one walk over its modules: about two microseconds for each.
 
@@ -210,7 +215,7 @@ def read_torch_state() -> tuple[Any, ...]:
     return (
         torch.get_default_dtype(),
         torch.are_deterministic_algorithms_enabled(),
-        *read_precisions(),
+        *[part.fp32_precision for part in ROUNDING_BACKENDS],
         cuda.flash_sdp_enabled(),
         cuda.mem_efficient_sdp_enabled(),
         cuda.math_sdp_enabled(),
@@ -219,16 +224,9 @@ def read_torch_state() -> tuple[Any, ...]:
     )
 
 
-def read_precisions() -> tuple[Any, ...]:
-    """How products of float32 numbers are rounded. Once `fp32_precision` is set, reading the older settings raises."""
-    cudnn, mkldnn = torch.backends.cudnn, torch.backends.mkldnn
-    parts: tuple[Any, ...] = (torch.backends.cuda.matmul, cudnn.conv, cudnn.rnn, mkldnn.matmul, mkldnn.conv)  # type: ignore[attr-defined]
-    return tuple(part.fp32_precision for part in parts)
-
-
 def rounds_to_tf32(device: torch.device) -> bool:
     """Whether products of float32 numbers on this device are computed in TF32, with 10 bits instead of 23."""
-    return device.type == "cuda" and read_precisions()[0] not in ("none", "ieee")
+    return device.type == "cuda" and ROUNDING_BACKENDS[0].fp32_precision not in ("none", "ieee")
 
 
 def is_torch_watched() -> bool:
