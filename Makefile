@@ -1,6 +1,6 @@
 # make demo    set up, then explain what ships
 # make test    set up, then run the tests
-# The other targets: lint, types, docs, pages, gallery, check (all but the gallery), slow, sweep, test-portable, test-oracles, test-others, test-ray, test-screens, screens, benchmark, format, dev, clean.
+# The other targets: lint, types, docs, pages, house, gallery, check (all but the gallery), slow, sweep, test-portable, test-oracles, test-others, test-ray, test-screens, screens, benchmark, format, dev, clean.
 
 PYTHON ?= python3
 VENV := .venv
@@ -16,7 +16,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt --e
 export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv dev demo test slow sweep test-portable test-oracles test-others test-ray test-screens screens sweep-others lint format types docs pages gallery check benchmark benchmark-others benchmark-all clean
+.PHONY: help venv dev demo test slow sweep test-portable test-oracles test-others test-ray test-screens screens sweep-others lint format types docs pages house gallery check benchmark benchmark-others benchmark-all clean
 
 help:
 	@sed -n 's/^# //; /make\|targets/p; 3q' Makefile
@@ -131,6 +131,10 @@ docs: $(WORK)
 # The pages that come from the code; a test fails when one is stale.
 pages: $(WORK)
 	$(BIN)/python docs/generate_pages.py
+
+# The rooms and their imports; fails on an import upward or past a door.
+house: $(WORK)
+	$(BIN)/python docs/draw_house.py
 
 gallery: $(WORK)
 	HF_HUB_OFFLINE=1 $(BIN)/python docs/gallery.py

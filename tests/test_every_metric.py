@@ -16,6 +16,7 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
+from combined_values import combine_values
 from conftest import animal
 from tiny_text import bert, wordpiece
 
@@ -24,7 +25,7 @@ import whyformer.metrics as metrics
 from whyformer._engine.record import record
 from whyformer._explain.explain import explain
 from whyformer.errors import InputError, WhyformerError
-from whyformer.metrics._registry import METRICS, Rationale, choose_metric, combine_values, measure
+from whyformer.metrics._registry import METRICS, Rationale, choose_metric, measure
 from whyformer.metrics._rerun import Rerun
 from whyformer.results.joining import join_explanations
 

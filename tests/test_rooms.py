@@ -1,23 +1,27 @@
 """The layers of the package: imports point downward, files are named after what they hold, public names are listed."""
 
 import ast
+import re
 import subprocess
 import sys
-from collections.abc import Iterator
-from importlib import import_module
+from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
+from torch import nn
 
 import whyformer
 
 SOURCE = Path(whyformer.__file__).parent
+ARCHITECTURE = Path(__file__).parents[1] / "docs" / "architecture.md"
 
 # Which rooms a room may import from, besides itself. A room is a folder, or a file at the top of the package.
 # `_engine` has rooms below it, listed from the ground up; "_engine" alone is the files directly in that folder.
 GROUND = {"errors", "_plain"}
 ENGINE_ROOMS = ("tracing", "relevance", "run", "layout", "targets", "probe", "capture", "program", "lean")
 ENGINE = {"_engine", *(f"_engine.{name}" for name in ENGINE_ROOMS)}
+AUDIT = {"_audit.replay", "_audit.checks", "_audit.report"}
 EXPLAINING = {*GROUND, *ENGINE, "_model", "methods", "show", "results", "_explain"}
 ROOMS = {
     "errors": set(),
@@ -39,10 +43,13 @@ ROOMS = {
     "_cite": {*EXPLAINING, "metrics"},
     "_runs": {*EXPLAINING, "targets", "metrics", "data"},
     "_judge": {*EXPLAINING, "targets", "metrics", "data", "_runs"},
-    "_audit": {*EXPLAINING, "targets", "data", "_runs"},
+    "_audit.replay": EXPLAINING,
+    "_audit.checks": {*EXPLAINING, "_audit.replay"},
+    "_audit.report": {*EXPLAINING, "_audit.checks"},
+    "_audit": {*EXPLAINING, *AUDIT, "targets", "data", "_runs"},
     "_bulk": {*EXPLAINING, "targets", "data", "_runs"},
     "_summary": {*EXPLAINING, "data", "_runs"},
-    "_reproduce": {*EXPLAINING, "targets", "metrics", "data", "_runs", "_judge", "_audit", "demo"},
+    "_reproduce": {*EXPLAINING, "targets", "metrics", "data", "_runs", "_judge", "_audit", *AUDIT, "demo"},
     "demo": {*GROUND, "_model", "show", "results", "_explain"},
     "whyformer": set(),  # __init__.py; filled in below: the public names come from everywhere
     "cli": set(),  # the shell over everything
@@ -50,8 +57,26 @@ ROOMS = {
 }
 ROOMS["whyformer"] = set(ROOMS) - {"_reproduce"}  # what belongs to papers alone: only the command line imports it
 ROOMS["cli"] = set(ROOMS)
-# Rooms with a door, their `__init__`: code outside of such a room imports what is in the `__all__` of a door, only.
-DOORS = ("_model", "_model.loading", "_model.prompt")
+# Rooms with a door, their `__init__`: code outside of such a room imports only what a door imports.
+DOORS = ("_model", "_model.loading", "_model.prompt", *sorted(ENGINE), "_audit", *sorted(AUDIT))
+THROUGH_THE_ENGINES_DOOR = 84  # names that code outside of the engine imports
+# Usual changes, and the one room that each takes place in; docs/architecture.md has the file.
+USUAL_CHANGES = {
+    "a new attribution method": "methods",
+    "a new metric": "metrics",
+    "a relevance rule or a recipe": "_engine.relevance",
+    "something new to capture": "_engine.capture",
+    "a torch operation that is not traced yet": "_engine.tracing",
+    "a kind of target": "_engine.targets",
+    "a reader for a data set": "data",
+    "an output format": "results",
+    "a command or an option": "cli",
+    "a document for `reproduce`": "_reproduce",
+}
+# Private names of other libraries than torch that are used, each in one or two files.
+OTHERS = {"_exit", "_worker_logs_enabled", "_hf_hook", "_attn_implementation", "_compile_jinja_template"}
+OF_NAMED_TUPLES = {"_asdict", "_fields", "_make", "_replace"}
+IN_MODULES = {name for name in vars(nn.Module()) if name.startswith("_")} | {"_orig_mod", "_compiled_call_impl"}
 WITHOUT_AN_IDEA = {"utils", "util", "helpers", "helper", "base", "core", "common", "misc"}
 
 files = sorted(SOURCE.rglob("*.py"))
@@ -97,6 +122,54 @@ import whyformer._model.loading.checkpoint
     assert names_past_doors(ast.parse(code), "_engine.record", "_model") == past
     assert names_past_doors(ast.parse(code), "_model.model", "_model") == set()
     assert names_past_doors(ast.parse(code), "_model.model", "_model.loading") == {"_model.loading.checkpoint"}
+
+
+def test_few_names_go_through_the_door_of_the_engine():
+    """Of all the other rooms together; `rules` and `targets` show the doors of two of its rooms to users."""
+    outside = [tree for file, tree in trees.items() if not is_inside(module_of(file), "_engine")]
+    names = {name for tree in outside for node in ast.walk(tree) for name in imported_names(node)}
+    through = {name for name in names if is_inside(name, "whyformer._engine") and not name.endswith("*")}
+    assert len(through) <= THROUGH_THE_ENGINES_DOOR, sorted(through)
+
+
+def test_two_loose_files_at_most_are_on_the_floor_of_the_engine():
+    assert len([file for file in (SOURCE / "_engine").glob("*.py") if file.name != "__init__.py"]) <= 2
+
+
+@pytest.mark.parametrize(("change", "room"), USUAL_CHANGES.items())
+def test_a_usual_change_has_one_room(change, room):
+    """docs/architecture.md names the file or folder to begin with, which exists and is in this room."""
+    line = next(line for line in ARCHITECTURE.read_text().splitlines() if line.startswith(f"| {change}"))
+    named = re.search(r"`([\w/]+/(?:\w+\.py)?)`", line)[1]
+    assert room_of(named.removesuffix(".py").strip("/").replace("/", ".")) == room
+    assert (SOURCE / named).exists()
+
+
+def test_the_picture_of_the_house_is_up_to_date():
+    """`make house` draws it."""
+    docs = ARCHITECTURE.parent
+    code = "import draw_house; print(draw_house.draw(), end='')"
+    drawn = subprocess.run([sys.executable, "-c", code], cwd=docs, capture_output=True, text=True, check=True).stdout
+    assert drawn == (docs / "images" / "house.svg").read_text()
+
+
+def test_private_names_of_torch_are_in_one_file():
+    """Each with its reason; another file uses the name that it has there."""
+    own = names_defined(trees.values())
+    found = {module_of(file): private_names(tree) - own for file, tree in trees.items()}
+    del found["_plain.private_torch"]
+    assert {module: names for module, names in found.items() if names} == {}
+
+
+def test_private_names_of_torch_are_found():
+    code = """
+import torch._dynamo
+from torch.overrides import _get_current_function_mode_stack
+def count(module, tensor):
+    torch._C.DisableTorchFunction(), tensor._version, module.__dict__["_buffers"], os._exit, "_softmax"
+"""
+    names = {"torch._dynamo", "torch.overrides._get_current_function_mode_stack", "_C", "_version", "_buffers"}
+    assert private_names(ast.parse(code)) == names
 
 
 def test_every_file_has_a_docstring():
@@ -167,9 +240,48 @@ def is_inside(module: str, room: str) -> bool:
 
 
 def is_at_a_door(name: str) -> bool:
-    """Whether it is a door, or a name that a door lists."""
+    """Whether it is a door, or a name that a door imports; `*` is for public faces of rooms: rules.py, targets.py."""
     door, _, last = name.rpartition(".")
-    return name in DOORS or (door in DOORS and last in import_module(f"whyformer.{door}").__all__)
+    return name in DOORS or (door in DOORS and last in {"*", *names_at_door(door)})
+
+
+@cache
+def names_at_door(door: str) -> set[str]:
+    imported = trees[SOURCE.joinpath(*door.split("."), "__init__.py")]
+    return {
+        alias.asname or alias.name for node in imported.body if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
+
+
+def private_names(tree: ast.AST) -> set[str]:
+    """Imports of private names of torch; private attributes and keys of modules that no file of ours defines."""
+    found = set()
+    for node in ast.walk(tree):
+        parts = {name: name.split(".") for name in imported_names(node)}
+        found |= {n for n, own in parts.items() if own[0] == "torch" and any(map(is_private, own))}
+        if isinstance(node, ast.Attribute) and is_private(node.attr):
+            found.add(node.attr)
+        if isinstance(node, ast.Constant) and node.value in IN_MODULES:
+            found.add(node.value)
+    return found - OTHERS - OF_NAMED_TUPLES
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith(("__", "_whyformer"))
+
+
+def names_defined(code: Iterable[ast.AST]) -> set[str]:
+    """Of functions, classes, and attributes that are assigned to."""
+    found = set()
+    for node in (node for tree in code for node in ast.walk(tree)):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and ast.unparse(node.value) == "self":
+            found.add(node.attr)
+        if isinstance(node, ast.AnnAssign | ast.Assign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            found |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return found
 
 
 def constants_classes_functions(name: str) -> tuple[bool, bool, str]:

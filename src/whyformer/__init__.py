@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from whyformer._explain.diagnose import diagnose
     from whyformer._explain.explain import explain
     from whyformer._explain.generation import explain_generation
-    from whyformer._explain.head_rules import explain_rules
     from whyformer._explain.hops import trace_reasoning
+    from whyformer._explain.redistribution_rules import compare_redistribution
     from whyformer._explain.similarity import explain_similarity
     from whyformer._judge import Judgement, MetricTrust, judge, judge_metrics
     from whyformer._model import InputLike, Model, TextPair
@@ -77,7 +77,7 @@ HOMES = {
     "_explain.diagnose": "diagnose",
     "_explain.explain": "explain",
     "_explain.generation": "explain_generation",
-    "_explain.head_rules": "explain_rules",
+    "_explain.redistribution_rules": "compare_redistribution",
     "_explain.hops": "trace_reasoning",
     "_explain.similarity": "explain_similarity",
     "_judge": "Judgement MetricTrust judge judge_metrics",
@@ -154,6 +154,7 @@ __all__ = [
     "check_answer",
     "cite",
     "compare",
+    "compare_redistribution",
     "data",
     "demo",
     "diagnose",
@@ -162,7 +163,6 @@ __all__ = [
     "explain",
     "explain_classes",
     "explain_generation",
-    "explain_rules",
     "explain_similarity",
     "generate",
     "inspect_attention",

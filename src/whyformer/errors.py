@@ -90,8 +90,9 @@ class WhyformerError(Exception):
     code = "E_INTERNAL"
     exit_code = 1
 
-    def __init_subclass__(cls) -> None:
+    def __init_subclass__(cls, *, code: str | None = None) -> None:
         super().__init_subclass__()
+        cls.code = code or cls.code
         cls.exit_code = find_exit_code(cls.code)
 
     def __init__(self, message: str = "", *, code: str | None = None) -> None:
@@ -101,64 +102,64 @@ class WhyformerError(Exception):
             self.exit_code = find_exit_code(code)
 
 
-class InputError(WhyformerError):
-    code = "E_INPUT"
+class InputError(WhyformerError, code="E_INPUT"):
+    """A problem with the image, text, tensors or data to explain."""
 
 
-class ModelError(WhyformerError):
-    code = "E_MODEL"
+class ModelError(WhyformerError, code="E_MODEL"):
+    """A problem with the model."""
 
 
-class ModelNotFound(ModelError):
-    code = "E_MODEL_NOT_FOUND"
+class ModelNotFound(ModelError, code="E_MODEL_NOT_FOUND"):
+    """No such folder or model name."""
 
 
-class IncompleteModel(ModelError):
-    code = "E_MODEL_WEIGHTS"
+class IncompleteModel(ModelError, code="E_MODEL_WEIGHTS"):
+    """Weights are missing, damaged or not finite."""
 
 
-class UnsafeModel(ModelError):
-    code = "E_MODEL_PICKLE"
+class UnsafeModel(ModelError, code="E_MODEL_PICKLE"):
+    """Pickle weights, or code in the model folder."""
 
 
-class UnsupportedModel(ModelError):
-    code = "E_MODEL_UNSUPPORTED"
+class UnsupportedModel(ModelError, code="E_MODEL_UNSUPPORTED"):
+    """The model runs, but its operations cannot be followed."""
 
 
 class NoAttention(UnsupportedModel):
-    pass
+    """The forward pass contains no attention."""
 
 
-class UnknownOperation(ModelError):
-    code = "E_MODEL_OPERATION"
+class UnknownOperation(ModelError, code="E_MODEL_OPERATION"):
+    """The relevance recipe has no rule for an operation."""
 
 
-class TargetError(WhyformerError):
-    code = "E_TARGET"
+class TargetError(WhyformerError, code="E_TARGET"):
+    """No such class or token to explain."""
 
 
-class MethodError(WhyformerError):
-    code = "E_METHOD"
+class MethodError(WhyformerError, code="E_METHOD"):
+    """No such method, or a wrong setting of it."""
 
 
-class MetricError(WhyformerError):
-    code = "E_METRIC"
+class MetricError(WhyformerError, code="E_METRIC"):
+    """No such metric, or a wrong setting of it."""
 
 
-class NotCaptured(WhyformerError):
-    code = "E_NOT_CAPTURED"
+class NotCaptured(WhyformerError, code="E_NOT_CAPTURED"):
+    """The capture did not record what was asked for."""
 
 
-class NonFinite(WhyformerError):
-    code = "E_NON_FINITE"
+class NonFinite(WhyformerError, code="E_NON_FINITE"):
+    """NaN or infinity in an output, gradient or relevance."""
 
 
-class OutputError(WhyformerError):
-    code = "E_OUT_PATH"
+class OutputError(WhyformerError, code="E_OUT_PATH"):
+    """A file or folder cannot be written, or belongs to another run."""
 
 
-class ResourceError(WhyformerError):
-    code = "E_MEMORY"
+class ResourceError(WhyformerError, code="E_MEMORY"):
+    """Disk or memory is used up."""
 
 
 def quote_type(value: object) -> str:

@@ -73,3 +73,7 @@ __all__ = [
     "transpose_linear",
     "undo_broadcast",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

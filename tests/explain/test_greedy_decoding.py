@@ -12,7 +12,7 @@ from whyformer._explain.greedy_decoding import (
     decode_step_by_step,
     draw_token,
     find_end_tokens,
-    predict_likeliest_token,
+    predict_next_logits,
 )
 from whyformer.errors import InputError, NonFinite
 
@@ -21,12 +21,13 @@ def test_the_next_token_is_the_most_likely_one():
     model = why.open(animal("gpt").module)
     encoded = model.encode(animal("gpt").alone(0))
     capture = why.record(model, encoded, keep={"mask"})
-    assert predict_likeliest_token(model, make_shadow(model.module), encoded) == capture.targets[0].index
+    logits = predict_next_logits(model, make_shadow(model.module), encoded)
+    assert int(logits.argmax()) == capture.targets[0].index
 
 
 def test_a_classifier_predicts_no_next_token():
     model = why.open(animal("bert").module)
-    assert predict_likeliest_token(model, make_shadow(model.module), model.encode(animal("bert").inputs)) is None
+    assert predict_next_logits(model, make_shadow(model.module), model.encode(animal("bert").inputs)) is None
 
 
 def test_there_is_no_next_token_after_nan():
@@ -34,7 +35,7 @@ def test_there_is_no_next_token_after_nan():
     shadow = make_shadow(model.module)
     shadow.register_forward_hook(lambda module, given, result: torch.full((1, 9, 4), torch.nan))
     with pytest.raises(NonFinite, match="no most likely next token"):
-        predict_likeliest_token(model, shadow, model.encode(animal("gpt").alone(0)))
+        predict_next_logits(model, shadow, model.encode(animal("gpt").alone(0)))
 
 
 # --- whole answers ----------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ a transformer whose words add up to its logit.
 
 import pytest
 import torch
+from combined_values import combine_values
 from fake_probe import FakeProbe, explanation, picture, text
 from fake_rerun import FakeRerun
 from torch import Tensor, nn
@@ -15,7 +16,7 @@ import whyformer as why
 import whyformer.metrics
 from whyformer._engine.record import record
 from whyformer._plain.tokens import Pieces
-from whyformer.metrics._registry import METRICS, Rationale, choose_metric, combine_values, measure
+from whyformer.metrics._registry import METRICS, Rationale, choose_metric, measure
 
 CASES = 50
 FAITHFUL = [name for name, one in METRICS.items() if one.kind == "faithfulness"]

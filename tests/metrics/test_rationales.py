@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 import torch
+from combined_values import combine_values
 from fake_probe import explanation, picture
 
 from whyformer._plain.tokens import Pieces
 from whyformer.errors import InputError, MetricError
 from whyformer.metrics import auprc, iou_f1, token_f1
-from whyformer.metrics._registry import METRICS, Rationale, combine_values
+from whyformer.metrics._registry import METRICS, Rationale
 from whyformer.metrics.rationales import find_runs, run_iou, score_words
 
 TEXT = "a gorgeous §§ film indeed"

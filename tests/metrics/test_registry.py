@@ -5,6 +5,7 @@ from functools import partial
 
 import pytest
 import torch
+from combined_values import combine_values
 from fake_probe import FakeProbe, picture, text
 from typer.testing import CliRunner
 
@@ -18,7 +19,6 @@ from whyformer.metrics._registry import (
     Measurement,
     Metric,
     choose_metric,
-    combine_values,
     describe_metric,
     find_metric,
     format_metrics,

@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 import torch
+from combined_values import combine_values
 from fake_probe import picture
 
 from whyformer.errors import MetricError
 from whyformer.metrics import mean_average_precision, mean_f1, mean_iou, pixel_accuracy
-from whyformer.metrics._registry import METRICS, combine_values
+from whyformer.metrics._registry import METRICS
 from whyformer.metrics.segmentation import otsu_threshold, scale_to_unit_range, threshold_map
 
 # Above their means (2.5 and 0.75): the last two pixels, and the last one.

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from combined_values import combine_values
 from conftest import animal
 from fake_probe import picture
 from sklearn.metrics import average_precision_score
@@ -11,7 +12,7 @@ from tiny_text import bert, wordpiece
 
 import whyformer as why
 from whyformer._engine.record import record
-from whyformer.metrics._registry import METRICS, choose_metric, combine_values, measure
+from whyformer.metrics._registry import METRICS, choose_metric, measure
 
 TEXTS = ["the film is not good at all !", "a bad film", "the film is good , not bad"]
 

@@ -5,7 +5,7 @@ import torch
 from transformers import ViTConfig, ViTModel
 
 from whyformer._explain.explain import explain
-from whyformer._explain.head_rules import explain_rules
+from whyformer._explain.redistribution_rules import compare_redistribution
 from whyformer._model.loading import open as opened
 from whyformer.errors import InputError, MethodError
 
@@ -24,7 +24,7 @@ PIXELS = torch.rand(1, 3, 64, 64, generator=torch.Generator().manual_seed(1))
 
 
 def test_a_model_without_classes_has_one_map_per_head_and_rule(dino):
-    grid = explain_rules(dino, PIXELS)
+    grid = compare_redistribution(dino, PIXELS)
     assert grid.rules == ("i", "ii", "iii", "iv")
     assert grid.columns == [*(f"head {n}" for n in range(1, 7)), "mean of heads"]
     for rule in grid.rules:
@@ -37,7 +37,7 @@ def test_a_model_without_classes_has_one_map_per_head_and_rule(dino):
 
 
 def test_saved_and_shown(dino, tmp_path):
-    grid = explain_rules(dino, PIXELS, rules=["i", "iv"])
+    grid = compare_redistribution(dino, PIXELS, rules=["i", "iv"])
     assert [name for name, _ in grid.rows()] == ["rule (i)", "rule (iv)"]
     assert repr(grid) == "<RuleGrid of 6 heads by rules i, iv>" and "rule (iv)" in str(grid)
     for suffix in (".png", ".svg", ".html"):
@@ -48,9 +48,9 @@ def test_saved_and_shown(dino, tmp_path):
 @pytest.mark.parametrize("rules", [[], "i", ["v"], ["i", 2]])
 def test_only_rules_of_redistribution(dino, rules):
     with pytest.raises(MethodError, match="rules must be some of i, ii, iii, iv"):
-        explain_rules(dino, PIXELS, rules)
+        compare_redistribution(dino, PIXELS, rules)
 
 
 def test_one_input_at_a_time(dino):
     with pytest.raises(InputError, match="takes one input, got 2"):
-        explain_rules(dino, PIXELS.repeat(2, 1, 1, 1))
+        compare_redistribution(dino, PIXELS.repeat(2, 1, 1, 1))

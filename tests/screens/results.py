@@ -139,7 +139,7 @@ RESULTS: Mapping[str, Callable[[Workbench], Any]] = {
     "inspect-image": lambda bench: why.inspect_attention(bench.pets, bench.photo),
     "generation": lambda bench: why.explain_generation(bench.decoder, PROMPT, tokens=4),
     "prompt": lambda bench: why.explain(bench.decoder, why.generate(bench.decoder, PROMPT, tokens=4)),
-    "rules": lambda bench: why.explain_rules(bench.open("untrained-vit"), bench.photo),
+    "rules": lambda bench: why.compare_redistribution(bench.open("untrained-vit"), bench.photo),
     "doctor": lambda bench: why.diagnose(bench.sentiment, TEXT, TEXT_METHODS),
     "similarity-text": lambda bench: why.explain_similarity(bench.open("shared-words"), *ALIKE),
     "cite": cite_passages,

@@ -11,7 +11,6 @@ faithfulness.py). Log-odds, because the slope of a log-probability is 1 - p: it 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,14 +21,16 @@ from whyformer._cite.likelihood import Likelihood, measure_likelihood
 from whyformer._cite.mention import is_mentioned
 from whyformer._cite.sources import find_sources, make_source_players
 from whyformer._cite.verification import Verification, describe_verification, verify_sources
-from whyformer._engine import SCORE_NAMES, Answer, AnswerText, Scale, Target, record
-from whyformer._explain.explain import ModelLike, as_model, explain
+from whyformer._engine import SCORE_NAMES, Answer, AnswerText, Probe, Scale, Target, record
+from whyformer._explain.decoding import refuse_other_prompt
+from whyformer._explain.explain import ModelLike, as_model, explain_encoded
 from whyformer._explain.method_call import MethodLike, choose_method
-from whyformer._model import Model, refuse_learned_prompt
-from whyformer._model.prompt import Prompt, Region, add_answer
+from whyformer._model import AnswerPart, Model, PromptLike, refuse_learned_prompt
+from whyformer._model.prompt import Prompt, Region, SplitBy, add_answer
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import InputError, TargetError
 from whyformer.methods._players import Players, choose_players
+from whyformer.methods._registry import Setting
 from whyformer.results.citations import Citation, Citations
 from whyformer.results.explanation import Explanation
 
@@ -41,17 +42,17 @@ CITED_SCORE: Scale = "log_odds"
 @neutral_torch()
 def cite(
     model: ModelLike,
-    prompt: Any,
-    by: Any = "passage",
+    prompt: PromptLike,
+    by: SplitBy | Sequence[Region] = "passage",
     *,
-    answer: Any = None,
-    select: Any = None,
-    within: Any = None,
+    answer: str | Sequence[int] | None = None,
+    select: AnswerPart | Answer = None,
+    within: Region | str | None = None,
     method: MethodLike = CITE_METHOD,
     verify: int = 3,
     samples: int = 32,
     seed: int = 0,
-    **settings: Any,
+    **settings: Setting,
 ) -> Citations:
     """Which passages or documents of a prompt its answer comes from, each with a verdict from leaving it out.
 
@@ -81,7 +82,7 @@ def cite(
     explanation = explain_sources(model, prompt, method, settings, aim, players)
     scores = explanation.scores[0].double().cpu()
     per_source = sum_regions(scores, sources)
-    ablations = Ablations(make_probe(model, prompt, aim), players)
+    ablations = Ablations(make_answer_probe(model, prompt, aim), players)
     tokens = aim.choose_tokens(AnswerText.from_prompt(prompt))
     likelihood = measure_likelihood(model, prompt, tokens)
     doubts = list_doubts(likelihood, is_mentioned(prompt, tokens, sources))
@@ -115,7 +116,7 @@ def cite(
 # --- what is asked for ------------------------------------------------------------------------------------------------
 
 
-def check_counts(**counts: Any) -> None:
+def check_counts(**counts: int) -> None:
     for name, value in counts.items():
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < MOST:
             raise InputError(f"{name} must be a whole number >= 0 and below 2**31, got {value!r:.80}.", code="E_OPTION")
@@ -123,18 +124,13 @@ def check_counts(**counts: Any) -> None:
         raise InputError("samples must be 0 or at least 2: one ablation has no rank correlation.", code="E_OPTION")
 
 
-def require_answer(model: Model, prompt: Any, answer: Any) -> Prompt:
+def require_answer(model: Model, prompt: PromptLike, answer: str | Sequence[int] | None) -> Prompt:
     """The prompt with an answer."""
     if isinstance(prompt, str):
         prompt = Prompt.from_text(model, prompt)
-    elif isinstance(prompt, Sequence) and not isinstance(prompt, bytes):
-        prompt = Prompt.from_messages(model, prompt, answer=answer)
-        answer = None
     elif not isinstance(prompt, Prompt):
-        raise InputError(
-            f"The prompt must be a text, a Prompt or a list of messages, got {type(prompt).__name__}.",
-            code="E_TXT_TYPE",
-        )
+        refuse_other_prompt(prompt)
+        prompt, answer = Prompt.from_messages(model, prompt, answer=answer), None
     if answer is not None:
         if prompt.answer:
             raise InputError("The prompt has an answer already. Leave out answer=, or pass prompt.without_answer().")
@@ -147,7 +143,7 @@ def require_answer(model: Model, prompt: Any, answer: Any) -> Prompt:
     return prompt
 
 
-def aim_at_part(select: Any) -> Answer:
+def aim_at_part(select: AnswerPart | Answer) -> Answer:
     """The selected part of the answer as a target."""
     if not isinstance(select, Answer):
         return Answer(select)
@@ -163,7 +159,7 @@ def explain_sources(
     model: Model,
     prompt: Prompt,
     method: MethodLike,
-    settings: Mapping[str, Any],
+    settings: Mapping[str, Setting],
     aim: Answer,
     players: Players,
     score: Scale = CITED_SCORE,
@@ -174,12 +170,11 @@ def explain_sources(
     """
     call = choose_method(method, settings)
     reruns = "probe" in call.method.needs
-    chosen = dict(settings)
     if reruns and call.settings.get("fill", "") is None:
-        chosen["fill"] = "delete"
+        call = choose_method(method, {**settings, "fill": "delete"})
     target = Answer(aim.select, unit=aim.unit, score=CITED_SCORE if reruns else score)
     with choose_players([players]):
-        return explain(model, prompt, method, target=target, **chosen)
+        return explain_encoded(model, model.encode(prompt), call, target)
 
 
 def name_answer(target: Target) -> Target:
@@ -187,7 +182,7 @@ def name_answer(target: Target) -> Target:
     return replace(target, label=target.label.removeprefix(SCORE_NAMES[CITED_SCORE].format("")))
 
 
-def make_probe(model: Model, prompt: Prompt, aim: Answer) -> Any:
+def make_answer_probe(model: Model, prompt: Prompt, aim: Answer) -> Probe:
     """Reads the log-odds of the answer off variants of the prompt."""
     target = Answer(aim.select, unit=aim.unit, score=CITED_SCORE)
     return record(model, model.encode(prompt), target=target, keep={"probe"})["probe"]

@@ -14,16 +14,15 @@ whatever belongs to no source.
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
+from typing_extensions import TypeIs
 
-from whyformer._model.prompt import SPLITTERS, WHOLE, Prompt, Region
+from whyformer._model.prompt import SPLITTERS, WHOLE, Prompt, Region, SplitBy
 from whyformer.errors import InputError
 from whyformer.methods._players import Players
 from whyformer.show.wording import shorten_text
 
-RETRIEVED = ("document", "tool")  # kinds of regions that are sources as a whole
 SPOKEN = ("system", "assistant", "thinking", "tool call", "tool definition")  # kinds that are none
 QUESTION, INSTRUCTION = "question", "instruction"
 ASKS = re.compile(r"\s*(question|q|query|problem)\s*\d*\s*[:.)]", re.IGNORECASE)
@@ -45,11 +44,11 @@ class DividedPrompt:
     apart: tuple[Region, ...]  # question, instructions, roles; in order
 
 
-def find_sources(prompt: Prompt, by: Any, within: Any) -> DividedPrompt:
+def find_sources(prompt: Prompt, by: SplitBy | Sequence[Region], within: Region | str | None) -> DividedPrompt:
     """The sources of a prompt by the unit or the parts that are asked for, in the given part of it."""
     part = None if within is None else find_part(prompt, within)
     if isinstance(by, str):
-        sources = find_units(prompt, by, part)
+        sources = find_source_units(prompt, by, part)
     else:
         sources = check_regions(prompt, by) if is_region_list(by) else prompt.split(by)
     if part is not None:
@@ -60,7 +59,7 @@ def find_sources(prompt: Prompt, by: Any, within: Any) -> DividedPrompt:
     return DividedPrompt(sources, tuple(one for one in apart if covered.isdisjoint(range(one.start, one.stop))))
 
 
-def refuse_too_few(sources: Sequence[Region], by: Any, within: Any) -> None:
+def refuse_too_few(sources: Sequence[Region], by: SplitBy | Sequence[Region], within: Region | str | None) -> None:
     if len(sources) >= 2:
         return
     there = f"Only {sources[0].name} is there" if sources else "None is there"
@@ -75,7 +74,7 @@ def refuse_too_few(sources: Sequence[Region], by: Any, within: Any) -> None:
 # --- units ------------------------------------------------------------------------------------------------------------
 
 
-def find_units(prompt: Prompt, by: str, part: Region | None) -> tuple[Region, ...]:
+def find_source_units(prompt: Prompt, by: str, part: Region | None) -> tuple[Region, ...]:
     """Passages, sentences, documents or messages that are sources, numbered as such."""
     if by not in SPLITTERS:
         return tuple(one for one in prompt.split(by) if by == "document" or not is_kept_apart(prompt, one, part))
@@ -168,16 +167,16 @@ def is_instruction(text: str) -> bool:
 # --- parts that the caller lists --------------------------------------------------------------------------------------
 
 
-def is_region_list(by: Any) -> bool:
+def is_region_list(by: SplitBy | Sequence[Region]) -> TypeIs[Sequence[Region]]:
     return isinstance(by, Sequence) and not isinstance(by, str) and any(isinstance(one, Region) for one in by)
 
 
-def check_regions(prompt: Prompt, regions: Sequence[Any]) -> tuple[Region, ...]:
+def check_regions(prompt: Prompt, regions: Sequence[Region]) -> tuple[Region, ...]:
     """Regions that the caller made: in order, not overlapping, and tokens of this prompt."""
     if not all(isinstance(one, Region) for one in regions):
         raise InputError("by must have regions only, or none.", code="E_OPTION")
-    end = 0
-    for one in sorted(regions, key=lambda region: region.start):
+    end, ordered = 0, sorted(regions, key=lambda region: region.start)
+    for one in ordered:
         if not 0 <= one.start < one.stop <= prompt.prompt_length:
             raise InputError(
                 f"{one.name} has the tokens {one.start} to {one.stop}, but {prompt.prompt_length} tokens are before "
@@ -188,10 +187,10 @@ def check_regions(prompt: Prompt, regions: Sequence[Any]) -> tuple[Region, ...]:
                 f"{one.name} begins at token {one.start}, inside the region before it, which ends at {end}."
             )
         end = one.stop
-    return tuple(sorted(regions, key=lambda region: region.start))
+    return tuple(ordered)
 
 
-def find_part(prompt: Prompt, within: Any) -> Region:
+def find_part(prompt: Prompt, within: Region | str) -> Region:
     """A part of the prompt: a region, the first one of that name, or a text that occurs."""
     if isinstance(within, Region):
         return within

@@ -8,7 +8,6 @@ The model runs once on all tokens.
 
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -61,7 +60,7 @@ def read_answer_logits(model: Model, prompt: Prompt) -> Tensor:
     return task.output[0, [place - 1 for place in prompt.answer]].detach()
 
 
-def check_logged(logged: Any, length: int) -> tuple[float, ...] | None:
+def check_logged(logged: Sequence[float] | None, length: int) -> tuple[float, ...] | None:
     if logged is None:
         return None
     values = list_entries(logged)
@@ -73,7 +72,7 @@ def check_logged(logged: Any, length: int) -> tuple[float, ...] | None:
     return tuple(float(value) for value in values)
 
 
-def is_log_probability(value: Any) -> bool:
+def is_log_probability(value: float) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 

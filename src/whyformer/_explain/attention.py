@@ -1,11 +1,10 @@
 """Inspect the attention of every head on one example, with its gradient and relevance."""
 
-from typing import Any
-
 import torch
 
-from whyformer._engine import make_recipe, record
+from whyformer._engine import TargetLike, make_recipe, record
 from whyformer._explain.explain import ModelLike, as_model
+from whyformer._model import InputLike
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import InputError, ModelError, NonFinite
 from whyformer.results.attention_view import AttentionView
@@ -15,7 +14,9 @@ SITE_OF_KIND = {"attention": "attention", "gradient": "attention_grad", "relevan
 
 
 @neutral_torch()
-def inspect_attention(model: ModelLike, inputs: Any, *, target: Any = None, versus: Any = None) -> AttentionView:
+def inspect_attention(
+    model: ModelLike, inputs: InputLike, *, target: TargetLike = None, versus: TargetLike = None
+) -> AttentionView:
     """The attention of all heads on one example, with its gradient and relevance for the target."""
     model = as_model(model)
     encoded = model.encode(inputs)

@@ -6,13 +6,12 @@ The model is run once to rank the classes, then once per class.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
-from whyformer._engine import read_logits, record
+from whyformer._engine import TargetLike, read_logits, record
 from whyformer._explain.compare import MethodsLike, compare
 from whyformer._explain.default_method import choose_class_methods
 from whyformer._explain.explain import ModelLike, as_model
-from whyformer._model import EncodedBatch, Model
+from whyformer._model import EncodedBatch, InputLike, Model
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import TargetError
 from whyformer.results.class_grid import ClassGrid
@@ -21,10 +20,10 @@ from whyformer.results.class_grid import ClassGrid
 @neutral_torch()
 def explain_classes(
     model: ModelLike,
-    inputs: Any,
+    inputs: InputLike,
     methods: MethodsLike | None = None,
     *,
-    classes: int | Sequence[Any] = 3,
+    classes: int | Sequence[TargetLike] = 3,
     contrast: bool = False,
 ) -> ClassGrid:
     """Several classes, each explained by several methods.
@@ -59,7 +58,7 @@ def rank_classes(model: Model, encoded: EncodedBatch) -> list[list[int]]:
     return answers.argsort(dim=-1, descending=True, stable=True).tolist()
 
 
-def choose_classes(ranking: list[list[int]], classes: int | Sequence[Any]) -> list[list[Any]]:
+def choose_classes(ranking: list[list[int]], classes: int | Sequence[TargetLike]) -> list[list[TargetLike]]:
     """For each row of the grid, the target of every example."""
     if isinstance(classes, bool | str | bytes) or not isinstance(classes, int | Sequence):
         raise TargetError(f"classes must be a number or a list of classes, got {classes!r}.")
@@ -72,7 +71,7 @@ def choose_classes(ranking: list[list[int]], classes: int | Sequence[Any]) -> li
     return [[likeliest[place] for likeliest in ranking] for place in range(classes)]
 
 
-def find_strongest_others(ranking: list[list[int]], targets: Sequence[Any], model: Model) -> list[int]:
+def find_strongest_others(ranking: list[list[int]], targets: Sequence[TargetLike], model: Model) -> list[int]:
     """For each example, the likeliest class other than the target."""
     if len(ranking[0]) < 2:
         raise TargetError(f"{model.name} has one class, so there is no other to contrast it with.")

@@ -7,12 +7,14 @@ Where the methods cannot share a run, see `sharing`.
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
+from whyformer._engine import TargetLike
 from whyformer._explain.explain import ModelLike, as_model
 from whyformer._explain.method_call import MethodLike, label_methods
 from whyformer._explain.sharing import METHOD_FAILURES, explain_by_each, record_for_methods, share_captures
 from whyformer._explain.tower_choice import choose_tower
+from whyformer._model import InputLike
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import MethodError, WhyformerError
 from whyformer.methods._registry import METHODS
@@ -23,7 +25,12 @@ MethodsLike: TypeAlias = Literal["quick", "all"] | MethodLike | Sequence[MethodL
 
 @neutral_torch()
 def compare(
-    model: ModelLike, inputs: Any, methods: MethodsLike = "quick", *, target: Any = None, versus: Any = None
+    model: ModelLike,
+    inputs: InputLike,
+    methods: MethodsLike = "quick",
+    *,
+    target: TargetLike = None,
+    versus: TargetLike = None,
 ) -> Comparison:
     """Several methods on the same inputs, from one run of the model.
 

@@ -8,14 +8,13 @@ one (greedy_decoding.py). Generation ends before an end token. Token ids are kep
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
 from whyformer._engine import make_shadow, refuse_encoder_decoders
 from whyformer._explain.explain import ModelLike, as_model
 from whyformer._explain.greedy_decoding import decode_step_by_step, find_end_tokens
-from whyformer._model import Model, unwrap
+from whyformer._model import Model, PromptLike, unwrap
 from whyformer._model.prompt import Prompt, append_tokens
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import InputError
@@ -26,7 +25,7 @@ LARGEST_SEED = 2**63
 @neutral_torch()
 def generate(
     model: ModelLike,
-    prompt: Any,
+    prompt: PromptLike,
     *,
     tokens: int = 20,
     temperature: float = 0.0,
@@ -46,20 +45,23 @@ def generate(
     return append_tokens(model, given, ids)
 
 
-def as_prompt(model: Model, prompt: Any) -> Prompt:
+def as_prompt(model: Model, prompt: PromptLike) -> Prompt:
     """A text, a list of messages or a Prompt as a Prompt."""
     if isinstance(prompt, Prompt):
         return prompt
     if isinstance(prompt, str):
         return Prompt.from_text(model, prompt)
-    if isinstance(prompt, Sequence) and not isinstance(prompt, bytes):
-        return Prompt.from_messages(model, prompt)
-    raise InputError(
-        f"The prompt must be a text, a Prompt or a list of messages, got {type(prompt).__name__}.", code="E_TXT_TYPE"
-    )
+    refuse_other_prompt(prompt)
+    return Prompt.from_messages(model, prompt)
 
 
-def check_options(tokens: Any, temperature: Any, top_p: Any, seed: Any) -> None:
+def refuse_other_prompt(prompt: PromptLike | bytes) -> None:
+    if isinstance(prompt, bytes) or not isinstance(prompt, str | Prompt | Sequence):
+        kind = type(prompt).__name__
+        raise InputError(f"The prompt must be a text, a Prompt or a list of messages, got {kind}.", code="E_TXT_TYPE")
+
+
+def check_options(tokens: int, temperature: float, top_p: float, seed: int) -> None:
     if isinstance(tokens, bool) or not isinstance(tokens, int):
         raise InputError(f"tokens must be a whole number, got {tokens!r}.", code="E_OPTION")
     if tokens < 1:
@@ -72,7 +74,7 @@ def check_options(tokens: Any, temperature: Any, top_p: Any, seed: Any) -> None:
         raise InputError(f"seed must be a whole number >= 0 and below 2**63, got {seed!r:.80}.", code="E_OPTION")
 
 
-def is_real(value: Any) -> bool:
+def is_real(value: float) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -100,9 +102,7 @@ def call_own_generate(
     from transformers import GenerationConfig
 
     ends = find_end_tokens(model)
-    options: dict[str, Any] = (
-        {"temperature": float(temperature), "top_p": float(top_p), "top_k": 0} if temperature else {}
-    )
+    options = {"temperature": float(temperature), "top_p": float(top_p), "top_k": 0} if temperature else {}
     config = GenerationConfig(
         do_sample=bool(temperature), max_new_tokens=tokens, num_beams=1, repetition_penalty=1.0, use_cache=True,
         eos_token_id=sorted(ends) or None, pad_token_id=model.padding, **options,

@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from whyformer._engine import (
     Capture,
     Order,
     Run,
+    TargetLike,
     find_blocks,
     find_order,
     find_task,
@@ -34,7 +35,7 @@ from whyformer._explain.default_method import choose_default_method
 from whyformer._explain.explain import ModelLike, as_model, explain_encoded
 from whyformer._explain.method_call import MethodLike, choose_method
 from whyformer._explain.tower_choice import choose_tower
-from whyformer._model import EncodedBatch, Model, unwrap
+from whyformer._model import EncodedBatch, InputLike, Model, unwrap
 from whyformer._plain.failure import describe_failure
 from whyformer._plain.peak_memory import free_memory, measure_peak
 from whyformer._plain.progress import show_progress
@@ -42,11 +43,12 @@ from whyformer._plain.setting_checks import list_entries
 from whyformer._plain.tokens import Grid, Pieces
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import InputError, MethodError, WhyformerError
-from whyformer.methods._registry import METHODS, Method, find_method
+from whyformer.methods._registry import METHODS, Method, Setting, find_method
 from whyformer.results.diagnosis import Diagnosis, MethodCheck
 from whyformer.show.wording import describe_target, format_probability
 
-SMALL_BUDGETS: dict[str, dict[str, Any]] = {  # enough to see whether a method works
+Result = TypeVar("Result")
+SMALL_BUDGETS: dict[str, dict[str, Setting]] = {  # enough to see whether a method works
     "bi_attribution": {"steps": 4},
     "integrated_gradients": {"steps": 4},
     "kernel_shap": {"budget": 32},
@@ -75,10 +77,10 @@ NAMED = 3  # classes or special tokens that are listed by name
 @neutral_torch()
 def diagnose(
     model: ModelLike,
-    inputs: Any = None,
+    inputs: InputLike | None = None,
     methods: Sequence[MethodLike] | None = None,
     *,
-    target: Any = None,
+    target: TargetLike = None,
     full: bool = False,
 ) -> Diagnosis:
     """What was found in a model, which methods work on it, which do not and why, and what each costs on this machine.
@@ -117,7 +119,7 @@ def diagnose(
 # --- methods ----------------------------------------------------------------------------------------------------------
 
 
-def list_wanted_methods(methods: Any) -> list[Any]:
+def list_wanted_methods(methods: MethodLike | Sequence[MethodLike] | None) -> list[MethodLike]:
     """The methods to try: all, one by name, or a list."""
     if methods is None:
         return [METHODS[name] for name in sorted(METHODS)]
@@ -132,7 +134,12 @@ def list_wanted_methods(methods: Any) -> list[Any]:
 
 
 def check_method(
-    method: Method, settings: Mapping[str, Any], model: Model, encoded: EncodedBatch, target: Any, forward: float | None
+    method: Method,
+    settings: Mapping[str, Setting],
+    model: Model,
+    encoded: EncodedBatch,
+    target: TargetLike,
+    forward: float | None,
 ) -> MethodCheck:
     """Try one method. Whatever it raises is recorded and stops nothing."""
     facts: dict[str, Any] = {
@@ -165,9 +172,9 @@ def describe_refusal(error: Exception) -> tuple[str, str]:
     return (error.code, str(error)) if isinstance(error, WhyformerError) else describe_failure(error)
 
 
-def measure_call(call: Callable[[], Any], device: torch.device) -> tuple[Any, float, int | None]:
+def measure_call(call: Callable[[], Result], device: torch.device) -> tuple[Result, float, int | None]:
     """What the call returns, its seconds when it is warm, and the most memory that it needs."""
-    results: list[Any] = []
+    results: list[tuple[Result, float]] = []
     started = time.perf_counter()
     memory = measure_peak(lambda: results.append(time_call(call, device)), device, collects=False)
     if not results:  # where the peak cannot be measured, nothing was run
@@ -177,7 +184,7 @@ def measure_call(call: Callable[[], Any], device: torch.device) -> tuple[Any, fl
     return results[-1][0], min(seconds for _, seconds in results), memory
 
 
-def time_call(call: Callable[[], Any], device: torch.device) -> tuple[Any, float]:
+def time_call(call: Callable[[], Result], device: torch.device) -> tuple[Result, float]:
     started = time.perf_counter()
     result = call()
     if device.type == "cuda":
@@ -224,7 +231,7 @@ def describe_model(model: Model) -> dict[str, str]:
     }
 
 
-def describe_run(model: Model, encoded: EncodedBatch, target: Any) -> dict[str, str]:
+def describe_run(model: Model, encoded: EncodedBatch, target: TargetLike) -> dict[str, str]:
     """What a run of the model shows; where something is not found, the reason."""
     found: dict[str, str] = {}
     try:
@@ -246,7 +253,7 @@ def describe_run(model: Model, encoded: EncodedBatch, target: Any) -> dict[str, 
     return found
 
 
-def describe_default(model: Model, encoded: EncodedBatch, target: Any) -> dict[str, str]:
+def describe_default(model: Model, encoded: EncodedBatch, target: TargetLike) -> dict[str, str]:
     """What `explain` uses without a method, with its note on a stand-in, or what it raises; and which engine ran."""
     name = choose_default_method(encoded)
     try:
@@ -307,7 +314,7 @@ def describe_answer(capture: Capture) -> dict[str, str]:
     target, tokens = capture.targets[0], capture.tokens[0]
     return {
         "tokens": describe_tokens(tokens, capture),
-        "readout": describe_readout(capture["readout"][0], tokens, capture),
+        "readout": describe_readout(capture["readout"][0], tokens),
         "target": f"{describe_target(target)}, {format_probability(target)}",
     }
 
@@ -334,7 +341,7 @@ def describe_task(model: Model, encoded: EncodedBatch, run: Run) -> str:
     return f"{'any of' if problem == 'multi_label_classification' else 'one of'} {count} classes{named}"
 
 
-def describe_readout(readout: Tensor, tokens: Grid | Pieces, capture: Capture) -> str:
+def describe_readout(readout: Tensor, tokens: Grid | Pieces) -> str:
     """At which tokens the answer is read."""
     weights = readout.double().cpu()
     used = torch.nonzero(weights.abs() > 1e-9).flatten().tolist()
@@ -361,7 +368,7 @@ def format_count(count: int) -> str:
 # --- an input to try --------------------------------------------------------------------------------------------------
 
 
-def make_sample_input(model: Model) -> Any:
+def make_sample_input(model: Model) -> InputLike:
     """A short text, an image of noise, or tensors of the shape that the config asks for."""
     generator = np.random.default_rng(0)
     if model.kind == "text":
@@ -378,7 +385,7 @@ def make_sample_input(model: Model) -> Any:
     raise InputError(f"{model.name} takes tensors of a shape that is not known here. Pass an input to try.")
 
 
-def choose_sample_text(model: Model) -> Any:
+def choose_sample_text(model: Model) -> list[str | tuple[str, str]]:
     """A short text; with a mask or with a question where the model answers that. The first that is short enough."""
     name = type(unwrap(model.module)).__name__
     mask = getattr(model.tokenizer, "mask_token", None) if name.endswith(("ForMaskedLM", "ForPreTraining")) else None
@@ -387,7 +394,7 @@ def choose_sample_text(model: Model) -> Any:
     return [next((sample for sample in samples if is_short_enough(model, sample)), samples[-1])]
 
 
-def is_short_enough(model: Model, sample: Any) -> bool:
+def is_short_enough(model: Model, sample: str | tuple[str, str]) -> bool:
     try:
         model.tokenize(sample)
     except InputError:

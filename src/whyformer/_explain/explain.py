@@ -9,22 +9,25 @@ Choose the method, record what it needs in one run of the model, and compute the
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from torch import nn
 
+from whyformer._engine import TargetLike
+from whyformer._explain.alternatives import name_alternatives
 from whyformer._explain.default_method import STAND_INS, choose_default_method
 from whyformer._explain.method_call import MethodCall, MethodLike, choose_method
 from whyformer._explain.sharing import explain_by_call, record_for_methods
 from whyformer._explain.tower_choice import choose_tower
-from whyformer._explain.way_out import name_way_out
 from whyformer._explain.windows import WindowedTexts
-from whyformer._model import EncodedBatch, Model, check_windows
+from whyformer._model import EncodedBatch, InputLike, Model, check_windows
 from whyformer._model.loading import open as open_model
 from whyformer._model.prompt import Prompt, add_answer
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import InputError, UnsupportedModel
+from whyformer.methods._registry import Setting
 from whyformer.results.explanation import Explanation
 
 ModelLike: TypeAlias = Model | str | os.PathLike[str] | nn.Module
@@ -33,14 +36,14 @@ ModelLike: TypeAlias = Model | str | os.PathLike[str] | nn.Module
 @neutral_torch()
 def explain(
     model: ModelLike,
-    inputs: Any,
+    inputs: InputLike,
     method: MethodLike | None = None,
     *,
-    target: Any = None,
-    versus: Any = None,
+    target: TargetLike = None,
+    versus: TargetLike = None,
     answer: str | Sequence[int] | None = None,
     windows: bool | int = False,
-    **settings: Any,
+    **settings: Setting,
 ) -> Explanation:
     """How much each patch or token of the inputs counts for the target, by default the model's own prediction.
 
@@ -72,15 +75,8 @@ def explain(
         inputs = add_answer_to_text(model, inputs, answer, windows)
     if windows is not False:
         texts = WindowedTexts(model, inputs, windows)
-
-        def explain_windows(call: MethodCall) -> Explanation:
-            return texts.explain({call.method.name: call}, target, versus)[0][call.method.name]
-
-        return (
-            explain_windows(call)
-            if call is not None
-            else explain_by_default(texts.encoded[0], settings, explain_windows)
-        )
+        explain_windows = partial(texts.explain_by_one, target=target, versus=versus)
+        return explain_by_choice(call, texts.encoded[0], settings, explain_windows)
     encoded, target = choose_tower(model, model.encode(inputs), target)
     return explain_encoded(model, encoded, call, target, versus, settings)
 
@@ -89,9 +85,9 @@ def explain_encoded(
     model: Model,
     encoded: EncodedBatch,
     call: MethodCall | None,
-    target: Any,
-    versus: Any = None,
-    settings: Mapping[str, Any] = MappingProxyType({}),
+    target: TargetLike,
+    versus: TargetLike = None,
+    settings: Mapping[str, Setting] = MappingProxyType({}),
 ) -> Explanation:
     """By this method, or by default (None) with these settings. A refusal names the methods that work."""
 
@@ -99,11 +95,11 @@ def explain_encoded(
         capture = record_for_methods([call], model, encoded, target, versus)
         return explain_by_call(call, model, encoded, capture)
 
-    with name_way_out(call, model, encoded, target):
-        return explain_by(call) if call is not None else explain_by_default(encoded, settings, explain_by)
+    with name_alternatives(call, model, encoded, target):
+        return explain_by_choice(call, encoded, settings, explain_by)
 
 
-def add_answer_to_text(model: Model, inputs: Any, answer: Any, windows: bool | int) -> Prompt:
+def add_answer_to_text(model: Model, inputs: InputLike, answer: str | Sequence[int], windows: bool | int) -> Prompt:
     """The text or Prompt with this answer."""
     if windows is not False:
         raise InputError("A prompt with an answer cannot be split into windows. Leave windows= out.", code="E_OPTION")
@@ -118,10 +114,15 @@ def add_answer_to_text(model: Model, inputs: Any, answer: Any, windows: bool | i
     return Prompt.from_text(model, inputs, answer)
 
 
-def explain_by_default(
-    encoded: EncodedBatch, settings: Mapping[str, Any], explain_by: Callable[[MethodCall], Explanation]
+def explain_by_choice(
+    call: MethodCall | None,
+    encoded: EncodedBatch,
+    settings: Mapping[str, Setting],
+    explain_by: Callable[[MethodCall], Explanation],
 ) -> Explanation:
-    """By the default method, or, on a model that it does not work with, by its stand-in and with a note."""
+    """By this method; else by the default or, on a model that it does not work with, by its stand-in with a note."""
+    if call is not None:
+        return explain_by(call)
     name = choose_default_method(encoded)
     call = choose_method(name, settings)
     try:

@@ -11,7 +11,8 @@ matter. Token ids are those that were generated: nothing is tokenised again.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+
+from torch import Tensor
 
 from whyformer._engine import Answer, Target, record_each
 from whyformer._explain.decoding import as_prompt, check_options, generate_tokens
@@ -22,12 +23,13 @@ from whyformer._explain.precision import convert_precision
 from whyformer._explain.scoring import make_explanation
 from whyformer._explain.sharing import record_for_methods
 from whyformer._explain.unforeseen import report_own_bugs
-from whyformer._model import Model
+from whyformer._model import Model, PromptLike
 from whyformer._model.prompt import Prompt, append_tokens, check_ids, cut_prompt, encode_continuation
 from whyformer._plain.progress import show_progress
 from whyformer._plain.tokens import Pieces
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import InputError, TargetError
+from whyformer.methods._registry import Setting
 from whyformer.results.explanation import Explanation
 from whyformer.results.generation import Generation
 
@@ -39,7 +41,7 @@ SHARED_SITES = {"input_relevance", "hidden_relevance", "token_relevance", "posit
 @neutral_torch()
 def explain_generation(
     model: ModelLike,
-    prompt: Any,
+    prompt: PromptLike,
     method: MethodLike = TEXT_METHOD,
     *,
     tokens: int = 20,
@@ -47,7 +49,7 @@ def explain_generation(
     temperature: float = 0.0,
     top_p: float = 1.0,
     seed: int = 0,
-    **settings: Any,
+    **settings: Setting,
 ) -> Generation:
     """Why each token of a continuation was chosen.
 
@@ -78,7 +80,7 @@ def explain_generation(
     return Generation(whole.text, whole.prompt_length, tuple(steps), whole, total)
 
 
-def encode_given(model: Model, prompt: Prompt, continuation: Any) -> Sequence[int]:
+def encode_given(model: Model, prompt: Prompt, continuation: str | Sequence[int]) -> Sequence[int]:
     """The ids of a continuation; a text that the tokenizer would join with the prompt is refused."""
     if not isinstance(continuation, str):
         return check_ids(continuation, "continuation")
@@ -154,7 +156,7 @@ def trim_padding(e: Explanation, prefix: Prompt) -> Explanation:
     return replace(e, scores=e.scores[:, real], tokens=(prefix.pieces,), details=cut_details(e, real, len(tokens)))
 
 
-def cut_details(e: Explanation, kept: Sequence[int], length: int) -> dict[str, Any]:
+def cut_details(e: Explanation, kept: Sequence[int], length: int) -> dict[str, Tensor]:
     """The details of these tokens; what is not by token stays as it is, unless it has another number of them."""
     details = {name: detail[..., list(kept)] for name, detail in e.details.items() if detail.shape[-1] == length}
     return details | {name: detail for name, detail in e.details.items() if detail.dim() == 1}

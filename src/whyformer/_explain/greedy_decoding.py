@@ -24,7 +24,7 @@ def decode_step_by_step(
     ids, shadow = list(start), make_shadow(model.module)
     with show_progress(tokens, "generating") as progress:
         while len(ids) < len(start) + tokens:
-            logits = predict_next_logits(model, shadow, encode_ids(model, [ids]))
+            logits = predict_next_logits(model, shadow, model.encode([torch.tensor(ids)]))
             if logits is None:
                 raise InputError(f"{model.name} predicts classes, not a next token. Use a causal language model.")
             token = draw_token(logits, temperature, top_p, generator) if temperature else int(logits.argmax())
@@ -46,11 +46,6 @@ def find_end_tokens(model: Model) -> set[int]:
     return {int(end) for end in ends if isinstance(end, int) and end >= 0}
 
 
-def encode_ids(model: Model, rows: Sequence[Sequence[int]]) -> EncodedBatch:
-    """Token ids as a batch."""
-    return model.encode([torch.tensor(row) for row in rows])
-
-
 def predict_next_logits(model: Model, shadow: nn.Module, encoded: EncodedBatch) -> Tensor | None:
     """The logits after the first example of the batch; None if the model predicts no tokens."""
     refuse_encoder_decoders(model.module)
@@ -60,12 +55,6 @@ def predict_next_logits(model: Model, shadow: nn.Module, encoded: EncodedBatch) 
     if task.kind != "next token":
         return None
     return read_logits(encoded, task.output)[0][0].detach()
-
-
-def predict_likeliest_token(model: Model, shadow: nn.Module, encoded: EncodedBatch) -> int | None:
-    """The most likely token after the first example of the batch; None if the model predicts no tokens."""
-    logits = predict_next_logits(model, shadow, encoded)
-    return None if logits is None else int(logits.argmax())
 
 
 def draw_token(logits: Tensor, temperature: float, top_p: float, generator: torch.Generator) -> int:

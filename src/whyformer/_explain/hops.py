@@ -39,7 +39,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from whyformer._engine import Answer, AnswerText, Capture, Recipe, find_output, find_recipe, record, shorten
+from whyformer._engine import Answer, AnswerText, Capture, Recipe, TargetLike, find_output, find_recipe, record, shorten
 from whyformer._explain.conservation import find_sent_relevance
 from whyformer._explain.decoding import as_prompt
 from whyformer._explain.explain import ModelLike, as_model
@@ -48,11 +48,11 @@ from whyformer._explain.precision import convert_precision
 from whyformer._explain.scoring import make_explanation
 from whyformer._explain.sharing import record_for_methods
 from whyformer._explain.unforeseen import report_own_bugs
-from whyformer._model import EncodedBatch, Model, refuse_learned_prompt
+from whyformer._model import AnswerPart, EncodedBatch, Model, PromptLike, refuse_learned_prompt
 from whyformer._model.prompt import Prompt, Region, SplitBy, add_answer
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import InputError, MethodError, TargetError
-from whyformer.methods._registry import METHODS
+from whyformer.methods._registry import METHODS, Setting
 from whyformer.results.explanation import Explanation
 from whyformer.results.hops import Hop, Hops
 from whyformer.show.chips import get_piece_text
@@ -122,16 +122,16 @@ class PassedOn:
 @neutral_torch()
 def trace_reasoning(
     model: ModelLike,
-    prompt: Any,
+    prompt: PromptLike,
     method: MethodLike = "cp_lrp",
     *,
     answer: str | Sequence[int] | None = None,
-    select: Any = None,
-    target: Any = None,
-    versus: Any = None,
+    select: AnswerPart = None,
+    target: TargetLike = None,
+    versus: TargetLike = None,
     hops: int = 8,
     by: SplitBy | None = None,
-    **settings: Any,
+    **settings: Setting,
 ) -> Hops:
     """Where an answer came from: its relevance, sent on by the tokens that the model generated before it.
 
@@ -160,7 +160,7 @@ def trace_reasoning(
     return Hops(tuple(found), prompt, regions)
 
 
-def check_hops(hops: Any) -> int:
+def check_hops(hops: int) -> int:
     if isinstance(hops, bool) or not isinstance(hops, int):
         raise InputError(f"hops must be a whole number, got {hops!r}.", code="E_OPTION")
     if hops < 0:
@@ -168,7 +168,7 @@ def check_hops(hops: Any) -> int:
     return hops
 
 
-def read_prompt(model: Model, prompt: Any, answer: Any) -> Prompt:
+def read_prompt(model: Model, prompt: PromptLike, answer: str | Sequence[int] | None) -> Prompt:
     """A prompt with an answer, from either form of the arguments."""
     if isinstance(prompt, Prompt) and answer is not None:
         raise InputError("The prompt has its answer already. Leave out answer=, or pass the prompt as text.")
@@ -186,7 +186,7 @@ def choose_regions(prompt: Prompt) -> tuple[Region, ...]:
     return prompt.regions if len(prompt.regions) > 1 or not prompt.text.strip() else prompt.split("passage")
 
 
-def select_tokens(model: Model, prompt: Prompt, select: Any) -> SelectedTokens:
+def select_tokens(model: Model, prompt: Prompt, select: AnswerPart) -> SelectedTokens:
     """The score of hop 0, from numbers of tokens or a text of the answer."""
     numbers = Answer(select).choose_tokens(AnswerText.from_prompt(prompt))
     places = tuple(prompt.prompt_length + number for number in numbers)
@@ -202,7 +202,9 @@ class ExplainedScore(NamedTuple):
     absorbed_by: dict[str, float] | None  # what absorbed how much; None without health=True
 
 
-def pass_on(call: MethodCall, model: Model, prompt: Prompt, target: Any, versus: Any, most: int) -> list[Hop]:
+def pass_on(
+    call: MethodCall, model: Model, prompt: Prompt, target: TargetLike, versus: TargetLike, most: int
+) -> list[Hop]:
     """The hops from the target, until hardly anything is left on generated tokens or there are `most`."""
     encoded = model.encode(prompt)
     hops = [make_hop(explain_once(call, model, encoded, target, versus), prompt.answer)]
@@ -215,7 +217,7 @@ def pass_on(call: MethodCall, model: Model, prompt: Prompt, target: Any, versus:
 
 
 def explain_once(
-    call: MethodCall, model: Model, encoded: EncodedBatch, target: Any, versus: Any = None
+    call: MethodCall, model: Model, encoded: EncodedBatch, target: TargetLike, versus: TargetLike = None
 ) -> ExplainedScore:
     """Explain one score; health=True needs no blocks here, only what was absorbed in all."""
     assert call.recipe is not None

@@ -8,8 +8,8 @@ Misspelt methods and settings raise here, before a model is run.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
-from typing import Any, TypeAlias
+from functools import cached_property
+from typing import Any
 
 import whyformer.methods  # noqa: F401 (fills METHODS)
 from whyformer._engine import Recipe, find_recipe, make_recipe
@@ -17,9 +17,7 @@ from whyformer._explain.precision import check_precision
 from whyformer._plain.setting_checks import quote_value, read_settings
 from whyformer.errors import MethodError
 from whyformer.methods._layers_and_heads import list_selection_settings
-from whyformer.methods._registry import Method, MethodFunction, check_settings, find_method
-
-MethodLike: TypeAlias = str | Method | MethodFunction | partial[Any]
+from whyformer.methods._registry import Method, MethodLike, Setting, check_settings, find_method
 
 
 @dataclass(frozen=True)
@@ -27,7 +25,7 @@ class MethodCall:
     """A method, its settings, and the recipe (set of relevance rules) that they name."""
 
     method: Method
-    settings: dict[str, Any]  # arguments of the method's function
+    settings: dict[str, Setting]  # arguments of the method's function
     recipe: Recipe | None
     selected: dict[str, Any] = field(default_factory=dict)  # layers, heads, per_layer where they are not the default
     wants_health: bool = False
@@ -75,10 +73,10 @@ def as_plain_setting(value: Any) -> Any:
     return value.item() if getattr(value, "ndim", None) == 0 else value
 
 
-def choose_method(wanted: MethodLike, settings: Mapping[str, Any]) -> MethodCall:
+def choose_method(wanted: MethodLike, settings: Mapping[str, Setting]) -> MethodCall:
     """Find a method, check its settings and fill in the defaults."""
     method, preset = find_method(wanted)
-    given = {**preset, **settings}
+    given: dict[str, Any] = {**preset, **settings}
     selection = {
         name: default for name, default in list_selection_settings(method.needs).items() if name not in method.settings
     }

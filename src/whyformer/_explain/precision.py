@@ -7,7 +7,6 @@ by sums that may cancel, so that rounding in float32 can change their maps (`Exp
 """
 
 from dataclasses import replace
-from typing import Any
 
 import torch
 
@@ -15,11 +14,12 @@ from whyformer._engine import make_shadow
 from whyformer._model import EncodedBatch, Model
 from whyformer._plain.setting_checks import RefusedSetting, allow_choice
 from whyformer.errors import MethodError
+from whyformer.methods._registry import Setting
 
 PRECISIONS = {"float32": torch.float32, "float64": torch.float64}
 
 
-def check_precision(value: Any) -> str:
+def check_precision(value: Setting) -> str:
     """The name of a precision."""
     try:
         return str(allow_choice(tuple(PRECISIONS))("precision", value))

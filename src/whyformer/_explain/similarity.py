@@ -4,7 +4,7 @@ r"""Why are two inputs alike?
     s.score; s.a; s.b; s.matrix                  # which words, and which pairs of words
 
 The score of a pair is a function of two embeddings, $s(u, v)$. Each side is explained with the embedding of the other
-held constant, by any method; each explanation therefore accounts for the whole score. The matrix splits the score into
+constant, by any method; each explanation therefore accounts for the whole score. The matrix splits the score into
 pairs of tokens, one of either side (`similarity_matrix`).
 
     cosine, dot         two vectors: a bi-encoder for texts, images, or one of each
@@ -13,24 +13,26 @@ pairs of tokens, one of either side (`similarity_matrix`).
     pair                a model that reads both texts at once and returns the score itself (a reranker)
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, get_args
+from functools import partial
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from whyformer._engine import compare_towers, lay_out, make_shadow, run_forward, run_plain
-from whyformer._explain.explain import ModelLike, as_model, explain
-from whyformer._explain.method_call import MethodLike
+from whyformer._explain.explain import ModelLike, as_model, explain_encoded
+from whyformer._explain.method_call import MethodLike, choose_method
 from whyformer._explain.similarity_matrix import compute_matrix, match_tokens, multiply_states, refuse_unknown_matrix
-from whyformer._explain.text_pair import explain_pair
+from whyformer._explain.text_pair import Explainer, explain_pair
 from whyformer._model import (
     HELD,
     HELD_MASK,
     Embedding,
     EncodedBatch,
+    InputLike,
     Model,
     Role,
     SimilarityTo,
@@ -42,6 +44,7 @@ from whyformer._model import (
 )
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import InputError, UnsupportedModel
+from whyformer.methods._registry import Setting
 from whyformer.results.explanation import Explanation
 from whyformer.results.similarity import ScoreKind, Similarity
 
@@ -92,14 +95,14 @@ class Side:
 @neutral_torch()
 def explain_similarity(
     model: ModelLike | tuple[ModelLike, ModelLike],
-    a: Any,
-    b: Any,
+    a: InputLike,
+    b: InputLike,
     method: MethodLike | None = None,
     *,
     score: ScoreKind | None = None,
     pooling: str | int | None = None,
     matrix: str | None = "auto",
-    **settings: Any,
+    **settings: Setting,
 ) -> Similarity:
     """How much each token or patch of two inputs counts for their similarity, and how much each pair of them.
 
@@ -124,12 +127,20 @@ def explain_similarity(
     if matrix is not None:
         refuse_unknown_matrix(matrix)
     if kind == "pair":
-        return explain_pair(models[0], a, b, method, settings)
+        return explain_pair(models[0], a, b, partial(explain_by, method, settings))
     sides = (make_side(models[0], a, kind, pooling), make_side(models[1], b, kind, pooling))
-    return explain_sides(sides, kind, method, matrix, settings)
+    return explain_sides(sides, kind, partial(explain_by, method, settings), matrix)
 
 
-def choose_score(model: Model, score: Any) -> ScoreKind:
+def explain_by(
+    method: MethodLike | None, settings: Mapping[str, Setting], model: Model, encoded: EncodedBatch
+) -> Explanation:
+    """By a method with these settings, or by default."""
+    call = None if method is None else choose_method(method, settings)
+    return explain_encoded(model, encoded, call, None, None, settings)
+
+
+def choose_score(model: Model, score: ScoreKind | None) -> ScoreKind:
     """The score asked for, or the one that fits the model."""
     if score is not None and score not in get_args(ScoreKind):
         raise InputError(f"score must be one of {', '.join(get_args(ScoreKind))}, got {score!r}.", code="E_OPTION")
@@ -164,7 +175,7 @@ def is_reranker(module: nn.Module) -> bool:
 # --- encoding ---------------------------------------------------------------------------------------------------------
 
 
-def make_side(model: Model, inputs: Any, kind: ScoreKind, pooling: str | int | None) -> Side:
+def make_side(model: Model, inputs: InputLike, kind: ScoreKind, pooling: str | int | None) -> Side:
     """Encode one input and decide how it becomes a vector."""
     if pooling is not None and pooling not in POOLINGS and type(pooling) is not int:
         raise InputError(f"pooling must be one of {', '.join(POOLINGS)} or an index, got {pooling!r}.", code="E_OPTION")
@@ -181,7 +192,7 @@ def make_side(model: Model, inputs: Any, kind: ScoreKind, pooling: str | int | N
 PREPROCESSORS = {"image": "processor", "text": "tokenizer"}
 
 
-def find_tower(inputs: Any) -> Any:
+def find_tower(inputs: InputLike) -> Literal["image", "text"]:
     """Whether an input of a model with two towers is an "image" or a "text"."""
     first = inputs[0] if isinstance(inputs, list | tuple) and inputs else inputs
     if isinstance(first, dict) and not is_text_record(first):
@@ -215,21 +226,19 @@ def choose_pooling(model: Model, encoded: EncodedBatch) -> str | int:
 # --- explaining -------------------------------------------------------------------------------------------------------
 
 
-def explain_sides(
-    sides: tuple[Side, Side], kind: ScoreKind, method: MethodLike | None, matrix: str | None, settings: dict[str, Any]
-) -> Similarity:
+def explain_sides(sides: tuple[Side, Side], kind: ScoreKind, explain_by: Explainer, matrix: str | None) -> Similarity:
     vectors = check_vectors(sides, tuple(side.embed() for side in sides))
     scale, bias = read_scale(sides, kind)
     normalises = kind != "dot"
-    held = tuple(normalize(v, dim=-1) if normalises else v for v in vectors)
+    fixed = tuple(normalize(v, dim=-1) if normalises else v for v in vectors)
     explained = []
     for this, (side, role) in enumerate(zip(sides, get_args(Role), strict=True)):
         late = role if kind == "late_interaction" else None
         scored = SimilarityTo(side.embedding, normalises=normalises, role=late, bias=bias)
         other = sides[1 - this]
-        explained.append(explain_side(side, other, scored, held[1 - this] * scale, method, settings))
+        explained.append(explain_side(side, other, scored, fixed[1 - this] * scale, explain_by))
     scores = torch.tensor([target.score for target in explained[0].targets], dtype=torch.double)
-    table, made_by, notes = make_matrix(sides, held, kind, matrix, scale, bias)
+    table, made_by, notes = make_matrix(sides, fixed, kind, matrix, scale, bias)
     return Similarity(
         a=explained[0], b=explained[1], scores=scores, score_kind=kind, matrix=table, matrix_method=made_by,
         notes=(*describe_poolings(sides), *notes),
@@ -265,15 +274,13 @@ def read_scale(sides: tuple[Side, Side], kind: ScoreKind) -> tuple[float, float]
     return answer.scale, answer.bias
 
 
-def explain_side(
-    side: Side, other: Side, scored: SimilarityTo, held: Tensor, method: MethodLike | None, settings: dict[str, Any]
-) -> Explanation:
-    """One input, while the embedding of the other is held constant."""
-    inputs = {**side.encoded.inputs, HELD: as_held(held[:, None])}
+def explain_side(side: Side, other: Side, scored: SimilarityTo, fixed: Tensor, explain_by: Explainer) -> Explanation:
+    """One input, while the embedding of the other is constant."""
+    inputs = {**side.encoded.inputs, HELD: as_held(fixed[:, None])}
     if scored.role is not None and other.mask is not None:
-        inputs[HELD_MASK] = other.mask.to(held)[:, None, None, :, None]
+        inputs[HELD_MASK] = other.mask.to(fixed)[:, None, None, :, None]
     model = replace(side.model, module=scored, labels=("similarity",), readout=side.readout or side.model.readout)
-    e = explain(model, replace(side.encoded, inputs=inputs), method, **settings)
+    e = explain_by(model, replace(side.encoded, inputs=inputs))
     labels = [f"similarity to {name}" for name in other.encoded.names]
     return replace(
         e, targets=tuple(replace(target, label=label) for target, label in zip(e.targets, labels, strict=True))
@@ -281,13 +288,13 @@ def explain_side(
 
 
 def make_matrix(
-    sides: tuple[Side, Side], held: tuple[Tensor, ...], kind: ScoreKind, matrix: str | None, scale: float, bias: float
+    sides: tuple[Side, Side], fixed: tuple[Tensor, ...], kind: ScoreKind, matrix: str | None, scale: float, bias: float
 ) -> tuple[Tensor | None, str, tuple[str, ...]]:
     """[batch token token] with "elsewhere" last on both axes, the method behind it, and notes."""
     if matrix is None:
         return None, "", ()
     if kind == "late_interaction":
-        return match_tokens(held, tuple(side.mask for side in sides)), "the definition of the score", ()
+        return match_tokens(fixed, tuple(side.mask for side in sides)), "the definition of the score", ()
     if matrix == "states":
         return multiply_states(sides, scale, bias, normalises=kind != "dot"), "states", ()
     embedders = [(side.embedder, side.encoded) for side in sides]
@@ -296,6 +303,6 @@ def make_matrix(
 
 def describe_poolings(sides: Sequence[Side]) -> tuple[str, ...]:
     """How each side became a vector, if that was a choice."""
-    describe: Callable[[str | int], str] = lambda pooling: POOLING_NAMES.get(str(pooling), f"token {pooling}")  # noqa: E731
-    chosen = [describe(side.pooling) for side in sides if side.pooling not in ("image", "text", "tokens")]
-    return tuple(f"The embedding of an input is {what}." for what in dict.fromkeys(chosen))
+    chosen = [str(side.pooling) for side in sides if side.pooling not in ("image", "text", "tokens")]
+    names = dict.fromkeys(POOLING_NAMES.get(pooling, f"token {pooling}") for pooling in chosen)
+    return tuple(f"The embedding of an input is {name}." for name in names)

@@ -10,7 +10,7 @@ token and the positions of an image. It is the last row and the last column, "el
 the score; a bias of the score itself is in the corner.
 
 Deviations from the paper: it uses LRP-gamma for convolutional networks; here $R$ comes from any class-specific method,
-by default attnlrp. The lengths of $u$ and $v$ are held constant.
+by default attnlrp. The lengths of $u$ and $v$ are constant.
 
 The method runs once for every channel and side, in chunks of repeated rows: for a BERT, 2 x 768 forward and backward
 rows. "states" is the cheap variant, of first order in the final states: $M_{ij} = s w_i w_j \langle h_i(a), h_j(b)
@@ -19,7 +19,7 @@ end, not which words they got it from.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -29,7 +29,7 @@ from whyformer._engine import make_shadow, pick_examples, run_plain
 from whyformer._explain.method_call import MethodCall, choose_method
 from whyformer._explain.scoring import make_explanation
 from whyformer._explain.sharing import record_for_methods
-from whyformer._model import Embedding, EncodedBatch, Model, pool_states
+from whyformer._model import Embedding, EncodedBatch, Model, pool_tokens
 from whyformer._plain.progress import show_progress
 from whyformer.errors import InputError, UnsupportedModel
 
@@ -41,7 +41,7 @@ CHANNELS_AT_ONCE = {"cpu": 32, "cuda": 256}
 Embedder = tuple[Model, EncodedBatch]  # a model that returns one vector per example, and its inputs
 
 
-def refuse_unknown_matrix(matrix: Any) -> None:
+def refuse_unknown_matrix(matrix: str) -> None:
     """Refuse all but "auto", "states" and class-specific methods."""
     if not isinstance(matrix, str):
         raise InputError(f"matrix must be the name of a method, 'states' or None, got {matrix!r}.", code="E_OPTION")
@@ -115,7 +115,7 @@ def multiply_states(sides: Sequence["Side"], scale: float, bias: float, *, norma
             )
         states = run_plain(make_shadow(Embedding(side.model.module, "tokens")), side.encoded).double()
         eye = torch.eye(states.size(1), dtype=torch.double).expand(len(states), -1, -1).to(states)
-        weights = pool_states(eye, side.pooling, side.mask)  # what the pooling makes of each position
+        weights = pool_tokens(eye, side.pooling, side.mask)  # what the pooling makes of each position
         shares = states * weights[..., None]
         nothing = torch.zeros_like(shares[:, :1])
         length = shares.sum(1, keepdim=True).norm(dim=-1, keepdim=True) if normalises else 1.0
@@ -123,9 +123,9 @@ def multiply_states(sides: Sequence["Side"], scale: float, bias: float, *, norma
     return add_bias(scale * torch.einsum("bim,bjm->bij", *parts).cpu(), bias)
 
 
-def match_tokens(held: Sequence[Tensor], masks: Sequence[Tensor | None]) -> Tensor:
+def match_tokens(embeddings: Sequence[Tensor], masks: Sequence[Tensor | None]) -> Tensor:
     """[batch query document]: each token of the query with its best match; elsewhere is empty."""
-    query, document = (vectors.double().cpu() for vectors in held)
+    query, document = (vectors.double().cpu() for vectors in embeddings)
     ours, theirs = (
         torch.ones(v.shape[:2], dtype=torch.bool) if m is None else m.bool().cpu()
         for v, m in zip((query, document), masks, strict=True)

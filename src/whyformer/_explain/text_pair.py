@@ -1,32 +1,36 @@
 """A pair of texts that a model reads at once, such as a reranker: one explanation of both, split into its two texts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import torch
 
-from whyformer._explain.explain import explain
-from whyformer._explain.method_call import MethodLike
-from whyformer._model import Model
+from whyformer._model import EncodedBatch, InputLike, Model
 from whyformer.errors import InputError
 from whyformer.results.explanation import Explanation
 from whyformer.results.similarity import Similarity
 
+Explainer: TypeAlias = Callable[[Model, EncodedBatch], Explanation]  # by the chosen method and settings
 
-def explain_pair(model: Model, a: Any, b: Any, method: MethodLike | None, settings: Mapping[str, Any]) -> Similarity:
+
+def explain_pair(model: Model, a: InputLike, b: InputLike, explain_by: Explainer) -> Similarity:
     """The score of a model that reads both texts; there is no matrix, since it is not a product of two embeddings."""
-    firsts, seconds = (list(texts) if isinstance(texts, list | tuple) else [texts] for texts in (a, b))
+    firsts, seconds = list_inputs(a), list_inputs(b)
     if model.kind != "text":
         raise InputError(f'{model.name} has no tokenizer, and score="pair" needs texts. Open the model with one.')
     if len(firsts) != len(seconds):
         raise InputError(f"a has {len(firsts)} examples and b has {len(seconds)}. Pass two lists of the same length.")
-    both = explain(model, list(zip(firsts, seconds, strict=True)), method, **settings)
+    both = explain_by(model, model.encode(list(zip(firsts, seconds, strict=True))))
     scores = torch.tensor([target.score for target in both.targets], dtype=torch.double)
     note = "The model reads both texts at once, so its score is not a sum over pairs of tokens and there is no matrix."
     return Similarity(
         take_text(both, firsts, seconds, 0), take_text(both, firsts, seconds, 1), scores, "pair", None, "", (note,)
     )
+
+
+def list_inputs(given: Any) -> list[Any]:
+    return list(given) if isinstance(given, list | tuple) else [given]
 
 
 def take_text(e: Explanation, firsts: Sequence[str], seconds: Sequence[str], which: Literal[0, 1]) -> Explanation:

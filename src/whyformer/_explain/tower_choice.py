@@ -5,15 +5,14 @@ explain(clip, {"pixel_values": ..., "input_ids": ...}, target="logits_per_text")
 """
 
 from dataclasses import replace
-from typing import Any
 
-from whyformer._engine import refuse_single_side
+from whyformer._engine import TargetLike, refuse_single_side
 from whyformer._model import EncodedBatch, Model, has_two_towers, split_by_tower
 
 LOGITS = {"logits_per_image": "image", "logits_per_text": "text"}  # as transformers calls them
 
 
-def choose_tower(model: Model, encoded: EncodedBatch, target: Any) -> tuple[EncodedBatch, Any]:
+def choose_tower(model: Model, encoded: EncodedBatch, target: TargetLike) -> tuple[EncodedBatch, TargetLike]:
     """The inputs with the explained one as their main input, and what is left of the target."""
     if not has_two_towers(model.module) or not isinstance(target, str) or target not in LOGITS:
         return encoded, target

@@ -18,15 +18,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from whyformer._engine import (
     Target,
+    TargetLike,
     TargetNames,
-    TaskKind,
     expand_per_example,
     find_task,
     is_causal,
@@ -37,9 +36,8 @@ from whyformer._engine import (
 )
 from whyformer._explain.method_call import MethodCall
 from whyformer._explain.sharing import ErrorTypes, explain_by_each, record_for_methods, share_captures
-from whyformer._model import EncodedBatch, Model, TextWindow, TokenizedText
-from whyformer._plain.tokens import Pieces
-from whyformer._plain.words import pad_pieces
+from whyformer._model import EncodedBatch, InputLike, Model, TextWindow, TokenizedText
+from whyformer._plain.tokens import Pieces, pad_pieces
 from whyformer.errors import InputError, MethodError
 from whyformer.results.conditioning import DETAIL_PREFIX as ROUNDING_PREFIX
 from whyformer.results.explanation import Explanation
@@ -59,7 +57,7 @@ class PlacedWindow:
 class WindowedTexts:
     """Texts in windows, with the answer of the model to each window."""
 
-    def __init__(self, model: Model, inputs: Any, windows: bool | int, *, at_once: int = WINDOWS_AT_ONCE) -> None:
+    def __init__(self, model: Model, inputs: InputLike, windows: bool | int, *, at_once: int = WINDOWS_AT_ONCE) -> None:
         self.model = model
         split = model.tokenize_windows(inputs, windows)
         self.texts = [text for text, _ in split]
@@ -67,8 +65,9 @@ class WindowedTexts:
         task = find_window_task(model, self.encode(placed[:1]))
         self.has_classes, self.is_language = task != "representation", task == "next token"
         if self.is_language:
-            placed = [one for one, after in zip(placed, [*placed[1:], None], strict=True) if is_last(one, after)]
-        self.batches = make_window_batches(placed, at_once if model.takes_batches_of_texts else 1)
+            placed = list({one.owner: one for one in placed}.values())  # the last of each text
+        size = at_once if model.takes_batches_of_texts else 1
+        self.batches = [placed[start : start + size] for start in range(0, len(placed), size)]
         self.encoded = [self.encode(batch) for batch in self.batches]
         self.logits = self.read_answers() if self.has_classes else []
 
@@ -90,14 +89,14 @@ class WindowedTexts:
         """[text class]: the mean over the windows of each text; None without classes."""
         return torch.stack([torch.stack(own).mean(0) for own in self.logits]) if self.has_classes else None
 
-    def choose_targets(self, target: Any) -> list[Any]:
+    def choose_targets(self, target: TargetLike) -> list[TargetLike]:
         """The target of each text: the one given, else the class with the largest mean logit."""
         wanted = expand_per_example(target, len(self.texts), "target")
         best = self.mean_logits.argmax(-1).tolist() if self.mean_logits is not None else [None] * len(wanted)
         return [best[i] if own is None else own for i, own in enumerate(wanted)]
 
     def explain(
-        self, calls: Mapping[str, MethodCall], target: Any, versus: Any, tolerate: ErrorTypes = ()
+        self, calls: Mapping[str, MethodCall], target: TargetLike, versus: TargetLike, tolerate: ErrorTypes = ()
     ) -> tuple[dict[str, Explanation], dict[str, Exception]]:
         """The explanation by each method, and the errors of the methods that failed on a window; both by label."""
         for call in calls.values():
@@ -115,6 +114,9 @@ class WindowedTexts:
             for label, explanation in made.items():
                 parts[label].append(explanation)
         return {label: self.stitch(own) for label, own in parts.items() if label not in failures}, failures
+
+    def explain_by_one(self, call: MethodCall, target: TargetLike, versus: TargetLike) -> Explanation:
+        return self.explain({call.method.name: call}, target, versus)[0][call.method.name]
 
     def stitch(self, parts: Sequence[Explanation]) -> Explanation:
         """One explanation of the whole texts, from those of their windows."""
@@ -134,7 +136,7 @@ class WindowedTexts:
         return replace(
             parts[0],
             scores=torch.stack(rows),
-            tokens=tuple(pad_pieces(make_pieces(text), length) for text in self.texts),
+            tokens=tuple(pad_pieces(text.plain, length) for text in self.texts),
             targets=targets,
             names=tuple(text.text for text in self.texts),
             notes=(*notes, *(note for i, own in enumerate(owned) if (note := self.note_windows(i, own)))),
@@ -192,15 +194,17 @@ class WindowedTexts:
         return {kind: total / len(self.texts) for kind, total in sums.items()}
 
 
-def find_window_task(model: Model, encoded: EncodedBatch) -> TaskKind:
+def find_window_task(model: Model, encoded: EncodedBatch) -> str:
     """What the model answers; refused where an answer belongs to some tokens, and so to some windows only."""
     with run_forward(model, encoded, asks_gradient=False) as run:
         task = find_task(model, encoded, run.returned, lambda: is_causal(run)).kind
     if task in ("class", "next token", "representation"):
         return task
-    reason = f"one answer for the whole text, but an answer of {model.name} ({task}) belongs to some tokens"
-    way_out = "Cut the text to the part around the answer, and leave windows out."
-    raise InputError(f"Windows need a model with {reason}. {way_out}", code="E_OPTION")
+    raise InputError(
+        f"Windows need a model with one answer for the whole text, but an answer of {model.name} ({task}) belongs to "
+        "some tokens. Cut the text to the part around the answer, and leave windows out.",
+        code="E_OPTION",
+    )
 
 
 def refuse_settings_of_one_window(call: MethodCall) -> None:
@@ -212,18 +216,6 @@ def refuse_settings_of_one_window(call: MethodCall) -> None:
             "that the model accepts.",
             code="E_OPTION",
         )
-
-
-def is_last(one: PlacedWindow, after: PlacedWindow | None) -> bool:
-    return after is None or after.owner != one.owner
-
-
-def make_window_batches(placed: Sequence[PlacedWindow], at_once: int) -> list[list[PlacedWindow]]:
-    return [list(placed[start : start + at_once]) for start in range(0, len(placed), at_once)]
-
-
-def make_pieces(text: TokenizedText) -> Pieces:
-    return Pieces(text.pieces, text.special, text.padding, text.spans, text.text, text.second)
 
 
 def average_windows(text: TokenizedText, own: Sequence[tuple[PlacedWindow, Explanation]]) -> tuple[Tensor, Tensor]:

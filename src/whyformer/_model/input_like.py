@@ -1,4 +1,4 @@
-"""InputLike: what explain() and the other verbs take as inputs."""
+"""InputLike and PromptLike: what explain() and the other verbs take as inputs, and as a prompt."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,6 +12,7 @@ from typing_extensions import TypeAliasType
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.prompt import Prompt
 from whyformer._model.text import TextPair
+from whyformer._plain.json_value import JsonValue
 
 
 class ColumnLike(Protocol):
@@ -37,3 +38,6 @@ OneInput: TypeAlias = (
     | Mapping[str, str]
 )
 InputLike = TypeAliasType("InputLike", OneInput | EncodedBatch | Sequence[OneInput] | ColumnLike)
+# Which tokens of an answer: all, numbers, a range or slice, or a text that occurs in it.
+AnswerPart: TypeAlias = int | str | slice | range | Sequence[int] | None
+PromptLike: TypeAlias = str | Prompt | Sequence[Mapping[str, JsonValue]]  # a text, or the messages of a chat

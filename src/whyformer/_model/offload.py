@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from whyformer._model.unwrap import list_modules
+from whyformer._plain.private_torch import without_interception
 
 
 def has_hook(module: nn.Module) -> bool:
@@ -107,7 +108,7 @@ def reload_weights(shadow: nn.Module) -> AbstractContextManager[Any]:
         return nullcontext()
 
     def pack(tensor: Tensor) -> Tensor | ReloadedWeight:
-        with torch._C.DisableTorchFunction():
+        with without_interception():
             storage = tensor.untyped_storage().data_ptr()
             for part, hook in offloaded:
                 for name, weight in part.named_parameters(recurse=_places_submodules(hook)):
@@ -128,7 +129,8 @@ def find_unloaded_weights(module: nn.Module) -> list[str]:
         id(weight)
         for part in module.modules()
         if any(getattr(hook, "offload", False) for hook in _list_hooks(part))
-        for weight in _list_tensors(part, recurse=any(_places_submodules(hook) for hook in _list_hooks(part)))
+        for name in ("parameters", "buffers")
+        for weight in getattr(part, name)(recurse=any(_places_submodules(hook) for hook in _list_hooks(part)))
     }
     named = [*module.named_parameters(), *module.named_buffers()]
     return [name for name, weight in named if weight.is_meta and id(weight) not in loaded]
@@ -152,7 +154,3 @@ def _list_hooks(module: nn.Module) -> list[Any]:
 
 def _places_submodules(hook: Any) -> bool:
     return bool(getattr(hook, "place_submodules", False))
-
-
-def _list_tensors(module: nn.Module, *, recurse: bool) -> list[Tensor]:
-    return [*module.parameters(recurse=recurse), *module.buffers(recurse=recurse)]

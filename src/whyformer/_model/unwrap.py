@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from whyformer._plain.private_torch import CHILDREN, COMPILED_MODULE, children_of
 from whyformer.errors import UnsupportedModel
 
 
@@ -22,7 +23,7 @@ def unwrap(module: nn.Module) -> nn.Module:
                 "Pass the nn.Module it was scripted from."
             )
         if has_original(module):  # torch.compile
-            module = module._orig_mod  # type: ignore[assignment]
+            module = getattr(module, COMPILED_MODULE)
         elif isinstance(module, nn.DataParallel | nn.parallel.DistributedDataParallel):
             module = module.module
         elif "torch.distributed.fsdp" in sys.modules and is_sharded(module):
@@ -43,9 +44,9 @@ def unwrap_parts(module: nn.Module) -> dict[int, nn.Module]:
 
 
 def has_original(module: nn.Module) -> bool:
-    """As `hasattr(module, "_orig_mod")`, which is slow on a module that has none."""
+    """As `hasattr(module, COMPILED_MODULE)`, which is slow on a module that has none."""
     own = getattr(module, "__dict__", {})
-    return "_orig_mod" in own.get("_modules", ()) or "_orig_mod" in own
+    return COMPILED_MODULE in own.get(CHILDREN, ()) or COMPILED_MODULE in own
 
 
 def list_modules(module: nn.Module) -> list[nn.Module]:
@@ -56,7 +57,7 @@ def list_modules(module: nn.Module) -> list[nn.Module]:
         part = waiting.pop()
         if id(part) not in found:
             found[id(part)] = part
-            waiting.extend(child for child in reversed(part._modules.values()) if child is not None)
+            waiting.extend(child for child in reversed(children_of(part).values()) if child is not None)
     return list(found.values())
 
 
@@ -73,7 +74,7 @@ def adds_nothing(module: nn.Module) -> bool:
         return False
     tuners = sys.modules["peft.tuners.tuners_utils"]
     config = module.active_peft_config
-    reads_inputs = getattr(config, "alora_invocation_tokens", None) or _name_adapter(config) == "POLY"
+    reads_inputs = getattr(config, "alora_invocation_tokens", None) or name_adapter(config) == "POLY"
     tuner: Any = module.base_model
     return isinstance(tuner, tuners.BaseTuner) and type(tuner).forward is tuners.BaseTuner.forward and not reads_inputs
 
@@ -83,6 +84,6 @@ def is_peft_model(module: nn.Module) -> bool:
     return peft is not None and isinstance(module, peft.PeftModel)
 
 
-def _name_adapter(config: Any) -> str:
+def name_adapter(config: Any) -> str:
     """The PEFT type, an enum or a string."""
     return str(getattr(config.peft_type, "value", config.peft_type))

@@ -15,6 +15,7 @@ from pathlib import Path
 from torch import nn
 
 from whyformer._model.unwrap import list_modules, unwrap
+from whyformer._plain.private_torch import buffers_of, parameters_of, writes_of
 
 NO_FILES = "not hashed: a module in memory, or weights that a library fetched"
 
@@ -30,7 +31,10 @@ class WeightFiles:
     @cached_property
     def hash(self) -> str:
         """The SHA-256 of the file; of several files, that of the lines that sha256sum prints for them."""
-        hashes = {file.name: hash_file(file) for file in list_weight_files(self.source)}
+        hashes = {}
+        for path in list_weight_files(self.source):
+            with path.open("rb") as file:
+                hashes[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
         if read_stamps(self.source) != self.stamps:
             return "the files changed after the model was opened"
         if len(hashes) == 1:
@@ -64,17 +68,12 @@ def read_stamps(source: Path) -> tuple[tuple[str, int, int], ...]:
         return ()
 
 
-def hash_file(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def count_writes(module: nn.Module) -> tuple[int, ...]:
     """How often each weight and buffer was written to; tensors made in inference mode do not count."""
     return tuple(
-        0 if tensor.is_inference() else tensor._version
+        0 if tensor.is_inference() else writes_of(tensor)
         for part in list_modules(unwrap(module))
-        for tensor in (*part._parameters.values(), *part._buffers.values())
+        for tensor in (*parameters_of(part).values(), *buffers_of(part).values())
         if tensor is not None
     )
 

@@ -12,7 +12,7 @@ in words about them becomes orders that can hold or not:
 from collections.abc import Iterator
 from dataclasses import replace
 
-from whyformer._explain.head_rules import explain_rules
+from whyformer._explain.redistribution_rules import compare_redistribution
 from whyformer._model.loading import open as open_model
 from whyformer._reproduce.document import Document, Request, Section
 from whyformer._reproduce.reproduction import reproduce
@@ -27,12 +27,12 @@ def rerun_sawaki_murata(request: Request) -> Iterator[Section]:
     """The figure of the first image, and the rules judged on all; a model without classes gets only the figure."""
     request.check_complete(PAPER_MODEL)
     if request.data is None:
-        yield Section("heads-and-rules", explain_rules(open_model("demo/pets"), CAT))
+        yield Section("heads-and-rules", compare_redistribution(open_model("demo/pets"), CAT))
         data = read("demo/shapes", limit=request.limit or SCENES)
         request = replace(request, data=data, model=open_model("demo/shapes"), limit=None)
     else:
         assert request.model is not None
-        yield Section("heads-and-rules", explain_rules(request.model, request.data.examples[0].load()))
+        yield Section("heads-and-rules", compare_redistribution(request.model, request.data.examples[0].load()))
     assert request.data is not None and request.model is not None
     if request.model.labels and len(request.data) > 1:
         name = "sawaki-murata-rules"

@@ -15,8 +15,7 @@ from typing import Any
 
 from whyformer._engine import SITES, LazyLayers
 from whyformer.errors import MethodError
-
-SELECTION_SETTINGS = {"layers": None, "heads": None, "per_layer": False}
+from whyformer.methods._registry import Setting
 
 
 def list_selection_settings(needs: Sequence[str]) -> dict[str, Any]:
@@ -70,7 +69,7 @@ def _defer_heads(captured: Sequence[Any], layer: int, heads: list[int]) -> Any:
     return lambda: captured[layer][:, heads]
 
 
-def resolve_selection(settings: Mapping[str, Any], captured: Mapping[str, Any]) -> Selection:
+def resolve_selection(settings: Mapping[str, Setting], captured: Mapping[str, Any]) -> Selection:
     """The selection in these settings, checked against what was captured."""
     layers = heads = None
     depth = depth_of(captured)

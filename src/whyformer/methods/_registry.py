@@ -12,17 +12,24 @@ The decorator returns the function unchanged, so tests can call it with tensors.
 """
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
-from whyformer._engine import SITES
+import numpy as np
+from torch import Tensor, nn
+from typing_extensions import TypeAliasType
+
+from whyformer._engine import SITES, Recipe
+from whyformer._model import Model
 from whyformer.errors import MethodError, suggest_nearest
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
+# The value of a setting of a method or a metric.
+Setting = TypeAliasType(
+    "Setting",
+    "str | float | Sequence[Setting] | Tensor | np.ndarray | Recipe | nn.Module | Model | None",
+)
 METHODS: dict[str, "Method"] = {}
 COSTLY_SITES = {name for name, site in SITES.items() if site.is_costly}
 
@@ -34,11 +41,11 @@ class Scores:
     details: floating-point tensors whose first axis is the batch.
     """
 
-    values: "Tensor"
-    details: Mapping[str, "Tensor"] = field(default_factory=dict)
+    values: Tensor
+    details: Mapping[str, Tensor] = field(default_factory=dict)
 
 
-MethodFunction = Callable[..., "Tensor | Scores"]
+MethodFunction = Callable[..., Tensor | Scores]
 
 
 @dataclass(frozen=True)
@@ -48,7 +55,7 @@ class Method:
     name: str
     compute: MethodFunction
     needs: tuple[str, ...]
-    settings: Mapping[str, Any]  # name -> default
+    settings: Mapping[str, Setting]  # name -> default
     paper: str
     class_specific: bool
     signed: bool
@@ -59,12 +66,12 @@ class Method:
     reads_attention: bool = False  # also if it needs nothing but the probe
     note: Callable[..., str] | None = None  # takes what `compute` takes; a sentence to show beside its scores, or ""
 
-    def needs_with(self, settings: Mapping[str, Any]) -> tuple[str, ...]:
+    def needs_with(self, settings: Mapping[str, Setting]) -> tuple[str, ...]:
         """The sites to capture for these settings."""
         more = [needs for name, needs in self.extra_needs.items() if not self.has_default(name, settings.get(name))]
         return tuple(dict.fromkeys((*self.needs, *(need for needs in more for need in needs))))
 
-    def has_default(self, name: str, value: Any) -> bool:
+    def has_default(self, name: str, value: Setting) -> bool:
         """Of the same type and equal, since tensors and arrays have no single answer to `==`."""
         default = self.settings[name]
         return value is default or (isinstance(value, type(default)) and bool(value == default))
@@ -161,7 +168,10 @@ def describe_method(compute: MethodFunction, **facts: Any) -> Method:
     return Method(compute.__name__, compute, needs, settings, **facts)
 
 
-def find_method(wanted: "str | Method | MethodFunction | partial[Any]") -> tuple[Method, dict[str, Any]]:
+MethodLike: TypeAlias = str | Method | MethodFunction | partial[Tensor | Scores]
+
+
+def find_method(wanted: MethodLike) -> tuple[Method, dict[str, Setting]]:
     """The method for a name, a registered function or a `partial` of one, and the settings of the `partial`."""
     if isinstance(wanted, Method):
         return wanted, {}
@@ -188,7 +198,7 @@ def find_method(wanted: "str | Method | MethodFunction | partial[Any]") -> tuple
 CALL_ARGUMENTS = ("target", "versus", "answer", "windows")  # of explain(); misspelt, they look like settings
 
 
-def check_settings(chosen: Method, settings: Mapping[str, Any], offered: Iterable[str] = ()) -> None:
+def check_settings(chosen: Method, settings: Mapping[str, Setting], offered: Iterable[str] = ()) -> None:
     """Refuse settings that the method does not have; `offered` are those that all methods of its kind have."""
     known = [*chosen.settings, *(["recipe", "stabiliser"] if chosen.recipe else []), *offered]
     for name in settings:

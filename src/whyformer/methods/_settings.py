@@ -20,6 +20,7 @@ from whyformer._plain.setting_checks import (
     quote_value,
 )
 from whyformer.errors import MethodError
+from whyformer.methods._registry import Setting
 
 # Declares what each setting of a method may be; anything else is a MethodError before the model runs.
 check_method_settings = partial(guard_settings, MethodError)
@@ -62,7 +63,7 @@ def resolve_layer(setting: str, value: Any, layers: int) -> int:
     return position % layers
 
 
-def apply_preset(presets: Mapping[str, Mapping[str, Any]], preset: str, **given: Any) -> dict[str, Any]:
+def apply_preset(presets: Mapping[str, Mapping[str, Setting]], preset: str, **given: Setting) -> dict[str, Any]:
     """The settings of a preset; explicit settings (not None) override it."""
     chosen = presets[check_choice("preset", preset, tuple(presets))]
     return {**chosen, **{name: value for name, value in given.items() if value is not None}}

@@ -22,8 +22,6 @@ released code reports the change of the loss, which is $-s_j$ ("delta cross entr
 For a regression model, its output takes the place of $\log p$.
 """
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -32,10 +30,10 @@ from whyformer._engine import MASK_THRESHOLD, Intervention, Probe, probabilities
 from whyformer._plain.setting_checks import allow_choice, allow_number, allow_share
 from whyformer.errors import MethodError, UnsupportedModel
 from whyformer.methods._answers import read_answers, read_clean_answers
-from whyformer.methods._registry import method
+from whyformer.methods._registry import Setting, method
 from whyformer.methods._settings import apply_preset, check_method_settings
 
-PRESETS: dict[str, dict[str, Any]] = {
+PRESETS: dict[str, dict[str, Setting]] = {
     "released": {"suppression": 0.9, "similarity": 0.6, "has_minimum": True, "embeddings": "words"},
     "paper": {"suppression": 0.9, "similarity": 0.7, "has_minimum": False, "embeddings": "states"},
 }

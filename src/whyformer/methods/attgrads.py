@@ -12,18 +12,17 @@ normalise=True)`, which are never negative.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from whyformer._plain.setting_checks import allow_choice, allow_layer
 from whyformer.methods._readout_row import finish_scores, multiply_row
-from whyformer.methods._registry import method
+from whyformer.methods._registry import Setting, method
 from whyformer.methods._settings import allow_own, apply_preset, check_method_settings, resolve_layer
 from whyformer.methods.grad_cam import score_bert_form
 
-PRESETS: dict[str, dict[str, Any]] = {
+PRESETS: dict[str, dict[str, Setting]] = {
     "paper": {"start": 0, "form": "product"},
     "released": {"start": -1, "form": "grad_cam"},
 }

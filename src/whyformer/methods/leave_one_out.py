@@ -13,8 +13,6 @@ $|\hat y(x) - \hat y(x \setminus j)|$. For two classes this is the change of eit
 sum the changes of all, and we take that of the explained class.
 """
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -22,10 +20,10 @@ from whyformer._engine import Probe
 from whyformer._plain.setting_checks import allow_choice, allow_flag
 from whyformer.methods._answers import read_clean_answers
 from whyformer.methods._players import ask_coalitions, players_of, spread_values
-from whyformer.methods._registry import method
+from whyformer.methods._registry import Setting, method
 from whyformer.methods._settings import REMOVING, allow_units, apply_preset, check_method_settings
 
-PRESETS: dict[str, dict[str, Any]] = {
+PRESETS: dict[str, dict[str, Setting]] = {
     "plain": {"of": "score", "absolute": False, "fill": None},
     "jain_wallace": {"of": "probability", "absolute": True, "fill": "delete"},
 }

@@ -20,7 +20,6 @@ is impossible (exactly 0 in all heads: a causal mask) the gradient counts as 0.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -30,7 +29,7 @@ from whyformer.methods._readout_row import finish_scores, multiply_row
 from whyformer.methods._registry import method
 from whyformer.methods._settings import check_method_settings, resolve_layer
 
-PRESETS: dict[str, dict[str, Any]] = {"paper": {"start": 0}, "released": {"start": -2}, "output": {"start": 0}}
+PRESETS = {"paper": {"start": 0}, "released": {"start": -2}, "output": {"start": 0}}
 PRESET_NEEDS = {"preset": ("mean_attention_grad", "attention_grad")}
 
 

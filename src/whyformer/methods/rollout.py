@@ -14,16 +14,15 @@ We propagate one row, $r \leftarrow r\,\hat A_l$ from the last layer to `start`,
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 from torch import Tensor
 
 from whyformer._plain.setting_checks import allow_choice, allow_flag, allow_layer, allow_number
 from whyformer.methods._readout_row import finish_scores, propagate_row
-from whyformer.methods._registry import method
+from whyformer.methods._registry import Setting, method
 from whyformer.methods._settings import allow_own, apply_preset, check_method_settings, resolve_layer
 
-PRESETS: dict[str, dict[str, Any]] = {
+PRESETS: dict[str, dict[str, Setting]] = {
     "abnar": {"start": 0, "residual": 1.0, "normalise": True, "own": "keep"},
     "paper": {"start": 0, "residual": 1.0, "normalise": False, "own": "keep"},  # as printed by Chefer et al.
     "released": {"start": 1, "residual": 1.0, "normalise": True, "own": "keep"},

@@ -19,17 +19,16 @@ We propagate one row, $r \leftarrow r\,\bar A_l$ from the last layer to `start`,
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 from torch import Tensor
 
 from whyformer._plain.setting_checks import allow_choice, allow_flag, allow_layer
 from whyformer.errors import MethodError
 from whyformer.methods._readout_row import finish_scores, multiply_row, propagate_row
-from whyformer.methods._registry import method
+from whyformer.methods._registry import Setting, method
 from whyformer.methods._settings import allow_own, apply_preset, check_method_settings, resolve_layer
 
-PRESETS: dict[str, dict[str, Any]] = {
+PRESETS: dict[str, dict[str, Setting]] = {
     "paper": {"start": 0, "normalise": False, "own": "keep"},
     "released_vit": {"start": 1, "normalise": False, "own": "keep"},
     "released_bert": {"start": -1, "normalise": True, "own": "min"},
@@ -85,7 +84,7 @@ def class_relevance(grad: Tensor | None, relevance: Tensor) -> Tensor:
     return weighted.clamp(min=0).mean(dim=1)  # batch query key
 
 
-def check_one_block(ablation: str | None, layers: int, **given: Any) -> None:
+def check_one_block(ablation: str | None, layers: int, **given: Setting) -> None:
     if ONE_BLOCK_ABLATIONS[ablation] >= layers:
         raise MethodError(
             f"ablation={ablation!r} uses the second block from the input, but this model has {layers} block.",

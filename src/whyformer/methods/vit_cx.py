@@ -17,7 +17,6 @@ removes nothing here. With `layers`, the last of them is used.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -29,10 +28,10 @@ from whyformer._plain.random_generator import make_generator
 from whyformer._plain.setting_checks import allow_choice, allow_number, allow_seed, allow_share, allow_whole_number
 from whyformer.errors import MethodError
 from whyformer.methods._answers import read_answers, read_clean_answers
-from whyformer.methods._registry import Scores, method
+from whyformer.methods._registry import Scores, Setting, method
 from whyformer.methods._settings import check_method_settings
 
-PRESETS: dict[str, dict[str, Any]] = {
+PRESETS: dict[str, dict[str, Setting]] = {
     "paper": {"clips": True, "divides": False},
     "released": {"clips": False, "divides": True},
 }

@@ -1,8 +1,9 @@
 """Maps and masks: an explanation as a map of pixels, and the object masks it is compared with."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TypeAlias
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -10,10 +11,13 @@ from torch import Tensor
 from whyformer._plain.setting_checks import quote_value
 from whyformer._plain.tokens import Grid
 from whyformer.errors import InputError
+from whyformer.metrics._registry import MetricFacts
 from whyformer.results.explanation import Explanation
 
+MaskLike: TypeAlias = Tensor | np.ndarray | Sequence[Sequence[int]]  # [height width] of 1, 0 and -1
+
 # The facts of metrics that compare a map with an outlined object.
-OUTLINED: dict[str, Any] = {"better": "higher", "kind": "localisation", "needs_truth": "mask", "only": "images"}
+OUTLINED: MetricFacts = {"better": "higher", "kind": "localisation", "needs_truth": "mask", "only": "images"}
 
 
 def resize_map(explanation: Explanation, example: int, size: Sequence[int]) -> Tensor:
@@ -35,7 +39,7 @@ def resize_map(explanation: Explanation, example: int, size: Sequence[int]) -> T
     return F.pad(large, (0, size[1] - width, 0, size[0] - height), mode="replicate")[0, 0]
 
 
-def read_whole_numbers(values: Any, what: str) -> Tensor:
+def read_whole_numbers(values: MaskLike, what: str) -> Tensor:
     """Given values as a tensor of integers; `what` names them in the error."""
     try:
         found = torch.as_tensor(values)
@@ -46,7 +50,7 @@ def read_whole_numbers(values: Any, what: str) -> Tensor:
     raise InputError(f"{what} must be an array of whole numbers, got {quote_value(values)}.")
 
 
-def check_object_masks(explanation: Explanation, mask: Sequence[Any]) -> list[Tensor]:
+def check_object_masks(explanation: Explanation, mask: Sequence[MaskLike]) -> list[Tensor]:
     """One [height width] mask of 1, 0 and -1 per example."""
     if not hasattr(mask, "__len__") or len(mask) != len(explanation):
         count = len(mask) if hasattr(mask, "__len__") else "no list of"

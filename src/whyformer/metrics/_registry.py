@@ -17,15 +17,16 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, TypedDict, get_args
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from whyformer._plain.setting_checks import quote_value, read_settings
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import MetricError, suggest_nearest
-from whyformer.methods._registry import METHODS
+from whyformer.methods._registry import METHODS, Setting
 
 METRICS: dict[str, "Metric"] = {}
 
@@ -68,18 +69,30 @@ class Rationale:
     spans: tuple[tuple[int, int], ...] = ()  # the marked characters, if they are known more exactly than by words
 
 
+RationaleLike: TypeAlias = Rationale | Sequence[int] | Tensor | np.ndarray | None  # None: not annotated
+
+
+class MetricFacts(TypedDict, total=False):
+    """What several metrics declare alike."""
+
+    better: Literal["higher", "lower"]
+    kind: MetricKind
+    needs_truth: Literal["label", "mask", "rationale"] | None
+    only: Literal["images", "texts"] | None
+
+
 @dataclass(frozen=True)
 class Metric:
     name: str
     compute: Callable[..., Tensor | Measurement]
     needs: tuple[str, ...]
-    settings: Mapping[str, Any]  # name -> default
+    settings: Mapping[str, Setting]  # name -> default
     paper: str
     better: Literal["higher", "lower"]
     kind: MetricKind
     needs_truth: Literal["label", "mask", "rationale"] | None
     combine: PartsCombiner | None = None  # [example part] -> value of a data set; None: the mean of the values
-    presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    presets: Mapping[str, Mapping[str, Setting]] = field(default_factory=dict)
     only: Literal["images", "texts"] | None = None
     across_examples: bool = False  # it uses other examples of the batch, so it is undefined for a batch of one
 
@@ -96,7 +109,7 @@ def metric(
     kind: MetricKind,
     needs_truth: Literal["label", "mask", "rationale"] | None = None,
     combine: PartsCombiner | None = None,
-    presets: Mapping[str, Mapping[str, Any]] | None = None,
+    presets: Mapping[str, Mapping[str, Setting]] | None = None,
     only: Literal["images", "texts"] | None = None,
     across_examples: bool = False,
 ) -> Callable[[Callable[..., Tensor | Measurement]], Callable[..., Tensor | Measurement]]:
@@ -149,7 +162,7 @@ def describe_metric(compute: Callable[..., Tensor | Measurement], **facts: Any) 
 MetricLike: TypeAlias = "str | Metric | Callable[..., Tensor | Measurement] | partial[Tensor | Measurement]"
 
 
-def find_metric(wanted: MetricLike) -> tuple[Metric, dict[str, Any]]:
+def find_metric(wanted: MetricLike) -> tuple[Metric, dict[str, Setting]]:
     """The metric for a name, a registered function or a `partial` of one, and the settings of the partial."""
     if isinstance(wanted, Metric):
         return wanted, {}
@@ -174,7 +187,7 @@ class MetricCall:
     """A metric with all its settings."""
 
     metric: Metric
-    settings: dict[str, Any]
+    settings: dict[str, Setting]
     preset: str | None = None
 
     @property
@@ -183,7 +196,7 @@ class MetricCall:
         return self.metric.needs_truth if self.settings.get("against", "label") == "label" else None
 
 
-def choose_metric(wanted: MetricLike, settings: Mapping[str, Any] | None = None) -> MetricCall:
+def choose_metric(wanted: MetricLike, settings: Mapping[str, Setting] | None = None) -> MetricCall:
     """The metric with checked and completed settings: explicit ones, then the preset's, then the defaults."""
     found, brought = find_metric(wanted)
     given = {**brought, **(settings or {})}
@@ -222,14 +235,6 @@ def measure(chosen: MetricCall, given: Mapping[str, Any]) -> Measurement:
     if chosen.metric.combine is not None and measured.parts is None:
         raise MetricError(f"{name} combines parts into the value of a data set, but returned no parts.")
     return measured
-
-
-def combine_values(chosen: Metric, values: Tensor, parts: Tensor | None = None) -> float:
-    """The value of a data set: combined from the parts if the metric says how, else the mean of the defined values."""
-    if chosen.combine is not None and parts is not None:
-        kept = parts[~parts.isnan().any(1)]
-        return chosen.combine(kept) if len(kept) else float("nan")
-    return float(values.nanmean())
 
 
 def list_metrics() -> list[dict[str, Any]]:

@@ -12,16 +12,16 @@ The model and the encoded batch are not changed: variants are copies, run in chu
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from whyformer._engine import pick_examples
-from whyformer._explain.explain import explain
+from whyformer._engine import TargetLike, pick_examples
+from whyformer._explain.explain import explain_encoded
+from whyformer._explain.method_call import choose_method
 from whyformer._model import EncodedBatch, Model
 from whyformer.errors import InputError, TargetError
-from whyformer.methods._registry import Method
+from whyformer.methods._registry import Method, Setting
 from whyformer.results.explanation import Explanation
 from whyformer.results.joining import join_explanations
 from whyformer.targets import parse
@@ -45,10 +45,10 @@ class Rerun:
         self,
         inputs: Tensor | None = None,
         *,
-        target: Any = None,
+        target: TargetLike = None,
         model: nn.Module | Model | None = None,
         of: Sequence[int] | Tensor | None = None,
-        **settings: Any,
+        **settings: Setting,
     ) -> Explanation:
         """Explain variants: row n is a variant of example of[n], with its target unless another one is given.
 
@@ -62,14 +62,13 @@ class Rerun:
             )
         targets, versus = self._choose_targets(rows, target)
         by = self._choose_model(model)
-        settings = {**self.explanation.settings, **settings}
+        call = choose_method(self.method or self.explanation.method, {**self.explanation.settings, **settings})
         size = max(self.encoded.batch, 1)
         parts = []
         for start in range(0, len(rows), size):
             chunk = slice(start, start + size)
             encoded = self._encode_variants(rows[chunk], inputs, start)
-            method = self.method or self.explanation.method
-            parts.append(explain(by, encoded, method, target=targets[chunk], versus=versus[chunk], **settings))
+            parts.append(explain_encoded(by, encoded, call, targets[chunk], versus[chunk]))
         return join_explanations(parts)
 
     def _encode_variants(self, rows: Sequence[int], inputs: Tensor | None, start: int) -> EncodedBatch:
@@ -81,12 +80,12 @@ class Rerun:
         variants = variants.to(self.inputs.device, self.inputs.dtype)
         return replace(encoded, inputs={**encoded.inputs, encoded.main: variants})
 
-    def _choose_targets(self, rows: Sequence[int], target: Any) -> tuple[list[Any], list[Any]]:
+    def _choose_targets(self, rows: Sequence[int], target: TargetLike) -> tuple[list[TargetLike], list[TargetLike]]:
         """The target and the contrast of each row; a new target has no contrast."""
         first = [self.explanation.targets[i] for i in rows]
         if target is None:
-            return [restore_target(t.index, t.spec) for t in first], [
-                restore_target(t.versus, t.versus_spec) for t in first
+            return [restore_target_like(t.index, t.spec) for t in first], [
+                restore_target_like(t.versus, t.versus_spec) for t in first
             ]
         if isinstance(target, Tensor):
             target = target.tolist()
@@ -101,7 +100,7 @@ class Rerun:
         return model if isinstance(model, Model) else replace(self.model, module=model)
 
 
-def restore_target(index: int | None, spec: str | None) -> Any:
+def restore_target_like(index: int | None, spec: str | None) -> TargetLike:
     """What to pass as target= (or versus=) to explain the same score again."""
     if spec is not None:
         return parse(spec)

@@ -12,7 +12,6 @@ padding are never among the $k$: they cannot be part of an answer.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,9 +19,9 @@ from torch import Tensor
 from whyformer._plain.setting_checks import allow_choice, allow_whole_number
 from whyformer._plain.tokens import Pieces, Tokens
 from whyformer.errors import InputError
-from whyformer.metrics._registry import Measurement, Rationale, metric
+from whyformer.metrics._registry import Measurement, RationaleLike, metric
 from whyformer.metrics._settings import check_metric_settings
-from whyformer.metrics.rationales import check_marks, guess_rationale, refuse_other_count
+from whyformer.metrics.rationales import read_rationale, refuse_other_count, spread_token_marks
 from whyformer.results.explanation import Explanation
 
 NAN = float("nan")
@@ -45,7 +44,7 @@ def combine_share(parts: Tensor) -> float:
 )
 @check_metric_settings(k=allow_whole_number(1), value=allow_choice(("share", "count")))
 def answer_tokens(
-    explanation: Explanation, rationale: Sequence[Any], *, k: int = 20, value: str = "share"
+    explanation: Explanation, rationale: Sequence[RationaleLike], *, k: int = 20, value: str = "share"
 ) -> Measurement:
     """How many of the answer's tokens are among the k tokens with the highest scores.
 
@@ -64,7 +63,7 @@ def answer_tokens(
     return Measurement(values, parts=parts)
 
 
-def count_hits(tokens: Tokens, scores: Tensor, truth: Any, name: str, k: int) -> tuple[float, float]:
+def count_hits(tokens: Tokens, scores: Tensor, truth: RationaleLike, name: str, k: int) -> tuple[float, float]:
     """The answer tokens among the top k, and how many there could be at most."""
     if not isinstance(tokens, Pieces):
         raise InputError("Answers are words of a text, but the input is an image. Use a metric with a mask.")
@@ -74,14 +73,13 @@ def count_hits(tokens: Tokens, scores: Tensor, truth: Any, name: str, k: int) ->
     return float(sum(marked[i] for i in order[:k])), float(min(k, sum(marked[i] for i in places)))
 
 
-def mark_tokens(tokens: Pieces, truth: Any, name: str) -> list[bool]:
+def mark_tokens(tokens: Pieces, truth: RationaleLike, name: str) -> list[bool]:
     """Which tokens cover a marked character, word or token."""
-    given = truth if isinstance(truth, Rationale) else None
-    if truth is None or not check_marks(given.marks if given is not None else truth):
+    given = read_rationale(tokens, truth, name)
+    if given is None:
         return [False] * len(tokens)
-    given = given or guess_rationale(tokens, truth, name)
     if given.of == "token":
-        return spread_token_marks(tokens, list(given.marks), name)
+        return spread_token_marks(tokens, given.marks, name).tolist()
     text = tokens.text or ""
     if given.spans:
         return [
@@ -91,7 +89,6 @@ def mark_tokens(tokens: Pieces, truth: Any, name: str) -> list[bool]:
     marks = [bool(mark) for mark in given.marks]
     if given.of == "word":
         marks = spread_word_marks(text, marks, name)
-    marks += [False] * (len(text) - len(marks))
     return [
         span is not None and not tokens.special[i] and any(marks[span[0] : span[1]])
         for i, span in enumerate(tokens.spans)
@@ -108,17 +105,4 @@ def spread_word_marks(text: str, marks: Sequence[bool], name: str) -> list[bool]
         start = text.index(word, start)
         found[start : start + len(word)] = [mark] * len(word)
         start += len(word)
-    return found
-
-
-def spread_token_marks(tokens: Pieces, marks: Sequence[Any], name: str) -> list[bool]:
-    """One mark for each token; there may be none for padding, or for special tokens."""
-    real = [i for i in range(len(tokens)) if not tokens.padding[i]]
-    content = [i for i in real if not tokens.special[i]]
-    places = next((p for p in (list(range(len(tokens))), real, content) if len(p) == len(marks)), None)
-    if places is None:
-        raise InputError(f"Got {len(marks)} marks for {len(content)} tokens of {name[:60]!r}.")
-    found = [False] * len(tokens)
-    for i, mark in zip(places, marks, strict=True):
-        found[i] = bool(mark)
     return found

@@ -12,7 +12,6 @@ other class is clear; for the three of MNLI the code compares 0 with 1, 1 with 0
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,6 +25,7 @@ from whyformer._plain.setting_checks import (
     to_plain_values,
 )
 from whyformer.errors import MetricError
+from whyformer.methods._registry import Setting
 from whyformer.metrics._registry import metric
 from whyformer.metrics._rerun import Rerun
 from whyformer.metrics._settings import check_metric_settings
@@ -37,7 +37,7 @@ allow_class_number = allow_whole_number(0)
 OtherClass = int | str | tuple[int, ...]
 
 
-def allow_other_class(setting: str, value: Any) -> OtherClass:
+def allow_other_class(setting: str, value: Setting) -> OtherClass:
     """A class by number or label, or the number of one for each class of the model."""
     listed = to_plain_values(value)
     if isinstance(listed, str) and listed.strip():

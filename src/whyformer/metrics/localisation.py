@@ -11,14 +11,13 @@ Pixels marked -1 are ignored. A map of patches is enlarged to the size of the ma
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from whyformer._plain.setting_checks import allow_whole_number
-from whyformer.metrics._maps import OUTLINED, check_object_masks, resize_map
+from whyformer.metrics._maps import OUTLINED, MaskLike, check_object_masks, resize_map
 from whyformer.metrics._registry import metric
 from whyformer.metrics._settings import check_metric_settings
 from whyformer.results.explanation import Explanation
@@ -27,7 +26,7 @@ NAN = float("nan")
 
 
 @metric(paper="Arras et al., Information Fusion 2022", **OUTLINED)
-def mass_in_mask(explanation: Explanation, mask: Sequence[Any]) -> Tensor:
+def mass_in_mask(explanation: Explanation, mask: Sequence[MaskLike]) -> Tensor:
     """How much of the map's positive mass lies on the object.
 
     Control: a random map gets the object's share of the image, not 0. Undefined without positive mass or object.
@@ -42,7 +41,7 @@ def mass_inside(values: Tensor, truth: Tensor) -> float:
 
 
 @metric(paper="Arras et al., Information Fusion 2022", **OUTLINED)
-def rank_in_mask(explanation: Explanation, mask: Sequence[Any]) -> Tensor:
+def rank_in_mask(explanation: Explanation, mask: Sequence[MaskLike]) -> Tensor:
     """How many of the K highest pixels lie on the object, where K is the number of pixels of the object.
 
     Ties count by the share of them on the object. Control: a random map gets the object's share of the image. Undefined
@@ -65,7 +64,7 @@ def rank_inside(values: Tensor, truth: Tensor) -> float:
 
 @metric(paper="Zhang et al., ECCV 2016", **OUTLINED)
 @check_metric_settings(tolerance=allow_whole_number(0))
-def pointing_game(explanation: Explanation, mask: Sequence[Any], *, tolerance: int = 0) -> Tensor:
+def pointing_game(explanation: Explanation, mask: Sequence[MaskLike], *, tolerance: int = 0) -> Tensor:
     """Whether the highest pixel of the map lies on the object: 1 or 0.
 
     tolerance: how many pixels outside the object still count (15 in the paper).
@@ -87,7 +86,9 @@ def pointing_game(explanation: Explanation, mask: Sequence[Any], *, tolerance: i
     return score_each_image(explanation, mask, hits)
 
 
-def score_each_image(explanation: Explanation, mask: Sequence[Any], value: Callable[[Tensor, Tensor], float]) -> Tensor:
+def score_each_image(
+    explanation: Explanation, mask: Sequence[MaskLike], value: Callable[[Tensor, Tensor], float]
+) -> Tensor:
     """value(map, mask) of every image, the map at the size of the mask."""
     found = [
         value(resize_map(explanation, i, truth.shape), truth)

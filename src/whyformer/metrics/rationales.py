@@ -17,8 +17,9 @@ undefined, not 0.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -34,17 +35,18 @@ from whyformer._plain.setting_checks import (
 )
 from whyformer._plain.tokens import Pieces, Tokens
 from whyformer.errors import InputError
+from whyformer.methods._registry import Setting
 from whyformer.metrics._ordering import to_nearest_unit_count
-from whyformer.metrics._registry import Measurement, Rationale, metric
+from whyformer.metrics._registry import Measurement, MetricFacts, Rationale, RationaleLike, metric
 from whyformer.metrics._settings import check_metric_settings
 from whyformer.results.explanation import Explanation
 
 NAN = float("nan")
+ERASER = "DeYoung et al., ACL 2020"
 DEFAULT_K = tuple(range(5, 81, 5))
 WordCount = int | float | Literal["marked"]
 # The facts of metrics that compare words with those that people marked.
-PLAUSIBILITY: dict[str, Any] = {
-    "paper": "DeYoung et al., ACL 2020",
+PLAUSIBILITY: MetricFacts = {
     "better": "higher",
     "kind": "plausibility",
     "needs_truth": "rationale",
@@ -52,7 +54,7 @@ PLAUSIBILITY: dict[str, Any] = {
 }
 
 
-def allow_word_count(setting: str, value: Any) -> WordCount:
+def allow_word_count(setting: str, value: Setting) -> WordCount:
     """An integer is a number of words, a float a fraction of all words, "marked" as many as people marked."""
     number = to_plain_number(value)
     if isinstance(value, str) and value == "marked":
@@ -62,12 +64,12 @@ def allow_word_count(setting: str, value: Any) -> WordCount:
     return number
 
 
-def allow_word_counts(setting: str, value: Any) -> tuple[WordCount, ...]:
+def allow_word_counts(setting: str, value: Setting) -> tuple[WordCount, ...]:
     """One word count, or a sequence of word counts."""
-    several = isinstance(value, Sequence) and not isinstance(value, str | bytes)
-    if several and not value:
+    several = value if isinstance(value, Sequence) and not isinstance(value, str | bytes) else (value,)
+    if not several:
         raise refuse_setting(setting, "at least one number, for example (5, 0.2, 'marked')", value)
-    return tuple(allow_word_count(setting, item) for item in (value if several else (value,)))
+    return tuple(allow_word_count(setting, item) for item in several)
 
 
 @dataclass(frozen=True)
@@ -90,10 +92,10 @@ class MarkedText:
         return min(int(k), self.seen)
 
 
-@metric(**PLAUSIBILITY)
+@metric(paper=ERASER, **PLAUSIBILITY)
 @check_metric_settings(k=allow_word_counts)
 def token_f1(
-    explanation: Explanation, rationale: Sequence[Any], *, k: WordCount | Sequence[WordCount] = DEFAULT_K
+    explanation: Explanation, rationale: Sequence[RationaleLike], *, k: WordCount | Sequence[WordCount] = DEFAULT_K
 ) -> Measurement:
     """How well the k highest-scored words match the words that people marked: F1 of precision and recall.
 
@@ -136,10 +138,10 @@ def f1_score(precision: float, recall: float) -> float:
     return 2 * precision * recall / (precision + recall) if precision and recall else 0.0
 
 
-@metric(**PLAUSIBILITY, combine=macro_f1)
+@metric(paper=ERASER, **PLAUSIBILITY, combine=macro_f1)
 @check_metric_settings(k=allow_word_count, threshold=allow_share)
 def iou_f1(
-    explanation: Explanation, rationale: Sequence[Any], *, k: WordCount = "marked", threshold: float = 0.5
+    explanation: Explanation, rationale: Sequence[RationaleLike], *, k: WordCount = "marked", threshold: float = 0.5
 ) -> Measurement:
     """How many runs of consecutive selected words match a run that people marked, as the F1 of precision and recall.
 
@@ -175,12 +177,12 @@ def run_iou(one: tuple[int, int], other: tuple[int, int]) -> float:
     return common / (one[1] - one[0] + other[1] - other[0] - common)
 
 
-@metric(**PLAUSIBILITY)
+@metric(paper=ERASER, **PLAUSIBILITY)
 @keep_environment()
 @check_metric_settings(rule=allow_choice(("trapezoid", "step")))
 def auprc(
     explanation: Explanation,
-    rationale: Sequence[Any],
+    rationale: Sequence[RationaleLike],
     *,
     rule: Literal["trapezoid", "step"] = "trapezoid",
 ) -> Tensor:
@@ -212,28 +214,29 @@ def auprc(
 # --- words and marks --------------------------------------------------------------------------------------------------
 
 
-def refuse_other_count(explanation: Explanation, rationale: Sequence[Any]) -> None:
+def refuse_other_count(explanation: Explanation, rationale: Sequence[RationaleLike]) -> None:
     if not hasattr(rationale, "__len__") or len(rationale) != len(explanation):
         count = len(rationale) if hasattr(rationale, "__len__") else "no list of"
         raise InputError(f"Got {count} rationales for {len(explanation)} texts. Give one rationale per text.")
 
 
-def align_rationales(explanation: Explanation, rationale: Sequence[Any]) -> list[MarkedText]:
+def align_rationales(explanation: Explanation, rationale: Sequence[RationaleLike]) -> list[MarkedText]:
     refuse_other_count(explanation, rationale)
     rows = zip(explanation.tokens, explanation.scores.double(), rationale, explanation.names, strict=True)
     return [align_rationale(tokens, scores, truth, name) for tokens, scores, truth, name in rows]
 
 
-def align_rationale(tokens: Tokens, scores: Tensor, truth: Any, name: str) -> MarkedText:
+def align_rationale(tokens: Tokens, scores: Tensor, truth: RationaleLike, name: str) -> MarkedText:
     """The scores of the words of one text, with their marks."""
     if not isinstance(tokens, Pieces):
         raise InputError("Rationales mark words of a text, but the input is an image. Use a metric with a mask.")
-    if truth is None or not check_marks(truth.marks if isinstance(truth, Rationale) else truth):
-        return MarkedText(scores[:0], torch.zeros(0, dtype=torch.bool))  # not annotated
-    given = truth if isinstance(truth, Rationale) else guess_rationale(tokens, truth, name)
-    marks = torch.as_tensor(list(given.marks)).bool()
+    given = read_rationale(tokens, truth, name)
+    if given is None:
+        return MarkedText(scores[:0], torch.zeros(0, dtype=torch.bool))
     if given.of == "token":
-        return align_token_marks(tokens, scores, marks, name)
+        own = ~(torch.tensor(tokens.padding) | torch.tensor(tokens.special))
+        return MarkedText(scores[own], spread_token_marks(tokens, given.marks, name)[own])
+    marks = torch.as_tensor(list(given.marks)).bool()
     values = score_words(tokens, scores)
     if given.of == "character":
         text = tokens.text or ""
@@ -244,7 +247,15 @@ def align_rationale(tokens: Tokens, scores: Tensor, truth: Any, name: str) -> Ma
     return MarkedText(torch.cat([values, missed]), marks)
 
 
-def check_marks(marks: Any) -> int:
+def read_rationale(tokens: Pieces, truth: RationaleLike, name: str) -> Rationale | None:
+    """The marks of one text and what they belong to; None if it is not annotated."""
+    marks = truth.marks if isinstance(truth, Rationale) else truth
+    if marks is None or not check_marks(marks):
+        return None
+    return truth if isinstance(truth, Rationale) else guess_rationale(tokens, marks, name)
+
+
+def check_marks(marks: Sequence[int] | Tensor | np.ndarray) -> int:
     """The number of marks, if they are numbers or flags."""
     listed = to_plain_values(marks)
     is_list = isinstance(listed, Sequence) and not isinstance(listed, str | bytes)
@@ -253,7 +264,7 @@ def check_marks(marks: Any) -> int:
     return len(listed)
 
 
-def guess_rationale(tokens: Pieces, truth: Any, name: str) -> Rationale:
+def guess_rationale(tokens: Pieces, truth: Sequence[int] | Tensor | np.ndarray, name: str) -> Rationale:
     """The unit of a plain list of marks, inferred from its length."""
     marks = [int(bool(mark)) for mark in truth]
     words = len(re.findall(r"\S+", tokens.text)) if tokens.text is not None else None
@@ -272,17 +283,14 @@ def guess_rationale(tokens: Pieces, truth: Any, name: str) -> Rationale:
     )
 
 
-def align_token_marks(tokens: Pieces, scores: Tensor, marks: Tensor, name: str) -> MarkedText:
-    """The tokens that are neither special nor padding, with their marks; there may also be marks for all tokens."""
-    padding, special = torch.tensor(tokens.padding), torch.tensor(tokens.special)
-    own = ~padding & ~special
-    if len(marks) == len(tokens):
-        marks = marks[own]
-    elif len(marks) == int((~padding).sum()):
-        marks = marks[~special[~padding]]
-    if len(marks) != int(own.sum()):
-        raise InputError(f"Got {len(marks)} marks for {int(own.sum())} tokens of {name[:60]!r}.")
-    return MarkedText(scores[own], marks)
+def spread_token_marks(tokens: Pieces, marks: Sequence[int], name: str) -> Tensor:
+    """[token] bool, from one mark for each token, or for each that is no padding, or neither padding nor special."""
+    there = ~torch.tensor(tokens.padding)
+    content = there & ~torch.tensor(tokens.special)
+    for marked in (torch.ones_like(there), there, content):
+        if int(marked.sum()) == len(marks):
+            return torch.zeros_like(there).masked_scatter(marked, torch.as_tensor(list(marks)).bool())
+    raise InputError(f"Got {len(marks)} marks for {int(content.sum())} tokens of {name[:60]!r}.")
 
 
 def score_words(tokens: Pieces, scores: Tensor) -> Tensor:

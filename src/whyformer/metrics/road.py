@@ -12,7 +12,6 @@ curve contains both: first with the highest removed, then with the lowest.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,6 +19,7 @@ from torch import Tensor
 from whyformer._engine import Probe, as_pixels
 from whyformer._plain.random_generator import make_generator
 from whyformer._plain.setting_checks import allow_flag, allow_fractions, allow_seed
+from whyformer._plain.tokens import Grid
 from whyformer.errors import InputError
 from whyformer.metrics._imputation import impute_images
 from whyformer.metrics._ordering import TieOrder, to_unit_count
@@ -85,16 +85,16 @@ def make_variants(
         image = given[i].detach().cpu().double()
         drawn = torch.randn((height, width, len(image)), generator=make_generator(seed, int(fingerprint)),
                             dtype=torch.float64).permute(2, 0, 1)  # fmt: skip
-        kept = keep[i].reshape(-1, *shape) if len(shape) == 2 else torch.stack(
-            [patches_to_pixels(one, probe.tokens[i], height, width) for one in keep[i]]
-        )  # fmt: skip
+        kept, grid = keep[i].reshape(-1, *shape), probe.tokens[i]
+        if len(shape) != 2 and isinstance(grid, Grid):
+            kept = torch.stack([patches_to_pixels(one, grid, height, width) for one in keep[i]])
         imputed = impute_images(image, kept, exactly=exact)
         rows.append(imputed.addcmul_((~kept[:, None]).double(), noise * image.std(correction=0) * drawn).to(given))
     of = torch.arange(len(keep)).repeat_interleave(keep.shape[1])
     return torch.cat(rows), of
 
 
-def patches_to_pixels(kept: Tensor, grid: Any, height: int, width: int) -> Tensor:
+def patches_to_pixels(kept: Tensor, grid: Grid, height: int, width: int) -> Tensor:
     """[height width] from one value per patch."""
     if grid.covers is None and (height % grid.rows or width % grid.columns):
         raise InputError(

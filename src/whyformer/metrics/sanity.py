@@ -15,7 +15,6 @@ them. The user's model is never changed: a copy is randomised.
 """
 
 import copy
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +24,7 @@ from whyformer._model import Model
 from whyformer._plain.random_generator import make_generator
 from whyformer._plain.setting_checks import allow_seed, allow_whole_number, refuse_setting
 from whyformer.errors import MetricError
+from whyformer.methods._registry import Setting
 from whyformer.metrics._registry import Measurement, metric
 from whyformer.metrics._rerun import Rerun
 from whyformer.metrics._settings import MAGNITUDE, check_metric_settings
@@ -32,7 +32,7 @@ from whyformer.metrics._similarity import select_compared_scores, spearman
 from whyformer.results.explanation import Explanation
 
 
-def allow_model(setting: str, value: Any) -> nn.Module | Model:
+def allow_model(setting: str, value: Setting) -> nn.Module | Model:
     if not isinstance(value, nn.Module | Model):
         raise refuse_setting(setting, "an nn.Module or a Model", value)
     return value

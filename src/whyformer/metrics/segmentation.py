@@ -19,14 +19,14 @@ rows, with 0 for a row without the object. That is `preset="released"`; it can b
 """
 
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
 from whyformer._plain.environment import keep_environment
 from whyformer._plain.setting_checks import allow_choice, allow_either, allow_share
-from whyformer.metrics._maps import OUTLINED, check_object_masks, resize_map
+from whyformer.metrics._maps import OUTLINED, MaskLike, check_object_masks, resize_map
 from whyformer.metrics._registry import Measurement, PartsCombiner, metric
 from whyformer.metrics._settings import check_metric_settings
 from whyformer.results.explanation import Explanation
@@ -52,7 +52,7 @@ def combine_iou(parts: Tensor) -> float:
 @metric(paper="Chefer et al., CVPR 2021", **OUTLINED, combine=combine_accuracy)
 @check_metric_settings(threshold=allow_threshold)
 def pixel_accuracy(
-    explanation: Explanation, mask: Sequence[Any], *, threshold: Threshold | float = "mean"
+    explanation: Explanation, mask: Sequence[MaskLike], *, threshold: Threshold | float = "mean"
 ) -> Measurement:
     """The share of pixels classified correctly as object or background, with the map above its threshold as the object.
 
@@ -70,7 +70,9 @@ def pixel_accuracy(
 
 @metric(paper="Chefer et al., CVPR 2021", **OUTLINED, combine=combine_iou)
 @check_metric_settings(threshold=allow_threshold)
-def mean_iou(explanation: Explanation, mask: Sequence[Any], *, threshold: Threshold | float = "mean") -> Measurement:
+def mean_iou(
+    explanation: Explanation, mask: Sequence[MaskLike], *, threshold: Threshold | float = "mean"
+) -> Measurement:
     """Intersection over union of the map above its threshold with the object, averaged over object and background.
 
     threshold: "mean", "otsu", or a number from 0 to 1.
@@ -90,7 +92,7 @@ def mean_iou(explanation: Explanation, mask: Sequence[Any], *, threshold: Thresh
 
 @metric(paper="Chefer et al., CVPR 2021", **OUTLINED)
 @keep_environment()
-def mean_average_precision(explanation: Explanation, mask: Sequence[Any]) -> Measurement:
+def mean_average_precision(explanation: Explanation, mask: Sequence[MaskLike]) -> Measurement:
     """How well the map ranks object above background, without a threshold: average precision of both classes together.
 
     Control: a random map gets about one half. Undefined without a labelled pixel.
@@ -109,7 +111,7 @@ def mean_average_precision(explanation: Explanation, mask: Sequence[Any]) -> Mea
 @metric(paper="Chefer et al., CVPR 2021", **OUTLINED, presets={"released": {"per": "row"}})
 @check_metric_settings(threshold=allow_threshold, per=allow_choice(PER))
 def mean_f1(
-    explanation: Explanation, mask: Sequence[Any], *, threshold: Threshold | float = "mean", per: str = "image"
+    explanation: Explanation, mask: Sequence[MaskLike], *, threshold: Threshold | float = "mean", per: str = "image"
 ) -> Measurement:
     """Overlap of the map above its threshold with the object: F1, the harmonic mean of precision and recall.
 
@@ -142,7 +144,7 @@ def measure_parts(parts: list[list[float]], combine: PartsCombiner) -> Measureme
 # --- maps and masks ---------------------------------------------------------------------------------------------------
 
 
-def pair_maps_with_masks(explanation: Explanation, mask: Sequence[Any]) -> list[tuple[Tensor, Tensor]]:
+def pair_maps_with_masks(explanation: Explanation, mask: Sequence[MaskLike]) -> list[tuple[Tensor, Tensor]]:
     """For every image: the map scaled to [0, 1] at the size of its mask, and the mask."""
     found = check_object_masks(explanation, mask)
     return [(scale_to_unit_range(resize_map(explanation, i, truth.shape)), truth) for i, truth in enumerate(found)]

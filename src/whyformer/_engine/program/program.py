@@ -15,9 +15,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whyformer._engine.program.recorder import BranchDiffers, Recorder, Slot, Step, address_of, aten, map_slots
+from whyformer._engine.program.recorder import (
+    BranchDiffers,
+    Recorder,
+    Slot,
+    Step,
+    aten,
+    map_slots,
+)
 from whyformer._engine.program.rematerialise import compute_again
 from whyformer._engine.program.schedule import order_by_layer
+from whyformer._plain.private_torch import kernel_of, storage_of
 
 ALIASES = {aten.detach.default, aten.alias.default, aten.lift_fresh.default}
 RECOMPUTED_ABOVE = 2**28  # bytes: programs that need less keep all results
@@ -75,7 +83,7 @@ class Program:
         """A view of a constant, or a small result of numbers."""
         if result.numel() <= SMALL and not of_weights:
             return True
-        return any(address_of(self.constants[number]) == address_of(result) for number in step.operands)
+        return any(storage_of(self.constants[number]) == storage_of(result) for number in step.operands)
 
     def save_memory(self, repeats_products: bool) -> None:
         """Go through the layers once (layer_order.py), and compute again what is cheap to compute (recompute.py).
@@ -92,6 +100,11 @@ class Program:
             self.peak = measure_peak(self)
             if with_products or self.peak <= measure_memory(self.constants) * LARGE_PART:
                 break
+
+    @property
+    def kept(self) -> set[int]:
+        """The slots that are not freed: what enters, what is returned, constants."""
+        return {*self.results, *self.inputs.values(), *self.constants}
 
     def forget_steps(self) -> None:
         """Keep the function only: the list of its steps takes three times as much memory."""
@@ -212,7 +225,7 @@ def measure_peak(program: Program) -> int:
     fixed = {memory[n] for n in (*program.constants, *program.inputs.values())}
     users: dict[int, set[int]] = {}  # memory -> its slots that are alive
     held = peak = 0
-    for step, freed in zip(program.steps, find_last_uses(program), strict=True):
+    for step, freed in zip(program.steps, find_last_uses(program.steps, program.kept), strict=True):
         for number in step.outputs:
             if number is None or memory[number] in fixed:
                 continue
@@ -233,7 +246,7 @@ def write_function(program: Program) -> Callable[[Mapping[str, Tensor]], list[An
     """A function with a line for each step: straight-line code has the least overhead in Python."""
     names: dict[str, Any] = {"BranchDiffers": BranchDiffers, "stack": torch.stack}
     lines = ["def run(inputs):", "    flags = []"]
-    last = find_last_uses(program)
+    last = find_last_uses(program.steps, program.kept)
     functions: dict[Any, str] = {}
 
     def bind(value: Any, prefix: str) -> str:
@@ -260,7 +273,7 @@ def write_function(program: Program) -> Callable[[Mapping[str, Tensor]], list[An
     lines += [f"    v{number} = inputs[{name!r}]" for name, number in program.inputs.items()]
     for at, step in enumerate(program.steps):
         if step.function not in functions:
-            functions[step.function] = bind(step.function._op, "f")  # past a layer of Python
+            functions[step.function] = bind(kernel_of(step.function), "f")  # past a layer of Python
         arguments = [spell(value) for value in step.args]
         arguments += [f"{name}={spell(value)}" for name, value in step.kwargs.items()]
         call = f"{functions[step.function]}({', '.join(arguments)})"
@@ -295,15 +308,12 @@ def write_reading(step: Step, arguments: Sequence[str]) -> str:
     return f"{arguments[0]}.reshape(())"
 
 
-def find_last_uses(program: Program) -> list[list[int]]:
-    """The slots to free after each step: those that nothing after it uses."""
-    later = {*program.results}
-    entered = {*program.inputs.values()}
+def find_last_uses(steps: Sequence[Step], kept: set[int]) -> list[list[int]]:
+    """The slots to free after each step: those that nothing after it uses, but for those that are kept."""
+    later = set(kept)
     last: list[list[int]] = []
-    for at in reversed(range(len(program.steps))):
-        step = program.steps[at]
+    for step in reversed(steps):
         own = {number for number in (*step.operands, *step.outputs) if number is not None}
-        own -= {number for number in own if number in program.constants}
-        last.append(sorted(own - later - entered))
+        last.append(sorted(own - later))
         later |= own
     return last[::-1]

@@ -43,10 +43,11 @@ def are_modules_known(parts: Iterable[nn.Module]) -> bool:
     for part in parts:
         if not are_classes_known(type(part).__mro__):
             return False
-        for weight in (*part._parameters.values(), *part._buffers.values()):
+        own = vars(part)
+        for weight in (*own["_parameters"].values(), *own["_buffers"].values()):
             if weight is not None and type(weight) not in (nn.Parameter, nn.Buffer, Tensor):
                 return False
-        for value in vars(part).values():
+        for value in own.values():
             if callable(value) and not isinstance(value, nn.Module) and not is_setting_known(value):
                 return False
     return True

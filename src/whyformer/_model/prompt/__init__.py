@@ -3,16 +3,3 @@
 from whyformer._model.prompt.continuation import encode_continuation
 from whyformer._model.prompt.prompt import WHOLE, Prompt, add_answer, append_tokens, check_ids, cut_prompt
 from whyformer._model.prompt.regions import SPLITTERS, Region, SplitBy
-
-__all__ = [
-    "SPLITTERS",
-    "WHOLE",
-    "Prompt",
-    "Region",
-    "SplitBy",
-    "add_answer",
-    "append_tokens",
-    "check_ids",
-    "cut_prompt",
-    "encode_continuation",
-]
