@@ -57,7 +57,8 @@ def list_modules(module: nn.Module) -> list[nn.Module]:
         part = waiting.pop()
         if id(part) not in found:
             found[id(part)] = part
-            waiting.extend(child for child in reversed(children_of(part).values()) if child is not None)
+            if children := children_of(part):
+                waiting.extend(child for child in reversed(children.values()) if child is not None)
     return list(found.values())
 
 

@@ -13,6 +13,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from whyformer._plain.private_torch import BUFFERS, PARAMETERS
+
 LIBRARIES = {"torch", "transformers", "timm", "torchvision", "open_clip", "sentence_transformers", "peft", "whyformer"}
 # What the files of these libraries import: Python's own modules, and those that load files and show progress.
 OTHERS = {"accelerate", "einops", "filelock", "huggingface_hub", "jinja2", "numpy", "packaging", "PIL", "regex"}
@@ -44,7 +46,7 @@ def are_modules_known(parts: Iterable[nn.Module]) -> bool:
         if not are_classes_known(type(part).__mro__):
             return False
         own = vars(part)
-        for weight in (*own["_parameters"].values(), *own["_buffers"].values()):
+        for weight in (*own[PARAMETERS].values(), *own[BUFFERS].values()):
             if weight is not None and type(weight) not in (nn.Parameter, nn.Buffer, Tensor):
                 return False
         for value in own.values():
