@@ -15,7 +15,7 @@ from torch import Tensor
 from whyformer._audit.checks import AuditRow, rebuild_tokens
 from whyformer._audit.report.findings import AuditFindings
 from whyformer._audit.report.summary import label_class
-from whyformer._plain.tokens import Grid, Pieces
+from whyformer._plain.tokens import Grid, Pieces, ScoredTokens
 from whyformer.errors import InputError
 from whyformer.show import report as html
 from whyformer.show.canvas import Canvas
