@@ -178,7 +178,7 @@ def check_order(model: Model, encoded: EncodedBatch, run: Run, claimed: Order, u
 
 def is_known_to_move(model: Model, encoded: EncodedBatch) -> bool:
     """Whether a check has found that examples must run one by one."""
-    if encoded.batch == 1 or model.module not in checked:
+    if model.module not in checked:
         return False
     known = recall_verdicts(model.module).get(describe_input_kind(encoded))
     return known is not None and known.moves_examples

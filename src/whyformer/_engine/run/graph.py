@@ -5,6 +5,8 @@ propagate relevance as if it were a gradient. So every node between the score an
 view.
 """
 
+from typing import NoReturn
+
 import torch
 from torch import Tensor
 from torch.autograd.function import BackwardCFunction
@@ -77,20 +79,10 @@ def refuse_missing_gradient(operation: Operation, result: Argument, path: str) -
         )
 
 
-def refuse_switched_off_gradient(path: str | None) -> None:
-    """Raise if the model switched gradients off around its attention, here: they would miss what passes there."""
-    if path is not None:
-        raise UnsupportedModel(
-            f"{path} computes its attention without a gradient, which this method needs: under torch.no_grad() or "
-            "inference_mode(), or in an autograd function (reentrant checkpointing, reversible layers). To keep "
-            "weights frozen, call requires_grad_(False) on them instead."
-        )
-
-
-def refuse_answer_without_gradient(score: Tensor) -> None:
-    """Raise if no gradient leads from the answer to the input."""
-    if not score.requires_grad:
-        raise UnsupportedModel(
-            "The answer has no gradient with respect to the input, which this method needs: the model calls detach() "
-            "on its states, or computes them under torch.no_grad(). Remove that from forward()."
-        )
+def refuse_switched_off_gradient(path: str) -> NoReturn:
+    """The model switched gradients off around its attention, here: they would miss what passes there."""
+    raise UnsupportedModel(
+        f"{path} computes its attention without a gradient, which this method needs: under torch.no_grad() or "
+        "inference_mode(), or in an autograd function (reentrant checkpointing, reversible layers). To keep "
+        "weights frozen, call requires_grad_(False) on them instead."
+    )

@@ -141,14 +141,14 @@ class Intercept(TorchFunctionMode):
 
     def enter(self, path: str, given: Tensor | None) -> None:
         """Called when the forward of a module starts."""
-        call = ModuleCall(path, len(self.calls), self.resolve(given), self.step)
+        call = ModuleCall(path, len(self.calls), self.resolve(given) if self.written else given, self.step)
         self.calls.append(call)
         self.open_calls.append(call)
 
     def leave(self, result: Tensor | None) -> None:
         """Called when the forward of a module ends."""
         call = self.open_calls.pop()
-        call.output, call.output_step = self.resolve(result), self.step
+        call.output, call.output_step = self.resolve(result) if self.written else result, self.step
 
     def release(self) -> None:
         """Free the graph."""
@@ -188,7 +188,8 @@ class Intercept(TorchFunctionMode):
             if composed is not None:
                 return composed
         if self.needs_gradient and any(is_embedding_sum(t) for t in operation.given):
-            operation = self.settle_input(operation).map_arguments(self.resolve)
+            operation = self.settle_input(operation)
+            operation = operation.map_arguments(self.resolve) if self.written else operation
             if operation.is_in_place and self.must_run_out_of_place(operation):
                 return self.run_out_of_place(operation)
         reordered = reorder_attention_product(operation) or divide_before_product(operation)
@@ -413,7 +414,8 @@ class Intercept(TorchFunctionMode):
         results = list(find_tensors([result]))
         if not any(r.requires_grad for r in results):
             return result
-        is_constant = bool(traces) and starts_constant(operation, traces[0])
+        is_exponent = operation.name in ("exp", "logsumexp")
+        is_constant = is_exponent and bool(traces) and starts_constant(operation, traces[0])
         if is_constant or all(trace_of(t).is_detached for t in operation.dependent):
             traces[:] = [replace(trace, is_detached=True) for trace in traces]
             self.note_constant(operation)

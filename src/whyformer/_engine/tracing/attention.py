@@ -233,7 +233,7 @@ def find_site(operation: Operation, output: Tensor, path: str) -> AttentionSite 
 def read_fused_site(operation: Operation, output: Tensor, path: str) -> AttentionSite:
     """A fused call as a site with its tensors on the graph."""
     given = read_fused_arguments(operation)
-    key, value = given.repeat_heads()
+    key, value = given.repeat_heads() if given.is_grouped else (given.key, given.value)
     mask = given.mask.given.detach() if given.mask.given is not None else None
     site = AttentionSite(path, value, output, query=given.query, key=key, given_mask=mask, scale=given.scale)
     site.is_causal, site.origin, site.keys = given.mask.is_causal, origin_of(given.value), trace_of(given.value)
