@@ -103,7 +103,7 @@ def run_audit(model: why.Model, groups: list[list[Tensor]], permutations: int) -
     for group in groups:
         replay = AttentionReplay(model, model.encode(group), [BLOCK])
         audited = AuditedAttention(replay, choose_attention(BLOCK, replay.heads)[0])
-        for one in replace_attention(audited, (), kinds=["permutation"], draws=permutations):
+        for one in replace_attention(audited, kinds=["permutation"], draws=permutations):
             found.append(float("nan") if one is None else one["permutation"]["tvd"])
     return found
 

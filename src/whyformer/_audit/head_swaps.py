@@ -95,16 +95,16 @@ def swap_examples(
         raise InputError(f"Every example has more than {MOST_TOKENS} tokens. Pass shorter ones.")
     if not all(shown):
         notes.append(f"Examples with more than {MOST_TOKENS} tokens are left out.")
-    by_block: list[list[tuple[SwappedHead, ...]]] = [[] for _ in shown]
     for block in blocks:
         found = swapper.search_block(block)
         swapped: list[list[SwappedHead]] = []
         for head in range(heads[block]):
             swapped.append(swapper.swap_head(block, head, found))
             advance(1 / count)
-        for i, of_heads in enumerate(zip(*swapped, strict=True)):
-            by_block[i].append(of_heads)
-    kept = tuple({**one, "heads": by_block[i]} for i, one in enumerate(shown) if one is not None)
+        for one, of_heads in zip(shown, zip(*swapped, strict=True), strict=True):
+            if one is not None:
+                one["heads"].append(list(of_heads))
+    kept = tuple(one for one in shown if one is not None)
     settings = {"steps": steps, "candidates": SEARCH.candidates, "tolerance": SEARCH.tolerance, "seed": seed}
     return HeadSwaps(kept, blocks, model.name, model.labels, settings, model.describe_versions(), tuple(notes))
 

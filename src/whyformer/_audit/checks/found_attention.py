@@ -6,6 +6,8 @@ most `MOST_TOKENS` tokens, the `MOST_CLASSES` most probable classes. A text is k
 grid of its patches, without its pixels.
 """
 
+from typing import TypedDict
+
 import torch
 from torch import Tensor
 
@@ -13,7 +15,6 @@ from whyformer._audit.checks.audited_attention import AuditedAttention, BlockWei
 from whyformer._audit.checks.importance import take_units
 from whyformer._audit.checks.row_schemas import AuditRow
 from whyformer._engine import AttentionReplay
-from whyformer._plain.json_value import JsonValue
 from whyformer._plain.tokens import Grid, Pieces, Tokens
 
 MOST_EXAMPLES = 100
@@ -22,7 +23,27 @@ MOST_CLASSES = 4
 DIGITS = 6
 
 
-def keep_found(audited: AuditedAttention, example: int, weights: BlockWeights) -> dict[str, JsonValue] | None:
+class SavedTokens(TypedDict):
+    """The tokens of a text without padding, or the grid of an image."""
+
+    pieces: list[str] | None
+    special: list[bool] | None
+    spans: list[list[int] | None] | None
+    text: str | None
+    grid: list[int] | None
+
+
+class KeptAttention(SavedTokens):
+    """The observed and the other weights of the tokens, and the probabilities of some classes with each."""
+
+    observed: list[float]
+    other: list[float]
+    classes: list[int]
+    before: list[float]
+    after: list[float]
+
+
+def keep_found(audited: AuditedAttention, example: int, weights: BlockWeights) -> KeptAttention | None:
     """The fields of a row for these weights [1 head query key] of each block; None if the example is too long."""
     replay, of = audited.replay, torch.tensor([example])
     fields = save_tokens(replay.layout.tokens[example])
@@ -43,12 +64,12 @@ def keep_found(audited: AuditedAttention, example: int, weights: BlockWeights) -
     }
 
 
-def save_tokens(tokens: Tokens) -> dict[str, JsonValue] | None:
+def save_tokens(tokens: Tokens) -> SavedTokens | None:
     """Tokens without padding, as plain values; None if there are too many."""
     if len(tokens) > MOST_TOKENS:
         return None
     if isinstance(tokens, Grid):
-        return {**dict.fromkeys(("pieces", "special", "spans", "text")), "grid": [tokens.rows, tokens.columns]}
+        return SavedTokens(pieces=None, special=None, spans=None, text=None, grid=[tokens.rows, tokens.columns])
     real = [i for i, is_padding in enumerate(tokens.padding) if not is_padding]
     spans = [tokens.spans[i] for i in real]
     return {

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from whyformer._audit.checks import rebuild_tokens
+from whyformer._audit.checks import SwapExample, rebuild_tokens
 from whyformer._audit.report.findings import write_indented_json
 from whyformer._audit.report.summary import label_class
 from whyformer._plain import archive
@@ -61,11 +61,11 @@ select { width: 100%; font: inherit; color: var(--ink); background: var(--raised
 class HeadSwaps(Result):
     """The answers of a model when one head attends differently: for each example, block, head and replacement."""
 
-    examples: tuple[archive.Fields, ...]
+    examples: tuple[SwapExample, ...]
     blocks: tuple[int, ...]
     model: str
     labels: tuple[str, ...] | None
-    settings: archive.Fields
+    settings: Mapping[str, JsonValue]
     versions: Mapping[str, str]
     notes: tuple[str, ...] = ()
 
@@ -179,7 +179,7 @@ def make_head_fragment(swaps: HeadSwaps) -> str:
 # --- the data of the page ---------------------------------------------------------------------------------------------
 
 
-def collect_page_data(swaps: HeadSwaps) -> dict[str, JsonValue]:
+def collect_page_data(swaps: HeadSwaps) -> archive.Fields:
     """What the script reads. Text is made visible here, so that it shows the same everywhere."""
     return {
         "blocks": list(swaps.blocks),
@@ -189,7 +189,7 @@ def collect_page_data(swaps: HeadSwaps) -> dict[str, JsonValue]:
     }
 
 
-def describe_shown_example(example: archive.Fields, labels: tuple[str, ...] | None) -> dict[str, JsonValue]:
+def describe_shown_example(example: SwapExample, labels: tuple[str, ...] | None) -> archive.Fields:
     tokens = rebuild_tokens(example)
     shown: dict[str, JsonValue] = {"grid": example["grid"], "chips": None, "tail": ""}
     if not isinstance(tokens, Grid):
