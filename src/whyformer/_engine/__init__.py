@@ -3,28 +3,29 @@
 from whyformer._engine.capture import (
     SITES,
     Capture,
+    EngineChoice,
+    Epilogue,
+    EpilogueResults,
     LazyLayers,
     LinearNorm,
     RoundingEstimate,
+    RunRequest,
     is_on_missing_attention,
     is_on_mixed_states,
     iterate_rows,
 )
 from whyformer._engine.layout import Order, find_blocks, find_order, lay_out, pick_places
-from whyformer._engine.lean import lean
 from whyformer._engine.probe import (
     FILLS,
     IMAGE_FILLS,
     Probe,
     as_pixels,
-    batching,
     pick_examples,
     read_hidden_states,
     send_to_device,
 )
-from whyformer._engine.program import AttentionReplay, Finish, replay
-from whyformer._engine.record import record
-from whyformer._engine.record_each import record_each
+from whyformer._engine.program import AttentionReplay
+from whyformer._engine.record import record, record_each, run_request
 from whyformer._engine.relevance import RECIPES, Recipe, find_recipe, make_recipe
 from whyformer._engine.run import (
     Intervention,
@@ -40,6 +41,7 @@ from whyformer._engine.run import (
     run_plain,
     run_plain_returned,
 )
+from whyformer._engine.settings import engine
 from whyformer._engine.targets import (
     SCORE_NAMES,
     Answer,
@@ -61,4 +63,4 @@ from whyformer._engine.targets import (
     shorten,
     widen,
 )
-from whyformer._engine.tracing import MASK_THRESHOLD, attention_tiles
+from whyformer._engine.tracing import MASK_THRESHOLD

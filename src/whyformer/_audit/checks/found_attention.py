@@ -15,7 +15,7 @@ from whyformer._audit.checks.audited_attention import AuditedAttention, BlockWei
 from whyformer._audit.checks.importance import take_units
 from whyformer._audit.checks.row_schemas import AuditRow
 from whyformer._engine import AttentionReplay
-from whyformer._plain.tokens import Grid, Pieces, Tokens
+from whyformer._plain.tokens import Grid, Pieces, ScoredTokens
 
 MOST_EXAMPLES = 100
 MOST_TOKENS = 512
@@ -64,7 +64,7 @@ def keep_found(audited: AuditedAttention, example: int, weights: BlockWeights) -
     }
 
 
-def save_tokens(tokens: Tokens) -> SavedTokens | None:
+def save_tokens(tokens: ScoredTokens) -> SavedTokens | None:
     """Tokens without padding, as plain values; None if there are too many."""
     if len(tokens) > MOST_TOKENS:
         return None
@@ -81,7 +81,7 @@ def save_tokens(tokens: Tokens) -> SavedTokens | None:
     }
 
 
-def rebuild_tokens(saved: AuditRow) -> Tokens:
+def rebuild_tokens(saved: AuditRow) -> ScoredTokens:
     if saved.get("grid"):
         return Grid(*saved["grid"])
     spans = tuple(None if span is None else (span[0], span[1]) for span in saved["spans"])

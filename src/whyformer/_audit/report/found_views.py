@@ -15,12 +15,12 @@ from torch import Tensor
 from whyformer._audit.checks import AuditRow, rebuild_tokens
 from whyformer._audit.report.findings import AuditFindings
 from whyformer._audit.report.summary import label_class
-from whyformer._plain.tokens import Grid, Pieces, Tokens
+from whyformer._plain.tokens import Grid, Pieces, ScoredTokens
 from whyformer.errors import InputError
 from whyformer.show import report as html
 from whyformer.show.canvas import Canvas
 from whyformer.show.chips import ScoredText, find_chip_limits, make_scored_text
-from whyformer.show.colours import paint
+from whyformer.show.colours import paint_scores
 from whyformer.show.drawing import DIM_INK, Drawing
 from whyformer.show.figures import PAGE_WIDTH, draw_chips
 from whyformer.show.head_figures import paint_tile
@@ -65,7 +65,7 @@ class FoundPair:
         )
 
     @cached_property
-    def tokens(self) -> Tokens:
+    def tokens(self) -> ScoredTokens:
         return rebuild_tokens(self.row["found"])
 
     @property
@@ -156,7 +156,7 @@ def render_pair(pair: FoundPair, screen: Screen) -> Iterator[Text]:
             continue
         line = Text()
         for chip in text.chips:
-            colour = tuple(paint(torch.tensor(chip.score), text.between, signed=False).tolist())
+            colour = tuple(paint_scores(torch.tensor(chip.score), text.between, signed=False).tolist())
             line.append(chip.before).append(chip.text, choose_text_style(colour))
         yield line
 
