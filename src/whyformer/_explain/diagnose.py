@@ -37,7 +37,7 @@ from whyformer._explain.method_call import MethodLike, choose_method
 from whyformer._explain.tower_choice import choose_tower
 from whyformer._model import EncodedBatch, InputLike, Model, unwrap
 from whyformer._plain.failure import describe_failure
-from whyformer._plain.peak_memory import free_memory, measure_peak
+from whyformer._plain.peak_memory import free_memory, measure_peak_memory
 from whyformer._plain.progress import show_progress
 from whyformer._plain.setting_checks import list_entries
 from whyformer._plain.tokens import Grid, Pieces
@@ -95,7 +95,7 @@ def diagnose(
     encoded, target = choose_tower(model, encoded, target)
     seconds, memory, failure = measure_forward(model, encoded)
     found = {**describe_model(model), **describe_run(model, encoded, target)}
-    found["default method"] = describe_default(model, encoded, target)
+    found |= describe_default(model, encoded, target)
     if failure:
         found["forward pass"] = failure
     checks = []
@@ -176,7 +176,7 @@ def measure_call(call: Callable[[], Returned], device: torch.device) -> tuple[Re
     """What the call returns, its seconds when it is warm, and the most memory that it needs."""
     results: list[tuple[Returned, float]] = []
     started = time.perf_counter()
-    memory = measure_peak(lambda: results.append(time_call(call, device)), device, collects=False)
+    memory = measure_peak_memory(lambda: results.append(time_call(call, device)), device, collects=False)
     if not results:  # where the peak cannot be measured, nothing was run
         results.append(time_call(call, device))
     if time.perf_counter() - started < SLOW_SECONDS:
@@ -253,14 +253,15 @@ def describe_run(model: Model, encoded: EncodedBatch, target: TargetLike) -> dic
     return found
 
 
-def describe_default(model: Model, encoded: EncodedBatch, target: TargetLike) -> str:
-    """What `explain` uses without a method, with its note on a stand-in; or what it raises."""
+def describe_default(model: Model, encoded: EncodedBatch, target: TargetLike) -> dict[str, str]:
+    """What `explain` uses without a method, with its note on a stand-in, or what it raises; and which engine ran."""
     name = choose_default_method(encoded)
     try:
         explanation = explain_encoded(model, encoded, None, target)
     except Exception as error:
-        return f"{name}, which does not work here: {describe_refusal(error)[1]}"
-    return name if explanation.method == name else explanation.notes[-1]
+        return {"default method": f"{name}, which does not work here: {describe_refusal(error)[1]}"}
+    default = name if explanation.method == name else explanation.notes[-1]
+    return {"default method": default, "engine": str(explanation.engine)}
 
 
 def describe_order(order: Order) -> str:

@@ -17,10 +17,10 @@ from rich.console import RenderableType
 from rich.text import Text
 from torch import Tensor
 
-from whyformer._engine import Target
+from whyformer._engine import EngineChoice, Target
 from whyformer._model import KeptImage
 from whyformer._plain.archive import Fields
-from whyformer._plain.tokens import Grid, Pieces, Tokens, pad_pieces
+from whyformer._plain.tokens import Grid, Pieces, ScoredTokens, pad_pieces
 from whyformer._plain.words import WORD_REDUCTIONS, group_by_unit, join_groups, reduce_groups
 from whyformer.errors import InputError
 from whyformer.results._fields import restore_explanation_fields
@@ -60,7 +60,7 @@ class Explanation(LoadableResult):
     formats = choose_formats(".safetensors .json .html .png .svg .pdf .tex .csv .parquet .txt")
 
     scores: Tensor  # batch patch | batch token
-    tokens: tuple[Tokens, ...]
+    tokens: tuple[ScoredTokens, ...]
     targets: tuple[Target, ...]
     names: tuple[str, ...]
     method: str
@@ -75,6 +75,7 @@ class Explanation(LoadableResult):
     details: Mapping[str, Tensor] = field(default_factory=dict)  # more results of the method; the batch comes first
     spent: Mapping[str, float] = field(default_factory=dict)  # passes through the model per example, by kind
     images: tuple[KeptImage, ...] = ()  # the originals, to draw on; empty for texts and tensors
+    engine: EngineChoice | None = None  # which runner ran and why not the others; None if it was loaded from a file
 
     def __post_init__(self) -> None:
         counts = (len(self.tokens), len(self.targets), len(self.names))
@@ -88,6 +89,10 @@ class Explanation(LoadableResult):
                 raise InputError(f"{self.scores.shape[1]} scores do not fit {len(tokens)} tokens.")
         if self.images and len(self.images) != len(self.scores):
             raise InputError(f"{len(self.images)} images do not fit {len(self.scores)} examples.")
+
+    def to_fields(self) -> Fields:
+        """What is saved: everything but the engine."""
+        return {name: value for name, value in vars(self).items() if name != "engine"}
 
     def __len__(self) -> int:
         return len(self.scores)
@@ -336,14 +341,14 @@ def reduce_all_groups(scores: Tensor, groups: Sequence[list[list[int]]], length:
     return reduced
 
 
-def find_segment(tokens: Tokens, number: int) -> list[int]:
+def find_segment(tokens: ScoredTokens, number: int) -> list[int]:
     """The indices of the pieces of one text of a pair."""
     if not isinstance(tokens, Pieces) or tokens.second is None:
         raise InputError("This example is not a pair of texts. Pass a TextPair to explain().")
     return [i for i, segment in enumerate(tokens.segments) if segment == number]
 
 
-def take_segment(tokens: Tokens, positions: Sequence[int], number: int) -> Pieces:
+def take_segment(tokens: ScoredTokens, positions: Sequence[int], number: int) -> Pieces:
     """The pieces at these positions, all of one text of a pair, with spans in that text."""
     assert isinstance(tokens, Pieces) and tokens.text is not None and tokens.second is not None
     text = tokens.text[tokens.second :] if number else tokens.text[: tokens.second - 1]
