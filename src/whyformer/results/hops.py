@@ -81,11 +81,6 @@ class Hop:
         """The sum of the absolute relevance at tokens that can send it on."""
         return float(sum(abs(amount) for amount in self.find_senders().values()))
 
-    def to_fields(self) -> archive.Fields:
-        """Everything as plain values, for a file."""
-        amounts = {name: getattr(self, name) for name in ("received", "to_prompt", "to_generated", "absorbed")}
-        return {**amounts, "absorbed_by": self.absorbed_by, "scores": self.scores.tolist(), "sent_by": self.sent_by}
-
     def find_senders(self) -> dict[int, float]:
         """Generated token -> what it received. The first token of all was predicted from nothing and sends nothing."""
         first = max(self.generated.start, 1)
@@ -244,7 +239,7 @@ class Hops(Result):
             **{name: getattr(self, name) for name in ("absorbed", "left", "spent", "notes")},
             "matrix": self.matrix().tolist(),
             "shares": self.shares().tolist(),
-            "hops": [hop.to_fields() for hop in self.hops],
+            "hops": [list_hop_fields(hop) for hop in self.hops],
         }
 
     def _make_page(self) -> str:
@@ -258,6 +253,12 @@ class Hops(Result):
                 token = get_piece_text(self.prompt.pieces, index)
                 is_generated = index in hop.generated
                 yield number, index, token, names.get(index), is_generated, hop.sent_by.get(index), score
+
+
+def list_hop_fields(hop: Hop) -> archive.Fields:
+    """What a file has of one hop."""
+    amounts = {name: getattr(hop, name) for name in ("received", "to_prompt", "to_generated", "absorbed")}
+    return {**amounts, "absorbed_by": hop.absorbed_by, "scores": hop.scores.tolist(), "sent_by": hop.sent_by}
 
 
 def sum_by_region(scores: Tensor, regions: tuple[Region, ...]) -> Tensor:
