@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from whyformer._cite.ablations import Ablations
-from whyformer._cite.verification import choose_top, draw_random_sets
+from whyformer._cite.verification import choose_top, draw_source_sets
 from whyformer._plain.random_generator import make_generator
 from whyformer._plain.statistics import bootstrap
 from whyformer.methods.context_cite import draw_ablations
-from whyformer.metrics.datamodelling import correlate_many_ranks, correlate_ranks
+from whyformer.metrics.datamodelling import correlate_defined_ranks, correlate_many_ranks
 from whyformer.results.citations import Faithfulness, TopDrop
 
 RANDOM_SCORES = 1_000
@@ -36,7 +36,7 @@ def measure_faithfulness(
     by_chance = correlate_many_ranks(random @ keep.double().T, actual)
     low, high = np.nanquantile(by_chance, [0.025, 0.975]) if not np.isnan(by_chance).all() else (np.nan, np.nan)
     return Faithfulness(
-        lds=correlate_ranks(keep.double() @ scores.double(), actual),
+        lds=correlate_defined_ranks(keep.double() @ scores.double(), actual),
         chance=(float(low), float(high)),
         samples=samples,
         seed=seed,
@@ -51,7 +51,7 @@ def draw_questions(
     keep = draw_ablations(sources, samples, make_generator(seed, fingerprint))
     generator = make_generator(seed + 1, fingerprint)
     sizes = [size for size in TOP_SIZES if size < sources]
-    return keep, {size: draw_random_sets(sources, size, RANDOM_SETS, generator) for size in sizes}
+    return keep, {size: draw_source_sets(sources, size, RANDOM_SETS, generator) for size in sizes}
 
 
 def leave_out(sets: list[list[int]], sources: int) -> Tensor:

@@ -96,7 +96,7 @@ def cite(
         prompt=prompt,
         citations=list_citations(sources, per_source, total, verified),
         apart=list_apart(divided.apart, sum_regions(scores, divided.apart), total),
-        target=name_answer(explanation.targets[0]),
+        target=name_cited_answer(explanation.targets[0]),
         scores=scores,
         rest=rest,
         log_odds=ablations.full,
@@ -177,7 +177,7 @@ def explain_sources(
         return explain_encoded(model, model.encode(prompt), call, target)
 
 
-def name_answer(target: Target) -> Target:
+def name_cited_answer(target: Target) -> Target:
     """The target with the answer as its name: 'Lisbon' for the log-odds of 'Lisbon'."""
     return replace(target, label=target.label.removeprefix(SCORE_NAMES[CITED_SCORE].format("")))
 

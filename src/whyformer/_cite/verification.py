@@ -107,6 +107,6 @@ def describe_verification(verified: Verification, names: Sequence[str]) -> list[
     return notes
 
 
-def draw_random_sets(sources: int, size: int, draws: int, generator: torch.Generator) -> list[list[int]]:
+def draw_source_sets(sources: int, size: int, draws: int, generator: torch.Generator) -> list[list[int]]:
     """Random sets of sources of one size."""
     return [torch.randperm(sources, generator=generator)[:size].tolist() for _ in range(draws)]

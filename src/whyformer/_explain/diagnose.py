@@ -8,8 +8,10 @@ import platform
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -47,7 +49,7 @@ from whyformer.methods._registry import METHODS, Method, Setting, find_method
 from whyformer.results.diagnosis import Diagnosis, MethodCheck
 from whyformer.show.wording import describe_target, format_probability
 
-Result = TypeVar("Result")
+R = TypeVar("R")
 SMALL_BUDGETS: dict[str, dict[str, Setting]] = {  # enough to see whether a method works
     "bi_attribution": {"steps": 4},
     "integrated_gradients": {"steps": 4},
@@ -96,24 +98,15 @@ def diagnose(
     seconds, memory, failure = measure_forward(model, encoded)
     found = {**describe_model(model), **describe_run(model, encoded, target)}
     found["default method"] = describe_default(model, encoded, target)
-    if failure:
-        found["forward pass"] = failure
+    found |= {"forward pass": failure} if failure else {}
     checks = []
     with show_progress(len(tried), "trying", is_uniform=False) as progress:
         for method, settings in tried:
             given = settings if full else {**SMALL_BUDGETS.get(method.name, {}), **settings}
             checks.append(check_method(method, given, model, encoded, target, seconds))
             progress.advance()
-    return Diagnosis(
-        model=model.name,
-        found=found,
-        checks=tuple(checks),
-        seconds=seconds,
-        memory=memory,
-        machine=describe_machine(model.device),
-        versions=model.describe_versions(),
-        notes=encoded.notes,
-    )
+    machine, versions = describe_machine(model.device), model.describe_versions()
+    return Diagnosis(model.name, found, tuple(checks), seconds, memory, machine, versions, encoded.notes)
 
 
 # --- methods ----------------------------------------------------------------------------------------------------------
@@ -142,11 +135,9 @@ def check_method(
     forward: float | None,
 ) -> MethodCheck:
     """Try one method. Whatever it raises is recorded and stops nothing."""
-    facts: dict[str, Any] = {
-        "settings": dict(settings),
-        "reads_model": not {*method.needs} <= {"mask", "fingerprint"},
-        "is_default": method.name == choose_default_method(encoded),
-    }
+    reads_model = not {*method.needs} <= {"mask", "fingerprint"}
+    is_default = method.name == choose_default_method(encoded)
+    check = MethodCheck(method.name, "works", settings=dict(settings), reads_model=reads_model, is_default=is_default)
     try:
         call = choose_method(method, settings)
         explain_once = partial(explain_encoded, model, encoded, call, target)
@@ -155,16 +146,13 @@ def check_method(
         code, reason = describe_refusal(error)
         if code == "E_MEMORY":
             free_memory()
-        state = "refused" if isinstance(error, WhyformerError) and code != "E_MEMORY" else "failed"
         if code == "E_METHOD":  # made for another kind of input
-            state = "does not apply"
-        return MethodCheck(method.name, state, code, reason, **facts)  # type: ignore[arg-type]
+            return replace(check, state="does not apply", code=code, reason=reason)
+        is_refused = isinstance(error, WhyformerError) and code != "E_MEMORY"
+        return replace(check, state="refused" if is_refused else "failed", code=code, reason=reason)
     own = tuple(note for note in explanation.notes if note not in encoded.notes)
     forwards = None if not forward else seconds / forward
-    return MethodCheck(
-        method.name, "works", seconds=seconds, forwards=forwards, memory=memory, spent=explanation.spent, notes=own,
-        **facts,
-    )  # fmt: skip
+    return replace(check, seconds=seconds, forwards=forwards, memory=memory, spent=explanation.spent, notes=own)
 
 
 def describe_refusal(error: Exception) -> tuple[str, str]:
@@ -172,9 +160,9 @@ def describe_refusal(error: Exception) -> tuple[str, str]:
     return (error.code, str(error)) if isinstance(error, WhyformerError) else describe_failure(error)
 
 
-def measure_call(call: Callable[[], Result], device: torch.device) -> tuple[Result, float, int | None]:
+def measure_call(call: Callable[[], R], device: torch.device) -> tuple[R, float, int | None]:
     """What the call returns, its seconds when it is warm, and the most memory that it needs."""
-    results: list[tuple[Result, float]] = []
+    results: list[tuple[R, float]] = []
     started = time.perf_counter()
     memory = measure_peak(lambda: results.append(time_call(call, device)), device, collects=False)
     if not results:  # where the peak cannot be measured, nothing was run
@@ -184,7 +172,7 @@ def measure_call(call: Callable[[], Result], device: torch.device) -> tuple[Resu
     return results[-1][0], min(seconds for _, seconds in results), memory
 
 
-def time_call(call: Callable[[], Result], device: torch.device) -> tuple[Result, float]:
+def time_call(call: Callable[[], R], device: torch.device) -> tuple[R, float]:
     started = time.perf_counter()
     result = call()
     if device.type == "cuda":
@@ -226,7 +214,7 @@ def describe_model(model: Model) -> dict[str, str]:
     return {
         "class": type(inner).__name__,
         "input": {"image": "images", "text": "texts", "tensors": "tensors"}[model.kind] + longest,
-        "precision": ", ".join(f"{name} ({format_count(count)} parameters)" for name, count in sizes.most_common()),
+        "precision": ", ".join(f"{name} ({abbreviate(count)} parameters)" for name, count in sizes.most_common()),
         "device": ", ".join(devices) or "none",
     }
 
@@ -312,13 +300,13 @@ def describe_answer(capture: Capture) -> dict[str, str]:
     """The tokens, where the answer is read, and the target that is explained by default."""
     target, tokens = capture.targets[0], capture.tokens[0]
     return {
-        "tokens": describe_tokens(tokens, capture),
+        "tokens": describe_token_counts(tokens, capture),
         "readout": describe_readout(capture["readout"][0], tokens, capture),
         "target": f"{describe_target(target)}, {format_probability(target)}",
     }
 
 
-def describe_tokens(tokens: Grid | Pieces, capture: Capture) -> str:
+def describe_token_counts(tokens: Grid | Pieces, capture: Capture) -> str:
     special = int(capture["special"][0].sum())
     if isinstance(tokens, Grid):
         return f"{tokens.rows} x {tokens.columns} patches, {special} special"
@@ -357,7 +345,7 @@ def list_some(names: Sequence[str]) -> str:
     return shown if len(names) <= NAMED else f"{shown} and {len(names) - NAMED} more"
 
 
-def format_count(count: int) -> str:
+def abbreviate(count: int) -> str:
     for size, unit in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
         if count >= size:
             return f"{count / size:.3g} {unit}"
@@ -390,12 +378,8 @@ def choose_sample_text(model: Model) -> list[str | tuple[str, str]]:
     mask = getattr(model.tokenizer, "mask_token", None) if name.endswith(("ForMaskedLM", "ForPreTraining")) else None
     texts = [text.replace("good", mask) if mask else text for text in SAMPLE_TEXTS]
     samples = [(SAMPLE_QUESTION, text) for text in texts] if name.endswith("ForQuestionAnswering") else texts
-    return [next((sample for sample in samples if is_short_enough(model, sample)), samples[-1])]
-
-
-def is_short_enough(model: Model, sample: str | tuple[str, str]) -> bool:
-    try:
-        model.tokenize(sample)
-    except InputError:
-        return False
-    return True
+    for sample in samples:
+        with suppress(InputError):
+            model.tokenize(sample)
+            return [sample]
+    return [samples[-1]]

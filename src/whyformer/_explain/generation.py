@@ -143,12 +143,12 @@ def explain_prefixes(call: MethodCall, model: Model, prompt: Prompt) -> list[Exp
             encoded = replace(model.encode(prefixes), answers=())
             capture = record_for_methods([call], model, encoded, [prompt.ids[place] for place in places], None)
             batch = make_explanation(call, model, encoded, capture)
-            steps += [trim_padding(batch[i], prefix) for i, prefix in enumerate(prefixes)]
+            steps += [drop_padded_tokens(batch[i], prefix) for i, prefix in enumerate(prefixes)]
             progress.advance(len(places))
     return steps
 
 
-def trim_padding(e: Explanation, prefix: Prompt) -> Explanation:
+def drop_padded_tokens(e: Explanation, prefix: Prompt) -> Explanation:
     """One example without its padding."""
     tokens = e.tokens[0]
     assert isinstance(tokens, Pieces)

@@ -34,7 +34,8 @@ the way of an answer is known more of it arrives at its source than with AttnLRP
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -63,7 +64,6 @@ from whyformer._model.prompt import Prompt, Region, SplitBy, add_answer
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import InputError, MethodError, TargetError
 from whyformer.methods._registry import METHODS, Setting
-from whyformer.results.explanation import Explanation
 from whyformer.results.hops import Hop, Hops
 from whyformer.show.chips import get_piece_text
 
@@ -157,7 +157,8 @@ def trace_reasoning(
     """
     call = choose_method(method, settings)
     refuse_other_methods(call)
-    most = check_hops(hops)
+    if isinstance(hops, bool) or not isinstance(hops, int) or hops < 0:
+        raise InputError(f"hops must be a whole number >= 0, got {hops!r}.", code="E_OPTION")
     model = as_model(model)
     refuse_learned_prompt(model.module, "trace_reasoning")
     prompt = read_prompt(model, prompt, answer)
@@ -166,16 +167,7 @@ def trace_reasoning(
         target = select_tokens(model, prompt, select)
     elif select is not None:
         raise InputError("Pass select= or target=, not both: select= names tokens of the answer.", code="E_OPTION")
-    found = pass_on(call, model, prompt, target, versus, most)
-    return Hops(tuple(found), prompt, regions)
-
-
-def check_hops(hops: int) -> int:
-    if isinstance(hops, bool) or not isinstance(hops, int):
-        raise InputError(f"hops must be a whole number, got {hops!r}.", code="E_OPTION")
-    if hops < 0:
-        raise InputError(f"hops must be >= 0, got {hops}.", code="E_OPTION")
-    return hops
+    return Hops(tuple(pass_on(call, model, prompt, target, versus, hops)), prompt, regions)
 
 
 def read_prompt(model: Model, prompt: PromptLike, answer: str | Sequence[int] | None) -> Prompt:
@@ -204,47 +196,53 @@ def select_tokens(model: Model, prompt: Prompt, select: AnswerPart) -> SelectedT
     return SelectedTokens(PredictedTokens.of(model, prompt, places), repr(words))
 
 
-class ExplainedScore(NamedTuple):
-    """The explanation of one score."""
-
-    explanation: Explanation
-    sent: float  # the relevance that was put in at the output
-    absorbed_by: dict[str, float] | None  # what absorbed how much; None without health=True
-
-
 def pass_on(
     call: MethodCall, model: Model, prompt: Prompt, target: TargetLike, versus: TargetLike, most: int
 ) -> list[Hop]:
     """The hops from the target, until hardly anything is left on generated tokens or there are `most`."""
-    encoded = model.encode(prompt)
-    hops = [make_hop(explain_once(call, model, encoded, target, versus), prompt.answer)]
+    make_hop = partial(
+        explain_hop, call, *convert_precision(model, model.encode(prompt), call.precision), prompt.answer
+    )
+    hops = [make_hop(target, versus)]
     negligible = NEGLIGIBLE * hops[0].magnitude
     while len(hops) <= most and hops[-1].magnitude_left > negligible:
         received = hops[-1].find_senders()
         score = PassedOn(PredictedTokens.of(model, prompt, tuple(received)), tuple(received.values()))
-        hops.append(make_hop(explain_once(call, model, encoded, score), prompt.answer, received))
+        hops.append(make_hop(score, None, received))
     return hops
 
 
-def explain_once(
-    call: MethodCall, model: Model, encoded: EncodedBatch, target: TargetLike, versus: TargetLike = None
-) -> ExplainedScore:
-    """Explain one score; health=True needs no blocks here, only what was absorbed in all."""
+def explain_hop(
+    call: MethodCall,
+    model: Model,
+    encoded: EncodedBatch,
+    generated: range,
+    target: TargetLike,
+    versus: TargetLike,
+    received: Mapping[int, float] | None = None,
+) -> Hop:
+    """Explain one score. received: by generated token; None for the first hop.
+
+    health=True needs no blocks here, only what was absorbed in all.
+    """
     assert call.recipe is not None
-    model, encoded = convert_precision(model, encoded, call.precision)
     plain = replace(call, wants_health=False)
-    if not call.wants_health:
-        capture = record_for_methods([plain], model, encoded, target, versus)
-    else:
-        with report_own_bugs(model):
-            keep, recipes = set(plain.needs), [call.recipe]
-            capture = record(
-                model, encoded, target=target, versus=versus, keep=keep, recipes=recipes, track_absorbed=True
-            )
     with report_own_bugs(model):
+        if call.wants_health:
+            capture = record(
+                model, encoded, target=target, versus=versus, keep=set(plain.needs), recipes=[call.recipe],
+                track_absorbed=True,
+            )  # fmt: skip
+        else:
+            capture = record_for_methods([plain], model, encoded, target, versus)
         explanation = make_explanation(plain, model, encoded, capture)
     sent = float(find_sent_relevance(capture, call.recipe)[0])
-    return ExplainedScore(explanation, sent, sum_absorbed(capture, call.recipe) if call.wants_health else None)
+    total = sent if received is None else math.fsum(received.values())
+    absorbed_by = None
+    if call.wants_health:
+        absorbed_by = sum_absorbed(capture, call.recipe)
+        absorbed_by |= {} if received is None else {KEPT: total - sent}
+    return Hop(explanation, generated, total, received or {}, absorbed_by)
 
 
 def sum_absorbed(capture: Capture, recipe: Recipe) -> dict[str, float]:
@@ -253,15 +251,6 @@ def sum_absorbed(capture: Capture, recipe: Recipe) -> dict[str, float]:
     for one in capture.absorbed[recipe]:
         sums[one.what] = sums.get(one.what, 0.0) + float(one.amount[0])
     return sums
-
-
-def make_hop(explained: ExplainedScore, generated: range, received: Mapping[int, float] | None = None) -> Hop:
-    """A hop. received: by generated token; None for the first hop."""
-    total = explained.sent if received is None else math.fsum(received.values())
-    absorbed_by = explained.absorbed_by
-    if absorbed_by is not None and received is not None:
-        absorbed_by = {**absorbed_by, KEPT: total - explained.sent}
-    return Hop(explained.explanation, generated, total, received or {}, absorbed_by)
 
 
 def refuse_other_methods(call: MethodCall) -> None:

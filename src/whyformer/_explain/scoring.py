@@ -123,7 +123,7 @@ def compute_method(
     name = call.method.name
     read = watch_attention_layers(captured)
     selection = _layers_and_heads.resolve_selection(call.selected, captured)
-    computed = compute_scores(call, captured, selection)
+    computed = call_method(call, captured, selection)
     split = partial(
         split_scores, capture=capture, encoded=encoded, method=name, in_sequence=scores_positions(call.needs, encoded)
     )
@@ -169,7 +169,7 @@ def select_notes(call: MethodCall, notes: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(note for note in notes if not is_on_mixed_states(note))
 
 
-def compute_scores(call: MethodCall, captured: Mapping[str, Any], selection: _layers_and_heads.Selection) -> Scores:
+def call_method(call: MethodCall, captured: Mapping[str, Any], selection: _layers_and_heads.Selection) -> Scores:
     """Call the method's function on the selected layers and heads."""
     needs = [selection.of(need, value) for need, value in captured.items()]
     computed = call.method.compute(*needs, **call.settings)
@@ -191,7 +191,7 @@ def compute_per_layer(
     """[batch layer unit]: the scores computed from each layer up to the last."""
     layers = selection.layers or tuple(range(_layers_and_heads.depth_of(captured)))
     parts = [replace(selection, layers=layers[start:]) for start in range(len(layers))]
-    return torch.stack([split(compute_scores(call, captured, part).values.detach())[0] for part in parts], dim=1)
+    return torch.stack([split(call_method(call, captured, part).values.detach())[0] for part in parts], dim=1)
 
 
 def count_model_passes(

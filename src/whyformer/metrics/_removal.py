@@ -51,7 +51,7 @@ class RemovableUnits:
         return [int(count) for count in self.real.sum(1)]
 
 
-def find_units(explanation: Explanation, probe: Probe, *, per: RemovalUnit = "patch") -> RemovableUnits:
+def find_removable_units(explanation: Explanation, probe: Probe, *, per: RemovalUnit = "patch") -> RemovableUnits:
     """The units of a batch: tokens of a text; patches of an image, or its pixels with an enlarged map."""
     if len(explanation) != probe.batch:
         raise InputError(
@@ -93,7 +93,7 @@ def ask_without_units(
     to_count: the number of units that a fraction of so many stands for.
     lowest: remove the lowest-scored first. keeps: keep only the first fractions instead of removing them.
     """
-    units = find_units(explanation, probe, per=per)
+    units = find_removable_units(explanation, probe, per=per)
     place = rank_for_removal(units, probe, seed=seed, ties=ties, lowest=lowest)
     counts = torch.tensor([[to_count(fraction, count) for fraction in fractions] for count in units.counts])
     keep = keep_only_first(place, counts) if keeps else keep_all_but_first(place, counts)

@@ -34,7 +34,7 @@ from whyformer.metrics._removal import (
     ask_variants,
     ask_without_units,
     choose_fill,
-    find_units,
+    find_removable_units,
     keep_all_but_first,
     rank_for_removal,
     set_undefined,
@@ -128,7 +128,7 @@ def measure_removal_probabilities(
     if sizes == "fractions":
         after = ask_without_units(explanation, probe, fractions, to_nearest_unit_count, fill=fill, seed=seed, ties=ties)
         return before, after.probability, tuple(fractions)
-    units = find_units(explanation, probe)
+    units = find_removable_units(explanation, probe)
     ranks = rank_for_removal(units, probe, seed=seed, ties=ties)
     place, counts, is_short = plan_attcat_steps(explanation, units.real, ranks, ties)
     after = ask_variants(probe, keep_all_but_first(place, counts), units.shape, fill=fill, seed=seed)

@@ -24,7 +24,7 @@ from whyformer.metrics._removal import (
     as_step_answers,
     ask_variants,
     choose_fill,
-    find_units,
+    find_removable_units,
     rank_for_removal,
 )
 from whyformer.metrics._settings import PER_UNIT, REMOVAL, TIES, check_metric_settings
@@ -54,7 +54,7 @@ def saco(
 
     Higher is better. Control: a random map gets about 0, the inverted map less. Undefined if the map is constant.
     """
-    units = find_units(explanation, probe, per=per)
+    units = find_removable_units(explanation, probe, per=per)
     members = split_into_groups(units, rank_for_removal(units, probe, seed=seed, ties=ties), groups)
     fill = choose_fill(probe, fill, image="mean")
     after = ask_variants(probe, ~members, units.shape, fill=fill, seed=seed).probability
