@@ -23,9 +23,10 @@ import torch
 
 import whyformer as why
 from whyformer._bulk.items import ItemList
-from whyformer._bulk.parts import BulkRow, PartStore, encode_part
 from whyformer._bulk.plan import BatchSettings, make_bulk_plan
+from whyformer._bulk.worker import WorkerSetup
 from whyformer._explain.method_call import label_methods
+from whyformer._runs.parts import BulkRow, PartStore, encode_part
 from whyformer._runs.plan import write_or_check_plan
 
 MODEL, METHOD = "demo/sentiment", "rollout"
@@ -40,10 +41,9 @@ def write_finished_run(folder: Path, items: int, shard: int) -> None:
                 json.dumps({"id": f"ticket {number:08}", "text": f"the printer on floor {number} is jammed"}) + "\n"
             )
     model, listed = why.open(MODEL), ItemList(why.data.read(folder / "items.jsonl"))
-    plan = make_bulk_plan(
-        model, listed, label_methods([METHOD]), device=torch.device("cpu"), target="predicted",
-        settings=BatchSettings(shard, 16, 1), truncate=False, maps=False,
-    )  # fmt: skip
+    setup = WorkerSetup(MODEL, (METHOD,), "predicted", truncate=False, maps=False, loaders=1)
+    settings = BatchSettings(shard, 16, 1)
+    plan = make_bulk_plan(model, listed, label_methods([METHOD]), setup, device=torch.device("cpu"), settings=settings)
     out = folder / "run"
     out.mkdir()
     write_or_check_plan(plan, out)

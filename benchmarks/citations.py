@@ -23,7 +23,8 @@ import torch
 
 import whyformer as why
 from whyformer._cite.ablations import Ablations
-from whyformer._cite.run import CITE_METHOD, explain_sources, make_probe
+from whyformer._cite.run import CITE_METHOD, explain_sources
+from whyformer._summary.inputs import make_probe
 from whyformer._cite.sources import find_sources, make_source_players
 from whyformer._cite.verification import choose_top
 from whyformer._plain.random_generator import make_generator

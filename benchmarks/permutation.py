@@ -23,10 +23,9 @@ from transformers import BertConfig, BertForSequenceClassification
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 import whyformer as why
-from whyformer._audit.audited_attention import AuditedAttention
-from whyformer._audit.choice import choose_attention
-from whyformer._audit.replacement import ReplacementNoise, permute_weights, replace_attention
-from whyformer._audit.replay import AttentionReplay
+from whyformer._audit.checks import replace_attention
+from whyformer._audit.checks.replacement import ReplacementNoise, permute_weights
+from whyformer._audit.replay import AttentionReplay, AuditedAttention, choose_attention
 
 BLOCK = 3
 LENGTHS = (6, 9, 12, 14, 16, 18, 20, 22, 24, 27, 30, 36)  # words, about as in SST-2

@@ -118,9 +118,9 @@ def measure(name: str, batch: int, options: argparse.Namespace) -> None:
 
 def choose_replay(options: argparse.Namespace) -> AbstractContextManager[None]:
     """The default of the library, unless an option asks for something else."""
-    if not (options.no_replay or options.recompute or options.compile):
+    if not (options.no_replay or options.recompute):
         return nullcontext()
-    return why.replay(not options.no_replay, recompute=options.recompute, compile=options.compile)
+    return why.replay(not options.no_replay, recompute=options.recompute)
 
 
 def main() -> None:
@@ -135,7 +135,6 @@ def main() -> None:
     parser.add_argument("--clock", choices=["process", "wall"], default="wall")
     parser.add_argument("--no-replay", action="store_true", help="without recorded programs")
     parser.add_argument("--recompute", action="store_true", help="less memory: compute MLPs again")
-    parser.add_argument("--compile", action="store_true", help="fuse the operations of recorded programs")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     torch.backends.cuda.matmul.allow_tf32 = options.tf32

@@ -20,6 +20,7 @@ ARCHITECTURE = Path(__file__).parents[1] / "docs" / "architecture.md"
 GROUND = {"errors", "_plain"}
 ENGINE_ROOMS = ("tracing", "relevance", "run", "layout", "targets", "probe", "capture", "program", "lean")
 ENGINE = {"_engine", *(f"_engine.{name}" for name in ENGINE_ROOMS)}
+AUDIT = {"_audit.replay", "_audit.checks", "_audit.report"}
 EXPLAINING = {*GROUND, *ENGINE, "_model", "methods", "show", "results", "_explain"}
 ROOMS = {
     "errors": set(),
@@ -41,10 +42,13 @@ ROOMS = {
     "_cite": {*EXPLAINING, "metrics"},
     "_runs": {*EXPLAINING, "targets", "metrics", "data"},
     "_judge": {*EXPLAINING, "targets", "metrics", "data", "_runs"},
-    "_audit": {*EXPLAINING, "targets", "data", "_runs"},
+    "_audit.replay": EXPLAINING,
+    "_audit.checks": {*EXPLAINING, "_audit.replay"},
+    "_audit.report": {*EXPLAINING, "_audit.checks"},
+    "_audit": {*EXPLAINING, *AUDIT, "targets", "data", "_runs"},
     "_bulk": {*EXPLAINING, "targets", "data", "_runs"},
     "_summary": {*EXPLAINING, "data", "_runs"},
-    "_reproduce": {*EXPLAINING, "targets", "metrics", "data", "_runs", "_judge", "_audit", "demo"},
+    "_reproduce": {*EXPLAINING, "targets", "metrics", "data", "_runs", "_judge", "_audit", *AUDIT, "demo"},
     "demo": {*GROUND, "_model", "show", "results", "_explain"},
     "whyformer": set(),  # __init__.py; filled in below: the public names come from everywhere
     "cli": set(),  # the shell over everything
@@ -53,7 +57,7 @@ ROOMS = {
 ROOMS["whyformer"] = set(ROOMS) - {"_reproduce"}  # what belongs to papers alone: only the command line imports it
 ROOMS["cli"] = set(ROOMS)
 # Rooms with a door, their `__init__`: code outside of such a room imports only what a door imports.
-DOORS = ("_model", "_model.loading", "_model.prompt", *sorted(ENGINE))
+DOORS = ("_model", "_model.loading", "_model.prompt", *sorted(ENGINE), "_audit", *sorted(AUDIT))
 THROUGH_THE_ENGINES_DOOR = 84  # names that code outside of the engine imports
 # Usual changes, and the one room that each takes place in; docs/architecture.md has the file.
 USUAL_CHANGES = {

@@ -2,7 +2,7 @@
 
 import pytest
 
-from whyformer._audit.agreement import correlate_attention, measure_correlations
+from whyformer._audit.checks.agreement import correlate_attention, measure_correlations
 
 
 def test_by_hand():

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import torch
 
-from whyformer._audit.diagnostic import FOLDS, DiagnosticSample, DiagnosticSettings, make_folds, run_diagnostic
+from whyformer._audit.checks.diagnostic import FOLDS, DiagnosticSample, DiagnosticSettings, make_folds, run_diagnostic
 
 QUICK = DiagnosticSettings(epochs=10, width=8, batch=16)
 

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whyformer._audit.distance import attainable_jsd, entropy, jsd, kl, tvd
+from whyformer._audit.checks.distance import attainable_jsd, entropy, jsd, kl, tvd
 
 
 def t(*values):

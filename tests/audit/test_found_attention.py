@@ -12,9 +12,11 @@ from conftest import animal
 from tiny_text import wordpiece
 
 import whyformer as why
-from whyformer._audit import Audit, adversarial, audit, found_attention, found_views
-from whyformer._audit.found_attention import read_found
-from whyformer._audit.report import make_audit_page
+from whyformer._audit import Audit, audit
+from whyformer._audit.checks import adversarial, found_attention
+from whyformer._audit.checks.found_attention import read_found
+from whyformer._audit.report import found_views
+from whyformer._audit.report.page import make_audit_page
 from whyformer.errors import InputError
 from whyformer.show.terminal import Screen
 
@@ -80,7 +82,7 @@ def test_nothing_is_kept_where_nothing_was_found(monkeypatch):
 
 
 def test_what_is_kept_is_bounded(monkeypatch):
-    monkeypatch.setattr("whyformer._audit.auditor.MOST_EXAMPLES", 3)
+    monkeypatch.setattr("whyformer._audit.checks.MOST_EXAMPLES", 3)
     monkeypatch.setattr(adversarial, "MOST_AT_ONCE", 2)
     made = audit(idle(), sentences(6), **SEARCH)
     assert sum("found" in row for row in made.of("adversarial", "block 0")) == 3

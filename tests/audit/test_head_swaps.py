@@ -19,13 +19,13 @@ from typer.testing import CliRunner
 
 import whyformer as why
 from whyformer._audit import audit, head_swaps, swap_heads
-from whyformer._audit.adversarial import Candidates
-from whyformer._audit.audited_attention import AuditedAttention
-from whyformer._audit.choice import AttentionChoice
-from whyformer._audit.each_head import EachHead
+from whyformer._audit.checks.adversarial import Candidates
+from whyformer._audit.checks.head_swapper import SEARCH
 from whyformer._audit.examples import AuditExamples
-from whyformer._audit.head_page import SCRIPT, make_head_page
 from whyformer._audit.head_swaps import choose_blocks
+from whyformer._audit.replay.attention_choice import AttentionChoice
+from whyformer._audit.replay.audited_attention import AuditedAttention, EachHead
+from whyformer._audit.report.head_page import SCRIPT, make_head_page
 from whyformer._engine.record import record
 from whyformer._engine.run.intervene import Intervention
 from whyformer.cli import app
@@ -161,7 +161,7 @@ def test_the_page_in_a_browser(swaps, tmp_path):
 def test_heads_searched_together_are_those_searched_alone(model):
     """All heads of a block at once find what a search for one head of one example finds."""
     replay = AuditExamples(model, TEXTS, [None] * 2, [1] * 2).replay([0, 1], [1])
-    search = replace(head_swaps.SEARCH, steps=4, candidates=2, tolerance=1.0, selection=1.0)
+    search = replace(SEARCH, steps=4, candidates=2, tolerance=1.0, selection=1.0)
     each = EachHead(replay, 1)
     together = Candidates(each, list(range(6)), search, 0)
     results = list(together.search_all())

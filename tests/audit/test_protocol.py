@@ -12,10 +12,10 @@ from conftest import animal
 from tiny_text import wordpiece
 
 import whyformer as why
-from whyformer._audit import Audit, audit, batches
-from whyformer._audit.agreement import DELETED, GRADIENT, MASKED
+from whyformer._audit import Audit, audit, examples
 from whyformer._audit.auditor import Auditor
-from whyformer._audit.report import make_audit_page
+from whyformer._audit.checks.agreement import DELETED, GRADIENT, MASKED
+from whyformer._audit.report.page import make_audit_page
 from whyformer.data import read
 from whyformer.errors import InputError, MethodError, NoAttention, OutputError, TargetError, UnsupportedModel
 
@@ -124,9 +124,9 @@ def test_attention_that_cannot_matter_is_reported_as_such():
 
 def test_gradient_and_leave_one_out_by_hand():
     """Attention held, p = 1 / (1 + exp(-2 s)) and s = sum of weights * values: g = p (1 - p) 2 |w v|."""
-    from whyformer._audit.choice import choose_attention
-    from whyformer._audit.importance import measure_gradient, measure_leave_one_out
-    from whyformer._audit.replay import AttentionReplay
+    from whyformer._audit.checks.importance import measure_gradient, measure_leave_one_out
+    from whyformer._audit.replay.attention_choice import choose_attention
+    from whyformer._audit.replay.attention_replay import AttentionReplay
 
     model = idle()
     looks = torch.linspace(-1, 1, 10)
@@ -156,7 +156,7 @@ def test_gradient_and_leave_one_out_by_hand():
 def test_an_interrupted_audit_continues(model, tmp_path, monkeypatch):
     settings = {"tests": ["agreement", "replacement", "shape", "adversarial"], **QUICK}
     texts = TEXTS[:4]
-    monkeypatch.setattr(batches, "BATCH_TOKENS", {"cpu": 32})
+    monkeypatch.setattr(examples, "BATCH_TOKENS", {"cpu": 32})
     whole = audit(model, texts, 1, **settings)
     calls = []
     whole_batches = Auditor(model, read(texts), 1, SimpleNamespace(target=None)).examples.make_batches()

@@ -9,10 +9,7 @@ from conftest import animal
 from tiny_text import wordpiece
 
 import whyformer as why
-from whyformer._audit import replay
-from whyformer._audit.audited_attention import AuditedAttention
-from whyformer._audit.choice import choose_attention
-from whyformer._audit.replacement import (
+from whyformer._audit.checks.replacement import (
     RANDOM_KINDS,
     REPLACEMENT_KINDS,
     ReplacementNoise,
@@ -20,12 +17,14 @@ from whyformer._audit.replacement import (
     concentrate_on_largest,
     make_one_hot,
     make_uniform,
-    pair_attention,
     permute_weights,
     replace_attention,
     summarise_change,
 )
-from whyformer._audit.replay import AttentionReplay
+from whyformer._audit.replay import attention_replay as replay
+from whyformer._audit.replay.attention_choice import choose_attention
+from whyformer._audit.replay.attention_replay import AttentionReplay
+from whyformer._audit.replay.audited_attention import AuditedAttention
 
 OWN = torch.tensor([[[[0.4, 0.3, 0.2, 0.1, 0.0]]]], dtype=torch.float64)
 FREE = torch.tensor([[[[True, True, True, True, False]]]])
@@ -34,10 +33,6 @@ FREE = torch.tensor([[[[True, True, True, True, False]]]])
 def audit_attention(model, inputs, attention="last", **settings):
     made = AttentionReplay(model, model.encode(inputs), range(8))
     return AuditedAttention(made, choose_attention(attention, made.heads)[0], **settings)
-
-
-def replace(audited, **settings):
-    return replace_attention(audited, pair_attention(audited.replay, audited.choice), **settings)
 
 
 def test_a_permutation_keeps_the_weights_and_moves_them_by_the_noise():
@@ -87,23 +82,23 @@ def test_other_keys_keep_their_weight():
 
 def test_attention_that_decides_changes_the_output():
     """Of 8 places 7 are wrong: nearly every permutation flips the prediction. p = 1 / (1 + exp(-2 s))."""
-    for one in replace(audit_attention(deciding(), sentences()), draws=50):
+    for one in replace_attention(audit_attention(deciding(), sentences()), draws=50):
         assert one["permutation"]["tvd"] > 0.7 and one["permutation"]["flips"] > 0.7
         assert one["uniform"]["tvd"] > 0.6
         assert one["largest"]["tvd"] < 0.01  # it was there already
 
 
 def test_attention_that_cannot_matter_leaves_the_output():
-    for one in replace(audit_attention(idle(), sentences()), draws=50):
+    for one in replace_attention(audit_attention(idle(), sentences()), draws=50):
         for kind in REPLACEMENT_KINDS:
             assert one[kind]["tvd_most"] < 1e-12 and one[kind]["flips"] == 0
 
 
 def test_an_example_does_not_depend_on_its_batch():
     model, batch = deciding(), sentences(4)
-    together = replace(audit_attention(model, batch), kinds=["permutation", "one-hot"], draws=7)
+    together = replace_attention(audit_attention(model, batch), kinds=["permutation", "one-hot"], draws=7)
     for i, words in enumerate(batch):
-        alone = replace(audit_attention(model, [words]), kinds=["permutation", "one-hot"], draws=7)[0]
+        alone = replace_attention(audit_attention(model, [words]), kinds=["permutation", "one-hot"], draws=7)[0]
         assert alone["permutation"]["tvd"] == pytest.approx(together[i]["permutation"]["tvd"], abs=1e-12)
         assert alone["one-hot"]["tvd"] == pytest.approx(together[i]["one-hot"]["tvd"], abs=1e-12)
 
@@ -111,22 +106,22 @@ def test_an_example_does_not_depend_on_its_batch():
 def test_padding_changes_nothing():
     model = why.open(animal("bert").module)
     it = animal("bert")
-    together = replace(audit_attention(model, it.inputs, 1), kinds=["permutation"], draws=5)
-    alone = replace(audit_attention(model, it.alone(2), 1), kinds=["permutation"], draws=5)[0]
+    together = replace_attention(audit_attention(model, it.inputs, 1), kinds=["permutation"], draws=5)
+    alone = replace_attention(audit_attention(model, it.alone(2), 1), kinds=["permutation"], draws=5)[0]
     assert alone["permutation"]["tvd"] == pytest.approx(together[2]["permutation"]["tvd"], abs=1e-9)
 
 
 def test_with_one_token_nothing_can_move():
     audited = audit_attention(deciding(), [torch.tensor([3])])
-    assert not audited.can_change(0) and replace(audited) == [None]
+    assert not audited.can_change(0) and replace_attention(audited) == [None]
 
 
 def test_chunks_change_nothing(monkeypatch):
     audited = audit_attention(deciding(), sentences(3))
-    whole = replace(audited, draws=9)
+    whole = replace_attention(audited, draws=9)
     monkeypatch.setattr(replay, "MAX_TOKENS", {"cpu": 40})
     assert audited.max_rows == 5
-    assert [one["permutation"]["tvd"] for one in replace(audited, draws=9)] == pytest.approx(
+    assert [one["permutation"]["tvd"] for one in replace_attention(audited, draws=9)] == pytest.approx(
         [one["permutation"]["tvd"] for one in whole]
     )
 

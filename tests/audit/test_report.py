@@ -10,12 +10,12 @@ from typer.testing import CliRunner
 
 import whyformer as why
 from whyformer._audit import Audit, audit
-from whyformer._audit import report as pages
-from whyformer._audit.agreement import DELETED
-from whyformer._audit.limits import TEST_LIMITS
-from whyformer._audit.report import make_audit_page
-from whyformer._audit.verdict import describe_attention_tests, name_in_sentence, write_audit_headline
-from whyformer._audit.wording import format_percent, interpret_change
+from whyformer._audit.checks.agreement import DELETED
+from whyformer._audit.report import page as pages
+from whyformer._audit.report.limits import TEST_LIMITS
+from whyformer._audit.report.page import make_audit_page
+from whyformer._audit.report.verdict import describe_attention_tests, name_in_sentence, write_audit_headline
+from whyformer._audit.report.wording import format_percent, interpret_change
 from whyformer.cli import app
 from whyformer.show.terminal import Screen
 

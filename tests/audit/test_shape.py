@@ -8,8 +8,8 @@ from audit.known import sentences
 from conftest import animal
 
 import whyformer as why
-from whyformer._audit.replay import AttentionReplay
-from whyformer._audit.shape import mean_head_distance, measure_heads, measure_shapes
+from whyformer._audit.checks.shape import mean_head_distance, measure_heads, measure_shapes
+from whyformer._audit.replay.attention_replay import AttentionReplay
 
 
 def test_by_hand():
@@ -27,7 +27,7 @@ def test_uniform_attention_has_entropy_one_also_under_a_mask():
 
 def test_distance_between_heads_by_hand():
     attention = torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]]], dtype=torch.float64)
-    from whyformer._audit.distance import jsd
+    from whyformer._audit.checks.distance import jsd
 
     assert mean_head_distance(attention, jsd) == pytest.approx(math.log(2))
     assert mean_head_distance(attention[:1], jsd) is None

@@ -30,7 +30,7 @@ def test_a_row_that_cannot_be_used_keeps_its_place(tmp_path):
     assert [item.problem is None for item in items] == [True, False, False, True, False]
     assert [item.id for item in items] == [f"texts.jsonl:{n}" for n in range(1, 6)]
     assert items[1].problem.startswith("not valid JSON") and items[2].problem == "text is empty"
-    assert [item.id for item in items[3:]] == ["texts.jsonl:4", "texts.jsonl:5"]
+    assert [item.id for item in list(items)[3:]] == ["texts.jsonl:4", "texts.jsonl:5"]
 
 
 def test_a_missing_mask_is_no_item(tmp_path):

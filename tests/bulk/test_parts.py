@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from whyformer._bulk.parts import BulkRow, PartStore, encode_part, make_schema, read_part
 from whyformer._bulk.plan import BulkPlan
+from whyformer._runs.parts import BulkRow, PartStore, encode_part, make_schema, read_part
 from whyformer._runs.seal import make_unsealed_header, read_seal, seal_file
 from whyformer.errors import ResourceError
 
@@ -51,14 +51,14 @@ def make_part(number: int = 0, rows=ROWS) -> bytes:
 
 def test_the_columns_are_those_of_the_schema(store):
     assert dict(zip(make_schema().names, make_schema().types, strict=True)) == COLUMNS
-    store.write_part(0, make_part())
+    store.write_file(0, make_part())
     stored = parquet.read_schema(store.path(0))
     assert stored.names == list(COLUMNS)
     assert [str(kind).replace("element", "item") for kind in stored.types] == [str(kind) for kind in COLUMNS.values()]
 
 
 def test_rows_come_back_as_they_were_written(store):
-    store.write_part(0, make_part())
+    store.write_file(0, make_part())
     image, text, error = read_part(store.path(0)).to_pylist()
     assert image["scores"] == [0, 1, 2, 3] and (image["rows"], image["columns"]) == (2, 2)
     assert image["map_png"] == b"png" and image["tokens"] is None
@@ -71,7 +71,7 @@ def test_the_same_rows_are_the_same_bytes():
 
 
 def test_a_part_is_named_by_its_number_and_tells_how_many_items_failed(store):
-    assert store.write_part(0, make_part())["failed"] == 1
+    assert store.write_file(0, make_part())["failed"] == 1
     assert [path.name for path in store.folder.iterdir()] == ["part-00000.parquet"]
     assert store.numbers() == [0]
     assert store.path(123456).name == "part-123456.parquet"
@@ -84,10 +84,10 @@ def test_a_failed_item_counts_once_for_several_methods():
 
 
 def test_parts_of_another_plan_or_number_count_as_missing(store, tmp_path):
-    store.write_part(0, make_part())
-    assert PartStore(tmp_path, BulkPlan({**PLAN.fields, "batch": 2})).check_part(0) is None
+    store.write_file(0, make_part())
+    assert PartStore(tmp_path, BulkPlan({**PLAN.fields, "batch": 2})).read_facts(0) is None
     os.rename(store.path(0), store.path(1))
-    assert store.check_part(1) is None and store.check_part(0) is None
+    assert store.read_facts(1) is None and store.read_facts(0) is None
 
 
 def test_every_flipped_bit_and_every_cut_is_noticed(store):
@@ -123,8 +123,8 @@ def test_only_an_unsealed_file_can_be_sealed():
 
 def test_a_text_that_looks_like_a_seal_does_not_break_one(store):
     fake = '"sha256": "' + "0" * 64 + '"}'
-    store.write_part(0, make_part(rows=(BulkRow(fake, 0, fake, "text", source=fake, scores=np.ones(1, np.float32)),)))
-    assert store.check_part(0) is not None
+    store.write_file(0, make_part(rows=(BulkRow(fake, 0, fake, "text", source=fake, scores=np.ones(1, np.float32)),)))
+    assert store.read_facts(0) is not None
 
 
 def test_a_part_is_forced_to_disk_before_and_after_it_gets_its_name(store, monkeypatch):
@@ -133,7 +133,7 @@ def test_a_part_is_forced_to_disk_before_and_after_it_gets_its_name(store, monke
     fsync, replace = os.fsync, os.replace
     monkeypatch.setattr(os, "fsync", lambda handle: (calls.append("fsync"), fsync(handle)))
     monkeypatch.setattr(os, "replace", lambda *names: (calls.append("replace"), replace(*names)))
-    store.write_part(0, make_part())
+    store.write_file(0, make_part())
     assert calls == ["fsync", "replace", "fsync"]
 
 
@@ -151,8 +151,8 @@ def test_a_disk_that_fails_leaves_no_part_and_says_so(store, monkeypatch, number
     with monkeypatch.context() as patch:
         patch.setattr(os, call, fail)
         with pytest.raises(kind, match=r"part-00000\.parquet|parts") as failed:
-            store.write_part(0, make_part())
+            store.write_file(0, make_part())
     assert (failed.value.code, failed.value.exit_code) == (code, 5)
     assert not list(store.folder.iterdir())
     assert f"{len(make_part()):,} bytes are needed" in str(failed.value)
-    store.write_part(0, make_part())  # after space was freed
+    store.write_file(0, make_part())  # after space was freed

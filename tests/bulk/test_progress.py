@@ -61,7 +61,7 @@ def test_worker_processes_leave_the_line_to_the_process_that_started_them(monkey
     """Their own bars, such as those of leave-one-out, would overwrite it."""
     started = []
     monkeypatch.setattr(fresh_process.subprocess, "Popen", lambda *_, **options: started.append(options["env"]))
-    _, connections = fresh_process.start_process("whyformer._bulk.worker_process")
+    _, connections = fresh_process.start_process("whyformer._bulk.worker_process", "main")
     for connection in connections:
         connection.close()
     monkeypatch.setattr(sys, "stderr", StringIO())

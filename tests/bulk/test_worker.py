@@ -13,9 +13,9 @@ from whyformer import data
 from whyformer._bulk.feed import ShardFeed
 from whyformer._bulk.items import ItemList
 from whyformer._bulk.loading import LoadedItem, encode_batch, make_batches
-from whyformer._bulk.parts import BulkRow
 from whyformer._bulk.worker import ShardWorker, WorkerSetup
 from whyformer._engine import record
+from whyformer._runs.parts import BulkRow
 from whyformer.errors import NonFinite
 
 SENTENCES = ["a gorgeous film", "bad", "a dull and boring film that never ends", "good , good , good", "fine"]

@@ -34,7 +34,7 @@ def test_everything_the_rows_depend_on_is_in_it(change):
 def test_examples_go_into_shards_in_order():
     plan = a_plan(batch=4)
     assert plan.shards == 3
-    assert [list(plan.places(shard)) for shard in range(3)] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    assert [list(plan.indices(shard)) for shard in range(3)] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
 
 
 def test_refuses_an_empty_batch():

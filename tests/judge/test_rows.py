@@ -14,7 +14,7 @@ from whyformer.errors import InputError
 def a_shard(plan, number=0, value=1.0) -> Shard:
     held = [
         Row(e, f"é {e}", m, k, value=value * e, curve=(0.5, float("nan")), parts=(1.0, 2.0), forward=1.0)
-        for e in plan.places(number)
+        for e in plan.indices(number)
         for m in plan.methods
         for k in plan.metrics
     ]

@@ -23,7 +23,7 @@ from tiny_text import bert, byte_pairs, gpt2, wordpiece
 from torch import nn
 
 import whyformer
-from whyformer._model.loading.checkpoint import silence_transformers
+from whyformer._model.loading.checkpoint import SILENT_TRANSFORMERS
 from whyformer.errors import IncompleteModel, ModelError, ModelNotFound, UnsafeModel, UnsupportedModel, WhyformerError
 
 torch.set_num_threads(1)
@@ -436,7 +436,7 @@ def test_loading_leaves_the_logging_of_transformers_as_it_was(folder, level):
 
 def test_two_threads_that_load_leave_the_logging_as_it_was():
     """The one that came second leaves last: it must not restore the silence of the first."""
-    before, first, second = describe_logging(), silence_transformers(), silence_transformers()
+    before, first, second = describe_logging(), SILENT_TRANSFORMERS, SILENT_TRANSFORMERS
     first.__enter__()
     second.__enter__()
     first.__exit__(None, None, None)

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from whyformer._plain.tokens import Grid, Pieces
-from whyformer._plain.words import group_by_unit, group_pieces, join_groups, join_words, pad_pieces
+from whyformer._plain.tokens import Grid, Pieces, pad_pieces
+from whyformer._plain.words import group_by_unit, group_pieces, join_groups, join_words
 from whyformer.errors import InputError
 
 TEXT = "unhappy end"

@@ -6,7 +6,7 @@ import torch
 from whyformer._engine.targets.target import Target
 from whyformer._plain.tokens import Grid, Pieces
 from whyformer.errors import InputError, MethodError
-from whyformer.results.comparison import Comparison, comparison_to_json, mean_ranks, rank_correlation
+from whyformer.results.comparison import Comparison, mean_ranks, rank_correlation
 from whyformer.results.explanation import Explanation
 from whyformer.show.terminal import Screen
 
@@ -110,7 +110,7 @@ def test_round_trip_through_a_file(tmp_path):
 
 
 def test_an_empty_file_is_refused(tmp_path):
-    (tmp_path / "c.json").write_bytes(comparison_to_json(Comparison({})))
+    (tmp_path / "c.json").write_bytes(Comparison.formats[".json"](Comparison({})))
     with pytest.raises(InputError, match="is not a saved comparison, or the file is damaged"):
         Comparison.load(tmp_path / "c.json")
 

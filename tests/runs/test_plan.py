@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from whyformer._runs.plan import RunPlan, list_plan_differences, write_or_check_plan
+from whyformer._runs.plan import PLAN_VERSION, RunPlan, list_plan_differences, write_or_check_plan
 from whyformer.errors import OutputError
 
 FIELDS = {"batch": 4, "data": {"name": "x", "examples": 10}, "target": "predicted", "seed": None}
@@ -16,7 +16,11 @@ def test_accepts_the_same_plan_and_does_not_write_it_again(tmp_path):
     before = (tmp_path / "plan.json").stat()
     write_or_check_plan(RunPlan(dict(reversed(FIELDS.items()))), tmp_path)
     assert (tmp_path / "plan.json").stat() == before
-    assert json.loads((tmp_path / "plan.json").read_text()) == {**FIELDS, "fingerprint": RunPlan(FIELDS).fingerprint}
+    assert json.loads((tmp_path / "plan.json").read_text()) == {
+        "version": PLAN_VERSION,
+        **FIELDS,
+        "fingerprint": RunPlan(FIELDS).fingerprint,
+    }
 
 
 @pytest.mark.parametrize(

@@ -18,10 +18,10 @@ from payloads import PAYLOADS
 from sample_explanations import explain_image, explain_text
 
 from whyformer._engine.targets.target import Target
-from whyformer.results.class_grid import ClassGrid, class_grid_to_html
-from whyformer.results.comparison import Comparison, comparison_to_html
+from whyformer.results.class_grid import ClassGrid
+from whyformer.results.comparison import Comparison
 from whyformer.results.explanation import Explanation
-from whyformer.results.generation import Generation, generation_to_html
+from whyformer.results.generation import Generation
 from whyformer.show import charts, page, report
 from whyformer.show.latex import TEX_ESCAPES, escape_tex
 from whyformer.show.terminal import Screen
@@ -72,8 +72,8 @@ PAGES = {
     "explanation": lambda word: FORMATS[".html"](make_text(word)).decode(),
     "image": lambda word: FORMATS[".html"](make_image(word)).decode(),
     "comparison": lambda word: page.make_comparison_page(compared(word).panels(), [], title=word, lead=word),
-    "class grid": lambda word: class_grid_to_html(ClassGrid((compared(word),))).decode(),
-    "generation": lambda word: generation_to_html(Generation(word, 1, (make_text(word),))).decode(),
+    "class grid": lambda word: FORMATS[".html"](ClassGrid((compared(word),))).decode(),
+    "generation": lambda word: FORMATS[".html"](Generation(word, 1, (make_text(word),))).decode(),
     "notebook": lambda word: make_text(word)._repr_html_() + compared(word)._repr_html_(),
     "blocks": lambda word: report.make_page(
         word,
@@ -242,9 +242,7 @@ def test_the_page_of_a_comparison_with_charts(payload):
     """The slowest page, with every twelfth payload."""
     if PAYLOADS.index(payload) % 12:
         return
-    assert shape(comparison_to_html(compared(payload)).decode()) == shape(
-        comparison_to_html(compared(HARMLESS)).decode()
-    )
+    assert shape(FORMATS[".html"](compared(payload)).decode()) == shape(FORMATS[".html"](compared(HARMLESS)).decode())
 
 
 def test_escaped_words_are_still_shown():

@@ -1,4 +1,4 @@
-"""A prompt in a terminal: bars, words in context, verdicts; nothing untrusted is printed raw."""
+"""A prompt in a terminal: bars, words in context; nothing untrusted is printed raw."""
 
 import unicodedata
 
@@ -21,15 +21,6 @@ earlier answer tokens  +25.0% +++++
 Strongest words:
        +5 cabinet the [cabinet here] no key there cabinet yes
        -1 second  the cabinet here [no] key there cabinet yes
-
-Citations:
-cabinet  +80.0%  cabinet, log-odds -1.5 without it
-second   -20.0%  not verified
-cabinet: 0.7 (by chance 0.1, -0.2 to 0.3)
-
-Hops:
-hop 0   received 4.5: cabinet +1.5, second +0, generated tokens +2, absorbed +1
-cabinet received 2: cabinet +3.5, second -1, generated tokens +0, absorbed -0.5
 note: cabinet"""
 
 

@@ -1,4 +1,4 @@
-"""The public modules of `show` and their names."""
+"""The public names of the room."""
 
 import subprocess
 import sys

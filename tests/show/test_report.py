@@ -6,7 +6,7 @@ import html5lib
 import pytest
 from sample_explanations import explain_image, explain_text
 
-from whyformer.results.comparison import Comparison, comparison_to_html
+from whyformer.results.comparison import Comparison
 from whyformer.results.explanation import Explanation
 from whyformer.show import colours, page_colours, report
 from whyformer.show.marked_text import make_inline_style
@@ -44,7 +44,7 @@ def test_a_page_works_with_keyboard_and_screen_reader():
     assert all(th.get("scope") for th in tree.iter("th"))
     for made in (
         FORMATS[".html"](explain_image()),
-        comparison_to_html(Comparison({"a": explain_image(), "b": explain_image()})),
+        FORMATS[".html"](Comparison({"a": explain_image(), "b": explain_image()})),
     ):
         assert all(img.get("alt") for img in parse(made.decode()).iter("img"))
 
@@ -143,7 +143,7 @@ def test_a_page_of_ten_methods_on_a_photograph_is_small():
     photograph = as_image(CAT).resize((1600, 1200))
     kept = KeptImage(photograph, ImageView(200, 0, 1400, 1200, 224, 224))
     one = explain_image(images=(kept,))
-    made = comparison_to_html(Comparison({f"method {i}": one for i in range(10)}))
+    made = FORMATS[".html"](Comparison({f"method {i}": one for i in range(10)}))
     assert len(made) < 2_000_000
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from whyformer._runs.plan import RunPlan
+from whyformer._runs.plan import PLAN_VERSION, RunPlan
 from whyformer._runs.seal import HEADER_KEY, make_unsealed_header, seal_file
 
 SCHEMA = pa.schema(
@@ -42,7 +42,7 @@ def write_run(folder, rows, *, parts=1, plan=None):
     (folder / "parts").mkdir(parents=True, exist_ok=True)
     fields = plan or {"methods": ["rollout"]}
     fingerprint = RunPlan(fields).fingerprint
-    (folder / "plan.json").write_text(json.dumps({**fields, "fingerprint": fingerprint}))
+    (folder / "plan.json").write_text(json.dumps({"version": PLAN_VERSION, **fields, "fingerprint": fingerprint}))
     size = -(-len(rows) // max(1, parts))
     for number in range(parts):
         chunk = [{name: row.get(name) for name in SCHEMA.names} for row in rows[number * size : (number + 1) * size]]

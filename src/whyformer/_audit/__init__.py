@@ -7,9 +7,10 @@ print(result)
 result.save("audit.html")
 """
 
-from whyformer._audit.head_swaps import HeadSwaps, swap_heads
+from whyformer._audit.head_swaps import swap_heads
 from whyformer._audit.protocol import audit
+from whyformer._audit.report import HeadSwaps
 from whyformer._audit.result import Audit
-from whyformer._audit.settings import TESTS
+from whyformer._audit.settings import TESTS, AuditSettings, normalise_methods
 
-__all__ = ["TESTS", "Audit", "HeadSwaps", "audit", "swap_heads"]
+__all__ = ["TESTS", "Audit", "AuditSettings", "HeadSwaps", "audit", "normalise_methods", "swap_heads"]

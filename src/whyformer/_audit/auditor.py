@@ -1,30 +1,18 @@
 """The auditor: runs the tests batch by batch and adds one row per test, attention and example to the store."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any
 
-from torch import Tensor
-
-from whyformer._audit import importance
-from whyformer._audit.adversarial import Candidates, divide_examples
-from whyformer._audit.agreement import correlate_attention
-from whyformer._audit.audited_attention import AuditedAttention
-from whyformer._audit.batches import count_tokens
-from whyformer._audit.choice import AttentionChoice, AttentionLike, choose_attention
-from whyformer._audit.counter_tests import compare_seeds, predict_baseline
-from whyformer._audit.diagnostic import DiagnosticSample, count_trainings, run_diagnostic
-from whyformer._audit.examples import AuditExamples, find_class_labels, read_target_labels
-from whyformer._audit.found_attention import MOST_EXAMPLES, keep_found
+from whyformer._audit import checks
+from whyformer._audit.checks import AuditRow, Candidates, DiagnosticSample
+from whyformer._audit.examples import AuditExamples, count_example_tokens, find_class_labels, read_target_labels
 from whyformer._audit.head_swaps import swap_examples
-from whyformer._audit.progress import WORK_LABELS, Advance, AuditProgress, show_audit_progress
-from whyformer._audit.replacement import pair_attention, replace_attention
-from whyformer._audit.replay import AttentionReplay
+from whyformer._audit.progress import AuditProgress, show_audit_progress
+from whyformer._audit.replay import AttentionChoice, AttentionLike, AttentionReplay, AuditedAttention, choose_attention
 from whyformer._audit.rows import AuditRows
-from whyformer._audit.samples import make_diagnostic_samples
 from whyformer._audit.settings import AuditSettings
-from whyformer._audit.shape import measure_shapes
 from whyformer._model import Model
 from whyformer.data import Data
 
@@ -32,7 +20,7 @@ FEW_EXAMPLES = 20  # with fewer examples, the result carries a note
 MIN_DIAGNOSTIC_EXAMPLES = 20  # for the diagnostic model to learn from
 MOST_PROBLEMS = 5  # problems of the data that become notes
 
-TestRow = Mapping[str, Any]
+Batch = Sequence[int]
 
 
 class Auditor:
@@ -50,16 +38,13 @@ class Auditor:
         self.notes = [*data.notes, *(f"{problem} (left out)" for problem in data.problems[:MOST_PROBLEMS])]
         if len(inputs) < FEW_EXAMPLES:
             self.notes.append(f"Only {len(inputs)} examples: below {FEW_EXAMPLES}, medians and intervals mean little.")
-        labels = self._read_labels(is_language=first.targets[0].position is not None)
-        lengths = count_tokens(model, inputs, self.default_length)
+        if first.targets[0].position is not None:
+            labels = read_target_labels(model, data, self.classes, is_language=True)
+        else:
+            labels, notes = find_class_labels(model, data, self.classes)
+            self.notes += notes
+        lengths = count_example_tokens(model, inputs, self.default_length)
         self.examples = AuditExamples(model, inputs, labels, lengths, settings.target)
-
-    def _read_labels(self, *, is_language: bool) -> list[int | None]:
-        if is_language:
-            return read_target_labels(self.model, self.data, self.classes, is_language=True)
-        labels, notes = find_class_labels(self.model, self.data, self.classes)
-        self.notes += notes
-        return labels
 
     def run(
         self,
@@ -85,132 +70,99 @@ class Auditor:
             if "diagnostic" in tests:
                 self.run_diagnostics(rows, training, progress)
             if page is not None:
-                self.save_swaps(page, progress)
-
-    def save_swaps(self, page: Path, progress: AuditProgress) -> None:
-        """The page on which heads are swapped, for the first examples."""
-        progress.begin("heads")
-        advance = lambda part: progress.advance("heads", 100 * part)  # noqa: E731
-        given = self.data.examples[: self.settings.swap_limit]
-        swap_examples(self.model, given, seed=self.settings.seed, advance=advance).save(page)
+                progress.begin("heads")
+                given = self.data.examples[: self.settings.swap_limit]
+                advance = progress.count("heads", 100)
+                swap_examples(self.model, given, seed=self.settings.seed, advance=advance).save(page)
 
     def plan_work(
         self, rows: AuditRows, *, checkpoints: Sequence[Model], baseline: Model | None, training: Data | None
     ) -> dict[str, float]:
         """The units of each kind of work that are left to do."""
-        tests, steps = self.settings.tests, self.settings.search.steps
-        planned: dict[str, float] = dict.fromkeys(WORK_LABELS, 0.0)
+        every, steps = self.examples.make_batches(), self.settings.search.steps
+        can_train = len(self.examples) >= MIN_DIAGNOSTIC_EXAMPLES or training is not None
+        work: dict[str, tuple[Sequence[Batch], Callable[[Batch], float]]] = {
+            "agreement": (every, self.count_pairs),
+            "replacement": (every, self.count_tokens),
+            "adversarial": (self.choose_searched(), lambda batch: steps * self.count_tokens(batch)),
+            "seeds": (every if checkpoints else [], self.count_tokens),
+            "baseline": ([] if baseline is None else every, self.count_tokens),
+            "diagnostic": (
+                [range(len(self.examples))] if can_train else [],
+                lambda _: checks.count_trainings(training is not None),
+            ),
+        }
+        return {
+            test: sum(units(batch) * len(self.list_missing(rows, test, batch)) for batch in batches)
+            for test, (batches, units) in work.items()
+        }
 
-        def add(kind: str, batches: Sequence[Sequence[int]], units: Callable[[Sequence[int]], float]) -> None:
-            for batch in batches:
-                planned[kind] += units(batch) * sum(rows.missing(kind, c.name, batch) for c in self.choices)
+    def list_missing(self, rows: AuditRows, test: str, batch: Batch) -> list[str]:
+        """The attention for which rows of this test have yet to be computed; "" in a test of the whole model."""
+        names = [""] if test in ("answer", "shape", "baseline") else [choice.name for choice in self.choices]
+        is_wanted = test in ("answer", *self.settings.tests)
+        return [name for name in names if is_wanted and rows.missing(test, name, batch)]
 
-        every = self.examples.make_batches()
-        if "agreement" in tests:
-            add("agreement", every, self.count_pairs)
-        if "replacement" in tests:
-            add("replacement", every, self.count_tokens)
-        if "adversarial" in tests:
-            add("adversarial", self.choose_searched(), lambda batch: steps * self.count_tokens(batch))
-        if "seeds" in tests and checkpoints:
-            add("seeds", every, self.count_tokens)
-        if "baseline" in tests and baseline is not None:
-            planned["baseline"] = sum(self.count_tokens(b) for b in every if rows.missing("baseline", "", b))
-        if "diagnostic" in tests and (len(self.examples) >= MIN_DIAGNOSTIC_EXAMPLES or training is not None):
-            add("diagnostic", [range(len(self.examples))], lambda _: float(count_trainings(training is not None)))
-        return planned
+    def list_choices(self, rows: AuditRows, test: str, batch: Batch) -> list[AttentionChoice]:
+        missing = self.list_missing(rows, test, batch)
+        return [choice for choice in self.choices if choice.name in missing]
 
-    def count_tokens(self, batch: Sequence[int]) -> float:
+    def count_tokens(self, batch: Batch) -> float:
         return float(sum(self.examples.lengths[i] for i in batch))
 
-    def count_pairs(self, batch: Sequence[int]) -> float:
+    def count_pairs(self, batch: Batch) -> float:
         """Leaving out each token of an example reruns all of its tokens."""
         return float(sum(self.examples.lengths[i] ** 2 for i in batch))
-
-    def _add_rows(
-        self, rows: AuditRows, test: str, attention: str, batch: Sequence[int], found: Sequence[TestRow | None]
-    ) -> None:
-        """Add one row per example; None is an example for which the test is undefined."""
-        rows.add(
-            [
-                {**({"undefined": True} if row is None else row), "test": test, "attention": attention, "example": i}
-                for i, row in zip(batch, found, strict=True)
-            ]
-        )
 
     # --- tests on every example ---------------------------------------------------------------------------------------
 
     def run_batches(self, rows: AuditRows, progress: AuditProgress) -> None:
         """The predictions, and the tests that share one run of each batch."""
-        tests = [test for test in ("agreement", "replacement", "shape") if test in self.settings.tests]
         blocks = [choice.blocks[0] for choice in self.choices]
         for batch in self.examples.make_batches():
-            if self._is_incomplete(rows, tests, batch):
+            if any(self.list_missing(rows, test, batch) for test in ("answer", "agreement", "replacement", "shape")):
                 replay = self.examples.replay(batch, blocks)
-                self._add_rows(rows, "answer", "", batch, self.describe_predictions(replay, batch))
-                for test in tests:
-                    self.run_test(test, rows, replay, batch, progress)
+                rows.add_test("answer", "", batch, self.describe_predictions(replay, batch))
+                self.run_tests(rows, replay, batch, progress)
                 self.notes += replay.notes
 
-    def _is_incomplete(self, rows: AuditRows, tests: Sequence[str], batch: Sequence[int]) -> bool:
-        names = {test: [""] if test == "shape" else [choice.name for choice in self.choices] for test in tests}
-        wanted = [("answer", ""), *((test, name) for test in tests for name in names[test])]
-        return any(rows.missing(test, name, batch) for test, name in wanted)
-
-    def describe_predictions(self, replay: AttentionReplay, batch: Sequence[int]) -> list[TestRow]:
+    def describe_predictions(self, replay: AttentionReplay, batch: Batch) -> list[AuditRow]:
         ordinary = (replay.layout.mask & ~replay.layout.special).sum(-1).tolist()
         return [
             {
                 "name": self.data.examples[example].name,
-                "predicted": replay.targets[place].index,
-                "probability": replay.targets[place].probability,
+                "predicted": target.index,
+                "probability": target.probability,
                 "label": self.examples.labels[example],
-                "tokens": ordinary[place],
+                "tokens": tokens,
             }
-            for place, example in enumerate(batch)
+            for example, target, tokens in zip(batch, replay.targets, ordinary, strict=True)
         ]
 
-    def run_test(
-        self, test: str, rows: AuditRows, replay: AttentionReplay, batch: Sequence[int], progress: AuditProgress
-    ) -> None:
-        if test == "shape":
-            if rows.missing(test, "", batch):
-                self._add_rows(rows, test, "", batch, measure_shapes(replay))
-            return
-        progress.begin(test)
-        wanted = [choice for choice in self.choices if rows.missing(test, choice.name, batch)]
-        if test == "agreement" and wanted:
-            units = self.count_pairs(batch) * len(wanted)
-            advance = lambda part: progress.advance(test, part * units)  # noqa: E731
-            shared = importance.measure_shared_importance(replay, self.settings.methods, advance)
+    def run_tests(self, rows: AuditRows, replay: AttentionReplay, batch: Batch, progress: AuditProgress) -> None:
+        wanted = self.list_choices(rows, "agreement", batch)
+        if wanted:
+            progress.begin("agreement")
+            advance = progress.count("agreement", self.count_pairs(batch) * len(wanted))
+            shared = checks.measure_shared_importance(replay, self.settings.methods, advance)
             for choice in wanted:
-                self._add_rows(rows, test, choice.name, batch, self.run_agreement(replay, choice, shared))
-        if test == "replacement":
-            for choice in wanted:
-                share = lambda part: progress.advance(test, part * self.count_tokens(batch))  # noqa: E731
-                self._add_rows(rows, test, choice.name, batch, self.run_replacement(replay, choice, share))
-
-    def run_agreement(
-        self, replay: AttentionReplay, choice: AttentionChoice, shared: Mapping[str, Tensor]
-    ) -> list[TestRow]:
-        audited = AuditedAttention(replay, choice)
-        attention = importance.take_units(replay, audited.distribution).double().cpu()
-        measures = {**importance.measure_own_importance(replay, choice), **shared}
-        real = importance.probe_replay(replay).real & importance.find_attended_units(replay, choice)
-        found: list[TestRow] = []
-        for i, at in enumerate(real):
-            scores = {name: values[i].double().cpu()[at].tolist() for name, values in measures.items()}
-            found.append({"pairs": correlate_attention(attention[i][at].tolist(), scores, top=self.settings.top)})
-        return found
+                found = checks.measure_agreement(AuditedAttention(replay, choice), shared, top=self.settings.top)
+                rows.add_test("agreement", choice.name, batch, found)
+        for choice in self.list_choices(rows, "replacement", batch):
+            progress.begin("replacement")
+            advance = progress.count("replacement", self.count_tokens(batch))
+            rows.add_test("replacement", choice.name, batch, self.run_replacement(replay, choice, advance))
+        if self.list_missing(rows, "shape", batch):
+            rows.add_test("shape", "", batch, checks.measure_shapes(replay))
 
     def run_replacement(
-        self, replay: AttentionReplay, choice: AttentionChoice, advance: Advance | None = None
-    ) -> list[TestRow | None]:
-        audited = AuditedAttention(replay, choice, words_only=self.settings.words_only)
-        kinds = [kind for kind in self.settings.kinds if kind != "other" or replay.batch > 1]
-        others = pair_attention(replay, choice)
-        draws, seed = self.settings.draws, self.settings.seed
-        changes = replace_attention(audited, others, kinds=kinds, draws=draws, seed=seed, advance=advance)
+        self, replay: AttentionReplay, choice: AttentionChoice, advance: Callable[[float], None]
+    ) -> list[AuditRow | None]:
+        settings = self.settings
+        audited = AuditedAttention(replay, choice, words_only=settings.words_only)
+        changes = checks.replace_attention(
+            audited, kinds=settings.kinds, draws=settings.draws, seed=settings.seed, advance=advance
+        )
         return [
             None if change is None else {"largest": largest, "kinds": change}
             for change, largest in zip(changes, audited.largest_weights, strict=True)
@@ -227,34 +179,33 @@ class Auditor:
     def run_search(self, rows: AuditRows, progress: AuditProgress) -> None:
         """Search for other attention with the same output. Rows are kept part by part of a batch."""
         for batch in self.choose_searched():
-            for choice in self.choices:
-                if rows.missing("adversarial", choice.name, batch):
-                    progress.begin("adversarial")
-                    for part, found in self.search_batch(batch, choice, rows, progress):
-                        self._add_rows(rows, "adversarial", choice.name, part, found)
+            for choice in self.list_choices(rows, "adversarial", batch):
+                progress.begin("adversarial")
+                for part, found in self.search_batch(batch, choice, rows, progress):
+                    rows.add_test("adversarial", choice.name, part, found)
 
     def search_batch(
-        self, batch: Sequence[int], choice: AttentionChoice, rows: AuditRows, progress: AuditProgress
-    ) -> Iterator[tuple[list[int], list[TestRow | None]]]:
+        self, batch: Batch, choice: AttentionChoice, rows: AuditRows, progress: AuditProgress
+    ) -> Iterator[tuple[list[int], list[AuditRow | None]]]:
         """The examples of each part that is missing, and their rows."""
-        replay = self.examples.replay(batch, choice.blocks[:1])
+        replay, search = self.examples.replay(batch, choice.blocks[:1]), self.settings.search
         audited = AuditedAttention(replay, choice, words_only=self.settings.words_only)
-        fixed = [place for place in range(len(batch)) if not audited.can_change(place)]
+        fixed = [example for place, example in enumerate(batch) if not audited.can_change(place)]
         if fixed:
-            yield [batch[place] for place in fixed], [None] * len(fixed)
-        for places in divide_examples(audited, self.settings.search):
+            yield fixed, [None] * len(fixed)
+        for places in checks.divide_examples(audited, search):
             part = [batch[place] for place in places]
             units = self.count_tokens(part)
             if not rows.missing("adversarial", choice.name, part):
-                progress.skip("adversarial", units * self.settings.search.steps)
+                progress.skip("adversarial", units * search.steps)
                 continue
-            candidates = Candidates(audited, places, self.settings.search, self.settings.seed)
-            results = list(candidates.search_all(lambda: progress.advance("adversarial", units)))  # noqa: B023
-            kept = MOST_EXAMPLES - sum(1 for row in rows.of("adversarial", choice.name) if row.get("found"))
-            found: list[TestRow | None] = []
+            candidates = Candidates(audited, places, search, self.settings.seed)
+            results = list(candidates.search_all(partial(progress.advance, "adversarial", units)))
+            kept = checks.MOST_EXAMPLES - sum(1 for row in rows.of("adversarial", choice.name) if row.get("found"))
+            found: list[AuditRow | None] = []
             for place, result in zip(places, results, strict=True):
                 weights = candidates.take_found(place) if kept > len(found) else None
-                other = None if weights is None else keep_found(audited, place, weights)
+                other = None if weights is None else checks.keep_found(audited, place, weights)
                 largest = {"largest": audited.largest_weights[place]}
                 found.append({**result, **largest, **({} if other is None else {"found": other})})
             yield part, found
@@ -265,20 +216,20 @@ class Auditor:
         """Compare with the attention of the same model trained with other seeds."""
         progress.begin("seeds")
         for batch in self.examples.make_batches():
-            wanted = [choice for choice in self.choices if rows.missing("seeds", choice.name, batch)]
+            wanted = self.list_choices(rows, "seeds", batch)
             if wanted:
                 first = self.examples.replay(batch)
                 others = [self.examples.replay(batch, model=checkpoint) for checkpoint in checkpoints]
                 for choice in wanted:
-                    self._add_rows(rows, "seeds", choice.name, batch, compare_seeds(first, others, choice))
+                    rows.add_test("seeds", choice.name, batch, checks.compare_seeds(first, others, choice))
                     progress.advance("seeds", self.count_tokens(batch))
 
     def run_baseline(self, rows: AuditRows, baseline: Model, progress: AuditProgress) -> None:
         """Compare with the predictions of a model trained with uniform attention."""
         for batch in self.examples.make_batches():
-            if rows.missing("baseline", "", batch):
+            if self.list_missing(rows, "baseline", batch):
                 inputs = [self.examples.inputs[i] for i in batch]
-                self._add_rows(rows, "baseline", "", batch, predict_baseline(baseline, inputs, self.classes))
+                rows.add_test("baseline", "", batch, checks.predict_baseline(baseline, inputs, self.classes))
                 progress.advance("baseline", self.count_tokens(batch))
 
     def run_diagnostics(self, rows: AuditRows, training: Data | None, progress: AuditProgress) -> None:
@@ -291,24 +242,26 @@ class Auditor:
             )
             return
         progress.begin("diagnostic")
-        for choice in self.choices:
-            if rows.missing("diagnostic", choice.name, range(count)):
-                samples = self.make_samples(self.examples, choice)
-                known = [] if training is None else self.make_samples(self.load_training(training), choice)
-                seed, advance = self.settings.seed, progress.count("diagnostic")
-                correct = run_diagnostic(samples, known, classes=self.classes, seed=seed, advance=advance)
-                found = [{"right": {guide: bool(flags[i]) for guide, flags in correct.items()}} for i in range(count)]
-                self._add_rows(rows, "diagnostic", choice.name, range(count), found)
+        for choice in self.list_choices(rows, "diagnostic", range(count)):
+            samples = self.make_samples(self.examples, choice)
+            known = [] if training is None else self.make_samples(self.load_training(training), choice)
+            advance = progress.count("diagnostic")
+            correct = checks.run_diagnostic(
+                samples, known, classes=self.classes, seed=self.settings.seed, advance=advance
+            )
+            found = [{"right": {guide: flags[i] for guide, flags in correct.items()}} for i in range(count)]
+            rows.add_test("diagnostic", choice.name, range(count), found)
 
     def load_training(self, training: Data) -> AuditExamples:
         inputs = [example.load() for example in training.examples]
         labels = read_target_labels(self.model, training, self.classes, is_language=False)
-        return AuditExamples(self.model, inputs, labels, count_tokens(self.model, inputs, self.default_length))
+        lengths = count_example_tokens(self.model, inputs, self.default_length)
+        return AuditExamples(self.model, inputs, labels, lengths)
 
     def make_samples(self, examples: AuditExamples, choice: AttentionChoice) -> list[DiagnosticSample]:
         samples: dict[int, DiagnosticSample] = {}
         for batch in examples.make_batches():
             audited = AuditedAttention(examples.replay(batch), choice)
-            made = make_diagnostic_samples(audited, [examples.labels[i] for i in batch])
+            made = checks.make_diagnostic_samples(audited, [examples.labels[i] for i in batch])
             samples |= dict(zip(batch, made, strict=True))
         return [samples[i] for i in range(len(examples))]

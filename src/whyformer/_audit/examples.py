@@ -1,15 +1,19 @@
-"""The examples of an audit as one model takes them: inputs, lengths and true classes."""
+"""The examples of an audit as one model takes them: inputs, true classes, and batches of similar length."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from whyformer._audit.batches import make_batches
 from whyformer._audit.replay import AttentionReplay
 from whyformer._engine import TargetNames
 from whyformer._model import Model
 from whyformer._runs.preparation import find_class_index
 from whyformer.data import Data
+
+BATCH_TOKENS = {"cpu": 2_048, "cuda": 16_384}  # tokens per batch, padding included
+MAX_EXAMPLES = 64  # per batch
+MIN_LENGTH = 16  # shorter examples count as this long, so that batches of short texts stay small
+ENCODED_AT_ONCE = 256
 
 
 @dataclass(frozen=True)
@@ -28,7 +32,7 @@ class AuditExamples:
     def make_batches(self, chosen: Sequence[int] | None = None) -> list[list[int]]:
         """The examples, or the chosen ones, in batches of similar length."""
         indices = range(len(self)) if chosen is None else chosen
-        batches = make_batches([self.lengths[i] for i in indices], self.model.device.type)
+        batches = group_by_length([self.lengths[i] for i in indices], self.model.device.type)
         return [[indices[place] for place in batch] for batch in batches]
 
     def replay(self, batch: Sequence[int], blocks: Sequence[int] = (), model: Model | None = None) -> AttentionReplay:
@@ -53,3 +57,34 @@ def read_target_labels(model: Model, data: Data, classes: int, *, is_language: b
     """The true class, or next token, of each example; a label the model does not have is an error."""
     names = TargetNames(model, classes, is_language=is_language)
     return [None if example.label is None else names.index(example.label) for example in data.examples]
+
+
+def count_example_tokens(model: Model, inputs: Sequence[Any], default: int) -> list[int]:
+    """The number of tokens of each text; `default` for every other kind of input."""
+    if model.kind != "text":
+        return [default] * len(inputs)
+    lengths: list[int] = []
+    for start in range(0, len(inputs), ENCODED_AT_ONCE):
+        mask = model.encode(list(inputs[start : start + ENCODED_AT_ONCE])).token_mask
+        assert mask is not None
+        lengths += mask.sum(-1).tolist()
+    return lengths
+
+
+def group_by_length(lengths: Sequence[int], device: str) -> list[list[int]]:
+    """Indices grouped by similar length. No batch has a single example if it can be avoided.
+
+    The replacement "other" needs a second example in the batch.
+    """
+    tokens = BATCH_TOKENS.get(device, BATCH_TOKENS["cpu"])
+    batches: list[list[int]] = []
+    for i in sorted(range(len(lengths)), key=lambda i: (lengths[i], i)):
+        size = len(batches[-1]) + 1 if batches else 0
+        if batches and size * max(lengths[i], MIN_LENGTH) <= tokens and size <= MAX_EXAMPLES:
+            batches[-1].append(i)
+        else:
+            batches.append([i])
+    if len(batches) > 1 and len(batches[-1]) == 1:
+        single = batches.pop()
+        batches[-1] += single
+    return batches

@@ -57,9 +57,9 @@ class AuditProgress:
         """This work was planned, but need not be done."""
         self.planned[kind] = max(self.planned.get(kind, 0.0) - units, self.done[kind])
 
-    def count(self, kind: str) -> Advance:
-        """A function that advances this kind of work."""
-        return lambda units: self.advance(kind, units)
+    def count(self, kind: str, units: float = 1.0) -> Advance:
+        """A function that advances this kind of work by a share of these units."""
+        return lambda share: self.advance(kind, share * units)
 
     def begin(self, kind: str) -> None:
         """What the line names from now on."""

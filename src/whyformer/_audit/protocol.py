@@ -4,11 +4,10 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from whyformer._audit.adversarial import choose_search
 from whyformer._audit.auditor import Auditor
-from whyformer._audit.choice import AttentionLike
+from whyformer._audit.checks import REPLACEMENT_KINDS, choose_search
 from whyformer._audit.plan import describe_audit_plan
-from whyformer._audit.replacement import REPLACEMENT_KINDS
+from whyformer._audit.replay import AttentionLike
 from whyformer._audit.result import Audit
 from whyformer._audit.rows import AuditRows
 from whyformer._audit.settings import TESTS, AuditSettings, normalise_methods

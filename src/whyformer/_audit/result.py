@@ -1,16 +1,21 @@
 """Audit: the result of `audit`, to read, show and save."""
 
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
 from rich.text import Text
 
-from whyformer._audit.findings import AuditFindings
-from whyformer._audit.found_views import draw_found, render_found
-from whyformer._audit.report import MAX_SECTIONS, make_audit_fragment, make_audit_page
-from whyformer._audit.row_schemas import check_saved_audit
+from whyformer._audit.checks import check_saved_audit
+from whyformer._audit.report import (
+    MAX_SECTIONS,
+    AuditFindings,
+    draw_found,
+    make_audit_fragment,
+    make_audit_page,
+    render_found,
+    write_indented_json,
+)
 from whyformer._plain import archive
 from whyformer.results.result import DRAWING_FORMATS, Result
 from whyformer.show.drawing import Drawing
@@ -24,7 +29,7 @@ def audit_to_json(audit: AuditFindings) -> bytes:
         "labels": audit.labels, "settings": audit.settings, "versions": audit.versions, "notes": audit.notes,
         "headlines": audit.headlines, "sentences": audit.sentences, "summary": audit.summary, "rows": audit.rows,
     }  # fmt: skip
-    return json.dumps(json.loads(archive.to_json_text("audit", fields)), indent=1).encode("ascii")
+    return write_indented_json("audit", fields)
 
 
 class Audit(AuditFindings, Result):

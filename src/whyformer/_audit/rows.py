@@ -6,19 +6,17 @@ their plan has another hash of the weights, so the folder is refused.
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 from typing import Any, Self
 
+from whyformer._audit.checks import AuditRow
 from whyformer._plain import archive
 from whyformer._runs.lock import lock_folder
 from whyformer._runs.plan import RunPlan, write_or_check_plan
 from whyformer._runs.store import JSON_LINES, ShardStore
-
-RowKey = tuple[str, str, int]  # test, attention, example
-AuditRow = dict[str, Any]
 
 
 class AuditRows:
@@ -27,9 +25,9 @@ class AuditRows:
     The folder is locked until `close()`, the end of a `with` block, or until nothing refers to this object.
     """
 
-    def __init__(self, folder: str | os.PathLike[str] | None, plan: Mapping[str, Any]) -> None:
-        self.held: dict[RowKey, AuditRow] = {}
-        self._store: ShardStore[AuditRow] | None = None
+    def __init__(self, folder: str | os.PathLike[str] | None, plan: archive.Fields) -> None:
+        self.held: dict[tuple[str, str, int], AuditRow] = {}
+        self._store: ShardStore[dict[str, Any]] | None = None
         self._lock = ExitStack()
         if folder is not None:
             self._lock.enter_context(lock_folder(Path(folder)))
@@ -61,7 +59,7 @@ class AuditRows:
         """Whether a row of these examples has yet to be computed."""
         return any((test, attention, example) not in self.held for example in examples)
 
-    def add(self, rows: Sequence[Mapping[str, Any]]) -> None:
+    def add(self, rows: Sequence[AuditRow]) -> None:
         """Keep these rows. When this returns they are on disk."""
         if self._store is None or not rows:
             self._hold(rows)
@@ -70,7 +68,16 @@ class AuditRows:
         self._store.write_rows(next(self._free_numbers), written)
         self._hold(written)
 
-    def _hold(self, rows: Iterable[Mapping[str, Any]]) -> None:
+    def add_test(self, test: str, attention: str, batch: Sequence[int], found: Sequence[AuditRow | None]) -> None:
+        """Add one row per example; None is an example for which the test is undefined."""
+        self.add(
+            [
+                {**({"undefined": True} if row is None else row), "test": test, "attention": attention, "example": i}
+                for i, row in zip(batch, found, strict=True)
+            ]
+        )
+
+    def _hold(self, rows: Iterable[AuditRow]) -> None:
         for row in rows:
             self.held[row["test"], row["attention"], row["example"]] = dict(row)
 

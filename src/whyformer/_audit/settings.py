@@ -5,8 +5,7 @@ from dataclasses import asdict, dataclass
 from numbers import Real
 from typing import Any, cast
 
-from whyformer._audit.adversarial import SearchSettings
-from whyformer._audit.replacement import REPLACEMENT_KINDS
+from whyformer._audit.checks import REPLACEMENT_KINDS, SearchSettings
 from whyformer._explain.method_call import MethodLike, label_methods
 from whyformer._plain.setting_checks import quote_value
 from whyformer._runs.arguments import MAX_SEED, check_run_number

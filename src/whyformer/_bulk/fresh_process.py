@@ -19,19 +19,20 @@ PACKAGE_ROOT = Path(__file__).parents[2]
 
 def start_process(
     module: str,
+    program: str,
     *,
     connections: int = 1,
     descriptors: Sequence[int] = (),
     environment: Mapping[str, str] | None = None,
 ) -> "tuple[subprocess.Popen[bytes], list[Connection]]":
-    """The process, and our ends of the connections. It calls `module`.main(*its ends, *descriptors)."""
+    """The process, and our ends of the connections. It calls `program`(*its ends, *descriptors)."""
     with ExitStack() as theirs:
         pairs = [socket.socketpair() for _ in range(connections)]
         passed = [theirs.enter_context(end).fileno() for _, end in pairs] + list(descriptors)
         ours = [Connection(end.detach()) for end, _ in pairs]
         paths = [str(PACKAGE_ROOT), *(path for path in sys.path if path)]
         process = subprocess.Popen(
-            [sys.executable, "-c", f"from {module} import main; main({', '.join(map(str, passed))})"],
+            [sys.executable, "-c", f"from {module} import {program}; {program}({', '.join(map(str, passed))})"],
             pass_fds=passed,
             stdin=subprocess.DEVNULL,
             env={**os.environ, SWITCH: "0", "PYTHONPATH": os.pathsep.join(paths), **(environment or {})},

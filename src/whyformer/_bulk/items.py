@@ -33,7 +33,7 @@ class Item:
     problem: str | None = None  # why the row cannot be used
 
 
-class ItemList(Sequence[Item]):
+class ItemList:
     """All items in the order of the input, or a random sample of them in that order."""
 
     def __init__(self, data: Data, limit: int | None = None, seed: int = 0) -> None:
@@ -49,10 +49,8 @@ class ItemList(Sequence[Item]):
     def __len__(self) -> int:
         return len(self._positions)
 
-    def __getitem__(self, wanted: Any) -> Any:
-        if isinstance(wanted, slice):
-            return [self._make_item(position) for position in self._positions[wanted]]
-        return self._make_item(self._positions[wanted])
+    def __getitem__(self, index: int) -> Item:
+        return self._make_item(self._positions[index])
 
     def __iter__(self) -> Iterator[Item]:
         return map(self._make_item, self._positions)

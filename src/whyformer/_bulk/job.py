@@ -7,7 +7,6 @@ from contextlib import closing, suppress
 
 from whyformer._bulk.engine import Engine
 from whyformer._bulk.items import ItemList
-from whyformer._bulk.parts import PartStore, encode_part
 from whyformer._bulk.plan import BulkPlan
 from whyformer._bulk.progress import BulkProgress
 from whyformer._bulk.rows import make_error_row
@@ -16,6 +15,7 @@ from whyformer._bulk.task import ShardTask
 from whyformer._bulk.writer import PartWriter
 from whyformer._model import InputKind
 from whyformer._plain.progress import STATUS_LINE, show_activity
+from whyformer._runs.parts import PartStore, encode_part
 from whyformer.errors import OutputError, ResourceError
 from whyformer.show.visible import make_visible
 
@@ -34,7 +34,7 @@ class BulkJob:
         """Check every part that is there; damaged ones count as missing."""
         self.refuse_foreign_files()
         for number in range(self.plan.shards):
-            header = self.store.check_part(number)
+            header = self.store.read_facts(number)
             if header is None and self.store.path(number).exists():
                 print_note(f"{self.store.path(number)} is damaged or belongs to another run; it is computed again")
             if header is None or (retry_failed and header["failed"]):
@@ -62,18 +62,18 @@ class BulkJob:
 
     def count_missing(self) -> int:
         """Items in the missing parts."""
-        return sum(len(range(*self.plan.places(number).indices(self.plan.items))) for number in self.missing)
+        return sum(len(self.plan.indices(number)) for number in self.missing)
 
     def tasks(self) -> Iterator[ShardTask]:
         for number in self.missing:
-            yield ShardTask(number, self.items[self.plan.places(number)])
+            yield ShardTask(number, [self.items[index] for index in self.plan.indices(number)])
 
     def commit(self, task: ShardTask, part: bytes | Exception) -> None:
         """Write a part; a shard that could not be computed becomes error records."""
         if isinstance(part, Exception):
             rows = [make_error_row(item, label, self.kind, part) for item in task.items for label in self.methods]
             part = encode_part(rows, task.number, self.plan.fingerprint)
-        self.failed += self.store.write_part(task.number, part)["failed"]
+        self.failed += self.store.write_file(task.number, part)["failed"]
         self.computed += len(task.items)
 
 
@@ -81,7 +81,7 @@ def run_missing(job: BulkJob, engine: Engine, stop: StopRequest) -> None:
     """Compute the missing parts, and write each while the next ones are computed."""
     total = job.count_missing()
     outcomes = engine.run(job.tasks(), stop)
-    progress = BulkProgress(job.plan.items, job.plan.items - total, engine.parallel)
+    progress = BulkProgress(job.plan.total, job.plan.total - total, engine.parallel)
     with show_activity(progress):
 
         def commit(task: ShardTask, part: bytes | Exception) -> None:
@@ -92,7 +92,7 @@ def run_missing(job: BulkJob, engine: Engine, stop: StopRequest) -> None:
             for task, part in outcomes:
                 writer.write(task, part)
     if job.computed < total:
-        print_note(f"stopped; {total - job.computed:,} of {job.plan.items:,} items are left. Repeat the call to resume")
+        print_note(f"stopped; {total - job.computed:,} of {job.plan.total:,} items are left. Repeat the call to resume")
         stop.raise_if_received()
 
 

@@ -16,7 +16,6 @@ import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
-from typing import Any
 
 import numpy as np
 import torch
@@ -69,7 +68,7 @@ class LoaderProcess:
         if found is None:  # the process does not know the class of an item
             return [None] * len(items)
         pixels = self._copy_memory(size)
-        return [read_answer(item, one, pixels) for item, one in zip(items, found, strict=True)]
+        return [make_loaded_item(item, one, pixels) for item, one in zip(items, found, strict=True)]
 
     def hang_up(self) -> None:
         """Tell the process to end; a thread that listens to it gets LostLoader."""
@@ -95,7 +94,11 @@ class LoaderProcesses:
     def __init__(self, reader: bytes, count: int) -> None:
         memories = [open_shared_memory() for _ in range(count)]
         self.process, connections = start_process(
-            "whyformer._bulk.loader_process", connections=count, descriptors=memories, environment=ENVIRONMENT
+            "whyformer._bulk.loader_process",
+            "serve_items",
+            connections=count,
+            descriptors=memories,
+            environment=ENVIRONMENT,
         )
         self.each = [LoaderProcess(*one) for one in zip(connections, memories, strict=True)]
         with suppress(OSError):
@@ -121,7 +124,7 @@ def open_shared_memory() -> int:
         return os.dup(file.fileno())
 
 
-def read_answer(item: Item, found: Found, pixels: torch.Tensor) -> LoadedItem | None:
+def make_loaded_item(item: Item, found: Found, pixels: torch.Tensor) -> LoadedItem | None:
     """The loaded item; its pixels are a view of all that came with it."""
     match found:
         case None:
@@ -138,7 +141,7 @@ def read_answer(item: Item, found: Found, pixels: torch.Tensor) -> LoadedItem | 
 # --- in the processes -------------------------------------------------------------------------------------------------
 
 
-def main(*descriptors: int) -> None:
+def serve_items(*descriptors: int) -> None:
     """The program of the first process: take the reader, fork the others, load items until there are none."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     connections = [Connection(number) for number in descriptors[: len(descriptors) // 2]]
@@ -150,13 +153,13 @@ def main(*descriptors: int) -> None:
     except Exception:  # a class of the caller's script
         return connections[0].send("refused")
     torch.set_num_threads(1)
-    own = fork_others(len(connections))
+    own = next((number for number in range(1, len(connections)) if os.fork() == 0), 0)
     try:
         for number, connection in enumerate(connections):
             if number != own:  # or its end would not be noticed
                 connection.close()
         with suppress(EOFError, OSError):
-            serve(reader, connections[own], memories[own])
+            answer_messages(reader, connections[own], memories[own])
         with suppress(ChildProcessError):
             while True:  # the first process ends last
                 os.wait()
@@ -166,15 +169,7 @@ def main(*descriptors: int) -> None:
         os._exit(0)  # what libraries do at the end of a process does not work in a fork of it
 
 
-def fork_others(count: int) -> int:
-    """Make this `count` processes; returns the number of the one that runs on."""
-    for number in range(1, count):
-        if os.fork() == 0:
-            return number
-    return 0
-
-
-def serve(reader: ItemReader, connection: Connection, memory: int) -> None:
+def answer_messages(reader: ItemReader, connection: Connection, memory: int) -> None:
     connection.send("ready")
     while True:
         message = connection.recv_bytes()
@@ -182,11 +177,11 @@ def serve(reader: ItemReader, connection: Connection, memory: int) -> None:
             items: Sequence[Item] = pickle.loads(message)
         except Exception:  # a class of the caller's script
             connection.send((0, None))
-            continue
-        connection.send(answer(reader, items, memory))
+        else:
+            connection.send(load_into_memory(reader, items, memory))
 
 
-def answer(reader: ItemReader, items: Sequence[Item], memory: int) -> tuple[int, list[Found]]:
+def load_into_memory(reader: ItemReader, items: Sequence[Item], memory: int) -> tuple[int, list[Found]]:
     """Write the pixels of these items to the shared memory, one after the other."""
     found: list[Found] = []
     start = 0
@@ -195,7 +190,7 @@ def answer(reader: ItemReader, items: Sequence[Item], memory: int) -> tuple[int,
         if one.pixels is None:
             found.append(None if one.error is None else describe_failure(one.error))
             continue
-        contents: Any = one.pixels.contiguous()
+        contents = one.pixels.contiguous()
         found.append((start, tuple(contents.shape), str(contents.dtype).removeprefix("torch.")))
         start += write_all(memory, contents.view(-1).view(torch.uint8).numpy().data, start)
         start += -start % 64  # of any dtype, the next one begins at a whole element

@@ -7,9 +7,9 @@ last digits. What a row does not depend on is not: the engine, the number of wor
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
@@ -19,9 +19,11 @@ from whyformer._model import Model
 from whyformer._plain import archive
 from whyformer._plain.versions import __version__
 from whyformer._runs.choice import write_judged_target
-from whyformer._runs.plan import PLAN_FILE, RunPlan, read_stored_plan
+from whyformer._runs.plan import PLAN_FILE, ShardedPlan, read_plan_file
 from whyformer._runs.weights import describe_planned_model
-from whyformer.errors import OutputError
+
+if TYPE_CHECKING:
+    from whyformer._bulk.worker import WorkerSetup
 
 LAYOUT = 1  # of the parts
 
@@ -36,40 +38,26 @@ class BatchSettings:
 
 
 @dataclass(frozen=True)
-class BulkPlan(RunPlan):
+class BulkPlan(ShardedPlan):
     """What is explained. A part holds the rows of one shard."""
 
     kind: str = "bulk run"
+    counted: ClassVar[str] = "items"
+    shard_field: ClassVar[str] = "shard"
 
     @property
     def settings(self) -> BatchSettings:
         return BatchSettings(**{name: int(self.fields[name]) for name in ("shard", "batch", "threads")})
-
-    @property
-    def items(self) -> int:
-        return int(self.fields["data"]["items"])
-
-    @property
-    def shards(self) -> int:
-        return -(-self.items // self.settings.shard)
-
-    def places(self, shard: int) -> slice:
-        """The items of one shard, in the input list."""
-        size = self.settings.shard
-        return slice(shard * size, min(self.items, (shard + 1) * size))
 
 
 def make_bulk_plan(
     model: Model,
     items: ItemList,
     methods: Mapping[str, MethodCall],
+    setup: "WorkerSetup",
     *,
     device: torch.device,
-    target: Any,
     settings: BatchSettings,
-    truncate: bool,
-    maps: bool,
-    windows: bool | int = False,
 ) -> BulkPlan:
     """The plan, in JSON fields."""
     fields = {
@@ -79,17 +67,15 @@ def make_bulk_plan(
         "precision": torch.get_float32_matmul_precision() if device.type == "cuda" else "highest",
         "data": {"items": len(items), "fingerprint": items.fingerprint(model.kind)},
         "methods": {label: call.all_settings for label, call in methods.items()},
-        "target": write_judged_target(target),
-        "truncate": truncate,
-        "maps": maps,
-        "shard": settings.shard,
-        "batch": settings.batch,
-        "threads": settings.threads,
+        "target": write_judged_target(setup.target),
+        "truncate": setup.truncate,
+        "maps": setup.maps,
+        **asdict(settings),
         "whyformer": __version__,
         "torch": torch.__version__,
     }
-    if windows is not False:  # absent otherwise, so that runs begun before there were windows can be resumed
-        fields["windows"] = windows
+    if setup.windows is not False:
+        fields["windows"] = setup.windows
     return BulkPlan(archive.as_json_value(fields))
 
 
@@ -113,7 +99,7 @@ def hash_text(text: str) -> str:
 def read_stored_settings(folder: Path) -> Mapping[str, int]:
     """Shard, batch and threads of the run in a folder, for a resumed run that does not name them; else nothing."""
     try:
-        stored = read_stored_plan(folder / PLAN_FILE, BulkPlan({}))
+        stored = read_plan_file(folder / PLAN_FILE)
         return {name: int(stored[name]) for name in ("shard", "batch", "threads")}
-    except (OutputError, KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError):
         return {}  # no plan, or another kind of run: refused, with the reason, when the plan is written

@@ -15,12 +15,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from whyformer._bulk.engine import Outcomes, StartWorker, count_cores, make_lost_error
-from whyformer._bulk.queue import MAX_ATTEMPTS, ShardQueue
-from whyformer._bulk.stopping import StopRequest
+from whyformer._bulk.engine import StartWorker, TeamWorker, WorkerMessage, WorkerTeam, count_cores
+from whyformer._bulk.queue import Assignment
 from whyformer._bulk.task import ShardTask
 from whyformer._plain.failure import describe_failure
-from whyformer.errors import ResourceError, WhyformerError
+from whyformer.errors import ResourceError
 
 POLL_SECONDS = 0.5
 RECRUIT_SECONDS = 5.0  # between two looks at the size of the cluster
@@ -30,94 +29,90 @@ LOCAL_STORE = 150 * 2**20  # bytes of the object store when Ray runs on this mac
 
 
 @dataclass(eq=False)
-class RayWorker:
+class RayWorker(TeamWorker):
     """An actor, and the call that it is busy with."""
 
     actor: Any
     call: Any  # what the actor is asked for: to be ready, or a part
-    is_ready: bool = False
 
 
 class WorkerActor:
     """Runs in a process of Ray: opens the model, then computes shards."""
 
     def __init__(self, start: StartWorker, device: str) -> None:
-        self.refusal: tuple[str, str] | None = None
+        self.state: WorkerMessage = ("ready",)
         try:
             self.worker = start(device)
         except Exception as error:
-            self.refusal = describe_failure(error)
+            self.state = ("refused", *describe_failure(error))
 
-    def get_ready(self) -> tuple[str, str] | None:
-        """None, or the code and the reason why this worker cannot work."""
-        return self.refusal
+    def get_ready(self) -> WorkerMessage:
+        return self.state
 
-    def run(self, task: ShardTask, upcoming: ShardTask | None) -> bytes:
-        return self.worker.run(task, upcoming)
+    def run(self, task: ShardTask, upcoming: ShardTask | None) -> WorkerMessage:
+        return "part", self.worker.run(task, upcoming)
 
 
-class RayEngine:
+class RayEngine(WorkerTeam[RayWorker]):
     """Actors on a Ray cluster, each with a GPU or with as many cores as a worker has threads."""
 
     parallel = None  # the cluster may grow and shrink
+    max_failed_starts = MAX_FAILED_STARTS
 
     def __init__(
         self, start: StartWorker, *, address: str | None, device: str, workers: int | None, threads: int
     ) -> None:
+        super().__init__()
         self.ray = import_ray()
         self.start, self.address, self.device, self.count = start, address, device, workers
         self.needs = {"num_cpus": 1, "num_gpus": 1} if device == "cuda" else {"num_cpus": threads}
-        self.workers: list[RayWorker] = []
+        self._recruited_at = 0.0
 
-    def run(self, tasks: Iterator[ShardTask], stop: StopRequest) -> Outcomes:
-        queue, failed_starts = ShardQueue(tasks), 0
-        was_connected = self.ray.is_initialized()
-        self._connect()
-        try:
-            start = self.ray.put(self.start)
-            recruited_at = 0.0
-            while not queue.is_finished:
-                if stop and (not queue.busy_count or not stop.seconds_left):
-                    return
-                if time.monotonic() - recruited_at > RECRUIT_SECONDS:
-                    self._recruit(start)
-                    recruited_at = time.monotonic()
-                calls = {worker.call: worker for worker in self.workers if worker.call is not None}
-                done, _ = self.ray.wait(list(calls), timeout=POLL_SECONDS) if calls else ([], [])
-                for call in done:
-                    worker = calls[call]
-                    was_ready, worker.call = worker.is_ready, None
-                    answer = self._receive(call)
-                    if isinstance(answer, bytes):
-                        yield queue.finish(worker), answer
-                    elif answer is None and not was_ready:
-                        worker.is_ready, failed_starts = True, 0
-                    elif isinstance(answer, tuple):
-                        raise WhyformerError(answer[1], code=answer[0])
-                    else:
-                        failed_starts += not was_ready
-                        if failed_starts >= MAX_FAILED_STARTS:
-                            raise make_actor_error(answer)
-                        given_up = queue.lose(worker)
-                        self._dismiss(worker)
-                        recruited_at = 0.0
-                        if given_up is not None:
-                            yield given_up, make_lost_error(given_up, MAX_ATTEMPTS)
-                if not calls:
-                    time.sleep(POLL_SECONDS)
-                for worker in self.workers:
-                    if worker.is_ready and worker.call is None and not stop:
-                        self._hand_out(worker, queue)
-        finally:
-            for worker in list(self.workers):
-                self._dismiss(worker)
-            if not was_connected:
-                self.ray.shutdown()
-
-    def _connect(self) -> None:
-        """Join the cluster that was named. Without an address Ray runs here, whatever RAY_ADDRESS says."""
-        if self.ray.is_initialized():
+    def listen(self) -> Iterator[tuple[RayWorker, WorkerMessage]]:
+        if time.monotonic() - self._recruited_at > RECRUIT_SECONDS:
+            self._recruit()
+            self._recruited_at = time.monotonic()
+        calls = {worker.call: worker for worker in self.workers if worker.call is not None}
+        if not calls:
+            time.sleep(POLL_SECONDS)
             return
+        for call in self.ray.wait(list(calls), timeout=POLL_SECONDS)[0]:
+            calls[call].call = None
+            try:
+                message: WorkerMessage = self.ray.get(call)
+            except Exception as error:  # of Ray if the actor is lost, or of the shard
+                message = ("lost", str(error))
+            yield calls[call], message
+
+    def send(self, worker: RayWorker, assignment: Assignment) -> None:
+        worker.call = worker.actor.run.remote(assignment.current, assignment.upcoming)
+
+    def replace(self, worker: RayWorker) -> None:
+        self._dismiss(worker)
+        self._recruited_at = 0.0
+
+    def disconnect(self) -> None:
+        for worker in list(self.workers):
+            self._dismiss(worker)
+        if not self._was_connected:
+            self.ray.shutdown()
+
+    def make_start_error(self, worker: RayWorker, message: WorkerMessage) -> ResourceError:
+        reason = " ".join(str(message[-1]).split())[:300]
+        return ResourceError(
+            f"{MAX_FAILED_STARTS} Ray workers in a row were lost before they were ready: {reason}. Use fewer workers, "
+            "or check that whyformer is installed on every machine.",
+            code="E_ENGINE",
+        )
+
+    def connect(self) -> None:
+        self._was_connected = self.ray.is_initialized()
+        if not self._was_connected:
+            self._join_cluster()
+        self._sent_start = self.ray.put(self.start)
+
+    def _join_cluster(self) -> None:
+        """Join the cluster that was named. Without an address Ray runs here, whatever RAY_ADDRESS says."""
         check_reachable(self.address)
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR", "configure_logging": False}
         if self.address is None:
@@ -132,7 +127,7 @@ class RayEngine:
         finally:
             os.umask(before)
 
-    def _recruit(self, start: Any) -> None:
+    def _recruit(self) -> None:
         """Start actors until there are as many as were asked for, or as the cluster has room for now."""
         wanted = self.count
         if wanted is None:
@@ -141,20 +136,8 @@ class RayEngine:
             wanted = max(1, int(resources.get(kind, 0) // self.needs[f"num_{kind.lower()}s"]))
         actor_class = self.ray.remote(**self.needs, max_restarts=0, max_task_retries=0)(WorkerActor)
         while len(self.workers) < wanted:
-            actor = actor_class.remote(start, self.device)
+            actor = actor_class.remote(self._sent_start, self.device)
             self.workers.append(RayWorker(actor, actor.get_ready.remote()))
-
-    def _hand_out(self, worker: RayWorker, queue: ShardQueue) -> None:
-        assignment = queue.take(worker)
-        if assignment is not None:
-            worker.call = worker.actor.run.remote(assignment.current, assignment.upcoming)
-
-    def _receive(self, call: Any) -> Any:
-        """The answer of an actor, or the exception: of Ray if the actor is lost, or of the shard."""
-        try:
-            return self.ray.get(call)
-        except Exception as error:
-            return error
 
     def _dismiss(self, worker: RayWorker) -> None:
         self.workers.remove(worker)
@@ -206,12 +189,3 @@ def import_ray() -> Any:
             "Ray is not installed. Install it: pip install 'whyformer[ray]'.", code="E_ENGINE"
         ) from None
     return ray
-
-
-def make_actor_error(error: Any) -> ResourceError:
-    reason = " ".join(str(error).split())[:300]
-    return ResourceError(
-        f"{MAX_FAILED_STARTS} Ray workers in a row were lost before they were ready: {reason}. Use fewer workers, or "
-        "check that whyformer is installed on every machine.",
-        code="E_ENGINE",
-    )

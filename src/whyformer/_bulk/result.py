@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from whyformer._bulk.parts import FOLDER, read_part
+from whyformer._runs.parts import PARTS_FOLDER, read_part
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class BulkRun:
     @property
     def parts(self) -> Path:
         """The folder of Parquet files, one row for each item and method."""
-        return self.folder / FOLDER
+        return self.folder / PARTS_FOLDER
 
     def table(self, columns: list[str] | None = None) -> Any:
         """All rows as a pyarrow table. A part that is damaged is refused."""

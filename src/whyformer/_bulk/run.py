@@ -2,15 +2,13 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from whyformer._bulk.items import ItemList
 from whyformer._bulk.job import BulkJob, run_missing
-from whyformer._bulk.parts import PartStore
-from whyformer._bulk.plan import BulkPlan, make_bulk_plan, read_stored_settings
+from whyformer._bulk.plan import make_bulk_plan, read_stored_settings
 from whyformer._bulk.result import BulkRun
 from whyformer._bulk.site import (
     check_engine_name,
@@ -39,6 +37,7 @@ from whyformer._runs.arguments import (
 from whyformer._runs.choice import check_judged_target, read_judged_target
 from whyformer._runs.lock import lock_folder
 from whyformer._runs.model_folder import write_model_folder
+from whyformer._runs.parts import PartStore
 from whyformer._runs.plan import write_or_check_plan
 from whyformer._runs.preparation import find_kind_of_input
 from whyformer.data.example import ClassNames
@@ -119,25 +118,15 @@ def bulk(
     items.check_ids()
     target = as_class_number(read_judged_target(target, opened), opened)
     check_judged_target(target, opened)
-    make_setup = SetupMaker(
-        model, opened, tuple(wanted), target, truncate, windows, maps, loaders or count_loaders(site),
-        uses_loader_processes(site),
+    setup = WorkerSetup(
+        os.fspath(model) if isinstance(model, str | os.PathLike) else opened, tuple(wanted), target, truncate, maps,
+        loaders or count_loaders(site), uses_loader_processes(site), windows,
     )  # fmt: skip
     with lock_folder(folder), listen_for_stop() as stop:
         stored = read_stored_settings(folder)
-        trial = None if stored else TrialRun(make_setup.make(), opened, items)
+        trial = None if stored else TrialRun(setup, opened, items)
         settings = choose_settings(stored, trial, site.device, batch=batch, memory=memory, shard=shard, threads=threads)
-        plan = make_bulk_plan(
-            opened,
-            items,
-            chosen,
-            device=site.device,
-            target=target,
-            settings=settings,
-            truncate=truncate,
-            windows=windows,
-            maps=maps,
-        )
+        plan = make_bulk_plan(opened, items, chosen, setup, device=site.device, settings=settings)
         write_or_check_plan(plan, folder)
         if opened.opened_by_path is not None:
             write_model_folder(opened.opened_by_path, folder)
@@ -146,7 +135,7 @@ def bulk(
         if trial is not None:
             job.check_space(trial.bytes_per_item)
         if job.missing:
-            run_missing(job, choose_engine(site, make_setup.make(plan), opened, len(job.missing), address), stop)
+            run_missing(job, choose_engine(site, setup.follow_plan(plan), opened, len(job.missing), address), stop)
         return BulkRun(folder, len(items), job.failed, job.computed, tuple(chosen), source.notes)
 
 
@@ -155,39 +144,6 @@ def check_methods(methods: MethodLike | Sequence[MethodLike]) -> Sequence[Method
     if not wanted:
         raise MethodError("There are no methods. Name at least one.")
     return wanted
-
-
-@dataclass(frozen=True)
-class SetupMaker:
-    """Makes what workers need, once the plan is known."""
-
-    model: ModelLike
-    opened: Model
-    methods: tuple[MethodLike, ...]
-    target: Any
-    truncate: bool
-    windows: bool | int
-    maps: bool
-    loaders: int
-    loads_in_processes: bool
-
-    def make(self, plan: BulkPlan | None = None) -> WorkerSetup:
-        """For a plan, or for a trial run of single items."""
-        return WorkerSetup(
-            model=os.fspath(self.model) if isinstance(self.model, str | os.PathLike) else self.opened,
-            weights=plan.fields["model"]["weights"] if plan is not None else "",
-            methods=self.methods,
-            target=self.target,
-            fingerprint=plan.fingerprint if plan is not None else "",
-            batch=plan.settings.batch if plan is not None else 1,
-            threads=plan.settings.threads if plan is not None else 1,
-            precision=plan.fields["precision"] if plan is not None else "",
-            truncate=self.truncate,
-            windows=self.windows,
-            maps=self.maps,
-            loaders=self.loaders,
-            loads_in_processes=self.loads_in_processes,
-        )
 
 
 def as_class_number(target: Any, opened: Model) -> Any:

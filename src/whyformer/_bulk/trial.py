@@ -37,7 +37,8 @@ class TrialRun:
         for error in failed.values():
             if isinstance(error, UNUSABLE):
                 raise error
-        return sum(row.scores.nbytes + len(row.map_png or b"") + len(row.source or "") for row in rows.values())
+        sizes = (0 if row.scores is None else row.scores.nbytes for row in rows.values())
+        return sum(sizes) + sum(len(row.map_png or b"") + len(row.source or "") for row in rows.values())
 
     def run(self, count: int) -> None:
         """Explain the item so many times in one batch."""

@@ -6,22 +6,22 @@ a batch, each item is tried alone, so that one bad item costs one item; out of m
 """
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import torch
+from torch import Tensor
 
 from whyformer._bulk.feed import Encoder, ShardFeed
 from whyformer._bulk.items import Item
 from whyformer._bulk.loaders import ItemLoaders
 from whyformer._bulk.loading import ItemReader, LoadedItem, encode_batch, find_label_index
-from whyformer._bulk.parts import BulkRow, encode_part
-from whyformer._bulk.rows import make_error_row, make_row
+from whyformer._bulk.plan import BulkPlan
+from whyformer._bulk.rows import Prediction, make_bulk_row, make_error_row
 from whyformer._bulk.task import ShardTask
-from whyformer._engine import Capture, TargetNames, probabilities_of, read_logits
+from whyformer._engine import Capture, TargetLike, TargetNames, probabilities_of, read_logits
 from whyformer._explain.explain import as_model
 from whyformer._explain.method_call import MethodCall, MethodLike, label_methods
 from whyformer._explain.sharing import explain_by_each, record_for_methods, share_captures
@@ -32,10 +32,12 @@ from whyformer._plain.failure import is_out_of_memory
 from whyformer._plain.peak_memory import free_memory
 from whyformer._plain.torch_state import neutral_torch
 from whyformer._plain.versions import __version__
+from whyformer._runs.parts import BulkRow, encode_part
 from whyformer._runs.weights import hash_weights
 from whyformer.errors import ModelError
+from whyformer.results.explanation import Explanation
 
-RowKey = tuple[int, str]  # position of the item, label of the method
+RowsByKey = dict[tuple[int, str], BulkRow]  # by the position of the item and the label of the method
 EncodedAhead = EncodedBatch | Exception | None
 
 
@@ -44,19 +46,30 @@ class WorkerSetup:
     """Everything a worker needs, in a form that can be sent to another process or machine."""
 
     model: str | Model  # a name or path to open, or the model itself
-    weights: str  # the hash of the plan
     methods: tuple[MethodLike, ...]
-    target: Any
-    fingerprint: str  # of the plan
-    batch: int
-    threads: int
-    precision: str  # of matrix products in float32 on a GPU
+    target: TargetLike
     truncate: bool
     maps: bool
     loaders: int  # threads that load items
     loads_in_processes: bool = False  # each thread has a process that decodes images
     windows: bool | int = False  # for texts that are too long
+    weights: str = ""  # the hash of the plan
+    fingerprint: str = ""  # of the plan
+    batch: int = 1
+    threads: int = 1
+    precision: str = ""  # of matrix products in float32 on a GPU
     version: str = __version__
+
+    def follow_plan(self, plan: BulkPlan) -> "WorkerSetup":
+        """The setup of a run; without a plan it is good for single items."""
+        return replace(
+            self,
+            weights=plan.fields["model"]["weights"],
+            fingerprint=plan.fingerprint,
+            batch=plan.settings.batch,
+            threads=plan.settings.threads,
+            precision=plan.fields["precision"],
+        )
 
     def start(self, device: str) -> "ShardWorker":
         """Open the model on a device and check that it is the model of the plan. For a process of its own."""
@@ -127,7 +140,7 @@ class ShardWorker:
     @neutral_torch()
     def make_rows(self, items: Sequence[Item], feed: ShardFeed) -> list[BulkRow]:
         """A row for each item and method, in the order of the input."""
-        rows: dict[RowKey, BulkRow] = {}
+        rows: RowsByKey = {}
         for batch, encoded in feed:
             self.check_stop()
             rows |= self.explain_batch(batch, self.methods, encoded)
@@ -136,11 +149,8 @@ class ShardWorker:
         return [rows[item.position, label] for item in items for label in self.methods]
 
     def explain_batch(
-        self,
-        batch: Sequence[LoadedItem],
-        methods: Mapping[str, MethodCall],
-        encoded: EncodedAhead = None,
-    ) -> dict[RowKey, BulkRow]:
+        self, batch: Sequence[LoadedItem], methods: Mapping[str, MethodCall], encoded: EncodedAhead = None
+    ) -> RowsByKey:
         """The rows of a batch. What fails on all items together is tried on each alone."""
         try:
             rows, failed = self.explain_together(batch, methods, encoded)
@@ -152,14 +162,14 @@ class ShardWorker:
             return rows
         if len(batch) == 1:
             for label, reason in failed.items():
-                rows |= self.make_error_rows([one.item for one in batch], [label], reason)
+                rows |= self.make_error_rows([batch[0].item], [label], reason)
             return rows
         again = {label: methods[label] for label in failed}
         for one in batch:
             rows |= self.explain_batch([one], again)
         return rows
 
-    def explain_halves(self, batch: Sequence[LoadedItem], methods: Mapping[str, MethodCall]) -> dict[RowKey, BulkRow]:
+    def explain_halves(self, batch: Sequence[LoadedItem], methods: Mapping[str, MethodCall]) -> RowsByKey:
         """The same batch in two parts, after memory ran out; later batches are smaller from the start."""
         half = (len(batch) + 1) // 2
         self.limit = min(self.limit, half)
@@ -168,11 +178,8 @@ class ShardWorker:
         return self.explain_batch(batch[:half], methods) | self.explain_batch(batch[half:], methods)
 
     def explain_together(
-        self,
-        batch: Sequence[LoadedItem],
-        methods: Mapping[str, MethodCall],
-        encoded: EncodedAhead = None,
-    ) -> tuple[dict[RowKey, BulkRow], dict[str, Exception]]:
+        self, batch: Sequence[LoadedItem], methods: Mapping[str, MethodCall], encoded: EncodedAhead = None
+    ) -> tuple[RowsByKey, dict[str, Exception]]:
         """The rows by every method that works on this batch, and the errors of the others."""
         if any(one.is_long for one in batch):
             return self.explain_long(batch, methods)
@@ -180,48 +187,51 @@ class ShardWorker:
             raise encoded
         if encoded is None:
             encoded = encode_batch(self.model, batch)
-        target = self.choose_targets([one.item for one in batch])
-        run = partial(record_for_methods, model=self.model, encoded=encoded, target=target, versus=None)
+        run = partial(
+            record_for_methods, model=self.model, encoded=encoded, target=self.choose_targets(batch), versus=None
+        )
         captures = share_captures(list(methods.values()), run, tolerate=(Exception,))
         explanations, failed = explain_by_each(methods, captures, self.model, encoded, tolerate=(Exception,))
         capture = next((capture for capture in captures if isinstance(capture, Capture)), None)
-        predictions = describe_predictions(self.model, encoded, capture) if capture is not None else []
-        kind, maps = self.model.kind, self.setup.maps
-        rows = {
-            (one.item.position, label): make_row(one.item, label, kind, explanation, i, predictions[i], maps)
-            for label, explanation in explanations.items()
-            for i, one in enumerate(batch)
-        }
-        return rows, failed
+        predictions = [Prediction()] * len(batch)
+        if capture is not None and capture.fixed is None and all(target.index >= 0 for target in capture.targets):
+            logits = read_logits(encoded, capture.logits)[0].detach()
+            predictions = describe_predictions(self.model, logits, partial(name_class, self.model, capture))
+        return self.make_all_rows(batch, explanations, predictions), failed
 
     def explain_long(
         self, batch: Sequence[LoadedItem], methods: Mapping[str, MethodCall]
-    ) -> tuple[dict[RowKey, BulkRow], dict[str, Exception]]:
-        """The same for texts in windows."""
+    ) -> tuple[RowsByKey, dict[str, Exception]]:
+        """The same for texts in windows; what is predicted is the mean of their logits."""
         texts = WindowedTexts(
             self.model, [one.content for one in batch], self.setup.windows, at_once=max(1, self.limit)
         )
-        target = self.choose_targets([one.item for one in batch])
-        explanations, failed = texts.explain(methods, target, None, tolerate=(Exception,))
-        predictions = describe_mean_predictions(self.model, texts)
-        rows = {
-            (one.item.position, label): make_row(one.item, label, "text", explanation, i, predictions[i], False)
+        explanations, failed = texts.explain(methods, self.choose_targets(batch), None, tolerate=(Exception,))
+        predictions = [Prediction()] * len(batch)
+        if texts.mean_logits is not None:
+            names = TargetNames(self.model, texts.mean_logits.size(1), is_language=texts.is_language)
+            predictions = describe_predictions(self.model, texts.mean_logits, lambda _, index: names.label(index))
+        return self.make_all_rows(batch, explanations, predictions), failed
+
+    def make_all_rows(
+        self, batch: Sequence[LoadedItem], explanations: Mapping[str, Explanation], predictions: Sequence[Prediction]
+    ) -> RowsByKey:
+        kind, maps = self.model.kind, self.setup.maps
+        return {
+            (one.item.position, label): make_bulk_row(one.item, label, kind, explanation, i, predictions[i], maps)
             for label, explanation in explanations.items()
             for i, one in enumerate(batch)
         }
-        return rows, failed
 
-    def choose_targets(self, items: Sequence[Item]) -> Any:
+    def choose_targets(self, batch: Sequence[LoadedItem]) -> TargetLike:
         """The classes to explain: predicted (None), the label of each item, or the one given."""
         if self.setup.target == "predicted":
             return None
         if self.setup.target == "label":
-            return [find_label_index(self.model, item) for item in items]
+            return [find_label_index(self.model, one.item) for one in batch]
         return self.setup.target
 
-    def make_error_rows(
-        self, items: Sequence[Item], methods: "Mapping[str, Any] | Sequence[str]", error: Exception
-    ) -> dict[RowKey, BulkRow]:
+    def make_error_rows(self, items: Iterable[Item], methods: Iterable[str], error: Exception) -> RowsByKey:
         return {
             (item.position, label): make_error_row(item, label, self.model.kind, error)
             for item in items
@@ -229,35 +239,12 @@ class ShardWorker:
         }
 
 
-def describe_predictions(model: Model, encoded: EncodedBatch, capture: Capture) -> list[dict[str, Any]]:
-    """The columns about what the model predicts, for each example; empty for a model without a head."""
-    if capture.fixed is not None or any(target.index < 0 for target in capture.targets):
-        return [{} for _ in capture.targets]
-    logits = read_logits(encoded, capture.logits)[0].detach()
-    best = logits.argmax(-1).tolist()
+def describe_predictions(model: Model, logits: Tensor, name: Callable[[int, int], str]) -> list[Prediction]:
+    """The columns about what the model predicts. name: of example i and a class."""
     probabilities = probabilities_of(model.module, logits)
-    chances: Sequence[float | None] = (
-        [None] * len(best) if probabilities is None else probabilities.amax(-1).float().tolist()
-    )
+    chances = [None] * len(logits) if probabilities is None else probabilities.amax(-1).float().tolist()
     return [
-        {"prediction": index, "prediction_name": name_class(model, capture, i, index), "probability": chances[i]}
-        for i, index in enumerate(best)
-    ]
-
-
-def describe_mean_predictions(model: Model, texts: WindowedTexts) -> list[dict[str, Any]]:
-    """The same columns for texts in windows: what the mean of their logits predicts."""
-    if texts.mean_logits is None:
-        return [{} for _ in texts.texts]
-    logits = texts.mean_logits
-    names = TargetNames(model, logits.size(1), is_language=texts.is_language)
-    probabilities = probabilities_of(model.module, logits)
-    return [
-        {
-            "prediction": index,
-            "prediction_name": names.label(index),
-            "probability": None if probabilities is None else float(probabilities[i].amax()),
-        }
+        {"prediction": index, "prediction_name": name(i, index), "probability": chances[i]}
         for i, index in enumerate(logits.argmax(-1).tolist())
     ]
 

@@ -23,7 +23,6 @@ from whyformer.errors import InputError
 from whyformer.methods._players import Players
 from whyformer.show.wording import shorten_text
 
-RETRIEVED = ("document", "tool")  # kinds of regions that are sources as a whole
 SPOKEN = ("system", "assistant", "thinking", "tool call", "tool definition")  # kinds that are none
 QUESTION, INSTRUCTION = "question", "instruction"
 ASKS = re.compile(r"\s*(question|q|query|problem)\s*\d*\s*[:.)]", re.IGNORECASE)

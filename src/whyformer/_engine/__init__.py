@@ -23,29 +23,28 @@ from whyformer._engine.probe import (
     send_to_device,
 )
 from whyformer._engine.program import (
-    DATA_SIZED,
     Finish,
-    Slot,
+    Inseparable,
+    Remainder,
     Unrecordable,
-    find_slots,
-    map_entries,
-    map_slots,
-    map_tensors,
+    choose_rows,
+    record_remainder,
     replay,
 )
 from whyformer._engine.record import record
 from whyformer._engine.record_each import record_each
 from whyformer._engine.relevance import RECIPES, Recipe, find_recipe, make_recipe
 from whyformer._engine.run import (
-    Intercept,
     Intervention,
     ModelMemo,
+    Returned,
     Run,
     SiteChange,
     choose_relevance_dtype,
     compare_towers,
     find_output,
     make_shadow,
+    map_tensors,
     refuse_changed_weights,
     refuse_single_side,
     run_forward,
@@ -66,7 +65,6 @@ from whyformer._engine.targets import (
     TargetLike,
     TargetNames,
     Task,
-    TaskKind,
     TermSum,
     choose_target,
     compute_readout,

@@ -301,7 +301,7 @@ def describe_answer(capture: Capture) -> dict[str, str]:
     target, tokens = capture.targets[0], capture.tokens[0]
     return {
         "tokens": describe_token_counts(tokens, capture),
-        "readout": describe_readout(capture["readout"][0], tokens, capture),
+        "readout": describe_readout(capture["readout"][0], tokens),
         "target": f"{describe_target(target)}, {format_probability(target)}",
     }
 
@@ -328,7 +328,7 @@ def describe_task(model: Model, encoded: EncodedBatch, run: Run) -> str:
     return f"{'any of' if problem == 'multi_label_classification' else 'one of'} {count} classes{named}"
 
 
-def describe_readout(readout: Tensor, tokens: Grid | Pieces, capture: Capture) -> str:
+def describe_readout(readout: Tensor, tokens: Grid | Pieces) -> str:
     """At which tokens the answer is read."""
     weights = readout.double().cpu()
     used = torch.nonzero(weights.abs() > 1e-9).flatten().tolist()

@@ -40,17 +40,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from whyformer._engine import (
-    Answer,
-    AnswerText,
-    Capture,
-    Recipe,
-    TargetLike,
-    find_output,
-    find_recipe,
-    record,
-    shorten,
-)
+from whyformer._engine import Answer, AnswerText, Capture, Recipe, TargetLike, find_output, find_recipe, record, shorten
 from whyformer._explain.conservation import find_sent_relevance
 from whyformer._explain.decoding import as_prompt
 from whyformer._explain.explain import ModelLike, as_model

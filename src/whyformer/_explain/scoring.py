@@ -125,7 +125,7 @@ def compute_method(
     selection = _layers_and_heads.resolve_selection(call.selected, captured)
     computed = call_method(call, captured, selection)
     split = partial(
-        split_scores, capture=capture, encoded=encoded, method=name, in_sequence=scores_positions(call.needs, encoded)
+        split_scores, capture=capture, encoded=encoded, method=name, in_sequence=scores_positions(call.needs)
     )
     scores, pixels, special = split(computed.values.detach())
     own_notes = note_scores(call, captured)
@@ -218,7 +218,7 @@ def find_scored_tokens(scores: Tensor, pixels: Tensor | None, capture: Capture) 
     return (Grid(pixels.shape[1], pixels.shape[2]),) * len(scores)
 
 
-def scores_positions(needs: Sequence[str], encoded: EncodedBatch) -> bool:
+def scores_positions(needs: Sequence[str]) -> bool:
     """Whether a method scores the positions of the sequence that attention sees, and not the units of the input."""
     if any((SITES[need].of or need) not in OFF_SEQUENCE for need in needs if need in SITES):
         return True

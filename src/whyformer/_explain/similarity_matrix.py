@@ -29,7 +29,7 @@ from whyformer._engine import make_shadow, pick_examples, run_plain
 from whyformer._explain.method_call import MethodCall, choose_method
 from whyformer._explain.scoring import make_explanation
 from whyformer._explain.sharing import record_for_methods
-from whyformer._model import Embedding, EncodedBatch, Model, pool_states
+from whyformer._model import Embedding, EncodedBatch, Model, pool_tokens
 from whyformer._plain.progress import show_progress
 from whyformer.errors import InputError, UnsupportedModel
 
@@ -115,7 +115,7 @@ def multiply_states(sides: Sequence["Side"], scale: float, bias: float, *, norma
             )
         states = run_plain(make_shadow(Embedding(side.model.module, "tokens")), side.encoded).double()
         eye = torch.eye(states.size(1), dtype=torch.double).expand(len(states), -1, -1).to(states)
-        weights = pool_states(eye, side.pooling, side.mask)  # what the pooling makes of each position
+        weights = pool_tokens(eye, side.pooling, side.mask)  # what the pooling makes of each position
         shares = states * weights[..., None]
         nothing = torch.zeros_like(shares[:, :1])
         length = shares.sum(1, keepdim=True).norm(dim=-1, keepdim=True) if normalises else 1.0

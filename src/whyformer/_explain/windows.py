@@ -37,8 +37,7 @@ from whyformer._engine import (
 from whyformer._explain.method_call import MethodCall
 from whyformer._explain.sharing import ErrorTypes, explain_by_each, record_for_methods, share_captures
 from whyformer._model import EncodedBatch, InputLike, Model, TextWindow, TokenizedText
-from whyformer._plain.tokens import Pieces
-from whyformer._plain.words import pad_pieces
+from whyformer._plain.tokens import Pieces, pad_pieces
 from whyformer.errors import InputError, MethodError
 from whyformer.results.conditioning import DETAIL_PREFIX as ROUNDING_PREFIX
 from whyformer.results.explanation import Explanation
@@ -137,7 +136,7 @@ class WindowedTexts:
         return replace(
             parts[0],
             scores=torch.stack(rows),
-            tokens=tuple(pad_pieces(text.as_pieces(), length) for text in self.texts),
+            tokens=tuple(pad_pieces(text.plain, length) for text in self.texts),
             targets=targets,
             names=tuple(text.text for text in self.texts),
             notes=(*notes, *(note for i, own in enumerate(owned) if (note := self.note_windows(i, own)))),

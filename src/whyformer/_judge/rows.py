@@ -22,7 +22,7 @@ from whyformer.show.score_rows import as_utf8
 
 RowState = Literal["measured", "undefined", "missing", "failed"]
 NAN = float("nan")
-LATER_COLUMNS = ("undetermined",)  # numbers that files of earlier versions do not have
+LATER_COLUMNS = ("undetermined",)  # numbers that a file has only where there are some
 TEXT_COLUMNS = ("name", "method", "metric", "state", "reason", "note")
 
 
@@ -93,7 +93,7 @@ class JudgeStore(ShardStore[Row]):
         """Whether these are all rows of the shard, each exactly once and in order."""
         plan = self.plan
         methods, metrics = ([as_utf8(label) for label in labels] for labels in (plan.methods, plan.metrics))
-        keys = [(e, m, k) for e in plan.places(number) for m in methods for k in metrics]
+        keys = [(e, m, k) for e in plan.indices(number) for m in methods for k in metrics]
         return [(row.example, row.method, row.metric) for row in rows] == keys
 
     def __iter__(self) -> Iterator[Shard]:
@@ -122,7 +122,7 @@ def shard_to_parquet(rows: Sequence[Row], header: str) -> bytes:
     from pyarrow import parquet
 
     columns = {column.name: [getattr(row, column.name) for row in rows] for column in fields(Row)}
-    for name in LATER_COLUMNS:  # left out if empty, so that resuming an older folder writes what it would have written
+    for name in LATER_COLUMNS:  # left out if empty
         if all(value != value for value in columns.get(name, ())):
             columns.pop(name, None)
     numbers = pa.list_(pa.float64())
@@ -191,7 +191,7 @@ class RowTable:
         plan = store.plan
         self.methods, self.metrics = plan.methods, plan.metrics
         self.at: dict[str, tuple[float, ...]] = {k: tuple(v) for shard in shards for k, v in shard.at.items()}
-        shape = (plan.examples, len(plan.methods), len(plan.metrics))
+        shape = (plan.total, len(plan.methods), len(plan.metrics))
         infinite = np.array([has_infinite_value(row) for row in rows]).reshape(shape)
         self.infinite = infinite & ~infinite.all(1, keepdims=True)  # one of all methods is not a fault of any
         self.all = np.empty(shape, dtype=object)

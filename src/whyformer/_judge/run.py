@@ -13,7 +13,7 @@ from whyformer._explain.method_call import MethodLike
 from whyformer._judge.bench import Bench
 from whyformer._judge.controls import add_controls
 from whyformer._judge.judgement import Judgement, encode_utf8
-from whyformer._judge.plan import JudgePlan, make_judge_plan, match_stored_plan
+from whyformer._judge.plan import JudgePlan, make_judge_plan
 from whyformer._judge.rows import JudgeStore, RowTable
 from whyformer._judge.table import tabulate_rows
 from whyformer._judge.unsuitable_data import refuse_missing_truth, refuse_other_kind
@@ -85,8 +85,6 @@ def judge(
         with tempfile.TemporaryDirectory() as temporary:
             return replace(run_judgement(bench, plan, Path(temporary)), folder=None)
     with lock_folder(folder):
-        plan = match_stored_plan(plan, folder)
-        bench = replace(bench, methods={label: chosen_methods[label] for label in plan.methods})
         write_or_check_plan(plan, folder)
         judgement = run_judgement(bench, plan, folder)
         judgement.save(folder / "table.csv")
@@ -103,11 +101,11 @@ def run_judgement(bench: Bench, plan: JudgePlan, folder: Path) -> Judgement:
     """Compute the rows that are missing, then the table of all rows."""
     store = JudgeStore(folder, plan)
     missing = [shard for shard in range(plan.shards) if not store.has(shard)]
-    total = sum(len(plan.places(shard)) for shard in missing)
+    total = sum(len(plan.indices(shard)) for shard in missing)
     with show_progress(total, "judging", is_logged=True) as progress:
         for shard in missing:
-            store.write(shard, bench.make_shard(plan.places(shard)))
-            progress.advance(len(plan.places(shard)))
+            store.write(shard, bench.make_shard(plan.indices(shard)))
+            progress.advance(len(plan.indices(shard)))
     rows = RowTable(store)
     table = tabulate_rows(rows, bench.metrics, class_blind=bench.class_blind, kind=bench.kind)
     return Judgement(plan, rows, table, bench.data.problems, folder, bench.data.notes)

@@ -10,7 +10,7 @@ from whyformer._model.embedding import (
     SimilarityTo,
     as_held,
     has_two_towers,
-    pool_states,
+    pool_tokens,
     split_by_tower,
 )
 from whyformer._model.encoded import EncodedBatch
@@ -28,14 +28,7 @@ from whyformer._model.model import InputKind, Model
 from whyformer._model.offload import change_weights, copy_hook, find_device, has_hook, reload_weights
 from whyformer._model.prompted import refuse_learned_prompt
 from whyformer._model.tables_in_memory import is_column, is_of_library, list_column
-from whyformer._model.text import (
-    TextPair,
-    TokenizedText,
-    is_text_pair,
-    is_text_record,
-    names_image_file,
-    tokenize_text,
-)
+from whyformer._model.text import TextPair, TokenizedText, is_text_pair, is_text_record, names_image_file, tokenize_text
 from whyformer._model.unwrap import list_modules, unwrap
 from whyformer._model.weight_files import count_writes, name_source
 from whyformer._model.windows import TextWindow, check_windows

@@ -22,7 +22,11 @@ CHANNELS = (1, 3, 4)  # grey, RGB, RGB with transparency
 def read_arrays(inputs: Any, *, are_images: bool) -> Any:
     """The inputs of a model with tensors, images or texts in place of arrays; all else as it is."""
     if isinstance(inputs, np.ndarray):
-        return read_array(inputs, are_images=are_images)
+        if inputs.dtype.kind in "UT" or holds_inputs(inputs):
+            return read_arrays(inputs.tolist(), are_images=are_images)
+        if not are_images or has_channels_first(inputs):
+            return as_tensor(inputs)
+        return [image_from_array(image) for image in inputs] if inputs.ndim == 4 else image_from_array(inputs)
     if isinstance(inputs, Mapping):
         return {name: as_tensor(value) if isinstance(value, np.ndarray) else value for name, value in inputs.items()}
     if isinstance(inputs, list | tuple):
@@ -32,14 +36,6 @@ def read_arrays(inputs: Any, *, are_images: bool) -> Any:
         items = [read_arrays(item, are_images=are_images) if isinstance(item, changed) else item for item in inputs]
         return items if isinstance(inputs, list) else tuple(items)
     return inputs
-
-
-def read_array(array: np.ndarray, *, are_images: bool) -> Any:
-    if array.dtype.kind in "UT" or holds_inputs(array):
-        return read_arrays(array.tolist(), are_images=are_images)
-    if not are_images or has_channels_first(array):
-        return as_tensor(array)
-    return [image_from_array(image) for image in array] if array.ndim == 4 else image_from_array(array)
 
 
 def holds_inputs(array: np.ndarray) -> bool:

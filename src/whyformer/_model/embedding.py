@@ -55,10 +55,10 @@ class Embedding(nn.Module):
         states = _find_field(answer, (*VECTOR_FIELDS, *STATE_FIELDS) if self.pooling == "output" else STATE_FIELDS)
         if self.pooling in ("output", "tokens"):
             return states
-        return pool_states(states, self.pooling, inputs.get("attention_mask"))
+        return pool_tokens(states, self.pooling, inputs.get("attention_mask"))
 
 
-def pool_states(states: Tensor, pooling: str | int, mask: Tensor | None) -> Tensor:
+def pool_tokens(states: Tensor, pooling: str | int, mask: Tensor | None) -> Tensor:
     """[batch channel] from states [batch token channel]; padding (mask 0) does not count."""
     if isinstance(pooling, int):
         return states[:, pooling]
@@ -67,12 +67,15 @@ def pool_states(states: Tensor, pooling: str | int, mask: Tensor | None) -> Tens
     if pooling == "mean":
         weights = mask.to(states.dtype)
         return (states * weights[:, :, None]).sum(1) / weights.sum(1, keepdim=True)
+    return states[torch.arange(len(states), device=states.device), find_end_token(mask, pooling)]
+
+
+def find_end_token(mask: Tensor, end: str) -> Tensor:
+    """[batch]: the "first" or the "last" token that is not padding."""
     places = torch.arange(mask.size(1), device=mask.device)
-    if pooling == "first":
-        chosen = torch.where(mask.bool(), places, mask.size(1)).amin(-1)
-    else:
-        chosen = torch.where(mask.bool(), places, -1).amax(-1)
-    return states[torch.arange(len(states), device=states.device), chosen]
+    if end == "first":
+        return torch.where(mask.bool(), places, mask.size(1)).amin(-1)
+    return torch.where(mask.bool(), places, -1).amax(-1)
 
 
 def _find_field(answer: Any, names: tuple[str, ...]) -> Tensor:

@@ -7,8 +7,9 @@ size is checked before decoding, because a PNG of 10 kB can hold 400 MB.
 
 import os
 import struct
-import threading
 import warnings
+from contextlib import suppress
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import TypeAlias
@@ -17,6 +18,7 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from whyformer._model.arrays import image_from_array
+from whyformer._plain.shared_context import SharedContext
 from whyformer._plain.url import find_url
 from whyformer.errors import InputError, quote_type
 
@@ -28,34 +30,8 @@ IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".ti
 DECODE_ERRORS = (OSError, ValueError, SyntaxError, EOFError, struct.error)  # what Pillow raises while decoding
 
 
-class SharedSilence:
-    """Warnings are ignored while any thread is inside.
-
-    Warning filters are global to the process, so the first thread that enters sets them and the last one to leave
-    restores them; in between, threads decode at the same time.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._inside = 0
-        self._filters: warnings.catch_warnings[None] | None = None
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if self._inside == 0:
-                self._filters = warnings.catch_warnings()
-                self._filters.__enter__()
-                warnings.simplefilter("ignore")
-            self._inside += 1
-
-    def __exit__(self, *error: object) -> None:
-        with self._lock:
-            self._inside -= 1
-            if self._inside == 0 and self._filters is not None:
-                self._filters.__exit__(None, None, None)
-
-
-SILENCE = SharedSilence()  # Pillow warns about files that we refuse anyway, and about unused tags
+# Pillow warns about files that we refuse anyway, and about unused tags. The filters belong to the whole process.
+SILENCE = SharedContext(partial(warnings.catch_warnings, action="ignore"))
 
 
 def as_image(source: ImageSource) -> Image.Image:
@@ -70,9 +46,7 @@ def read_image(source: ImageSource) -> tuple[Image.Image, str]:
     if isinstance(source, Image.Image):
         return _decode_image(source, "the image"), _note_float_range(source, "The image")
     if not isinstance(source, str | os.PathLike):
-        raise InputError(
-            f"An image must be a path, a Pillow image or an array, got {quote_type(source)}.", code="E_INPUT"
-        )
+        raise InputError(f"An image must be a path, a Pillow image or an array, got {quote_type(source)}.")
     path = Path(os.fsdecode(source))
     check_regular_file(path)
     return _read_image(path, path.name)
@@ -88,9 +62,8 @@ def _read_image(file: Path | BytesIO, name: str) -> tuple[Image.Image, str]:
         try:
             opened = Image.open(file, formats=FORMATS)
         except UnidentifiedImageError:
-            raise InputError(
-                f"{name!r} is not a PNG, JPEG, WebP, BMP, GIF or TIFF image.", code="E_IMG_FORMAT"
-            ) from None
+            problem = f"{name!r} is not a PNG, JPEG, WebP, BMP, GIF or TIFF image."
+            raise InputError(problem, code="E_IMG_FORMAT") from None
         except Image.DecompressionBombError:
             limit = f"the limit is {MAX_PIXELS // 1_000_000} megapixels"
             raise InputError(f"{name!r} is too large; {limit}.", code="E_IMG_TOO_LARGE") from None
@@ -124,10 +97,8 @@ def _decode_image(image: Image.Image, name: str) -> Image.Image:
     """Upright and RGB; the size is checked before anything is decoded."""
     width, height = image.size
     if width * height > MAX_PIXELS:
-        megapixels = width * height / 1_000_000
-        raise InputError(
-            f"{name!r} has {megapixels:.0f} megapixels; the limit is {MAX_PIXELS // 1_000_000}.", code="E_IMG_TOO_LARGE"
-        )
+        megapixels, limit = width * height / 1_000_000, MAX_PIXELS // 1_000_000
+        raise InputError(f"{name!r} has {megapixels:.0f} megapixels; the limit is {limit}.", code="E_IMG_TOO_LARGE")
     if min(width, height) == 0:
         raise InputError(f"{name!r} is {width} x {height} pixels: it is empty.", code="E_IMG_SHAPE")
     if max(width, height) > 50 * min(width, height):
@@ -137,22 +108,16 @@ def _decode_image(image: Image.Image, name: str) -> Image.Image:
     except DECODE_ERRORS as error:
         raise _make_damage_error(name, error) from None
     try:
-        return _to_rgb(_apply_orientation(image), name)
+        with suppress(*DECODE_ERRORS):  # an orientation that cannot be read is ignored
+            image = ImageOps.exif_transpose(image)
+        return _to_rgb(image, name)
     except DECODE_ERRORS:
-        raise InputError(
-            f"{name!r} has the mode {image.mode}, which cannot be converted to RGB.", code="E_IMG_VALUES"
-        ) from None
+        problem = f"{name!r} has the mode {image.mode}, which cannot be converted to RGB."
+        raise InputError(problem, code="E_IMG_VALUES") from None
 
 
 def _make_damage_error(name: str, error: Exception) -> InputError:
     return InputError(f"{name!r} is damaged or truncated ({error}).", code="E_IMG_BROKEN")
-
-
-def _apply_orientation(image: Image.Image) -> Image.Image:
-    try:
-        return ImageOps.exif_transpose(image)
-    except DECODE_ERRORS:  # ignore an orientation that cannot be read
-        return image
 
 
 def _to_rgb(image: Image.Image, name: str) -> Image.Image:
@@ -167,8 +132,9 @@ def _to_rgb(image: Image.Image, name: str) -> Image.Image:
 def _to_eight_bits(image: Image.Image, name: str) -> Image.Image:
     """Scale grey of more than 8 bits: convert() would clip everything above 255 to white."""
     numbers = image.convert("F")
-    low, high = (float(value) for value in numbers.getextrema())  # type: ignore[arg-type]
-    if not all(abs(value) < float("inf") for value in (low, high)) or _has_nan(numbers):
+    values = np.asarray(numbers)
+    low, high = float(values.min()), float(values.max())
+    if not abs(low) + abs(high) < np.inf:  # also for NaN
         raise InputError(f"{name!r} contains NaN or infinity.", code="E_IMG_VALUES")
     white = 65535.0 if image.mode.startswith("I") else 1.0 if high <= 1 else 255.0
     if low < 0 or high > white:
@@ -185,13 +151,5 @@ def _to_eight_bits(image: Image.Image, name: str) -> Image.Image:
 def _note_float_range(image: Image.Image, name: str) -> str:
     """A note if floating-point grey values, already checked, are above 1."""
     high = float(image.getextrema()[1]) if image.mode == "F" else 0.0  # type: ignore[arg-type]
-    if high <= 1:
-        return ""
-    return (
-        f"{name} has floating-point values up to {high:g}, so 255 was taken for white. "
-        "If white is 1, clip the values to 1."
-    )
-
-
-def _has_nan(numbers: Image.Image) -> bool:
-    return bool(np.isnan(np.asarray(numbers)).any())
+    note = f"{name} has floating-point values up to {high:g}, so 255 was taken for white."
+    return "" if high <= 1 else f"{note} If white is 1, clip the values to 1."

@@ -7,6 +7,7 @@ and not an index error inside the model.
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from whyformer._model.embedding import encoder_of
 from whyformer._model.unwrap import unwrap
 from whyformer.errors import InputError, suggest_nearest
 
+TensorError = partial(InputError, code="E_TENSOR")
 EXPLAINED_INPUTS = ("pixel_values", "inputs_embeds", "input_ids")  # the names Hugging Face models use
 INPUT_AXES = {
     "pixel_values": "batch channel height width",
@@ -103,39 +105,32 @@ class InputSpec:
     def _check_name(self, name: Any) -> None:
         if not isinstance(name, str):
             raise InputError(f"The names of inputs must be strings, got {name!r}.")
-        if name in self.names or (self.takes_any and self.main is None):
-            return
-        raise InputError(
-            f"{self.name} has no input {name!r}.{suggest_nearest(name, self.names)} Its inputs are: "
-            f"{', '.join(self.names)}."
-        )
+        if name not in self.names and not (self.takes_any and self.main is None):
+            hint = suggest_nearest(name, self.names)
+            raise InputError(f"{self.name} has no input {name!r}.{hint} Its inputs are: {', '.join(self.names)}.")
 
     def _check_shape(self, name: str, tensor: Tensor) -> None:
         axes = INPUT_AXES[name].split()
         if self.name.endswith("MultipleChoice") and tensor.dim() == len(axes) + 1:  # [batch, choice, ...]
             axes.insert(1, "choice")
+        dtype = str(tensor.dtype).removeprefix("torch.")
         if tensor.dim() != len(axes):
-            raise InputError(
-                f"{name} must have the shape [{', '.join(axes)}], got {list(tensor.shape)}.", code="E_TENSOR"
-            )
+            raise TensorError(f"{name} must have the shape [{', '.join(axes)}], got {list(tensor.shape)}.")
         if name != "input_ids" and not tensor.is_floating_point():
-            raise InputError(
-                f"{name} must be floating point, got {str(tensor.dtype).removeprefix('torch.')}. "
-                "Scale it as in training, or open the model with its processor and pass the image.",
-                code="E_TENSOR",
+            raise TensorError(
+                f"{name} must be floating point, got {dtype}. "
+                "Scale it as in training, or open the model with its processor and pass the image."
             )
         if name == "input_ids" and tensor.dtype not in (torch.int32, torch.int64):
-            found = str(tensor.dtype).removeprefix("torch.")
-            raise InputError(f"input_ids must be integers, got {found}. Pass int32 or int64.", code="E_TENSOR")
+            raise TensorError(f"input_ids must be integers, got {dtype}. Pass int32 or int64.")
 
     def _check_pixels(self, pixels: Tensor) -> None:
         channels, height, width = pixels.shape[1:]
         if self.channels is not None and channels != self.channels:
             hint = " The channels seem to be the last axis: use permute(0, 3, 1, 2)." if width == self.channels else ""
-            raise InputError(
+            raise TensorError(
                 f"pixel_values has {channels} channel{'s' * (channels != 1)} (shape {list(pixels.shape)}); "
-                f"{self.name} needs {self.channels}.{hint}",
-                code="E_TENSOR",
+                f"{self.name} needs {self.channels}.{hint}"
             )
         if self.size is not None and (height, width) != self.size:
             raise InputError(
@@ -215,20 +210,19 @@ def _find_token_id(config: Any, name: str) -> int | None:
 
 def _find_image_size(config: Any) -> tuple[int, int] | None:
     size = getattr(config, "image_size", None)
-    if isinstance(size, int):
-        return size, size
+    size = (size, size) if isinstance(size, int) else size
     return (size[0], size[1]) if isinstance(size, list | tuple) and len(size) == 2 else None
 
 
 def _check_numbers(name: str, value: Any) -> None:
     if not isinstance(value, Tensor):
         hint = ' Call the tokenizer or processor with return_tensors="pt".' if isinstance(value, list) else ""
-        raise InputError(f"Input {name!r} must be a tensor, got {type(value).__name__}.{hint}", code="E_TENSOR")
+        raise TensorError(f"Input {name!r} must be a tensor, got {type(value).__name__}.{hint}")
     refuse_unusable_tensor(name, value)
     if value.numel() == 0:
-        raise InputError(f"Input {name!r} is empty: shape {list(value.shape)}.", code="E_TENSOR")
+        raise TensorError(f"Input {name!r} is empty: shape {list(value.shape)}.")
     if value.is_floating_point() and not bool(value.isfinite().all()):
-        raise InputError(f"Input {name!r} contains NaN or infinity.", code="E_TENSOR")
+        raise TensorError(f"Input {name!r} contains NaN or infinity.")
 
 
 def refuse_unusable_tensor(name: Any, value: Any) -> None:
@@ -244,7 +238,7 @@ def refuse_unusable_tensor(name: Any, value: Any) -> None:
         "has no values, since it is on the meta device": value.device.type == "meta",
     }
     if kind := next((words for words, is_so in kinds.items() if is_so), None):
-        raise InputError(f"Input {name!r} {kind}. Pass an ordinary dense tensor.", code="E_TENSOR")
+        raise TensorError(f"Input {name!r} {kind}. Pass an ordinary dense tensor.")
 
 
 def _check_masks(inputs: Mapping[str, Tensor]) -> None:
@@ -256,8 +250,6 @@ def _check_masks(inputs: Mapping[str, Tensor]) -> None:
     if main.dim() == 3 and not main.is_floating_point() and mask.shape == main.shape:  # [batch, choice, token]
         return
     if mask.shape != main.shape[:2]:
-        raise InputError(
-            f"attention_mask has the shape {list(mask.shape)}, but the tokens {list(main.shape[:2])}.", code="E_TENSOR"
-        )
+        raise TensorError(f"attention_mask has the shape {list(mask.shape)}, but the tokens {list(main.shape[:2])}.")
     if not bool(mask.bool().any(-1).all()):
         raise InputError("attention_mask masks every token of an example.")

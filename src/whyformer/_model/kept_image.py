@@ -2,14 +2,16 @@
 
 from base64 import b64encode
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from io import BytesIO
-from typing import Any
 
+import numpy as np
 from PIL import Image
+from torch import Tensor
 
 from whyformer._model.image import DECODE_ERRORS, SILENCE
+from whyformer._plain.json_value import JsonObject
 
 MAX_KEPT_PIXELS = 4_000_000  # a larger image is kept at 1/2, 1/3, ... of its size
 MAX_PNG_PIXELS = 128 * 128  # up to this size an image is saved without loss
@@ -31,15 +33,14 @@ class ImageView:
     width: int
 
     def scale(self, factor: float) -> "ImageView":
-        left, top, right, bottom = (edge * factor for edge in (self.left, self.top, self.right, self.bottom))
-        return ImageView(left, top, right, bottom, self.height, self.width)
+        return replace(self, **{edge: getattr(self, edge) * factor for edge in ("left", "top", "right", "bottom")})
 
     def crop_to_patches(self, rows: int, columns: int) -> "ImageView":
         """The part covered by this grid of patches; pixels left over at the right and bottom belong to no patch."""
         down = rows * (self.height // rows) / self.height if rows <= self.height else 1.0
         across = columns * (self.width // columns) / self.width if columns <= self.width else 1.0
         right, bottom = self.left + (self.right - self.left) * across, self.top + (self.bottom - self.top) * down
-        return ImageView(self.left, self.top, right, bottom, self.height, self.width)
+        return replace(self, right=right, bottom=bottom)
 
 
 class KeptImage:
@@ -87,7 +88,7 @@ class KeptImage:
         kept.__dict__["data"] = data
         return kept
 
-    def to_json_value(self) -> dict[str, Any]:
+    def to_json_value(self) -> JsonObject:
         view = None if self.view is None else asdict(self.view)
         return {"view": view, "data": b64encode(self.data).decode("ascii")}
 
@@ -101,17 +102,15 @@ class KeptImage:
         return f"<KeptImage of {self.image.width} x {self.image.height} pixels>"
 
 
-def find_view(process: Callable[[Image.Image], Any], width: int, height: int) -> ImageView | None:
+def find_view(process: Callable[[Image.Image], Tensor], width: int, height: int) -> ImageView | None:
     """Which part of images of this size a processor passes to the model, measured by processing test images.
 
     In the first test image red and blue rise from left to right and green from top to bottom. A black and a white image
     calibrate the levels and reveal padding. This works for every processor that resizes, crops and pads, whatever its
     settings are called.
     """
-    import numpy
-
-    across, down = (numpy.linspace(0, 255, size).round().astype("uint8") for size in (width, height))
-    ramps = numpy.stack(numpy.broadcast_arrays(across, down[:, None], across), -1)
+    across, down = (np.linspace(0, 255, size).round().astype("uint8") for size in (width, height))
+    ramps = np.stack(np.broadcast_arrays(across, down[:, None], across), -1)
     levels = []
     for image in (Image.fromarray(ramps), *(Image.new("RGB", (width, height), c) for c in ("black", "white"))):
         pixels = process(image)
@@ -122,7 +121,7 @@ def find_view(process: Callable[[Image.Image], Any], width: int, height: int) ->
     real = (abs(white - black) > 1e-6).all(0)
     if not real.any():
         return None
-    share = numpy.where(real, (shown - black) / numpy.where(real, white - black, 1), 0)
+    share = np.where(real, (shown - black) / np.where(real, white - black, 1), 0)
     ends = [_find_ends(share[channel], real, axis, size) for channel, axis, size in ((0, 1, width), (1, 0, height))]
     if ends[0] is None or ends[1] is None:
         return None
@@ -136,22 +135,20 @@ def _snap_edge(position: float, size: int) -> float:
     return next((float(edge) for edge in (0, size) if abs(position - edge) < 0.34), position)
 
 
-def _find_ends(share: Any, real: Any, axis: int, size: int) -> tuple[float, float] | None:
+def _find_ends(share: np.ndarray, real: np.ndarray, axis: int, size: int) -> tuple[float, float] | None:
     """Where the input begins and ends along one axis of the image, from a straight line fitted to the ramp."""
-    import numpy
-
     other = 1 - axis
-    places = numpy.nonzero(real.all(other) if real.all(other).any() else real.any(other))[0]
+    places = np.nonzero(real.all(other) if real.all(other).any() else real.any(other))[0]
     count = share.shape[axis]
     margin = 2 if len(places) > 8 else 0  # resampling bends the ramp at its ends
     places = places[margin : len(places) - margin]
-    seen = numpy.array([numpy.median(numpy.take(share, i, axis)[numpy.take(real, i, axis)]) for i in places])
+    seen = np.array([np.median(np.take(share, i, axis)[np.take(real, i, axis)]) for i in places])
     if size == 1 or len(places) < 2:
         return (0.0, float(size)) if size == 1 else None
     inner = (seen > 0.004) & (seen < 0.996)
     if inner.sum() >= 2:
         places, seen = places[inner], seen[inner]
-    slope, start = numpy.polyfit(places + 0.5, seen * (size - 1) + 0.5, 1)
+    slope, start = np.polyfit(places + 0.5, seen * (size - 1) + 0.5, 1)
     straight = start + slope * (places + 0.5)
     if slope <= 0 or abs(straight - (seen * (size - 1) + 0.5)).max() > max(1.5, 0.02 * size, 1.5 * slope):
         return None

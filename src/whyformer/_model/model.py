@@ -10,10 +10,12 @@ from typing import Any, Literal
 import torch
 from PIL import Image
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from whyformer._model import text
 from whyformer._model.arrays import read_arrays
-from whyformer._model.encoded import EncodedBatch as EncodedBatch
+from whyformer._model.embedding import find_end_token
+from whyformer._model.encoded import EncodedBatch
 from whyformer._model.image import read_image
 from whyformer._model.input_spec import EXPLAINED_INPUTS, INPUT_AXES, InputSpec, read_input_spec, refuse_unusable_tensor
 from whyformer._model.kept_image import UNNAMED_IMAGE, ImageView, KeptImage, find_view
@@ -52,10 +54,8 @@ class Model:
         positions = torch.arange(mask.size(1), device=mask.device).expand(mask.shape)
         if self.readout == "mean":
             return mask.double()
-        if self.readout == "first":
-            return (positions == torch.where(mask, positions, mask.size(1)).amin(-1, keepdim=True)).double()
-        if self.readout == "last":
-            return (positions == torch.where(mask, positions, -1).amax(-1, keepdim=True)).double()
+        if self.readout in ("first", "last"):
+            return (positions == find_end_token(mask, str(self.readout))[:, None]).double()
         if isinstance(self.readout, int) and -mask.size(1) <= self.readout < mask.size(1):
             return (positions == self.readout % mask.size(1)).double()
         raise TargetError(
@@ -169,11 +169,8 @@ class Model:
             Path(item).name if isinstance(item, str | os.PathLike) else name
             for item, name in zip(items, unnamed, strict=True)
         )
-        kept = tuple(self.keep_image(image) for image in images)
-        return EncodedBatch(
-            {main: pixels}, main, len(images), names, notes=notes, images=kept,
-            uncast=_keep_if_rounded(processed, self.dtype),
-        )  # fmt: skip
+        kept, uncast = tuple(map(self.keep_image, images)), _keep_if_rounded(processed, self.dtype)
+        return EncodedBatch({main: pixels}, main, len(images), names, notes=notes, images=kept, uncast=uncast)
 
     def keep_image(self, image: Image.Image) -> KeptImage:
         """The image to draw a map on, with the part of it that the model sees."""
@@ -203,7 +200,7 @@ class Model:
         return {}
 
     def _from_texts(self, items: Sequence[Any]) -> EncodedBatch:
-        names = ["the text"] if len(items) == 1 else [f"text {n}" for n in range(len(items))]
+        names = text.name_texts(len(items))
         items = [text.read_text_item(item, self.name) for item in items]
         texts = [self.tokenize(item, name) for item, name in zip(items, names, strict=True)]
         return self.encode_tokens(texts, self.notes + self.note_unknown(texts, names))
@@ -217,7 +214,7 @@ class Model:
         if self.tokenizer is None:
             encoded = self._from_list([torch.tensor(item.ids) for item in items])
         else:
-            encoded = self.encode_tokens([as_tokenized(item) for item in items])
+            encoded = self.encode_tokens([text.TokenizedText.from_pieces(item.ids, item.pieces) for item in items])
         notes = dict.fromkeys((*self.notes, *(note for item in items for note in item.notes)))
         answers = tuple((item.answer.start, item.answer.stop) if item.answer else None for item in items)
         regions = tuple(item.named_tokens for item in items)
@@ -230,21 +227,18 @@ class Model:
 
     def encode_tokens(self, texts: Sequence[text.TokenizedText], notes: tuple[str, ...] = ()) -> EncodedBatch:
         """A batch of tokenized texts, padded to one length."""
-        self._input_spec.check_batch(len(texts))
+        spec = self._input_spec
+        spec.check_batch(len(texts))
         for one in texts:
-            self._input_spec.check_ids(torch.tensor(one.ids), of_tokenizer=True)
+            spec.check_ids(torch.tensor(one.ids), of_tokenizer=True)
         texts = text.pad_texts(texts, fill=self.padding, piece=self.tokenizer.pad_token or "", side=self._padding_side)
-        real = ~torch.tensor([one.padding for one in texts])
-        device = self.device
+        real, device = ~torch.tensor([one.padding for one in texts]), self.device
         batch = {name: torch.tensor([one.inputs[name] for one in texts], device=device) for name in texts[0].inputs}
-        main = self._input_spec.choose_input_name(batch["input_ids"])  # a custom module may use another name
-        inputs = {main: batch.pop("input_ids")} | {
-            name: batch[name] for name in batch if name in self._input_spec.names
-        }
+        main = spec.choose_input_name(batch["input_ids"])  # a custom module may use another name
+        inputs = {main: batch.pop("input_ids")} | {name: batch[name] for name in batch if name in spec.names}
         if not bool(real.all()) and "attention_mask" not in inputs:
             raise InputError(
-                f"The texts have different lengths, but {self._input_spec.name} has no attention_mask. "
-                "Explain them one by one."
+                f"The texts have different lengths, but {spec.name} has no attention_mask. Explain them one by one."
             )
         return EncodedBatch(
             inputs | self._make_positions(real),
@@ -278,13 +272,11 @@ class Model:
             )
         if not items:
             raise InputError("The list of inputs is empty.")
-        names = ["the text"] if len(items) == 1 else [f"text {n}" for n in range(len(items))]
-        items = [text.read_text_item(item, self.name) for item in items]
-        texts = [text.tokenize_text(self.tokenizer, item, name) for item, name in zip(items, names, strict=True)]
-        return [
-            (one, split_into_windows(one, self.max_length, windows, name))
-            for one, name in zip(texts, names, strict=True)
-        ]
+        found = []
+        for item, name in zip(items, text.name_texts(len(items)), strict=True):
+            one = text.tokenize_text(self.tokenizer, text.read_text_item(item, self.name), name)
+            found.append((one, split_into_windows(one, self.max_length, windows, name)))
+        return found
 
     @property
     def takes_batches_of_texts(self) -> bool:
@@ -368,7 +360,10 @@ class Model:
         self._input_spec.check(inputs)
         main = _find_main_input(inputs)
         uncast = _keep_if_rounded(inputs[main], self.dtype)
-        inputs = {name: _move_tensor(tensor, self.device, self.dtype) for name, tensor in inputs.items()}
+        inputs = {
+            name: tensor.to(self.device, self.dtype if tensor.is_floating_point() else None)
+            for name, tensor in inputs.items()
+        }
         tensor = inputs[main]
         axis = self.batch_axis if tensor.dim() == 3 and tensor.is_floating_point() else 0
         mask = _find_token_mask(inputs, tensor, axis)
@@ -390,20 +385,13 @@ class Model:
         special = self._input_spec.special
         if self.tokenizer is not None:
             special = frozenset(self.tokenizer.all_special_ids) - {self.tokenizer.unk_token_id}
-        words = tuple(tuple(self._name_row(row)) for row in ids.tolist())
+        words = tuple(self.name_ids(row) for row in ids.tolist())
         return words, torch.isin(ids.long(), torch.tensor(sorted(special), dtype=torch.long))
 
-    def _name_row(self, ids: list[int]) -> list[str]:
+    def name_ids(self, ids: Sequence[int]) -> tuple[str, ...]:
         """The pieces of the tokenizer, or the ids as text where it has none."""
-        pieces = self.tokenizer.convert_ids_to_tokens(ids) if self.tokenizer is not None else [None] * len(ids)
-        return [str(i) if piece is None else piece for i, piece in zip(ids, pieces, strict=True)]
-
-
-def as_tokenized(prompt: Prompt) -> text.TokenizedText:
-    """The tokens of a prompt like those of a text."""
-    pieces = prompt.pieces
-    inputs = {"input_ids": list(prompt.ids), "attention_mask": [1] * len(prompt)}
-    return text.TokenizedText(prompt.text, inputs, pieces.pieces, pieces.special, pieces.spans, pieces.padding)
+        pieces = self.tokenizer.convert_ids_to_tokens(list(ids)) if self.tokenizer is not None else [None] * len(ids)
+        return tuple(str(i) if piece is None else piece for i, piece in zip(ids, pieces, strict=True))
 
 
 def _find_main_input(inputs: Mapping[str, Any]) -> str:
@@ -440,12 +428,7 @@ def _pad_rows(rows: list[Tensor], fill: float) -> Tensor:
         return torch.stack(rows)
     if any(row.shape[1:] != rows[0].shape[1:] for row in rows):
         raise InputError(f"The examples cannot be combined into one batch: shapes {[list(row.shape) for row in rows]}.")
-    longest = max(row.size(0) for row in rows)
-    return torch.stack([torch.cat([row, row.new_full((longest - row.size(0), *row.shape[1:]), fill)]) for row in rows])
-
-
-def _move_tensor(tensor: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
-    return tensor.to(device, dtype) if tensor.is_floating_point() else tensor.to(device)
+    return pad_sequence(rows, batch_first=True, padding_value=fill)
 
 
 def _keep_if_rounded(tensor: Tensor, dtype: torch.dtype) -> Tensor | None:

@@ -127,7 +127,8 @@ def find_unloaded_weights(module: nn.Module) -> list[str]:
         id(weight)
         for part in module.modules()
         if any(getattr(hook, "offload", False) for hook in _list_hooks(part))
-        for weight in _list_tensors(part, recurse=any(_places_submodules(hook) for hook in _list_hooks(part)))
+        for name in ("parameters", "buffers")
+        for weight in getattr(part, name)(recurse=any(_places_submodules(hook) for hook in _list_hooks(part)))
     }
     named = [*module.named_parameters(), *module.named_buffers()]
     return [name for name, weight in named if weight.is_meta and id(weight) not in loaded]
@@ -151,7 +152,3 @@ def _list_hooks(module: nn.Module) -> list[Any]:
 
 def _places_submodules(hook: Any) -> bool:
     return bool(getattr(hook, "place_submodules", False))
-
-
-def _list_tensors(module: nn.Module, *, recurse: bool) -> list[Tensor]:
-    return [*module.parameters(recurse=recurse), *module.buffers(recurse=recurse)]

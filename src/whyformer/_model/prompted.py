@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from whyformer._model.encoded import EncodedBatch, shift_regions
-from whyformer._model.unwrap import is_peft_model
+from whyformer._model.unwrap import is_peft_model, name_adapter
 from whyformer.errors import UnsupportedModel
 
 KINDS = ("PROMPT_TUNING", "P_TUNING")
@@ -62,7 +62,7 @@ def has_learned_prompt(module: nn.Module) -> bool:
     if not is_peft_model(module) or not module.active_peft_config.is_prompt_learning:  # type: ignore[union-attr]
         return False
     config: Any = module.active_peft_config
-    kind = str(getattr(config.peft_type, "value", config.peft_type))
+    kind = name_adapter(config)
     if kind in KINDS and config.task_type is None:
         raise UnsupportedModel(
             "This PeftModel has a learned prompt but no task type, so PEFT runs the model without the prompt. "

@@ -16,9 +16,9 @@ Tokens without a text, as a model generates them, are decoded one after the othe
 
 import unicodedata
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from whyformer._model.encoded import OptionalSpan
+from whyformer._model.preprocessors import Tokenizer
 from whyformer._plain.words import is_blank_mark
 
 CONTINUATION_MARKS = ("##", "@@")  # before a piece that continues a word (BERT); after one that is continued (fastBPE)
@@ -184,15 +184,12 @@ def fold_letters(text: str) -> str:
     return kept or "".join(c for c in text if not c.isspace() and not is_mark(c))
 
 
-def join_by_tokenizer(tokenizer: Any) -> Callable[[list[str]], str] | None:
-    """How this tokenizer spells several pieces, if it can."""
-    return getattr(tokenizer, "convert_tokens_to_string", None)
-
-
 # --- tokens without a text --------------------------------------------------------------------------------------------
 
 
-def decode_with_spans(tokenizer: Any, ids: Sequence[int], first: int = 0) -> tuple[str, list[tuple[int, int] | None]]:
+def decode_with_spans(
+    tokenizer: Tokenizer, ids: Sequence[int], first: int = 0
+) -> tuple[str, list[tuple[int, int] | None]]:
     """The text of the ids from `first` on, and the characters that each of them covers.
 
     The bytes of one character share it. Each token is decoded after the few before it, since some decoders drop the

@@ -9,15 +9,15 @@ the special pieces have names that no text contains.
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from PIL import Image
 
-from whyformer._model.encoded import OptionalSpan
 from whyformer._model.image import IMAGE_SUFFIXES
-from whyformer._model.spans import align_pieces, correct_offsets, join_by_tokenizer
-from whyformer._plain.tokens import Pieces, name_pair
+from whyformer._model.preprocessors import Tokenizer
+from whyformer._model.spans import align_pieces, correct_offsets
+from whyformer._plain.tokens import Pieces, name_pair, pad_pieces, take_pieces
 from whyformer.errors import InputError, quote_type
 
 MAX_CHARACTERS = 200_000
@@ -36,19 +36,11 @@ class TextPair(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TokenizedText:
-    """One tokenized text, or pair of texts."""
+class TokenizedText(Pieces):
+    """One tokenized text, or pair of texts, with the inputs that the tokenizer makes of it."""
 
-    text: str
-    inputs: dict[str, list[int]]  # input_ids, attention_mask and whatever else the tokenizer returns
-    pieces: tuple[str, ...]
-    special: tuple[bool, ...]
-    spans: tuple[OptionalSpan, ...]
-    padding: tuple[bool, ...]
-    second: int | None = None  # of a pair: where the second text begins in `text`
-
-    def __len__(self) -> int:
-        return len(self.pieces)
+    text: str = ""
+    inputs: dict[str, list[int]] = field(default_factory=dict)  # input_ids, attention_mask and what else it returns
 
     def as_pieces(self) -> Pieces:
         return Pieces(self.pieces, self.special, self.padding, self.spans, self.text, self.second)
@@ -62,8 +54,28 @@ class TokenizedText:
     def ids(self) -> list[int]:
         return self.inputs["input_ids"]
 
+    @property
+    def plain(self) -> Pieces:
+        """The pieces alone."""
+        return Pieces(self.pieces, self.special, self.padding, self.spans, self.text, self.second)
 
-def tokenize_text(tokenizer: Any, text: Any, name: str, *, keeps_mask: bool = False) -> TokenizedText:
+    @classmethod
+    def from_pieces(cls, ids: Sequence[int], tokens: Pieces) -> "TokenizedText":
+        """Token ids with what they spell."""
+        inputs = {"input_ids": list(ids), "attention_mask": [1] * len(ids)}
+        return cls(tokens.pieces, tokens.special, tokens.padding, tokens.spans, tokens.text or "", inputs=inputs)
+
+    def take(self, at: Sequence[int]) -> "TokenizedText":
+        """The tokens at these positions as an input of their own."""
+        return replace(take_pieces(self, at), inputs={name: [row[i] for i in at] for name, row in self.inputs.items()})
+
+
+def name_texts(count: int) -> list[str]:
+    """What messages call each of several texts."""
+    return ["the text"] if count == 1 else [f"text {n}" for n in range(count)]
+
+
+def tokenize_text(tokenizer: Tokenizer, text: Any, name: str, *, keeps_mask: bool = False) -> TokenizedText:
     """Tokenize a text, with special tokens around it; error messages call it `name`.
 
     A pair (first, second) becomes one sequence. Its spans refer to both texts joined by a line break.
@@ -74,10 +86,8 @@ def tokenize_text(tokenizer: Any, text: Any, name: str, *, keeps_mask: bool = Fa
     encoding = _call_tokenizer(tokenizer, parts, name, split=not has_mask)
     inputs, part_of_piece = dict(encoding), encoding.sequence_ids(0) if tokenizer.is_fast else None
     if has_mask:
-        is_mask = [i == tokenizer.mask_token_id for i in inputs["input_ids"]]
-        inputs["special_tokens_mask"] = [
-            int(a or b) for a, b in zip(inputs["special_tokens_mask"], is_mask, strict=True)
-        ]
+        marked = zip(inputs["special_tokens_mask"], inputs["input_ids"], strict=True)
+        inputs["special_tokens_mask"] = [is_added or i == tokenizer.mask_token_id for is_added, i in marked]
     elif _has_special_lookalike(tokenizer, inputs):
         inputs, part_of_piece = _tokenize_with_renamed(tokenizer, parts, name)
     special = tuple(bool(s) for s in inputs.pop("special_tokens_mask"))
@@ -93,11 +103,11 @@ def tokenize_text(tokenizer: Any, text: Any, name: str, *, keeps_mask: bool = Fa
     if offsets:
         spans = correct_offsets(text, pieces, offsets, special, shift)
     else:
-        spans = align_pieces(text, pieces, special, join_by_tokenizer(tokenizer))
-    return TokenizedText(text, inputs, pieces, special, spans, (False,) * len(pieces), shift or None)
+        spans = align_pieces(text, pieces, special, getattr(tokenizer, "convert_tokens_to_string", None))
+    return TokenizedText(pieces, special, (False,) * len(pieces), spans, text, shift or None, inputs=inputs)
 
 
-def _has_mask(tokenizer: Any, parts: Sequence[str], name: str) -> bool:
+def _has_mask(tokenizer: Tokenizer, parts: Sequence[str], name: str) -> bool:
     """Whether the text contains the mask token; with another special token beside it, it is refused."""
     mask = getattr(tokenizer, "mask_token", None)
     if not mask or not any(mask in part for part in parts):
@@ -105,13 +115,13 @@ def _has_mask(tokenizer: Any, parts: Sequence[str], name: str) -> bool:
     others = [token for token in tokenizer.all_special_tokens if token != mask and any(token in p for p in parts)]
     if others:
         raise InputError(
-            f"{capitalise_name(name)} contains {mask!r} and {others[0]!r}. A text with a mask cannot have other "
+            f"{capitalise(name)} contains {mask!r} and {others[0]!r}. A text with a mask cannot have other "
             "special tokens in it. Pass token ids instead."
         )
     return True
 
 
-def _call_tokenizer(tokenizer: Any, parts: Sequence[str], name: str, *, split: bool = True) -> Any:
+def _call_tokenizer(tokenizer: Tokenizer, parts: Sequence[str], name: str, *, split: bool = True) -> Any:
     try:
         return tokenizer(
             *parts, split_special_tokens=split, return_special_tokens_mask=True,
@@ -172,76 +182,61 @@ def check_parts(text: Any, name: str) -> list[str]:
 
 def check_text(text: Any, name: str) -> None:
     """Refuse anything but a non-empty string of valid Unicode that is not too long."""
+    what = capitalise(name)
     if not isinstance(text, str):
         advice = ""
         if isinstance(text, list):
             are_ids = bool(text) and all(isinstance(item, int) for item in text)
             advice = ' Pass token ids as {"input_ids": tensor}.' if are_ids else " Pass one flat list of texts."
-        raise InputError(
-            f"{capitalise_name(name)} must be a string, got {quote_type(text)}.{advice}", code="E_TXT_TYPE"
-        )
+        raise InputError(f"{what} must be a string, got {quote_type(text)}.{advice}", code="E_TXT_TYPE")
     if not text.strip():
-        raise InputError(f"{capitalise_name(name)} is empty.", code="E_TXT_EMPTY")
+        raise InputError(f"{what} is empty.", code="E_TXT_EMPTY")
     if len(text) > MAX_CHARACTERS:
-        raise InputError(
-            f"{capitalise_name(name)} has {len(text):,} characters; the limit is {MAX_CHARACTERS:,}.",
-            code="E_TXT_TOO_LONG",
-        )
+        limit = f"the limit is {MAX_CHARACTERS:,}"
+        raise InputError(f"{what} has {len(text):,} characters; {limit}.", code="E_TXT_TOO_LONG")
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise InputError(
-            f"{capitalise_name(name)} is not valid Unicode at character {error.start}. Decode it with the right "
-            "encoding.",
-            code="E_TXT_ENCODING",
-        ) from None
+        problem = f"{what} is not valid Unicode at character {error.start}"
+        raise InputError(f"{problem}. Decode it with the right encoding.", code="E_TXT_ENCODING") from None
 
 
-def capitalise_name(name: str) -> str:
+def capitalise(name: str) -> str:
     return name[:1].upper() + name[1:]
 
 
 def pad_texts(texts: Sequence[TokenizedText], *, fill: int, piece: str, side: str) -> list[TokenizedText]:
     """Pad all texts to the length of the longest; `fill` is the token id of padding, `piece` its name."""
-    longest = max(len(text) for text in texts)
+    longest, is_left = max(map(len, texts)), side == "left"
 
-    def pad(row: Sequence[Any], filling: Any) -> list[Any]:
-        missing = [filling] * (longest - len(row))
-        return [*missing, *row] if side == "left" else [*row, *missing]
+    def pad_row(name: str, row: list[int]) -> list[int]:
+        filling = [fill if name == "input_ids" else 0] * (longest - len(row))
+        return filling + row if is_left else row + filling
 
-    return [
-        replace(
-            text,
-            inputs={name: pad(row, fill if name == "input_ids" else 0) for name, row in text.inputs.items()},
-            pieces=tuple(pad(text.pieces, piece)),
-            special=tuple(pad(text.special, False)),
-            spans=tuple(pad(text.spans, None)),
-            padding=tuple(pad(text.padding, True)),
-        )
-        for text in texts
-    ]
+    padded = (pad_pieces(text, longest, piece, is_left=is_left) for text in texts)
+    return [replace(one, inputs={name: pad_row(name, row) for name, row in one.inputs.items()}) for one in padded]
 
 
 # --- text that looks like a special token -----------------------------------------------------------------------------
 
 
-def _find_special_ids(tokenizer: Any) -> set[int]:
+def _find_special_ids(tokenizer: Tokenizer) -> set[int]:
     return set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
 
 
-def _has_special_lookalike(tokenizer: Any, inputs: dict[str, Any]) -> bool:
+def _has_special_lookalike(tokenizer: Tokenizer, inputs: Mapping[str, list[int]]) -> bool:
     """Whether a special id comes from the text and not from the tokenizer."""
     known = _find_special_ids(tokenizer)
     return any(i in known and not s for i, s in zip(inputs["input_ids"], inputs["special_tokens_mask"], strict=True))
 
 
-def _tokenize_with_renamed(tokenizer: Any, parts: Sequence[str], name: str) -> tuple[dict[str, Any], Any]:
+def _tokenize_with_renamed(tokenizer: Tokenizer, parts: Sequence[str], name: str) -> tuple[dict[str, Any], Any]:
     """Tokenize a text or pair with the special pieces renamed; also returns which text each piece belongs to."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         token = next((t for t in tokenizer.all_special_tokens if any(t in part for part in parts)), "a special token")
         raise InputError(
-            f"{capitalise_name(name)} contains {token!r}, which this tokenizer always reads as a special token. "
+            f"{capitalise(name)} contains {token!r}, which this tokenizer always reads as a special token. "
             "Remove it from the text.",
             code="E_MODEL_TOKENIZER",
         )

@@ -68,7 +68,7 @@ def adds_nothing(module: nn.Module) -> bool:
         return False
     tuners = sys.modules["peft.tuners.tuners_utils"]
     config = module.active_peft_config
-    reads_inputs = getattr(config, "alora_invocation_tokens", None) or _name_adapter(config) == "POLY"
+    reads_inputs = getattr(config, "alora_invocation_tokens", None) or name_adapter(config) == "POLY"
     tuner: Any = module.base_model
     return isinstance(tuner, tuners.BaseTuner) and type(tuner).forward is tuners.BaseTuner.forward and not reads_inputs
 
@@ -78,6 +78,6 @@ def is_peft_model(module: nn.Module) -> bool:
     return peft is not None and isinstance(module, peft.PeftModel)
 
 
-def _name_adapter(config: Any) -> str:
+def name_adapter(config: Any) -> str:
     """The PEFT type, an enum or a string."""
     return str(getattr(config.peft_type, "value", config.peft_type))

@@ -30,7 +30,10 @@ class WeightFiles:
     @cached_property
     def hash(self) -> str:
         """The SHA-256 of the file; of several files, that of the lines that sha256sum prints for them."""
-        hashes = {file.name: hash_file(file) for file in list_weight_files(self.source)}
+        hashes = {}
+        for path in list_weight_files(self.source):
+            with path.open("rb") as file:
+                hashes[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
         if read_stamps(self.source) != self.stamps:
             return "the files changed after the model was opened"
         if len(hashes) == 1:
@@ -62,11 +65,6 @@ def read_stamps(source: Path) -> tuple[tuple[str, int, int], ...]:
         return tuple((f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in list_weight_files(source))
     except OSError:
         return ()
-
-
-def hash_file(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def count_writes(module: nn.Module) -> tuple[int, ...]:

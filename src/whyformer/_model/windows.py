@@ -8,10 +8,10 @@ all windows and the second is split. The last window begins earlier than the ste
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from whyformer._model.text import TokenizedText
+from whyformer._model.text import TokenizedText, capitalise
 from whyformer.errors import InputError
 
 SHARED = 4  # by default neighbouring windows share a quarter of their text
@@ -34,7 +34,7 @@ def split_into_windows(one: TokenizedText, size: int | None, windows: bool | int
     room = size - start - (len(one) - end)
     if room < 1:
         raise InputError(
-            f"{name[0].upper()}{name[1:]} is {len(one)} tokens long; the model accepts at most {size}, and the tokens "
+            f"{capitalise(name)} is {len(one)} tokens long; the model accepts at most {size}, and the tokens "
             f"that every window needs (special tokens, the first text of a pair) are {size - room}. Shorten the first "
             "text.",
             code="E_TXT_TOO_LONG",
@@ -43,8 +43,8 @@ def split_into_windows(one: TokenizedText, size: int | None, windows: bool | int
     if shared >= room:
         raise InputError(f"windows must be below {room}, the tokens of a window, got {shared}.", code="E_OPTION")
     last = end - room
-    starts = [*range(start, last, room - shared), last]
-    return [take_window(one, [*range(start), *range(a, a + room), *range(end, len(one))], a, a + room) for a in starts]
+    windows_of_text = [range(a, a + room) for a in (*range(start, last, room - shared), last)]
+    return [take_window(one, own, [*range(start), *own, *range(end, len(one))]) for own in windows_of_text]
 
 
 def find_last_text(special: Sequence[bool]) -> tuple[int, int]:
@@ -54,22 +54,10 @@ def find_last_text(special: Sequence[bool]) -> tuple[int, int]:
     return start, end
 
 
-def take_window(one: TokenizedText, places: Sequence[int], first: int, stop: int) -> TextWindow:
-    """The tokens at these places as an input; its own part of the text is from token `first` to `stop`."""
-
-    def take(row: Sequence[Any]) -> list[Any]:
-        return [row[place] for place in places]
-
-    spans = [span for span in one.spans[first:stop] if span is not None]
-    text = replace(
-        one,
-        inputs={name: take(row) for name, row in one.inputs.items()},
-        pieces=tuple(take(one.pieces)),
-        special=tuple(take(one.special)),
-        spans=tuple(take(one.spans)),
-        padding=tuple(take(one.padding)),
-    )
-    return TextWindow(text, tuple(places), (spans[0][0], spans[-1][1]) if spans else (0, len(one.text)))
+def take_window(one: TokenizedText, own: range, places: Sequence[int]) -> TextWindow:
+    """The tokens at these places as an input, of which it alone has those in `own`."""
+    spans = [span for span in one.spans[own.start : own.stop] if span is not None]
+    return TextWindow(one.take(places), tuple(places), (spans[0][0], spans[-1][1]) if spans else (0, len(one.text)))
 
 
 def check_windows(windows: Any) -> bool | int:

@@ -93,13 +93,7 @@ class ProgressBar:
     """
 
     def __init__(
-        self,
-        total: int,
-        label: str,
-        *,
-        is_logged: bool = False,
-        is_uniform: bool = True,
-        parallel: int | None = 1,
+        self, total: int, label: str, *, is_logged: bool = False, is_uniform: bool = True, parallel: int | None = 1
     ) -> None:
         self.total, self.label, self.is_logged, self.is_uniform = total, label, is_logged, is_uniform
         self.done = 0

@@ -1,6 +1,8 @@
 """Tokens: what the scores of one example belong to, a grid of image patches or the pieces of a text."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,31 @@ class Pieces:
 
 
 Tokens = Grid | Pieces
+AnyPieces = TypeVar("AnyPieces", bound=Pieces)
+
+
+def take_pieces(tokens: AnyPieces, at: Sequence[int]) -> AnyPieces:
+    """The pieces at these positions, of the same text."""
+    return replace(
+        tokens,
+        pieces=tuple(tokens.pieces[i] for i in at),
+        special=tuple(tokens.special[i] for i in at),
+        padding=tuple(tokens.padding[i] for i in at),
+        spans=tuple(tokens.spans[i] for i in at),
+    )
+
+
+def pad_pieces(tokens: AnyPieces, length: int, piece: str = "", *, is_left: bool = False) -> AnyPieces:
+    """The pieces with padding after them, or before them, up to this length."""
+    missing = length - len(tokens)
+    before, after = (missing, 0) if is_left else (0, missing)
+    return replace(
+        tokens,
+        pieces=(piece,) * before + tokens.pieces + (piece,) * after,
+        special=(False,) * before + tokens.special + (False,) * after,
+        padding=(True,) * before + tokens.padding + (True,) * after,
+        spans=(None,) * before + tokens.spans + (None,) * after,
+    )
 
 
 def name_pair(text: str, second: int) -> str:

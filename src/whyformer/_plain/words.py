@@ -9,7 +9,6 @@ the sums over each of them add up to the sum over all tokens. Every special toke
 import unicodedata
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import regex
 import torch
@@ -20,7 +19,6 @@ from whyformer._plain.tokens import Pieces, Tokens
 from whyformer.errors import InputError
 
 WORD_REDUCTIONS: dict[str, Callable[[Tensor], Tensor]] = {"sum": torch.sum, "max": torch.amax, "mean": torch.mean}
-UNITS = ("words", "sentences", "paragraphs")
 UNIT_STARTS = {"sentences": find_sentence_starts, "paragraphs": find_paragraph_starts}
 BLANK_MARKS = "▁Ġ "
 WITHOUT_BLANKS = regex.compile(  # scripts written without blanks between words, and their punctuation
@@ -160,14 +158,3 @@ def find_group_span(tokens: Pieces, group: Sequence[int]) -> tuple[int, int] | N
     if not covered.strip():
         return None
     return start + len(covered) - len(covered.lstrip()), end - (len(covered) - len(covered.rstrip()))
-
-
-def pad_pieces(tokens: Pieces, length: int) -> Pieces:
-    missing = length - len(tokens)
-    return replace(
-        tokens,
-        pieces=tokens.pieces + ("",) * missing,
-        special=tokens.special + (False,) * missing,
-        padding=tokens.padding + (True,) * missing,
-        spans=tokens.spans + (None,) * missing,
-    )

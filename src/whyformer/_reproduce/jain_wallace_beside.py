@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from rich.text import Text
 
-from whyformer._audit.protocol import audit
+from whyformer._audit import audit
 from whyformer._audit.replay import AttentionReplay
 from whyformer._judge.judgement import encode_utf8
 from whyformer._judge.table import format_csv, format_markdown

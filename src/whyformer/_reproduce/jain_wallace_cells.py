@@ -121,10 +121,6 @@ class CellGroup:
         values = self.read(*keys)
         return sum(values) / len(values) if values else None
 
-    @property
-    def seeds(self) -> int:
-        return len(self.cells)
-
 
 def group_cells(cells: Iterable[Cell], suffix: str = "") -> dict[tuple[str, tuple[str, str]], CellGroup]:
     """By data set and (encoder, attention); only models that were trained in the way that the suffix names."""

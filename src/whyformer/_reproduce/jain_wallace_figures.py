@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from whyformer._audit.distance import LARGEST_JSD
+from whyformer._audit.checks import LARGEST_JSD
 from whyformer._reproduce.jain_wallace_cells import MOST_CLASSES
 from whyformer._reproduce.jain_wallace_rows import BIN_NAMES, JainWallaceRows
 from whyformer.show.charts import draw_scatter

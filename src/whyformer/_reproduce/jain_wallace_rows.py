@@ -18,11 +18,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from whyformer._audit.adversarial import PRESETS, SearchSettings
-from whyformer._audit.agreement import DELETED, GRADIENT, SIGNIFICANCE_LEVEL, TOP_K_DISTANCE
-from whyformer._audit.protocol import audit
-from whyformer._audit.result import Audit
-from whyformer._audit.summary import FAR_JSD, LARGEST_WEIGHT_BINS
+from whyformer._audit import Audit, audit
+from whyformer._audit.checks import (
+    DELETED,
+    GRADIENT,
+    LARGEST_WEIGHT_BINS,
+    PRESETS,
+    SIGNIFICANCE_LEVEL,
+    TOP_K_DISTANCE,
+    SearchSettings,
+)
+from whyformer._audit.report import FAR_JSD
 from whyformer._model import Model, is_text_pair
 from whyformer.data import Data
 from whyformer.errors import InputError

@@ -1,14 +1,15 @@
 """Rows on disk, in numbered shards that are complete or not there.
 
-A shard carries the fingerprint of its plan, its number and a hash of its rows. It is written under a temporary name,
-forced to disk, renamed and read back. A shard that is damaged, or belongs to another plan, reads as missing, so the run
-computes it again.
+A shard names the fingerprint of its plan, its number and a checksum. It is written under a temporary name, forced to
+disk, renamed and read back. A shard that is damaged, or belongs to another plan, reads as missing, so the run computes
+it again.
 """
 
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -18,7 +19,8 @@ from whyformer._runs.lock import make_folder_error
 from whyformer._runs.plan import RunPlan
 from whyformer.errors import OutputError, ResourceError
 
-AnyRow = TypeVar("AnyRow")
+Row = TypeVar("Row")
+ShardFacts = Mapping[str, Any]  # JSON values that describe a shard
 # What json and pyarrow raise on a damaged file.
 DECODE_ERRORS = (
     OSError, ValueError, KeyError, TypeError, AttributeError, NotImplementedError, RecursionError,
@@ -26,21 +28,21 @@ DECODE_ERRORS = (
 
 
 @dataclass(frozen=True)
-class ShardFormat(Generic[AnyRow]):
+class ShardFormat(Generic[Row]):
     """How the rows and the header of a shard become a file, and back."""
 
     suffix: str
-    encode: Callable[[Sequence[AnyRow], str], bytes]
-    decode: Callable[[Path], tuple[Sequence[AnyRow], str]]
+    encode: Callable[[Sequence[Row], str], bytes]
+    decode: Callable[[Path], tuple[Sequence[Row], str]]
 
 
-class ShardFolder:
-    """A folder of numbered files, each forced to disk before the next is written."""
+class ShardFolder(ABC):
+    """The numbered files of a plan in a folder, each forced to disk before the next is written."""
 
     prefix, digits = "", 6
 
-    def __init__(self, folder: Path, suffix: str) -> None:
-        self.folder, self.suffix = folder, suffix
+    def __init__(self, folder: Path, plan: RunPlan, suffix: str) -> None:
+        self.folder, self.fingerprint, self.suffix = folder, plan.fingerprint, suffix
         try:
             self.folder.mkdir(exist_ok=True)
         except OSError as error:
@@ -55,8 +57,12 @@ class ShardFolder:
         names = (path.stem.removeprefix(self.prefix) for path in paths)
         return sorted(int(name) for name in names if name.isdecimal())
 
-    def write_file(self, number: int, contents: bytes) -> None:
-        """Under a temporary name, forced to disk, renamed; then the name is forced to disk too."""
+    @abstractmethod
+    def read_facts(self, number: int) -> ShardFacts | None:
+        """The facts of a shard; None if it is missing, damaged, or of another plan or number."""
+
+    def write_file(self, number: int, contents: bytes) -> ShardFacts:
+        """Write a shard under a temporary name, force it to disk, rename it and read it back; returns its facts."""
         try:
             archive.write_file(self.path(number), contents)
             sync_folder(self.folder)
@@ -66,29 +72,31 @@ class ShardFolder:
                 "written again, repeat the call to resume.",
                 code="E_DISK",
             ) from None
+        if (facts := self.read_facts(number)) is None:
+            raise ResourceError(
+                f"{self.path(number)} was written but could not be read back. Check the disk, then repeat the call.",
+                code="E_DISK",
+            )
+        return facts
 
-    def make_damage_error(self, number: int) -> ResourceError:
-        return ResourceError(
-            f"{self.path(number)} was written but could not be read back. Check the disk, then repeat the call.",
-            code="E_DISK",
-        )
 
+class ShardStore(ShardFolder, Generic[Row]):
+    """Shards of rows, each with a hash of its rows. Rows need a `repr` that tells any two of them apart."""
 
-class ShardStore(ShardFolder, Generic[AnyRow]):
-    """The shards of a plan in a folder. Rows need a `repr` that tells any two of them apart."""
+    def __init__(self, folder: Path, plan: RunPlan, format: ShardFormat[Row]) -> None:
+        super().__init__(folder, plan, format.suffix)
+        self.format = format
 
-    def __init__(self, folder: Path, plan: RunPlan, format: ShardFormat[AnyRow]) -> None:
-        super().__init__(folder, format.suffix)
-        self.fingerprint, self.format = plan.fingerprint, format
-
-    def write_rows(self, number: int, rows: Sequence[AnyRow], **facts: Any) -> None:
+    def write_rows(self, number: int, rows: Sequence[Row], **facts: Any) -> None:
         """Write a shard. `facts` are JSON values that describe it."""
         header = {**facts, "fingerprint": self.fingerprint, "shard": number, "rows": hash_rows(rows)}
         self.write_file(number, self.format.encode(rows, json.dumps(header, sort_keys=True)))
-        if self.read_rows(number) is None:
-            raise self.make_damage_error(number)
 
-    def read_rows(self, number: int) -> tuple[tuple[AnyRow, ...], dict[str, Any]] | None:
+    def read_facts(self, number: int) -> ShardFacts | None:
+        shard = self.read_rows(number)
+        return None if shard is None else shard[1]
+
+    def read_rows(self, number: int) -> tuple[tuple[Row, ...], ShardFacts] | None:
         """The rows of a shard and its facts; None if it is missing, damaged or of another plan."""
         if not self.path(number).is_file():  # missing, or a pipe that would block for ever
             return None
@@ -129,7 +137,7 @@ def encode_json_lines(values: Iterable[Any], header: str) -> bytes:
     return "".join(f"{line}\n" for line in lines).encode("ascii")
 
 
-def decode_json_lines(path: Path) -> tuple[list[Any], str]:
+def decode_json_lines(path: Path) -> tuple[list[dict[str, Any]], str]:
     header, *lines = path.read_text("ascii").splitlines()
     return [archive.parse_json(line) for line in lines], header
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from whyformer._runs.parts import BulkRow
 from whyformer._summary.maps import find_core, resample_map
-from whyformer._summary.rows import StoredRow
 from whyformer._summary.spectral import choose_neighbours, find_groups, measure_distances
 from whyformer._summary.word_shares import WordShare, list_word_shares, sum_by_word
 
@@ -43,7 +43,7 @@ class SampledClass:
     """The sampled items of a class, with the point of each in the space in which they are clustered."""
 
     name: str
-    rows: tuple[StoredRow, ...]
+    rows: tuple[BulkRow, ...]
     maps: np.ndarray | None  # [item row column]
     words: tuple[tuple[WordShare, ...], ...]
     points: np.ndarray  # [item feature]
@@ -70,17 +70,17 @@ class Cluster:
     words: tuple[str, ...] = ()
 
     @property
-    def rows(self) -> list[StoredRow]:
+    def rows(self) -> list[BulkRow]:
         """The items, the most typical first."""
         return [self.sampled.rows[i] for i in self.members]
 
     @property
-    def drawn_rows(self) -> list[StoredRow]:
+    def drawn_rows(self) -> list[BulkRow]:
         """The items in random order: tests take the first ones."""
         return [self.sampled.rows[i] for i in sorted(self.members.tolist())]
 
     @property
-    def outsiders(self) -> list[StoredRow]:
+    def outsiders(self) -> list[BulkRow]:
         """The other sampled items of the class."""
         return [row for i, row in enumerate(self.sampled.rows) if i not in set(self.members.tolist())]
 
@@ -116,7 +116,7 @@ class Outlier:
     score: float  # how many typical deviations its distance to its neighbours is above the median
 
 
-def make_sampled_class(name: str, rows: Sequence[StoredRow], tally: "Tally") -> SampledClass:
+def make_sampled_class(name: str, rows: Sequence[BulkRow], tally: "Tally") -> SampledClass:
     """The points of the items of a class. All items are images, or all are texts."""
     if rows[0].kind == "image":
         maps = np.stack([shares for row in rows if (shares := tally.make_map(row)) is not None])

@@ -8,6 +8,7 @@ import torch
 
 from whyformer._explain.explain import explain
 from whyformer._model import Model
+from whyformer._runs.parts import BulkRow
 from whyformer._summary.clusters import Cluster, SampledClass
 from whyformer._summary.hiding import (
     FILL,
@@ -22,7 +23,6 @@ from whyformer._summary.hiding import (
 from whyformer._summary.hiding_words import hide_words, insert_words, measure_fixed_place
 from whyformer._summary.inputs import InputReader, make_probe, to_array
 from whyformer._summary.maps import resample_map, take_positive_shares
-from whyformer._summary.rows import StoredRow
 from whyformer._summary.suspicion import (
     SMALLEST_FIXEDNESS,
     Finding,
@@ -46,7 +46,7 @@ class Examiner:
     tested: int  # items per cluster
     seed: int
 
-    def examine(self, finding: Finding, others: Sequence[StoredRow]) -> Finding:
+    def examine(self, finding: Finding, others: Sequence[BulkRow]) -> Finding:
         """The finding with its tests. others: items of other classes, in random order."""
         cluster, reader, tested, seed = finding.cluster, self.reader, self.tested, self.seed
         if cluster.region is not None:
@@ -89,7 +89,7 @@ class Examiner:
                 shares += [1 - float(held[mask == 1].sum() / held.sum())] if held.sum() > 0 else []
         return float(np.mean(shares)) if shares else None
 
-    def measure_on_object(self, rows: Sequence[StoredRow], most: int) -> list[tuple[float, float]]:
+    def measure_on_object(self, rows: Sequence[BulkRow], most: int) -> list[tuple[float, float]]:
         """Of the first rows with a mask: the share of relevance on the object, and the object's share of the image."""
         found: list[tuple[float, float]] = []
         for row in rows:
@@ -130,7 +130,7 @@ class Examiner:
             *(objects or (None, None)),
         )
 
-    def measure_objects(self, rows: Sequence[StoredRow], pixels: torch.Tensor) -> tuple[float, float] | None:
+    def measure_objects(self, rows: Sequence[BulkRow], pixels: torch.Tensor) -> tuple[float, float] | None:
         """The mean share of relevance on the object before, and after for the class that is predicted then.
 
         None without masks, or for a method with settings or of another library.
@@ -208,7 +208,7 @@ def promise_of(finding: Finding) -> float:
     return float(np.mean(finding.cluster.shares)) * (finding.exclusivity or 0.0)
 
 
-def mix_rows(classes: Sequence[SampledClass]) -> list[StoredRow]:
+def mix_rows(classes: Sequence[SampledClass]) -> list[BulkRow]:
     """One item of each class in turn."""
     longest = max((len(one.rows) for one in classes), default=0)
     return [one.rows[i] for i in range(longest) for one in classes if i < len(one.rows)]

@@ -7,9 +7,9 @@ import torch
 from PIL import Image, ImageDraw
 
 from whyformer._model import as_image
+from whyformer._runs.parts import BulkRow
 from whyformer._summary.clusters import Cluster
 from whyformer._summary.inputs import InputReader
-from whyformer._summary.rows import StoredRow
 from whyformer._summary.word_shares import list_word_shares
 from whyformer.errors import InputError
 from whyformer.show import report
@@ -39,7 +39,7 @@ def make_examples(cluster: Cluster, reader: InputReader | None, count: int) -> H
     return join_html([report.arrange_figures([first, *figures]), note])
 
 
-def make_cluster_figure(row: StoredRow, region: np.ndarray | None, reader: InputReader | None) -> Html | None:
+def make_cluster_figure(row: BulkRow, region: np.ndarray | None, reader: InputReader | None) -> Html | None:
     """The image with the region marked and its name; None if the file is gone."""
     image = load_thumbnail(row, reader)
     if image is None:
@@ -52,7 +52,7 @@ def make_cluster_figure(row: StoredRow, region: np.ndarray | None, reader: Input
     return report.embed_image(image, f"the image {name}", caption)
 
 
-def load_thumbnail(row: StoredRow, reader: InputReader | None) -> Image.Image | None:
+def load_thumbnail(row: BulkRow, reader: InputReader | None) -> Image.Image | None:
     """The image as the model sees it; without the model, the whole image as a square."""
     try:
         if reader is None:
@@ -104,7 +104,7 @@ def draw_mean_map(shares: np.ndarray, region: np.ndarray | None = None) -> Image
     return image
 
 
-def make_text_example(row: StoredRow, words: Sequence[str]) -> list[Html]:
+def make_text_example(row: BulkRow, words: Sequence[str]) -> list[Html]:
     """The name of a text, and its words coloured by their share; common words are underlined."""
     listed = list_word_shares(row)
     limits = (0.0, max((one.share for one in listed), default=0.0))

@@ -25,10 +25,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from whyformer._model import Model
+from whyformer._runs.parts import BulkRow
 from whyformer._summary.clusters import Cluster
 from whyformer._summary.effect import Effect, measure_effect
 from whyformer._summary.inputs import InputReader, make_probe, to_array
-from whyformer._summary.rows import StoredRow
 from whyformer._summary.sample import draw_number
 
 DRAWS = 2  # other places per item
@@ -59,7 +59,7 @@ def hide_region(cluster: Cluster, reader: InputReader, tested: int, seed: int) -
 
 
 def paste_region(
-    cluster: Cluster, others: Sequence[StoredRow], reader: InputReader, tested: int, seed: int
+    cluster: Cluster, others: Sequence[BulkRow], reader: InputReader, tested: int, seed: int
 ) -> Effect | None:
     """The rise of the class's probability in images of other classes into which the region is pasted."""
     assert cluster.region is not None
@@ -82,7 +82,7 @@ def paste_region(
     return measure_effect(rises[:, 0], rises[:, 1:].mean(1), seed)
 
 
-def choose_recipients(cluster: Cluster, others: Sequence[StoredRow]) -> list[StoredRow]:
+def choose_recipients(cluster: Cluster, others: Sequence[BulkRow]) -> list[BulkRow]:
     """Items that are explained for another class, and predicted as another class."""
     own = cluster.sampled.target
     return [row for row in others if row.target != own and row.prediction != own]
@@ -116,7 +116,7 @@ def encode_pixels(model: Model, images: Sequence[object]) -> Tensor:
 
 
 def measure_sameness(
-    cluster: Cluster, others: Sequence[StoredRow], reader: InputReader, seed: int
+    cluster: Cluster, others: Sequence[BulkRow], reader: InputReader, seed: int
 ) -> tuple[float, float, bool] | None:
     """How much less the region varies in the cluster than outside it, the p-value, and whether outside is the class."""
     inside = read_region(cluster, cluster.drawn_rows, reader)
@@ -140,7 +140,7 @@ def find_alike(pixels: np.ndarray) -> np.ndarray:
     return 0.6745 * deviations <= 3.5 * spread + 1e-9
 
 
-def read_region(cluster: Cluster, rows: Sequence[StoredRow], reader: InputReader, most: int = COMPARED) -> np.ndarray:
+def read_region(cluster: Cluster, rows: Sequence[BulkRow], reader: InputReader, most: int = COMPARED) -> np.ndarray:
     """[item pixel]: what the images show in the region."""
     assert cluster.region is not None
     _, images = reader.load(rows, most)
@@ -171,7 +171,7 @@ def find_stamp(cluster: Cluster, reader: InputReader) -> np.ndarray | None:
     return np.isin(parts, np.unique(parts[region]))
 
 
-def read_variances(rows: Sequence[StoredRow], reader: InputReader) -> np.ndarray | None:
+def read_variances(rows: Sequence[BulkRow], reader: InputReader) -> np.ndarray | None:
     """[height width]: the variance of each pixel between items; None for fewer than two."""
     _, images = reader.load(rows, COMPARED)
     if len(images) < 2:

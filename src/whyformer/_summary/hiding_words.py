@@ -20,11 +20,11 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from whyformer._runs.parts import BulkRow
 from whyformer._summary.clusters import Cluster
 from whyformer._summary.effect import Effect, measure_effect
 from whyformer._summary.hiding import DRAWS, choose_recipients
 from whyformer._summary.inputs import InputReader, make_probe, to_array
-from whyformer._summary.rows import StoredRow
 from whyformer._summary.sample import draw_number
 from whyformer._summary.word_shares import WordShare, list_word_shares, make_pieces
 
@@ -52,14 +52,14 @@ def hide_words(cluster: Cluster, reader: InputReader, tested: int, seed: int) ->
     return measure_effect(falls[:, 0], falls[:, 1:].mean(1), seed)
 
 
-def has_both(row: StoredRow, words: Sequence[str]) -> bool:
+def has_both(row: BulkRow, words: Sequence[str]) -> bool:
     """Whether a text has some of the words, and at least as many tokens of other words."""
     listed = list_word_shares(row)
     own = sum(len(one.tokens) for one in listed if one.word in words)
     return 0 < own <= sum(len(one.tokens) for one in listed if one.word not in words)
 
 
-def choose_tokens(row: StoredRow, words: Sequence[str], seed: int) -> list[list[int]]:
+def choose_tokens(row: BulkRow, words: Sequence[str], seed: int) -> list[list[int]]:
     """The tokens of the words, then as many tokens of other words, drawn at random, for each draw."""
     listed = list_word_shares(row)
     own = [token for one in listed if one.word in words for token in one.tokens]
@@ -68,7 +68,7 @@ def choose_tokens(row: StoredRow, words: Sequence[str], seed: int) -> list[list[
     return [own, *(sorted(rng.choice(others, len(own), replace=False).tolist()) for _ in range(DRAWS))]
 
 
-def find_offset(real: torch.Tensor, row: StoredRow) -> int:
+def find_offset(real: torch.Tensor, row: BulkRow) -> int:
     """How many tokens of padding are before the text; `real` is False at special tokens and padding."""
     special = np.zeros(len(row.tokens or ()), dtype=bool) if row.special is None else np.asarray(row.special)
     return int(torch.nonzero(real)[0, 0]) - int(np.flatnonzero(~special)[0])
@@ -78,7 +78,7 @@ def find_offset(real: torch.Tensor, row: StoredRow) -> int:
 
 
 def insert_words(
-    cluster: Cluster, others: Sequence[StoredRow], reader: InputReader, tested: int, seed: int
+    cluster: Cluster, others: Sequence[BulkRow], reader: InputReader, tested: int, seed: int
 ) -> Effect | None:
     """The rise of the class's probability in texts of other classes into which the words are written."""
     donors = [row for row in cluster.drawn_rows if has_both(row, cluster.words)][:tested]
@@ -97,7 +97,7 @@ def insert_words(
     return measure_effect(rises[:, 0], rises[:, 1:].mean(1), seed)
 
 
-def choose_phrases(row: StoredRow, words: Sequence[str], seed: int) -> list[str]:
+def choose_phrases(row: BulkRow, words: Sequence[str], seed: int) -> list[str]:
     """The words as they are written in the text, then as many other words of it, for each draw."""
     listed, written = list_word_shares(row), write_words(row)
     own = [written[i] for i, one in enumerate(listed) if one.word in words]
@@ -108,7 +108,7 @@ def choose_phrases(row: StoredRow, words: Sequence[str], seed: int) -> list[str]
     return [" ".join(one) for one in (own, *drawn)]
 
 
-def write_words(row: StoredRow) -> list[str]:
+def write_words(row: BulkRow) -> list[str]:
     """The words with their case and punctuation."""
     pieces = make_pieces(row)
     written = []

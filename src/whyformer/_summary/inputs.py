@@ -1,6 +1,5 @@
 """The inputs of a run, read again: images from their paths or from the data, texts as they were stored."""
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +11,7 @@ from PIL import Image
 
 from whyformer._engine import Probe, record
 from whyformer._model import Model, as_image, tokenize_text
-from whyformer._summary.rows import StoredRow
+from whyformer._runs.parts import BulkRow
 from whyformer.data import Example
 from whyformer.data.masks import align_mask, read_mask
 from whyformer.errors import InputError
@@ -25,15 +24,14 @@ class InputReader:
     """Reads inputs again, and keeps count of those that cannot be read."""
 
     model: Model
-    folders: tuple[Path, ...] = ()  # in which relative paths are looked up, after the current folder
     masks: Mapping[str, Path] = field(default_factory=dict)
     mask_values: Any = "binary"
+    given: Mapping[str, Example] = field(default_factory=dict)  # id -> the input that the caller passed again
     failed: dict[str, str] = field(default_factory=dict)  # id -> why
-    held: Mapping[str, Example] = field(default_factory=dict)  # id -> the input that the caller passed again
 
-    def load(self, rows: Sequence[StoredRow], most: int) -> tuple[list[StoredRow], list[Any]]:
+    def load(self, rows: Sequence[BulkRow], most: int) -> tuple[list[BulkRow], list[Any]]:
         """The first `most` items that can be read, and their inputs."""
-        kept: list[StoredRow] = []
+        kept: list[BulkRow] = []
         inputs: list[Any] = []
         for row in rows:
             if len(kept) == most:
@@ -45,32 +43,27 @@ class InputReader:
                 self.failed[row.id] = str(error)
         return kept, inputs
 
-    def _load_one(self, row: StoredRow) -> Any:
+    def _load_one(self, row: BulkRow) -> Any:
         if row.kind == "text" and row.source is not None:
             self._check_tokens(row)
             return row.source
         return self.read_row_image(row)
 
-    def read_row_image(self, row: StoredRow) -> Image.Image:
+    def read_row_image(self, row: BulkRow) -> Image.Image:
         """The image of a row, from the data that was passed, else from its path."""
-        if row.id in self.held:
-            return as_image(self.held[row.id].load())
+        if row.id in self.given:
+            return as_image(self.given[row.id].load())
         if row.source is None:
             raise InputError("The run did not store where the input is. Pass the data of the run with data= (--data).")
-        return as_image(self.find_file(row.source))
+        return as_image(Path(row.source))
 
-    def _check_tokens(self, row: StoredRow) -> None:
+    def _check_tokens(self, row: BulkRow) -> None:
         """The scores belong to the tokens that the tokenizer finds now."""
         assert row.source is not None
         if tokenize_text(self.model.tokenizer, row.source, row.id).pieces != row.tokens:
             raise InputError("The tokenizer of the model finds other tokens than the run did.")
 
-    def find_file(self, source: str) -> Path:
-        path = Path(source)
-        places = [path] if path.is_absolute() else [path, *(folder / path for folder in self.folders)]
-        return next((place for place in places if os.path.isfile(place)), path)
-
-    def load_mask(self, row: StoredRow) -> np.ndarray | None:
+    def load_mask(self, row: BulkRow) -> np.ndarray | None:
         """[height width] of 1 (object), 0 and -1 as the model sees it; None if there is no mask."""
         source = Path(row.source or "")
         names = (str(Path(row.id).with_suffix("")), str(source.with_suffix("")), source.stem, Path(row.id).stem)
@@ -85,7 +78,7 @@ class InputReader:
             return None
         return mask if (mask == 1).any() else None
 
-    def check_predictions(self, rows: Sequence[StoredRow]) -> None:
+    def check_predictions(self, rows: Sequence[BulkRow]) -> None:
         """Refuse a model that does not predict what the run stored."""
         if not rows:
             raise InputError("No class has enough items to be clustered. Run bulk on more of them.")

@@ -83,7 +83,7 @@ def summarise_bulk(
     return BulkSummary(
         folder=Path(folder),
         model=examiner.reader.model.name if examiner else run.model_name,
-        data=run.data_name,
+        data=run.find_name("data"),
         tally=tally,
         findings=tuple(findings),
         outliers=tuple(rank_outliers(classes)),
@@ -110,12 +110,11 @@ def check_summary_settings(per_class: Any, tested: Any, seed: Any, mask_values: 
 
 def choose_summarised_method(run: StoredRun, method: str | None) -> str:
     """The method to summarise: the one asked for, or the first of the plan that has rows."""
-    present = {row.method for row in run.iterate_rows(run.parts[0])}
-    planned = run.plan.get("methods")
-    names = list(planned) if isinstance(planned, Mapping | list) else []
-    known = [name for name in map(name_of_method, names) if name in present] + sorted(present)
+    first = min(run.parts)
+    present = {row.method for row in run.iterate_rows(first)}
+    known = [name for name in run.plan.get("methods", ()) if name in present] + sorted(present)
     if not known:
-        raise InputError(f"{run.parts[0]} has no rows.", code="E_DATA")
+        raise InputError(f"{run.parts[first]} has no rows.", code="E_DATA")
     if method is None:
         return known[0]
     if method not in present:
@@ -123,11 +122,6 @@ def choose_summarised_method(run: StoredRun, method: str | None) -> str:
             f"The run has no method {method!r}. Available: {', '.join(dict.fromkeys(known))}.", code="E_METHOD"
         )
     return method
-
-
-def name_of_method(planned: Any) -> str | None:
-    name = planned.get("name") if isinstance(planned, Mapping) else planned
-    return name if isinstance(name, str) else None
 
 
 def note_tally(tally: Tally) -> list[str]:
@@ -178,21 +172,13 @@ def make_examiner(
         return None, "plan.json does not name a model. Pass model=."
     try:
         opened = wanted if isinstance(wanted, Model) else open_model(wanted)
-        reader = InputReader(opened, find_data_folders(run), found, mask_values, held=held)
+        reader = InputReader(opened, found, mask_values, held)
         reader.check_predictions([row for one in classes for row in one.rows[:4]])
     except WhyformerError as error:
         if model is not None:
             raise
         return None, str(error)
     return Examiner(reader, tested, seed), ""
-
-
-def find_data_folders(run: StoredRun) -> tuple[Path, ...]:
-    """Where relative paths of images may start: the folder or file of the data."""
-    data = run.plan.get("data")
-    texts = [value for value in data.values() if isinstance(value, str)] if isinstance(data, Mapping) else [data]
-    paths = [Path(text) for text in texts if isinstance(text, str) and 0 < len(text) < 4096 and "\0" not in text]
-    return tuple(folder for path in paths for folder in (path, path.parent) if folder.is_dir())
 
 
 def examine_all(classes: Sequence[SampledClass], examiner: Examiner | None, untested: str) -> list[Finding]:

@@ -8,7 +8,7 @@ import hashlib
 import heapq
 from collections.abc import Mapping
 
-from whyformer._summary.rows import StoredRow
+from whyformer._runs.parts import BulkRow
 
 MAX_SAMPLED = 10_000  # items in memory
 
@@ -18,10 +18,10 @@ class ClassSamples:
 
     def __init__(self, per_class: int, seed: int, most: int = MAX_SAMPLED) -> None:
         self.per_class, self.seed, self.most = per_class, seed, most
-        self._heaps: dict[str, list[tuple[int, str, StoredRow]]] = {}
+        self._heaps: dict[str, list[tuple[int, str, BulkRow]]] = {}
         self._held = 0
 
-    def add(self, row: StoredRow) -> None:
+    def add(self, row: BulkRow) -> None:
         heap = self._heaps.setdefault(row.class_name, [])
         heapq.heappush(heap, (-draw_number(self.seed, row.id), row.id, row))
         self._held += 1
@@ -31,13 +31,13 @@ class ClassSamples:
             for one in self._heaps.values():
                 self._trim(one)
 
-    def _trim(self, heap: list[tuple[int, str, StoredRow]]) -> None:
+    def _trim(self, heap: list[tuple[int, str, BulkRow]]) -> None:
         while len(heap) > self.per_class:
             heapq.heappop(heap)  # the largest number
             self._held -= 1
 
     @property
-    def rows(self) -> Mapping[str, list[StoredRow]]:
+    def rows(self) -> Mapping[str, list[BulkRow]]:
         """The sampled rows of each class, in the order of their random numbers; classes by name."""
         return {
             name: [row for _, _, row in sorted(self._heaps[name], key=lambda entry: (-entry[0], entry[1]))]

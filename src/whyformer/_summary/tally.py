@@ -14,15 +14,14 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from scipy.stats import rankdata
 
+from whyformer._runs.parts import BulkRow
 from whyformer._summary.maps import mark_border, resample_map, take_positive_shares
-from whyformer._summary.rows import StoredRow
 from whyformer._summary.sample import ClassSamples
 from whyformer._summary.word_shares import list_word_shares, special_share, sum_by_word
 
 MAX_SIDE = 16  # patches; larger maps are downsized
 MAX_WORDS = 200_000  # counted after a part, over all classes
 MAX_DISAGREEMENTS = 20
-MESSAGE_LENGTH = 200
 
 
 @dataclass
@@ -105,7 +104,7 @@ class Tally:
         self.unnamed = 0  # rows of tensors, and of models without classes
         self._disagreeing: list[tuple[float, str]] = []  # a heap; the least disagreement first
 
-    def add_part(self, rows: Sequence[StoredRow]) -> None:
+    def add_part(self, rows: Sequence[BulkRow]) -> None:
         """Count the rows of one part, in which all methods of an item are together."""
         for row in rows:
             self.rows += 1
@@ -132,14 +131,14 @@ class Tally:
 
     # --- one row ------------------------------------------------------------------------------------------------------
 
-    def _count_error(self, row: StoredRow) -> None:
+    def _count_error(self, row: BulkRow) -> None:
         assert row.error is not None
         count = self.errors.setdefault(row.error, ErrorCount(row.error, example=row.id, message=row.message or ""))
         count.rows += 1
         if row.id < count.example:
             count.example, count.message = row.id, row.message or ""
 
-    def _count_places(self, row: StoredRow) -> None:
+    def _count_places(self, row: BulkRow) -> None:
         assert row.scores is not None
         place = self.places.setdefault(row.method, PlaceTally(row.method))
         if row.kind == "text":
@@ -151,7 +150,7 @@ class Tally:
             border = mark_border(row.grid).ravel()
             place.add("border patches", float(shares[border].sum()), float(border.mean()))
 
-    def _count_class(self, row: StoredRow) -> None:
+    def _count_class(self, row: BulkRow) -> None:
         tally = self.classes.setdefault(row.class_name, ClassTally(row.class_name))
         tally.items += 1
         if row.is_right is not None:
@@ -165,14 +164,14 @@ class Tally:
         tokens = tuple(map(sys.intern, row.tokens)) if row.tokens is not None else None  # shared between items
         self.samples.add(replace(row, tokens=tokens))
 
-    def _add_map(self, tally: ClassTally, row: StoredRow) -> bool:
+    def _add_map(self, tally: ClassTally, row: BulkRow) -> bool:
         shares = self.make_map(row)
         if shares is None:
             return False
         tally.map_sum = shares if tally.map_sum is None else tally.map_sum + shares
         return True
 
-    def make_map(self, row: StoredRow) -> np.ndarray | None:
+    def make_map(self, row: BulkRow) -> np.ndarray | None:
         """The positive shares of an image on the common grid; None if there are none."""
         shares = take_positive_shares(row.scores) if row.scores is not None and row.grid is not None else None
         if shares is None or row.grid is None:
@@ -181,7 +180,7 @@ class Tally:
             self.grid = (min(row.grid[0], MAX_SIDE), min(row.grid[1], MAX_SIDE))
         return resample_map(shares.reshape(row.grid), self.grid)
 
-    def _count_words(self, tally: ClassTally, row: StoredRow) -> bool:
+    def _count_words(self, tally: ClassTally, row: BulkRow) -> bool:
         totals = sum_by_word(list_word_shares(row))
         tally.word_sums.update(totals)
         tally.word_items.update(totals.keys())
@@ -197,7 +196,7 @@ class Tally:
 
     # --- several methods ----------------------------------------------------------------------------------------------
 
-    def _compare_methods(self, rows: Sequence[StoredRow]) -> None:
+    def _compare_methods(self, rows: Sequence[BulkRow]) -> None:
         correlations = []
         for first, second in itertools.combinations(rows, 2):
             value = correlate_ranks(first.scores, second.scores)

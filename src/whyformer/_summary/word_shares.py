@@ -6,8 +6,8 @@ import numpy as np
 
 from whyformer._plain.tokens import Pieces
 from whyformer._plain.words import find_group_span, group_pieces
+from whyformer._runs.parts import BulkRow
 from whyformer._summary.maps import take_positive_shares
-from whyformer._summary.rows import StoredRow
 
 MAX_WORD_LENGTH = 60  # characters; longer words are cut
 
@@ -23,7 +23,7 @@ class WordShare:
     tokens: tuple[int, ...]
 
 
-def list_word_shares(row: StoredRow) -> list[WordShare]:
+def list_word_shares(row: BulkRow) -> list[WordShare]:
     """The words of a text in order, without special tokens; empty if no token has a positive score."""
     shares = take_positive_shares(row.scores) if row.scores is not None else None
     if shares is None:
@@ -36,7 +36,7 @@ def list_word_shares(row: StoredRow) -> list[WordShare]:
     ]
 
 
-def make_pieces(row: StoredRow) -> Pieces:
+def make_pieces(row: BulkRow) -> Pieces:
     assert row.tokens is not None
     count = len(row.tokens)
     special = (False,) * count if row.special is None else tuple(bool(mark) for mark in row.special)
@@ -62,7 +62,7 @@ def sum_by_word(words: list[WordShare]) -> dict[str, float]:
     return totals
 
 
-def special_share(row: StoredRow) -> float | None:
+def special_share(row: BulkRow) -> float | None:
     """The share of positive relevance on special tokens such as [CLS]."""
     shares = take_positive_shares(row.scores) if row.scores is not None else None
     if shares is None or row.special is None:

@@ -8,6 +8,7 @@ import typer
 
 from whyformer.cli import destination, options, output, parsing, running
 from whyformer.cli.gathering import IMAGE_SUFFIXES, read_examples
+from whyformer.cli.options import Word, Words, make_option
 from whyformer.cli.shell import app
 from whyformer.cli.waiting import wait_asleep
 from whyformer.errors import InputError
@@ -27,46 +28,36 @@ whyformer audit photos/ -M demo/pets -a last -a 6:each -m rollout"""
 def run_audit(
     data: Annotated[list[str], typer.Argument(metavar="DATA", help=DATA_HELP)],
     model: options.ModelOption = "demo/sentiment",
-    attention: Annotated[
-        list[str] | None, typer.Option("-a", "--attention", metavar="WHICH", help=ATTENTION_HELP)
-    ] = None,
+    attention: Annotated[Words, make_option("-a --attention", ATTENTION_HELP, "WHICH")] = None,
     method: options.MethodsOption = None,
-    test: Annotated[
-        list[str] | None, typer.Option("--test", metavar="TEST", help="Run only this test; repeatable.")
-    ] = None,
+    test: Annotated[Words, make_option("--test", "Run only this test; repeatable.", "TEST")] = None,
     limit: options.LimitOption = None,
-    draws: Annotated[int, typer.Option("--draws", help="Permutations per example.")] = 100,
-    preset: Annotated[str, typer.Option("--preset", help="Settings of the adversarial search: paper, released.")] = (
-        "paper"
-    ),
-    searched: Annotated[int, typer.Option("--searched", help="Number of examples for the adversarial search.")] = 100,
+    draws: Annotated[int, make_option("--draws", "Permutations per example.")] = 100,
+    preset: Annotated[str, make_option("--preset", "Settings of the adversarial search: paper, released.")] = "paper",
+    searched: Annotated[int, make_option("--searched", "Number of examples for the adversarial search.")] = 100,
     checkpoint: Annotated[
-        list[str] | None,
-        typer.Option("--checkpoint", metavar="MODEL", help="The same model trained with another seed; repeatable."),
+        Words, make_option("--checkpoint", "The same model trained with another seed; repeatable.", "MODEL")
     ] = None,
     baseline: Annotated[
-        str | None, typer.Option("--baseline", metavar="MODEL", help="The same model trained with uniform attention.")
+        Word, make_option("--baseline", "The same model trained with uniform attention.", "MODEL")
     ] = None,
-    training: Annotated[
-        Path | None, typer.Option("--training", help="Training examples for the diagnostic model.")
-    ] = None,
+    training: Annotated[Path | None, make_option("--training", "Training examples for the diagnostic model.")] = None,
     split: options.SplitOption = None,
     column: options.ColumnOption = None,
     classes: options.ClassesOption = None,
     device: options.DeviceOption = None,
     words_only: Annotated[
         bool,
-        typer.Option(
-            "--words-only", help="Change only the attention weights of words; leave those of special tokens unchanged."
+        make_option(
+            "--words-only", "Change only the attention weights of words; leave those of special tokens unchanged."
         ),
     ] = False,
     target: Annotated[
-        str | None,
-        typer.Option("-t", "--target", metavar="CLASS", help="The class to compare evidence for; default: predicted."),
+        Word, make_option("-t --target", "The class to compare evidence for; default: predicted.", "CLASS")
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="The seed of all random draws.")] = 0,
+    seed: options.SeedOption = 0,
     swap_heads: Annotated[
-        int, typer.Option("--swap-heads", metavar="N", help="Save heads.html, a page to swap heads on, for N examples.")
+        int, make_option("--swap-heads", "Save heads.html, a page to swap heads on, for N examples.", "N")
     ] = 0,
     out: Annotated[Path | None, options.make_folder_option(OUT_HELP)] = None,
     as_json: options.JsonOption = False,
@@ -74,11 +65,8 @@ def run_audit(
 ) -> None:
     """Test whether attention explains the answers: agreement, permutation, adversarial search, counter-tests."""
     wait_asleep()  # before torch is imported
-    from whyformer._audit import TESTS, audit
-    from whyformer._audit.adversarial import choose_search
-    from whyformer._audit.replacement import REPLACEMENT_KINDS
-    from whyformer._audit.result import audit_to_json
-    from whyformer._audit.settings import AuditSettings, normalise_methods
+    from whyformer._audit import TESTS, AuditSettings, audit, normalise_methods
+    from whyformer._audit.checks import REPLACEMENT_KINDS, choose_search
 
     tests = tuple(test) if test else TESTS
     methods = normalise_methods(parsing.parse_methods(method) if method else ())
@@ -105,7 +93,7 @@ def run_audit(
         if out is not None:
             output.print_to_stderr(f"The rows so far are in {out}. Run the same command again to continue.")
         raise
-    running.show_result(result, to_json=audit_to_json if as_json else None)
+    running.show_result(result, to_json=result.formats[".json"] if as_json else None)
     if out is not None:
         output.print_saved(out, out / "audit.html", *([out / "heads.html"] if swap_heads else []))
 

@@ -10,6 +10,7 @@ import typer
 from whyformer.cli import destination, options, output, parsing, running
 from whyformer.cli.collection import resume_collection
 from whyformer.cli.gathering import read_examples
+from whyformer.cli.options import Number, Word, Words, make_option
 from whyformer.cli.shell import FAILED_EXIT_CODE, app
 from whyformer.errors import InputError
 
@@ -34,44 +35,36 @@ def run_bulk(
     out: Annotated[Path, options.make_folder_option(OUT_HELP)],
     model: options.ModelOption = options.DEFAULT_MODEL,
     method: Annotated[
-        list[str] | None,
-        options.make_method_option("Method, with optional settings, e.g. 'rollout(start=1)'. Repeatable."),
+        Words, options.make_method_option("Method, with optional settings, e.g. 'rollout(start=1)'. Repeatable.")
     ] = None,
-    target: Annotated[
-        str, typer.Option("-t", "--target", help="What to explain: predicted, label, a class, or e.g. group:cat,dog.")
-    ] = "predicted",
+    target: options.OneTargetOption = "predicted",
     device: options.DeviceOption = None,
-    engine: Annotated[str, typer.Option("--engine", help="Where the workers run: local or ray.")] = "local",
+    engine: Annotated[str, make_option("--engine", "Where the workers run: local or ray.")] = "local",
     address: Annotated[
-        str | None, typer.Option("--address", help="The Ray cluster to join; without it Ray runs on this machine only.")
+        Word, make_option("--address", "The Ray cluster to join; without it Ray runs on this machine only.")
     ] = None,
-    workers: Annotated[
-        int | None, typer.Option("--workers", metavar="N", help="Worker processes; default: one per GPU or core.")
-    ] = None,
+    workers: Annotated[Number, make_option("--workers", "Worker processes; default: one per GPU or core.", "N")] = None,
     batch: options.BatchOption = None,
     memory: Annotated[
-        float | None,
-        typer.Option("--memory", metavar="GB", help="Choose the batch size so that a worker needs at most this much."),
+        float | None, make_option("--memory", "Choose the batch size so that a worker needs at most this much.", "GB")
     ] = None,
-    shard: Annotated[int | None, typer.Option("--shard", metavar="N", help="Items per file.")] = None,
+    shard: Annotated[Number, make_option("--shard", "Items per file.", "N")] = None,
     threads: Annotated[
-        int | None, typer.Option("--threads", metavar="N", help="Threads of each worker on the processor; default: 1.")
+        Number, make_option("--threads", "Threads of each worker on the processor; default: 1.", "N")
     ] = None,
     loaders: Annotated[
-        int | None,
-        typer.Option(
-            "--loaders", metavar="N", help="Threads of each worker that read ahead; next to a GPU with a process each."
-        ),
+        Number,
+        make_option("--loaders", "Threads of each worker that read ahead; next to a GPU with a process each.", "N"),
     ] = None,
     limit: options.LimitOption = None,
     split: options.SplitOption = None,
     column: options.ColumnOption = None,
     classes: options.ClassesOption = None,
-    truncate: Annotated[bool, typer.Option("--truncate", help="Cut texts that are too long for the model.")] = False,
+    truncate: Annotated[bool, make_option("--truncate", "Cut texts that are too long for the model.")] = False,
     windows: options.WindowsOption = False,
     overlap: options.OverlapOption = None,
-    maps: Annotated[bool, typer.Option("--maps", help="Also store each map as a PNG.")] = False,
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Try items that failed again.")] = False,
+    maps: Annotated[bool, make_option("--maps", "Also store each map as a PNG.")] = False,
+    retry_failed: Annotated[bool, make_option("--retry-failed", "Try items that failed again.")] = False,
     as_json: options.JsonOption = False,
     debug: options.DebugOption = False,
 ) -> None:

@@ -7,6 +7,7 @@ import typer
 
 from whyformer.cli import destination, options, output, running
 from whyformer.cli.gathering import read_examples
+from whyformer.cli.options import Word, make_option
 from whyformer.cli.shell import app
 
 EXAMPLES = """Examples:
@@ -22,35 +23,29 @@ whyformer bulk-summary runs/tickets --no-test -o clusters.csv"""
 def run_bulk_summary(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a bulk run: plan.json and parts/.")],
     model: Annotated[
-        str | None,
-        typer.Option(
-            "-M", "--model", metavar="MODEL", help="The model for the tests. Default: the one that the run names."
-        ),
+        Word, make_option("-M --model", "The model for the tests. Default: the one that the run names.", "MODEL")
     ] = None,
     data: Annotated[
-        str | None,
-        typer.Option("--data", metavar="DATA", help="The data of the run, if its images were not files: tars, tables."),
+        Word, make_option("--data", "The data of the run, if its images were not files: tars, tables.", "DATA")
     ] = None,
     split: options.SplitOption = None,
     column: options.ColumnOption = None,
     method: Annotated[
-        str | None,
-        typer.Option("-m", "--method", metavar="METHOD", help="The method to summarise. Default: the first."),
+        Word, make_option("-m --method", "The method to summarise. Default: the first.", "METHOD")
     ] = None,
     masks: options.MasksOption = None,
     mask_values: options.MaskValuesOption = "binary",
     test: Annotated[
-        bool, typer.Option("--test/--no-test", help="Rerun the model to test what each cluster looks at.")
+        bool, make_option("--test/--no-test", "Rerun the model to test what each cluster looks at.")
     ] = True,
     per_class: Annotated[
-        int, typer.Option("--per-class", metavar="N", help="Cluster at most N items of each class, drawn at random.")
+        int, make_option("--per-class", "Cluster at most N items of each class, drawn at random.", "N")
     ] = 400,
-    tested: Annotated[int, typer.Option("--tested", metavar="N", help="Rerun at most N items of each cluster.")] = 32,
+    tested: Annotated[int, make_option("--tested", "Rerun at most N items of each cluster.", "N")] = 32,
     device: options.DeviceOption = None,
-    seed: Annotated[int, typer.Option("--seed", help="The seed of all random draws.")] = 0,
+    seed: options.SeedOption = 0,
     out: Annotated[
-        list[Path] | None,
-        typer.Option("-o", "--out", metavar="FILE", help="Save as .html, .json, .csv or .txt; repeatable."),
+        list[Path] | None, make_option("-o --out", "Save as .html, .json, .csv or .txt; repeatable.", "FILE")
     ] = None,
     as_json: options.JsonOption = False,
     debug: options.DebugOption = False,

@@ -2,9 +2,8 @@
 
 from typing import Annotated
 
-import typer
-
 from whyformer.cli import destination, options, prompts, running
+from whyformer.cli.options import Word, make_option
 from whyformer.cli.shell import app
 
 EXAMPLES = """Examples:
@@ -25,27 +24,17 @@ def run_cite(
     messages: prompts.MessagesOption = None,
     tokens: prompts.TokensFileOption = None,
     by: Annotated[
-        str,
-        typer.Option("--by", metavar="UNIT", help="passage, sentence, paragraph, document or role.", show_default=True),
+        str, make_option("--by", "passage, sentence, paragraph, document or role.", "UNIT", show_default=True)
     ] = "passage",
     within: Annotated[
-        str | None,
-        typer.Option("--within", metavar="TEXT", help="Only sources in this region, or in this text of the prompt."),
+        Word, make_option("--within", "Only sources in this region, or in this text of the prompt.", "TEXT")
     ] = None,
-    select: Annotated[
-        str | None, typer.Option("--select", metavar="TEXT", help="The part of the answer to cite sources for.")
-    ] = None,
-    method: Annotated[str | None, options.make_method_option("See: whyformer methods.")] = None,
-    verify: Annotated[
-        int, typer.Option("--verify", min=0, metavar="N", help="Top sources to leave out.", show_default=True)
-    ] = 3,
-    samples: Annotated[
-        int, typer.Option("--samples", min=0, metavar="N", help="Random ablations.", show_default=True)
-    ] = 32,
-    length: Annotated[
-        int, typer.Option("-n", "--length", min=1, help="Tokens to generate at most, without --answer.")
-    ] = 20,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the random ablations.", show_default=True)] = 0,
+    select: Annotated[Word, make_option("--select", "The part of the answer to cite sources for.", "TEXT")] = None,
+    method: Annotated[Word, options.make_method_option("See: whyformer methods.")] = None,
+    verify: Annotated[int, make_option("--verify", "Top sources to leave out.", "N", min=0, show_default=True)] = 3,
+    samples: Annotated[int, make_option("--samples", "Random ablations.", "N", min=0, show_default=True)] = 32,
+    length: Annotated[int, make_option("-n --length", "Tokens to generate at most, without --answer.", min=1)] = 20,
+    seed: Annotated[int, make_option("--seed", "Of the random ablations.", min=0, show_default=True)] = 0,
     out: options.OutOption = None,
     as_json: options.JsonOption = False,
     debug: options.DebugOption = False,

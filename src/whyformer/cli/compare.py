@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 from whyformer.cli import destination, options, parsing, running
+from whyformer.cli.options import Words
 from whyformer.cli.shell import app
 
 EXAMPLES = """Examples:
@@ -25,7 +26,7 @@ def run_compare(
     inputs: options.InputsArgument = None,
     pair: options.PairOption = None,
     model: options.ModelOption = options.DEFAULT_MODEL,
-    method: Annotated[list[str] | None, options.make_method_option(METHOD_HELP)] = None,
+    method: Annotated[Words, options.make_method_option(METHOD_HELP)] = None,
     target: options.TargetOption = None,
     versus: options.VersusOption = None,
     out: options.OutOption = None,

@@ -3,9 +3,8 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from whyformer.cli import destination, options, output, running
+from whyformer.cli.options import Words, make_option
 from whyformer.cli.shell import app
 
 EXAMPLES = """Examples:
@@ -21,13 +20,8 @@ SAMPLE_HELP = "Write a sample file into this folder instead: cat.jpg, passages.t
 
 @app.command("demo", epilog=EXAMPLES)
 def run_demo(
-    out: Annotated[Path, typer.Option("-o", "--out", help="Where to save the HTML page.")] = Path(
-        "whyformer-demo.html"
-    ),
-    samples: Annotated[
-        list[str] | None,
-        typer.Option("--sample", metavar="NAME", help=SAMPLE_HELP),
-    ] = None,
+    out: Annotated[Path, make_option("-o --out", "Where to save the HTML page.")] = Path("whyformer-demo.html"),
+    samples: Annotated[Words, make_option("--sample", SAMPLE_HELP, "NAME")] = None,
     as_json: options.JsonErrorsOption = False,
     debug: options.DebugOption = False,
 ) -> None:

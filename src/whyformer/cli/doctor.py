@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from whyformer.cli import destination, options, parsing, running
+from whyformer.cli.options import Words, make_option
 from whyformer.cli.shell import app
 
 EXAMPLES = """Exit status: 0 every method works, 6 some do not, 7 none does, 3 the input and 4 the model cannot be used.
@@ -24,18 +25,16 @@ def run_doctor(
         str,
         typer.Argument(
             metavar="MODEL",
-            help="A model folder, a name on the hub, or a bundled model (demo/...).",
+            help=options.MODEL_HELP,
             autocompletion=options.complete_model_names,
         ),
     ],
     inputs: options.InputsArgument = None,
     pair: options.PairOption = None,
-    method: Annotated[
-        list[str] | None, options.make_method_option("A method to try, repeatable. Default: all of them.")
-    ] = None,
+    method: Annotated[Words, options.make_method_option("A method to try, repeatable. Default: all of them.")] = None,
     target: options.TargetOption = None,
     full: Annotated[
-        bool, typer.Option("--full", help="Try sampling methods with their full budget, which may take minutes.")
+        bool, make_option("--full", "Try sampling methods with their full budget, which may take minutes.")
     ] = False,
     device: options.DeviceOption = None,
     out: options.OutOption = None,

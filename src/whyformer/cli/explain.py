@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from whyformer.cli import destination, options, output, parsing, prompts, running
 from whyformer.cli.compare import choose_comparison_methods, compare_and_show
+from whyformer.cli.options import Number, Word, Words, make_option
 from whyformer.cli.shell import app
 from whyformer.errors import MethodError
 
@@ -44,7 +43,7 @@ def run_explain(
     pair: options.PairOption = None,
     model: options.ModelOption = options.DEFAULT_MODEL,
     method: Annotated[
-        list[str] | None,
+        Words,
         options.make_method_option(
             "See: whyformer methods. Repeat it to compare several. "
             "Default: gamma_attribution for images, libragrad for texts."
@@ -52,31 +51,25 @@ def run_explain(
     ] = None,
     target: options.TargetOption = None,
     versus: options.VersusOption = None,
-    setting: Annotated[
-        list[str] | None,
-        typer.Option("-s", "--setting", metavar="NAME=VALUE", help="A setting of the method; repeatable."),
-    ] = None,
+    setting: Annotated[Words, make_option("-s --setting", "A setting of the method; repeatable.", "NAME=VALUE")] = None,
     classes: Annotated[
-        int | None,
-        typer.Option("--classes", min=1, metavar="K", help="Explain the K most likely classes side by side."),
+        Number, make_option("--classes", "Explain the K most likely classes side by side.", "K", min=1)
     ] = None,
     windows: options.WindowsOption = False,
     overlap: options.OverlapOption = None,
     prompt: prompts.PromptFileOption = None,
     answer: prompts.AnswerOption = None,
     precision: Annotated[
-        str | None,
-        typer.Option("--precision", metavar="DTYPE", help="Run in float32 or float64 instead of the model's own."),
+        Word, make_option("--precision", "Run in float32 or float64 instead of the model's own.", "DTYPE")
     ] = None,
     health: Annotated[
-        bool,
-        typer.Option("--health", help="Check whether relevance is conserved, and whether rounding changes the scores."),
+        bool, make_option("--health", "Check whether relevance is conserved, and whether rounding changes the scores.")
     ] = False,
     messages: prompts.MessagesOption = None,
     tokens: prompts.TokensFileOption = None,
-    words: Annotated[bool, typer.Option("--words", help="Score whole words instead of tokens.")] = False,
-    sentences: Annotated[bool, typer.Option("--sentences", help="Score whole sentences.")] = False,
-    paragraphs: Annotated[bool, typer.Option("--paragraphs", help="Score whole paragraphs.")] = False,
+    words: Annotated[bool, make_option("--words", "Score whole words instead of tokens.")] = False,
+    sentences: Annotated[bool, make_option("--sentences", "Score whole sentences.")] = False,
+    paragraphs: Annotated[bool, make_option("--paragraphs", "Score whole paragraphs.")] = False,
     out: options.OutOption = None,
     as_json: options.JsonOption = False,
     debug: options.DebugOption = False,

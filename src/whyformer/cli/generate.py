@@ -2,9 +2,8 @@
 
 from typing import Annotated, Any
 
-import typer
-
 from whyformer.cli import destination, options, prompts, running
+from whyformer.cli.options import Word, make_option
 from whyformer.cli.shell import app
 
 EXAMPLES = """Examples:
@@ -23,20 +22,20 @@ def run_generate(
     messages: prompts.MessagesOption = None,
     model: options.ModelOption = "demo/decoder",
     method: Annotated[str, options.make_method_option("See: whyformer methods.", show_default=True)] = "libragrad",
-    tokens: Annotated[int, typer.Option("-n", "--tokens", min=1, help="Maximum number of tokens to generate.")] = 20,
+    tokens: Annotated[int, make_option("-n --tokens", "Maximum number of tokens to generate.", min=1)] = 20,
     continuation: Annotated[
-        str | None, typer.Option("--continuation", help="Explain this continuation instead of the model's own.")
+        Word, make_option("--continuation", "Explain this continuation instead of the model's own.")
     ] = None,
     whole: Annotated[
-        bool, typer.Option("--whole", help="Explain the continuation as a whole, in one pass, not token by token.")
+        bool, make_option("--whole", "Explain the continuation as a whole, in one pass, not token by token.")
     ] = False,
     temperature: Annotated[
-        float, typer.Option("--temperature", min=0, help="0 takes the most likely token; above 0, tokens are drawn.")
+        float, make_option("--temperature", "0 takes the most likely token; above 0, tokens are drawn.", min=0)
     ] = 0.0,
     top_p: Annotated[
-        float, typer.Option("--top-p", help="Draw from the fewest tokens that together have this probability.")
+        float, make_option("--top-p", "Draw from the fewest tokens that together have this probability.")
     ] = 1.0,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="The same seed draws the same tokens.")] = 0,
+    seed: Annotated[int, make_option("--seed", "The same seed draws the same tokens.", min=0)] = 0,
     out: options.OutOption = None,
     as_json: options.JsonErrorsOption = False,
     debug: options.DebugOption = False,

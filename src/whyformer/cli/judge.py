@@ -7,6 +7,7 @@ import typer
 
 from whyformer.cli import destination, options, output, parsing, running
 from whyformer.cli.gathering import read_examples
+from whyformer.cli.options import Word, Words, make_option
 from whyformer.cli.shell import FAILED_EXIT_CODE, app
 
 EXAMPLES = """Examples:
@@ -24,19 +25,16 @@ def run_judge(
     model: options.ModelOption = options.DEFAULT_MODEL,
     method: options.MethodsOption = None,
     metric: Annotated[
-        list[str] | None,
-        typer.Option("-k", "--metric", metavar="METRIC", help="Repeatable, with settings: 'aopc(fill=\"pad\")'."),
+        Words, make_option("-k --metric", "Repeatable, with settings: 'aopc(fill=\"pad\")'.", "METRIC")
     ] = None,
-    target: Annotated[
-        str, typer.Option("-t", "--target", help="What to explain: predicted, label, a class, or e.g. group:cat,dog.")
-    ] = "predicted",
+    target: options.OneTargetOption = "predicted",
     degrade: Annotated[
-        str | None,
-        typer.Option(
+        Word,
+        make_option(
             "--degrade",
-            metavar="METHOD",
-            help="Judge the metrics instead: do they rank the maps of METHOD above the same maps with noise? With -m "
+            "Judge the metrics instead: do they rank the maps of METHOD above the same maps with noise? With -m "
             "also: do they rank methods as the exact evidence of a generated world does?",
+            "METHOD",
         ),
     ] = None,
     limit: options.LimitOption = None,

@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import typer
 
@@ -11,6 +11,11 @@ from whyformer.errors import OutputError
 
 DEFAULT_MODEL = "demo/pets"
 PACKAGE_FOLDER = Path(__file__).parents[1]
+MODEL_HELP = "A model folder, a name on the hub, or a bundled model (demo/...)."
+
+Word: TypeAlias = str | None  # an option that can be left out
+Words: TypeAlias = list[str] | None  # one that can be repeated
+Number: TypeAlias = int | None
 
 
 def complete_method_names(incomplete: str) -> Iterator[str]:
@@ -27,139 +32,20 @@ def complete_model_names(incomplete: str) -> Iterator[str]:
     yield from (name for folder in folders if (name := f"demo/{folder.name}").startswith(incomplete))
 
 
-# --- explain, compare, inspect, generate ------------------------------------------------------------------------------
+def make_option(names: str, description: str, metavar: str | None = None, **more: Any) -> Any:
+    """An option with these names, such as "-t --target"."""
+    return typer.Option(*names.split(), help=description, metavar=metavar, **more)
 
 
 def make_method_option(description: str, *, show_default: bool = False) -> Any:
     """The option -m, which each verb describes in its own words."""
-    return typer.Option(
-        "-m",
-        "--method",
-        metavar="METHOD",
-        help=description,
-        autocompletion=complete_method_names,
-        show_default=show_default,
-    )
-
-
-InputsArgument = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="INPUT",
-        help="Image files or texts, depending on the model; also a folder, a glob pattern, a .txt file, or - for one "
-        "input per line on standard input. Without it, a bundled sample is used.",
-        show_default=False,
-    ),
-]
-PairOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--pair",
-        metavar="TEXT",
-        help="The second text of a pair that the model reads together, such as a hypothesis or a context; also a .txt "
-        "file. Once for all inputs, or once per input.",
-    ),
-]
-ModelOption = Annotated[
-    str,
-    typer.Option(
-        "-M",
-        "--model",
-        metavar="MODEL",
-        help="A model folder, a name on the hub, or a bundled model (demo/...).",
-        autocompletion=complete_model_names,
-    ),
-]
-TargetOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "-t",
-        "--target",
-        metavar="TARGET",
-        help="What to explain: a class (label or index), a next token, or e.g. group:cat,dog, token:Paris@mask, "
-        "entity:Berlin=LOC, answer:3-7. Once for all inputs, or once per input.",
-    ),
-]
-VersusOption = Annotated[
-    str | None,
-    typer.Option("--versus", metavar="TARGET", help="Explain why the target and not this one."),
-]
-OutOption = Annotated[
-    Path | None,
-    typer.Option(
-        "-o",
-        "--out",
-        metavar="FILE",
-        help="Save the result; the suffix selects the format, such as .html, .png, .svg or .pdf.",
-    ),
-]
-WindowsOption = Annotated[
-    bool, typer.Option("--windows", help="Explain texts that are too long for the model in overlapping windows.")
-]
-OverlapOption = Annotated[
-    int | None,
-    typer.Option(
-        "--overlap", metavar="N", min=0, help="Tokens that windows share; default: a quarter. Implies --windows."
-    ),
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-JsonErrorsOption = Annotated[bool, typer.Option("--json", help="Print an error as JSON.")]
-DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
-
-
-def choose_windows(windows: bool, overlap: int | None) -> bool | int:
-    """The argument windows= of explain() and bulk()."""
-    return windows if overlap is None else overlap
-
-
-# --- judge, audit, reproduce ------------------------------------------------------------------------------------------
-
-DataArgument = Annotated[
-    str, typer.Argument(metavar="DATA", help="A folder of images, a table (.csv .tsv .jsonl .parquet), ERASER, ...")
-]
-MethodsOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "-m",
-        "--method",
-        metavar="METHOD",
-        help="Method to use, with optional settings, e.g. 'rollout(start=1)'; or quick or all. Repeatable.",
-    ),
-]
-DeviceOption = Annotated[str | None, typer.Option("--device", help="Where the model runs: cpu, cuda, ...")]
-LimitOption = Annotated[int | None, typer.Option("--limit", metavar="N", help="Use N examples, drawn at random.")]
-BatchOption = Annotated[int | None, typer.Option("--batch", metavar="N", help="The batch size.")]
-SplitOption = Annotated[str | None, typer.Option("--split", help="The split of the data: test, val, ...")]
-ColumnOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--column",
-        "--columns",
-        metavar="ROLE=NAME",
-        help="The column for a role: input, pair, label, mask, rationale, name; repeatable.",
-    ),
-]
-ClassesOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--class",
-        "--classes",
-        metavar="LABEL=CLASS",
-        help="Map a label in the data to a class of the model, e.g. pos=POSITIVE. Repeatable.",
-    ),
-]
-MasksOption = Annotated[
-    Path | None,
-    typer.Option("--masks", metavar="FOLDER", help="A folder of masks; each mask has the same file name as its image."),
-]
-MaskValuesOption = Annotated[
-    str, typer.Option("--mask-values", help="What the values in a mask mean: binary, voc, trimap.")
-]
+    complete = complete_method_names
+    return make_option("-m --method", description, "METHOD", autocompletion=complete, show_default=show_default)
 
 
 def make_folder_option(description: str) -> Any:
     """The option -o of verbs that fill a folder."""
-    return typer.Option("-o", "--out", metavar="FOLDER", help=description, parser=parse_folder)
+    return make_option("-o --out", description, "FOLDER", parser=parse_folder)
 
 
 def parse_folder(word: str) -> Path:
@@ -169,4 +55,61 @@ def parse_folder(word: str) -> Path:
     return Path(word)
 
 
+# --- explain, compare, inspect, generate ------------------------------------------------------------------------------
+
+INPUTS_HELP = (
+    "Image files or texts, depending on the model; also a folder, a glob pattern, a .txt file, or - for one "
+    "input per line on standard input. Without it, a bundled sample is used."
+)
+PAIR_HELP = (
+    "The second text of a pair that the model reads together, such as a hypothesis or a context; also a .txt "
+    "file. Once for all inputs, or once per input."
+)
+TARGET_HELP = (
+    "What to explain: a class (label or index), a next token, or e.g. group:cat,dog, token:Paris@mask, "
+    "entity:Berlin=LOC, answer:3-7. Once for all inputs, or once per input."
+)
+OUT_HELP = "Save the result; the suffix selects the format, such as .html, .png, .svg or .pdf."
+WINDOWS_HELP = "Explain texts that are too long for the model in overlapping windows."
+OVERLAP_HELP = "Tokens that windows share; default: a quarter. Implies --windows."
+
+InputsArgument = Annotated[Words, typer.Argument(metavar="INPUT", help=INPUTS_HELP, show_default=False)]
+PairOption = Annotated[Words, make_option("--pair", PAIR_HELP, "TEXT")]
+ModelOption = Annotated[str, make_option("-M --model", MODEL_HELP, "MODEL", autocompletion=complete_model_names)]
+TargetOption = Annotated[Words, make_option("-t --target", TARGET_HELP, "TARGET")]
+VersusOption = Annotated[Word, make_option("--versus", "Explain why the target and not this one.", "TARGET")]
+OutOption = Annotated[Path | None, make_option("-o --out", OUT_HELP, "FILE")]
+WindowsOption = Annotated[bool, make_option("--windows", WINDOWS_HELP)]
+OverlapOption = Annotated[Number, make_option("--overlap", OVERLAP_HELP, "N", min=0)]
+JsonOption = Annotated[bool, make_option("--json", "Print JSON.")]
+JsonErrorsOption = Annotated[bool, make_option("--json", "Print an error as JSON.")]
+DebugOption = Annotated[bool, make_option("--debug", "Show the traceback of an error.")]
+
+
+def choose_windows(windows: bool, overlap: int | None) -> bool | int:
+    """The argument windows= of explain() and bulk()."""
+    return windows if overlap is None else overlap
+
+
+# --- judge, audit, bulk, reproduce ------------------------------------------------------------------------------------
+
+DATA_HELP = "A folder of images, a table (.csv .tsv .jsonl .parquet), ERASER, ..."
+METHODS_HELP = "Method to use, with optional settings, e.g. 'rollout(start=1)'; or quick or all. Repeatable."
+ONE_TARGET_HELP = "What to explain: predicted, label, a class, or e.g. group:cat,dog."
+COLUMN_HELP = "The column for a role: input, pair, label, mask, rationale, name; repeatable."
+CLASSES_HELP = "Map a label in the data to a class of the model, e.g. pos=POSITIVE. Repeatable."
+MASKS_HELP = "A folder of masks; each mask has the same file name as its image."
+
+DataArgument = Annotated[str, typer.Argument(metavar="DATA", help=DATA_HELP)]
+MethodsOption = Annotated[Words, make_option("-m --method", METHODS_HELP, "METHOD")]
+OneTargetOption = Annotated[str, make_option("-t --target", ONE_TARGET_HELP)]
+DeviceOption = Annotated[Word, make_option("--device", "Where the model runs: cpu, cuda, ...")]
+LimitOption = Annotated[Number, make_option("--limit", "Use N examples, drawn at random.", "N")]
+BatchOption = Annotated[Number, make_option("--batch", "The batch size.", "N")]
+SeedOption = Annotated[int, make_option("--seed", "The seed of all random draws.")]
+SplitOption = Annotated[Word, make_option("--split", "The split of the data: test, val, ...")]
+ColumnOption = Annotated[Words, make_option("--column --columns", COLUMN_HELP, "ROLE=NAME")]
+ClassesOption = Annotated[Words, make_option("--class --classes", CLASSES_HELP, "LABEL=CLASS")]
+MasksOption = Annotated[Path | None, make_option("--masks", MASKS_HELP, "FOLDER")]
+MaskValuesOption = Annotated[str, make_option("--mask-values", "What the values in a mask mean: binary, voc, trimap.")]
 OutFolderOption = Annotated[Path | None, make_folder_option("Save rows, table and report there; rerun to resume.")]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from whyformer.cli.gathering import TEXT_SUFFIXES, is_existing_file, read_text_file
-from whyformer.cli.options import DEFAULT_MODEL
+from whyformer.cli.options import DEFAULT_MODEL, Word, make_option
 from whyformer.errors import InputError
 
 if TYPE_CHECKING:
@@ -17,23 +17,17 @@ if TYPE_CHECKING:
 DEFAULT_LANGUAGE_MODEL = "demo/decoder"
 
 PROMPT_HELP = "The text of the prompt, or a .txt or .md file with it; one line break at the end of a file is left out."
-PromptArgument = Annotated[str | None, typer.Argument(metavar="PROMPT", help=PROMPT_HELP, show_default=False)]
 MESSAGES_HELP = "The messages of a chat, or a request and its response as the API of OpenAI has them (.json)."
 TOKENS_HELP = "Token ids of prompt and answer: prompt_token_ids and token_ids, such as a log of vLLM (.json)."
 
 
-def make_file_option(name: str, description: str) -> Any:
-    return typer.Option(name, metavar="FILE", help=description)
-
-
-PromptFileOption = Annotated[
-    str | None, make_file_option("--prompt", "A text file that is one prompt, without its last line break.")
-]
-AnswerOption = Annotated[
-    str | None, typer.Option("--answer", metavar="TEXT", help="What a language model answered; explained in one pass.")
-]
-MessagesOption = Annotated[str | None, make_file_option("--messages", MESSAGES_HELP)]
-TokensFileOption = Annotated[str | None, make_file_option("--tokens", TOKENS_HELP)]
+FILE_HELP = "A text file that is one prompt, without its last line break."
+ANSWER_HELP = "What a language model answered; explained in one pass."
+PromptArgument = Annotated[Word, typer.Argument(metavar="PROMPT", help=PROMPT_HELP, show_default=False)]
+PromptFileOption = Annotated[Word, make_option("--prompt", FILE_HELP, "FILE")]
+AnswerOption = Annotated[Word, make_option("--answer", ANSWER_HELP, "TEXT")]
+MessagesOption = Annotated[Word, make_option("--messages", MESSAGES_HELP, "FILE")]
+TokensFileOption = Annotated[Word, make_option("--tokens", TOKENS_HELP, "FILE")]
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import typer
 
 from whyformer.cli import destination, options, output, running
 from whyformer.cli.gathering import IMAGE_SUFFIXES, read_examples
+from whyformer.cli.options import Word, make_option
 from whyformer.cli.shell import FAILED_EXIT_CODE, app
 from whyformer.cli.waiting import wait_asleep
 
@@ -30,11 +31,11 @@ MODEL_HELP = "The model of the paper if you have it, or any other."
 
 @app.command("reproduce", epilog=EXAMPLES)
 def run_reproduce(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help=NAME_HELP, show_default=False)] = None,
-    data: Annotated[str | None, typer.Argument(metavar="DATA", help=DATA_HELP, show_default=False)] = None,
-    model: Annotated[str | None, typer.Option("-M", "--model", metavar="MODEL", help=MODEL_HELP)] = None,
+    name: Annotated[Word, typer.Argument(metavar="NAME", help=NAME_HELP, show_default=False)] = None,
+    data: Annotated[Word, typer.Argument(metavar="DATA", help=DATA_HELP, show_default=False)] = None,
+    model: Annotated[Word, make_option("-M --model", MODEL_HELP, "MODEL")] = None,
     published: Annotated[
-        bool, typer.Option("--published", help="Print the published numbers and their sources; run nothing.")
+        bool, make_option("--published", "Print the published numbers and their sources; run nothing.")
     ] = False,
     limit: options.LimitOption = None,
     batch: options.BatchOption = None,

@@ -1,4 +1,4 @@
-"""The program around the verbs: exit codes, errors in one line."""
+"""The program around the verbs: exit codes, and errors in one line."""
 
 import ctypes
 import json

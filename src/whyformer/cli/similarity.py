@@ -5,6 +5,7 @@ from typing import Annotated, Any, cast
 import typer
 
 from whyformer.cli import destination, options, running
+from whyformer.cli.options import Word, make_option
 from whyformer.cli.shell import app
 
 EXAMPLES = """Examples:
@@ -21,17 +22,11 @@ def run_similarity(
     a: Annotated[str, typer.Argument(metavar="A", help="A text or an image file.", show_default=False)],
     b: Annotated[str, typer.Argument(metavar="B", help="A text or an image file.", show_default=False)],
     model: options.ModelOption = "demo/shared-words",
-    method: Annotated[str | None, options.make_method_option("See: whyformer methods.")] = None,
-    score: Annotated[
-        str | None,
-        typer.Option("--score", metavar="SCORE", help="cosine, dot, late_interaction, logit or pair."),
-    ] = None,
-    pooling: Annotated[
-        str | None,
-        typer.Option("--pooling", metavar="POOLING", help="mean, first, last, pooler or output."),
-    ] = None,
+    method: Annotated[Word, options.make_method_option("See: whyformer methods.")] = None,
+    score: Annotated[Word, make_option("--score", "cosine, dot, late_interaction, logit or pair.", "SCORE")] = None,
+    pooling: Annotated[Word, make_option("--pooling", "mean, first, last, pooler or output.", "POOLING")] = None,
     matrix: Annotated[
-        str, typer.Option("--matrix", metavar="METHOD", help="The method behind the matrix, states, or none.")
+        str, make_option("--matrix", "The method behind the matrix, states, or none.", "METHOD")
     ] = "auto",
     out: options.OutOption = None,
     as_json: options.JsonOption = False,

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from whyformer.cli import destination, options, prompts, running
+from whyformer.cli.options import Word, make_option
 from whyformer.cli.shell import app
 
 EXAMPLES = """Examples:
@@ -22,23 +23,18 @@ def run_trace(
     model: options.ModelOption = "demo/tracking",
     method: Annotated[str, options.make_method_option("cp_lrp, attnlrp or lrp_gamma.", show_default=True)] = "cp_lrp",
     answer: Annotated[
-        str | None, typer.Option("--answer", metavar="TEXT", help="What the model generated; by default it generates.")
+        Word, make_option("--answer", "What the model generated; by default it generates.", "TEXT")
     ] = None,
-    tokens: Annotated[int, typer.Option("-n", "--tokens", min=1, help="Maximum number of tokens to generate.")] = 100,
+    tokens: Annotated[int, make_option("-n --tokens", "Maximum number of tokens to generate.", min=1)] = 100,
     select: Annotated[
-        str | None,
-        typer.Option(
-            "--select", metavar="TOKENS", help="What to explain: a part of the answer, or a token by number: -1."
-        ),
+        Word, make_option("--select", "What to explain: a part of the answer, or a token by number: -1.", "TOKENS")
     ] = None,
-    hops: Annotated[int, typer.Option("--hops", min=0, help="How many times relevance is sent on at most.")] = 8,
+    hops: Annotated[int, make_option("--hops", "How many times relevance is sent on at most.", min=0)] = 8,
     by: Annotated[
-        str | None,
-        typer.Option(
-            "--by", metavar="UNIT", help="Regions of the prompt: passage, paragraph, sentence, or what they end with: ;"
-        ),
+        Word,
+        make_option("--by", "Regions of the prompt: passage, paragraph, sentence, or what they end with: ;", "UNIT"),
     ] = None,
-    health: Annotated[bool, typer.Option("--health", help="Measure what the rules absorb in each hop.")] = False,
+    health: Annotated[bool, make_option("--health", "Measure what the rules absorb in each hop.")] = False,
     out: options.OutOption = None,
     as_json: options.JsonOption = False,
     debug: options.DebugOption = False,

@@ -8,14 +8,20 @@ in the original file. SST trees (Socher et al., EMNLP 2013): every word and phra
 
 import json
 import re
-from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
-from whyformer.data.example import Data, Example, Problem, collect_examples, join_marked_spans, join_words_with_spans
+from whyformer.data.example import (
+    Data,
+    DataError,
+    Example,
+    Problem,
+    Row,
+    collect_examples,
+    join_marked_spans,
+    join_words_with_spans,
+)
 from whyformer.data.records import split_word_spans
 from whyformer.data.tables import open_text, read_json_lines
-from whyformer.errors import InputError
 
 SPLITS = ("test", "val", "train")
 NEUTRAL_LABEL = 2
@@ -34,13 +40,11 @@ def read_eraser(folder: Path, split: str | None) -> Data:
     file = folder / f"{split}.jsonl"
     if not file.is_file():
         splits = [name for name in SPLITS if (folder / f"{name}.jsonl").is_file()]
-        raise InputError(
-            f"There is no {split}.jsonl in {str(folder)!r}. Available: {', '.join(splits)}.", code="E_DATA"
-        )
+        raise DataError(f"There is no {split}.jsonl in {str(folder)!r}. Available: {', '.join(splits)}.")
     return collect_examples(folder.name, (parse_eraser_row(folder, *record) for record in read_json_lines(file)))
 
 
-def parse_eraser_row(folder: Path, place: str, row: Mapping[str, Any] | Problem) -> Example | Problem:
+def parse_eraser_row(folder: Path, place: str, row: Row | Problem) -> Example | Problem:
     if isinstance(row, Problem):
         return row
     try:
@@ -79,10 +83,8 @@ def read_document(folder: Path, name: str) -> str:
 
 def is_hatexplain(path: Path) -> bool:
     """Whether this is the original dataset.json: one object, posts by id."""
-    if path.suffix != ".json":
-        return False
     with open_text(path) as file:
-        return '"post_tokens"' in file.read(20_000)
+        return path.suffix == ".json" and '"post_tokens"' in file.read(20_000)
 
 
 def read_hatexplain(path: Path) -> Data:
@@ -91,13 +93,13 @@ def read_hatexplain(path: Path) -> Data:
         try:
             posts = json.load(file)
         except (ValueError, RecursionError):
-            raise InputError(f"{path} is not valid JSON.", code="E_DATA") from None
+            raise DataError(f"{path} is not valid JSON.") from None
     if not isinstance(posts, dict):
-        raise InputError(f"{path} is not a JSON object of posts by id, as HateXplain's dataset.json is.", code="E_DATA")
+        raise DataError(f"{path} is not a JSON object of posts by id, as HateXplain's dataset.json is.")
     return collect_examples("hatexplain", (parse_hatexplain_post(name, post) for name, post in posts.items()))
 
 
-def parse_hatexplain_post(name: str, post: Any) -> Example | Problem:
+def parse_hatexplain_post(name: str, post: Row) -> Example | Problem:
     try:
         words = [str(word) for word in post["post_tokens"]]
         labels = [annotator["label"] for annotator in post["annotators"]]
@@ -121,13 +123,9 @@ def is_trees(path: Path) -> bool:
 
 
 def read_trees(path: Path) -> Data:
-    def items() -> Iterator[Example | Problem]:
-        with open_text(path) as file:
-            for number, line in enumerate(file, 1):
-                if line.strip():
-                    yield parse_tree(f"{path.name}:{number}", line.strip())
-
-    return collect_examples(path.name, items())
+    with open_text(path) as file:
+        trees = ((f"{path.name}:{number}", line.strip()) for number, line in enumerate(file, 1))
+        return collect_examples(path.name, (parse_tree(place, tree) for place, tree in trees if tree))
 
 
 def parse_tree(place: str, line: str) -> Example | Problem:

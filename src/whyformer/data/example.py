@@ -2,8 +2,9 @@
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, TypeAlias
@@ -17,8 +18,14 @@ from whyformer.errors import InputError
 
 IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff"}
 
-Span = tuple[int, int]
-ClassNames: TypeAlias = Mapping[Any, str | int] | Sequence[str]  # by label, or in the order of the labels 0, 1, ...
+TextSpan = tuple[int, int]
+Row: TypeAlias = Mapping[Any, Any]  # the cells of a table by the name of their column
+Wanted: TypeAlias = Mapping[str, Hashable]  # the name of a column for each role that the caller gave
+DataError = partial(InputError, code="E_DATA")
+WrongOption = partial(InputError, code="E_OPTION")
+ClassNames: TypeAlias = (
+    Mapping[Any, str | int] | Sequence[str]
+)  # by label, or in the order of the labels 0, 1, ...  # by label, or in the order of the labels 0, 1, ...
 
 
 @dataclass(frozen=True)
@@ -42,7 +49,7 @@ class Example:
     content: Any  # a path, image, text, tensor, dictionary of tensors, or LazyContent
     label: int | str | None = None
     mask: Any = None
-    rationale: tuple[Span, ...] | None = None
+    rationale: tuple[TextSpan, ...] | None = None
 
     def load(self) -> Any:
         return self.content.load() if isinstance(self.content, LazyContent) else self.content
@@ -82,9 +89,9 @@ class Data:
         if count is None:
             return self
         if isinstance(count, bool) or not hasattr(count, "__index__"):
-            raise InputError(f"The number of examples must be a whole number, got {count!r}.", code="E_OPTION")
+            raise WrongOption(f"The number of examples must be a whole number, got {count!r}.")
         if count < 1:
-            raise InputError(f"The number of examples must be >= 1, got {count}.", code="E_OPTION")
+            raise WrongOption(f"The number of examples must be >= 1, got {count}.")
         if count >= len(self):
             return self
         chosen = sorted(Random(seed).sample(range(len(self)), int(count)))
@@ -176,7 +183,7 @@ def collect_examples(name: str, items: Iterable[Example | Problem]) -> Data:
     return Data(name, tuple(examples), tuple(problems))
 
 
-def join_words_with_spans(words: Sequence[str]) -> tuple[str, list[Span]]:
+def join_words_with_spans(words: Sequence[str]) -> tuple[str, list[TextSpan]]:
     """The words joined by spaces, and the span of each."""
     spans, start = [], 0
     for word in words:
@@ -185,11 +192,11 @@ def join_words_with_spans(words: Sequence[str]) -> tuple[str, list[Span]]:
     return " ".join(words), spans
 
 
-def join_marked_spans(spans: Sequence[Span], marks: Sequence[Any], gap: int = 1) -> tuple[Span, ...]:
+def join_marked_spans(spans: Sequence[TextSpan], marks: Sequence[float]) -> tuple[TextSpan, ...]:
     """The spans that are marked; adjacent spans are merged."""
-    merged: list[Span] = []
+    merged: list[TextSpan] = []
     for (start, end), marked in zip(spans, marks, strict=True):
-        if marked and merged and start - merged[-1][1] <= gap and (start, end) != merged[-1]:
+        if marked and merged and start - merged[-1][1] <= 1 and (start, end) != merged[-1]:
             merged[-1] = (merged[-1][0], end)
         elif marked:
             merged.append((start, end))

@@ -11,8 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from whyformer.data.example import IMAGE_SUFFIXES, Data, Example, Problem, collect_examples
-from whyformer.errors import InputError
+from whyformer.data.example import IMAGE_SUFFIXES, Data, DataError, Example, Problem, collect_examples
 
 
 def has_images(folder: Path) -> bool:
@@ -65,7 +64,7 @@ def make_image_examples(folder: Path, path: Path, masks: dict[str, Path] | None)
 def find_mask_paths(folder: Path) -> dict[str, Path]:
     """Masks by their path without suffix, and by file name alone where that is unique."""
     if not folder.is_dir():
-        raise InputError(f"There is no mask folder {str(folder)!r}.", code="E_DATA")
+        raise DataError(f"There is no mask folder {str(folder)!r}.")
     by_path = {str(path.relative_to(folder).with_suffix("")): path for path in find_images(folder) if path.is_file()}
     stems = Counter(path.stem for path in by_path.values())
     return {path.stem: path for path in by_path.values() if stems[path.stem] == 1} | by_path

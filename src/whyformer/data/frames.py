@@ -5,16 +5,15 @@ above it are dropped. A named index counts as a column.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from whyformer._model import is_of_library, list_column
-from whyformer.data.example import Data, collect_examples
+from whyformer.data.example import Data, DataError, Wanted, collect_examples
 from whyformer.data.listed import refuse_columns
 from whyformer.data.records import Columns, Record, parse_record, read_records
-from whyformer.errors import InputError
 
 PANDAS_FRAME = {"pandas": {"DataFrame"}}
 REPEATED_INDEX = "The index has repeated or missing values, so rows are numbered from 0."
@@ -26,7 +25,7 @@ def is_frame(source: Any) -> bool:
     return is_of_library(source, PANDAS_FRAME) or (hasattr(source, "__arrow_c_stream__") and has_names)
 
 
-def read_frame(source: Any, wanted: Mapping[str, Any]) -> Data:
+def read_frame(source: Any, wanted: Wanted) -> Data:
     """An example from every usable row of a table."""
     name = f"the {type(source).__name__}"
     if not is_of_library(source, PANDAS_FRAME):
@@ -47,10 +46,10 @@ def as_arrow_table(source: Any, name: str) -> Any:
     try:
         return source if isinstance(source, pyarrow.Table) else pyarrow.table(source)
     except Exception as error:  # of the library that holds the table
-        raise InputError(f"Cannot read {name}: {str(error)[:200]}. Pass a pandas DataFrame.", code="E_DATA") from None
+        raise DataError(f"Cannot read {name}: {str(error)[:200]}. Pass a pandas DataFrame.") from None
 
 
-def read_column(source: Any, wanted: Mapping[str, Any]) -> Data:
+def read_column(source: Any, wanted: Wanted) -> Data:
     """An example from every value of a column, which is called as the row of a table would be."""
     refuse_columns(wanted, f"A {type(source).__name__}")
     values = list_column(source)
@@ -77,12 +76,10 @@ def number_rows(count: int) -> list[str]:
     return [f"row {number}" for number in range(count)]
 
 
-def refuse_repeated_columns(names: Sequence[Any], source: str) -> None:
+def refuse_repeated_columns(names: Sequence[Hashable], source: str) -> None:
     repeated = next((name for name, count in Counter(names).items() if count > 1), None)
     if repeated is not None:
-        raise InputError(
-            f"{source[0].upper()}{source[1:]} has two columns named {repeated!r}. Rename one.", code="E_DATA"
-        )
+        raise DataError(f"{source[0].upper()}{source[1:]} has two columns named {repeated!r}. Rename one.")
 
 
 def iterate_pandas_rows(table: Any, places: Sequence[str]) -> Iterator[Record]:

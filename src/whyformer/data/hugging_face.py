@@ -1,21 +1,14 @@
 """Hugging Face data sets: labels and texts are read at once, images when they are needed."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from whyformer._model import is_of_library
-from whyformer.data.example import Data, Example, LazyContent, Problem, collect_examples
+from whyformer.data.example import Data, Example, LazyContent, Problem, Row, Wanted, collect_examples
 from whyformer.data.listed import ListReader, refuse_columns
-from whyformer.data.records import (
-    Columns,
-    RowError,
-    choose_columns,
-    make_example,
-    note_unused_columns,
-    parse_label,
-)
+from whyformer.data.records import Columns, RowError, choose_columns, make_example, note_unused_columns, parse_label
 
 TABLE_FORMATS = ("pandas", "polars", "arrow")  # in which a row is a table
 TENSOR_FORMATS = ("torch", "numpy", "tensorflow", "jax")  # in which an image is an array of bytes
@@ -31,13 +24,13 @@ def is_data_set_column(source: Any) -> bool:
     return is_of_library(source, {"datasets": {"Column", "IterableColumn"}}) and is_hugging_face(source.source)
 
 
-def read_data_set_column(source: Any, wanted: Mapping[str, Any]) -> Data:
+def read_data_set_column(source: Any, wanted: Wanted) -> Data:
     """The inputs of a column, in the same way as those of the data set."""
     refuse_columns(wanted, "A column")
     return read_hugging_face(source.source.select_columns([source.column_name]), {"input": source.column_name})
 
 
-def read_hugging_face(source: Any, wanted: Mapping[str, Any]) -> Data:
+def read_hugging_face(source: Any, wanted: Wanted) -> Data:
     """Labels and texts are read now, images when they are needed: together they may not fit into memory."""
     name = str(getattr(getattr(source, "info", None), "dataset_name", None) or "the data set")
     if not hasattr(source, "__len__"):
@@ -64,12 +57,12 @@ def read_hugging_face(source: Any, wanted: Mapping[str, Any]) -> Data:
     return replace(collect_examples(name, items()), notes=note_unused_columns(unused))
 
 
-def read_stream(source: Any, wanted: Mapping[str, Any], name: str) -> Data:
+def read_stream(source: Any, wanted: Wanted, name: str) -> Data:
     """The rows of an IterableDataset, all of them, with their classes by name."""
     names = {column: getattr(feature, "names", None) or () for column, feature in (source.features or {}).items()}
     reader = ListReader(wanted)
 
-    def name_classes(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    def name_classes(row: Row) -> Row:
         numbers = {
             column for column, own in names.items() if isinstance(row.get(column), int) and -1 < row[column] < len(own)
         }
@@ -89,10 +82,10 @@ def make_lazy_example(
     if is_text:
         return replace(make_example(place, source[number], columns, None), label=label)
     mark = f"{fingerprint or id(source)}:{number}"
-    mask = LazyContent(partial(read_cell, source, number, columns.mask), f"{mark}:mask") if columns.mask else None
-    return Example(place, LazyContent(partial(read_cell, source, number, columns.input), mark), label, mask)
+    mask = LazyContent(partial(read_field, source, number, columns.mask), f"{mark}:mask") if columns.mask else None
+    return Example(place, LazyContent(partial(read_field, source, number, columns.input), mark), label, mask)
 
 
-def read_cell(source: Any, number: int, column: str) -> Any:
+def read_field(source: Any, number: int, column: str) -> Any:
     """One field of one row. A function of its own, so that a lazy example can be sent to another process."""
     return source[number][column]

@@ -12,8 +12,7 @@ import csv
 from dataclasses import replace
 from pathlib import Path
 
-from whyformer.data.example import Data, Problem
-from whyformer.errors import InputError
+from whyformer.data.example import Data, DataError, Problem
 
 VALIDATION_PREFIX = "ILSVRC2012_val_"
 PLAIN, KAGGLE, DEVELOPMENT_KIT = "val.txt", "LOC_val_solution.csv", "ILSVRC2012_validation_ground_truth.txt"
@@ -24,10 +23,9 @@ def find_label_file(folder: Path) -> Path | None:
     places = [place / name for place in (folder, folder.parent) for name in (PLAIN, KAGGLE)]
     found = next((path for path in places if path.is_file()), None)
     if found is None and (folder / DEVELOPMENT_KIT).is_file():
-        raise InputError(
+        raise DataError(
             f"{DEVELOPMENT_KIT} has ids of ILSVRC, which are in another order than the classes of models. Put {PLAIN} "
-            f"('name number' in each line) or {KAGGLE} in its place.",
-            code="E_DATA",
+            f"('name number' in each line) or {KAGGLE} in its place."
         )
     return found
 
@@ -55,7 +53,7 @@ def read_plain_labels(file: Path) -> dict[str, int | str]:
         if not name and not label:
             continue
         if not name or not label.isdecimal():
-            raise InputError(f"{file.name}:{number}: not 'name number', got {line[:60]!r}.", code="E_DATA")
+            raise DataError(f"{file.name}:{number}: not 'name number', got {line[:60]!r}.")
         labels[Path(name.strip()).stem] = int(label)
     return labels
 
@@ -64,5 +62,5 @@ def read_kaggle_labels(file: Path) -> dict[str, int | str]:
     with file.open(newline="", encoding="utf-8") as lines:
         rows = list(csv.DictReader(lines))
     if not rows or not {"ImageId", "PredictionString"} <= rows[0].keys():
-        raise InputError(f"{file.name} has no columns ImageId and PredictionString.", code="E_DATA")
+        raise DataError(f"{file.name} has no columns ImageId and PredictionString.")
     return {str(row["ImageId"]): str(row["PredictionString"]).split(" ")[0] for row in rows}

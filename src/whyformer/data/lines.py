@@ -4,19 +4,18 @@ import sys
 from collections.abc import Iterable, Iterator
 
 from whyformer._plain.progress import hide_status_line
-from whyformer.data.example import Data, Example, Problem, collect_examples
+from whyformer.data.example import Data, DataError, Example, Problem, collect_examples
 from whyformer.data.records import is_image_name
 from whyformer.data.tables import has_invalid_utf8
-from whyformer.errors import InputError
 
 STANDARD_INPUT = "-"
 NAME = "standard input"
 
 
-def read_standard_input() -> Data:
+def read_input_lines() -> Data:
     """An example for every line that is not blank. A path is its own name; a text is called by its line number."""
     if sys.stdin is None:
-        raise InputError("Standard input is closed.", code="E_DATA")
+        raise DataError("Standard input is closed.")
     stream = sys.stdin.buffer if hasattr(sys.stdin, "buffer") else None
     lines = (line.decode("utf-8", "surrogateescape") for line in stream) if stream is not None else sys.stdin
     with hide_status_line():

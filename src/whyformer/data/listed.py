@@ -1,7 +1,7 @@
 """Examples from a list: inputs, (input, label) pairs, or rows with named fields; what is no such list is refused."""
 
 import io
-from collections.abc import Callable, ItemsView, Iterable, KeysView, Mapping, Set
+from collections.abc import Callable, Hashable, ItemsView, Iterable, KeysView, Mapping, Set
 from dataclasses import replace
 from typing import Any
 
@@ -10,16 +10,16 @@ from torch import Tensor
 
 from whyformer._model import TextPair, is_column, is_text_pair
 from whyformer.data import records
-from whyformer.data.example import Data, Example, Problem, collect_examples
+from whyformer.data.example import Data, DataError, Example, Problem, Row, Wanted, WrongOption, collect_examples
 from whyformer.errors import InputError
 
 READABLE = "Pass a folder, a file, a table such as a DataFrame, a data set, or a list of inputs or of (input, label)."
 
 
-def read_list(source: Iterable[Any], wanted: Mapping[str, Any], name: str = "the list") -> Data:
+def read_list(source: Iterable[Any], wanted: Wanted) -> Data:
     """An example for every item."""
     reader = ListReader(wanted)
-    data = collect_examples(name, (reader.read_item(f"example {n}", item) for n, item in enumerate(source)))
+    data = collect_examples("the list", (reader.read_item(f"example {n}", item) for n, item in enumerate(source)))
     if data.examples and not reader.fields:
         refuse_columns(wanted, "The list")
     return replace(data, notes=reader.note_unused())
@@ -28,9 +28,9 @@ def read_list(source: Iterable[Any], wanted: Mapping[str, Any], name: str = "the
 class ListReader:
     """Reads items one by one, and remembers which named fields have no role."""
 
-    def __init__(self, wanted: Mapping[str, Any], name_class: Callable[[Any], Any] = records.parse_label) -> None:
+    def __init__(self, wanted: Wanted, name_class: Callable[[Any], int | str | None] = records.parse_label) -> None:
         self.wanted, self.name_class = wanted, name_class
-        self.fields: dict[Any, bool] = {}  # name -> whether it was used in any row
+        self.fields: dict[Hashable, bool] = {}  # name -> whether it was used in any row
 
     def read_item(self, name: str, item: Any) -> Example | Problem:
         """One item: an example, an input, an input with its label, or a row with named fields."""
@@ -57,7 +57,7 @@ class ListReader:
             return self._make_from_tensors(name, item)
         return Example(name, records.check_content(item))
 
-    def _make_from_row(self, name: str, row: Mapping[Any, Any]) -> Example:
+    def _make_from_row(self, name: str, row: Row) -> Example:
         columns = records.choose_columns(list(row), self.wanted, name)
         for field in row:
             self.fields[field] = self.fields.get(field, False) or field in columns.names()
@@ -65,7 +65,7 @@ class ListReader:
             row = {**row, columns.label: self.name_class(records.read_cell_value(row[columns.label]))}
         return records.make_example(name, row, columns, None)
 
-    def _make_from_tensors(self, name: str, tensors: Mapping[Any, Tensor]) -> Example:
+    def _make_from_tensors(self, name: str, tensors: Mapping[str, Tensor]) -> Example:
         """The inputs of a model by name; a label among them is not an input."""
         label = next((n for n in records.LABEL_COLUMNS if n in tensors and tensors[n].numel() == 1), None)
         content = {n: tensor for n, tensor in tensors.items() if n != label}
@@ -75,17 +75,15 @@ class ListReader:
         return records.note_unused_columns(name for name, is_used in self.fields.items() if not is_used)
 
 
-def is_row(item: Mapping[Any, Any]) -> bool:
+def is_row(item: Row) -> bool:
     """Whether these are named fields, and not the tensors that a model takes by name."""
-    has_roles = any(name in item for name in records.IMAGE_COLUMNS) and any(
-        name in item for name in records.LABEL_COLUMNS
-    )
+    has_roles = all(item.keys() & set(names) for names in (records.IMAGE_COLUMNS, records.LABEL_COLUMNS))
     return has_roles or not all(isinstance(value, Tensor) for value in item.values())
 
 
-def refuse_columns(wanted: Mapping[str, Any], what: str) -> None:
+def refuse_columns(wanted: Wanted, what: str) -> None:
     if wanted:
-        raise InputError(f"{what} has no named columns. Leave columns= out.", code="E_OPTION")
+        raise WrongOption(f"{what} has no named columns. Leave columns= out.")
 
 
 def refuse_odd_source(source: Any) -> None:
@@ -108,10 +106,10 @@ def refuse_odd_source(source: Any) -> None:
         advice = READABLE
     is_iterable = hasattr(source, "__iter__") and getattr(source, "ndim", 1) > 0
     if advice is not None or not is_iterable or isinstance(source, bytes | bytearray):
-        raise InputError(f"Cannot read examples from {kind}. {advice or READABLE}", code="E_DATA")
+        raise DataError(f"Cannot read examples from {kind}. {advice or READABLE}")
 
 
-def advise_on_mapping(source: Mapping[Any, Any]) -> str:
+def advise_on_mapping(source: Row) -> str:
     names = ", ".join(repr(name) for name in list(source)[:5])
     if source and all(isinstance(value, Tensor) for value in source.values()):
         return f"Its tensors ({names}) are one batch. Pass a list with one dictionary for each example."

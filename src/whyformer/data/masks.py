@@ -19,6 +19,7 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from whyformer._model import DECODE_ERRORS, FORMATS, MAX_PIXELS, Model, check_regular_file
+from whyformer.data.example import DataError, WrongOption
 from whyformer.errors import InputError
 
 MASK_VALUES = ("binary", "voc", "trimap")
@@ -34,20 +35,18 @@ def read_mask(source: Any, meaning: str | Mapping[int, int]) -> np.ndarray:
     else:
         values = np.asarray(source)
         if values.dtype.kind not in "biuf":
-            raise InputError(
-                f"A mask must be an image or an array of numbers, got {type(source).__name__}.", code="E_DATA"
-            )
+            raise DataError(f"A mask must be an image or an array of numbers, got {type(source).__name__}.")
     if values.ndim == 3:
         values = values[..., :3].max(-1) if values.shape[-1] in (3, 4) else values[..., 0]
     if values.ndim != 2 or values.size == 0:
-        raise InputError(f"A mask must have shape [height width], got {list(values.shape)}.", code="E_DATA")
+        raise DataError(f"A mask must have shape [height width], got {list(values.shape)}.")
     return decode_mask(values.astype(np.int64), meaning)
 
 
-def read_mask_values(file: Path | BytesIO, name: str) -> np.ndarray:
+def read_mask_values(file: Path | bytes, name: str) -> np.ndarray:
     """The values in an image file, which must not be too large; palettes and bits stay numbers."""
     try:
-        with Image.open(file, formats=FORMATS) as opened:
+        with Image.open(BytesIO(file) if isinstance(file, bytes) else file, formats=FORMATS) as opened:
             if opened.width * opened.height > MAX_PIXELS:
                 limit = f"the limit is {MAX_PIXELS // 1_000_000} megapixels"
                 raise InputError(f"The mask {name!r} is too large; {limit}.", code="E_IMG_TOO_LARGE")
@@ -61,14 +60,9 @@ def decode_mask(values: np.ndarray, meaning: str | Mapping[int, int]) -> np.ndar
     if isinstance(meaning, Mapping) or meaning == "trimap":
         table = dict(meaning) if isinstance(meaning, Mapping) else TRIMAP
         if unknown := sorted(set(np.unique(values).tolist()) - set(table)):
-            raise InputError(
-                f"The mask has the value {unknown[0]}; mask_values has only {sorted(table)}.", code="E_DATA"
-            )
+            raise DataError(f"The mask has the value {unknown[0]}; mask_values has only {sorted(table)}.")
         return np.select([values == value for value in table], list(table.values())).astype(np.int8)
-    if meaning not in MASK_VALUES:
-        raise InputError(
-            f"There is no mask_values={meaning!r}. Available: {', '.join(MASK_VALUES)}, or a mapping.", code="E_OPTION"
-        )
+    check_mask_values(meaning)
     if set(np.unique(values).tolist()) <= {-1, 0, 1} and values.min() < 0:  # decoded already
         return values.astype(np.int8)
     marks = (values != 0).astype(np.int8)
@@ -77,11 +71,16 @@ def decode_mask(values: np.ndarray, meaning: str | Mapping[int, int]) -> np.ndar
     return marks
 
 
+def check_mask_values(meaning: Any) -> None:
+    if not isinstance(meaning, Mapping) and meaning not in MASK_VALUES:
+        raise WrongOption(f"There is no mask_values={meaning!r}. Available: {', '.join(MASK_VALUES)}, or a mapping.")
+
+
 def align_mask(mask: np.ndarray, size: tuple[int, int], model: Model) -> np.ndarray:
     """The mask, resized and cropped by the model's image processor. size: width and height of the image."""
     height, width = mask.shape
     if (width, height) != size:
-        raise InputError(f"The mask is {width} x {height} pixels, its image {size[0]} x {size[1]}.", code="E_DATA")
+        raise DataError(f"The mask is {width} x {height} pixels, its image {size[0]} x {size[1]}.")
     if model.processor is None:
         return mask
     coded = np.select([mask == value for value in MASK_CODES], list(MASK_CODES.values())).astype(np.uint8)

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from whyformer.data.example import IMAGE_SUFFIXES, Data, Example, Problem, collect_examples
-from whyformer.errors import InputError
+from whyformer.data.example import IMAGE_SUFFIXES, Data, DataError, Example, Problem, collect_examples
 
 PATTERN_CHARACTERS = "*?["
 
@@ -22,17 +21,14 @@ def read_pattern(pattern: Path, read_file: Callable[[Path], Data]) -> Data:
     found = sorted(glob.glob(str(pattern), recursive=True))
     files = [path for path in found if os.path.isfile(path)]
     if not files:
-        raise InputError(f"No file matches {str(pattern)!r}.", code="E_DATA")
+        raise DataError(f"No file matches {str(pattern)!r}.")
     are_images = [os.path.splitext(path)[1].lower() in IMAGE_SUFFIXES for path in files]
     if all(are_images):
         root = find_fixed_folder(pattern)
         return collect_examples(str(pattern), (make_image_example(root, path) for path in files))
     if any(are_images):
         other = files[are_images.index(False)]
-        raise InputError(
-            f"{str(pattern)!r} matches images and other files, such as {other!r}. Use a narrower pattern.",
-            code="E_DATA",
-        )
+        raise DataError(f"{str(pattern)!r} matches images and other files, such as {other!r}. Use a narrower pattern.")
     several = [read_file(Path(path)) for path in files]
     notes = tuple(dict.fromkeys(note for data in several for note in data.notes))
     return replace(collect_examples(str(pattern), join_data(several)), notes=notes)

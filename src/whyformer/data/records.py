@@ -5,10 +5,9 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from functools import partial
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -16,23 +15,26 @@ import numpy as np
 from PIL import Image
 from torch import Tensor
 
-from whyformer._model import TextPair, read_image_bytes
+from whyformer._model import OneInput, TextPair, read_image_bytes
 from whyformer.data.example import (
     IMAGE_SUFFIXES,
     Data,
+    DataError,
     Example,
     LazyContent,
     Problem,
-    Span,
+    Row,
+    TextSpan,
+    Wanted,
+    WrongOption,
     collect_examples,
     is_file_path,
     join_marked_spans,
     join_words_with_spans,
 )
 from whyformer.data.masks import read_mask_values
-from whyformer.errors import InputError
 
-Record = tuple[str, Mapping[str, Any] | Problem]  # its place, and its fields
+Record = tuple[str, Row | Problem]  # its place, and its fields
 
 # Usual names of columns; the first one that exists is used.
 TEXT_COLUMNS = ("text", "sentence", "review", "content", "tokens", "post_tokens")
@@ -47,13 +49,19 @@ PAIR_COLUMNS = (  # the first and the second text of a pair; used if a table has
 )
 IMAGE_COLUMNS = ("image", "img", "picture", "file", "path")
 LABEL_COLUMNS = ("label", "labels", "gold_label", "class", "classification", "target", "fine_label", "sentiment")
-MASK_COLUMNS = ("mask", "segmentation", "trimap")
 RATIONALE_COLUMNS = ("rationale", "rationales", "evidence")
+USUAL_COLUMNS = {
+    "input": TEXT_COLUMNS + IMAGE_COLUMNS,
+    "label": LABEL_COLUMNS,
+    "mask": ("mask", "segmentation", "trimap"),
+    "rationale": RATIONALE_COLUMNS,
+    "name": ("id", "name", "post_id", "annotation_id", "idx"),
+}
 ANSWERS_COLUMN = "answers"  # of SQuAD, beside a question and its context
 NO_LABEL = "-"  # of SNLI, where annotators do not agree
-NAME_COLUMNS = ("id", "name", "post_id", "annotation_id", "idx")
 CONTENT_TYPES = (str, os.PathLike, Image.Image, Tensor, Mapping, LazyContent, TextPair)
 MOST_UNUSED = 12  # columns that a note names
+NO_RATIONALE = "the rationale is neither a list of marks nor a list of spans"
 
 
 @dataclass(frozen=True)
@@ -67,52 +75,44 @@ class Columns:
     rationale: str | None = None
     name: str | None = None
 
-    def names(self) -> set[Any]:
+    def names(self) -> set[Hashable]:
         """The columns that have a role."""
         return {name for name in astuple(self) if name is not None}
 
 
-def note_unused_columns(unused: Iterable[Any]) -> tuple[str, ...]:
+def note_unused_columns(unused: Iterable[Hashable]) -> tuple[str, ...]:
     """A note that names them, if there are any."""
     names = [str(name) for name in unused]
     more = f" and {len(names) - MOST_UNUSED} more" if len(names) > MOST_UNUSED else ""
     return (f"Columns not used: {', '.join(names[:MOST_UNUSED])}{more}.",) if names else ()
 
 
-def choose_columns(existing: Sequence[Any], wanted: Mapping[str, Any], source: str) -> Columns:
+def choose_columns(existing: Sequence[Hashable], wanted: Wanted, source: str) -> Columns:
     """The columns asked for, else those with a usual name, in capitals or not."""
     listed = ", ".join(map(str, existing))
     for role, name in wanted.items():
         if role not in Columns.__dataclass_fields__:
             roles = ", ".join(Columns.__dataclass_fields__)
-            raise InputError(f"columns: {role!r} is not a role. Available: {roles}.", code="E_OPTION")
+            raise WrongOption(f"columns: {role!r} is not a role. Available: {roles}.")
         if name not in existing:
-            raise InputError(f"There is no column {name!r} in {source}. Available: {listed}.", code="E_DATA")
-    usual: dict[str, tuple[str, ...]] = {
-        "input": TEXT_COLUMNS + IMAGE_COLUMNS,
-        "label": LABEL_COLUMNS,
-        "mask": MASK_COLUMNS,
-        "rationale": RATIONALE_COLUMNS,
-        "name": NAME_COLUMNS,
-    }
-    chosen: dict[str, Any] = {role: find_usual_column(names, existing) for role, names in usual.items()}
+            raise DataError(f"There is no column {name!r} in {source}. Available: {listed}.")
+    chosen: dict[str, Any] = {role: find_usual_column(names, existing) for role, names in USUAL_COLUMNS.items()}
     chosen |= choose_pair_columns(existing, wanted) | dict(wanted)
     if chosen["input"] is None:
-        raise InputError(
-            f'No column of {source} has a usual name for inputs. Pass columns={{"input": ...}}. Available: {listed}.',
-            code="E_DATA",
+        raise DataError(
+            f'No column of {source} has a usual name for inputs. Pass columns={{"input": ...}}. Available: {listed}.'
         )
     return Columns(**chosen)
 
 
-def find_usual_column(usual: Sequence[str], existing: Sequence[Any]) -> Any:
+def find_usual_column(usual: Sequence[str], existing: Sequence[Hashable]) -> Hashable:
     """The first of these names that exists; a column that differs only in capitals or spaces counts if none does."""
     alike = {name.strip().casefold(): name for name in reversed(existing) if isinstance(name, str)}
     exact = next((name for name in usual if name in existing), None)
     return exact or next((alike[name] for name in usual if name in alike), None)
 
 
-def choose_pair_columns(existing: Sequence[Any], wanted: Mapping[str, Any]) -> dict[str, str]:
+def choose_pair_columns(existing: Sequence[Hashable], wanted: Wanted) -> dict[str, Hashable]:
     """The columns of two texts with usual names, if both are there and the caller did not name the input."""
     if "input" in wanted or "pair" in wanted:
         return {}
@@ -127,9 +127,9 @@ def choose_pair_columns(existing: Sequence[Any], wanted: Mapping[str, Any]) -> d
 def read_records(
     source: str,
     read_rows: Callable[[], Iterable[Record]],
-    wanted: Mapping[str, Any],
+    wanted: Wanted,
     folder: Path | None = None,
-    used: Iterable[Any] = (),
+    used: Iterable[Hashable] = (),
 ) -> Data:
     """An example from every usable row. Paths of images are relative to `folder`. used: columns in the rows' places.
 
@@ -142,9 +142,7 @@ def read_records(
     return replace(data, notes=note_unused_columns(name for name in names if name not in used))
 
 
-def parse_record(
-    place: str, row: Mapping[str, Any] | Problem, columns: Columns | None, folder: Path | None
-) -> Example | Problem:
+def parse_record(place: str, row: Row | Problem, columns: Columns | None, folder: Path | None) -> Example | Problem:
     if isinstance(row, Problem):
         return row
     if columns is None:
@@ -159,13 +157,13 @@ class RowError(Exception):
     """The reason why a row cannot be used."""
 
 
-def make_example(place: str, row: Mapping[str, Any], columns: Columns, folder: Path | None) -> Example:
+def make_example(place: str, row: Row, columns: Columns, folder: Path | None) -> Example:
     """The example in a row; a row that cannot be used raises RowError."""
-    cells: dict[Any, Any] = {column: read_cell_value(row.get(column)) for column in columns.names()}
+    cells: dict[Hashable, Any] = {column: read_cell_value(row.get(column)) for column in columns.names()}
     content = cells[columns.input]
     if content is None or (isinstance(content, str) and not content.strip()):
         raise RowError(f"{columns.input} is empty")
-    spans: list[Span] | None = None
+    spans: list[TextSpan] | None = None
     if isinstance(content, list) and all(isinstance(word, str) for word in content):
         content, spans = join_words_with_spans(content)
     name = cells.get(columns.name)
@@ -177,7 +175,7 @@ def make_example(place: str, row: Mapping[str, Any], columns: Columns, folder: P
         name=name,
         content=check_content(resolve_image(content, folder)),
         label=parse_label(cells.get(columns.label)),
-        mask=resolve_image(cells.get(columns.mask), folder, read_mask_bytes) if columns.mask else None,
+        mask=resolve_image(cells.get(columns.mask), folder, read_mask_values) if columns.mask else None,
         rationale=parse_rationale(cells[columns.rationale], content, spans),
     )
 
@@ -212,7 +210,7 @@ def check_content(content: Any) -> Any:
     raise RowError(f"{kind} is not a supported input")
 
 
-def make_pair_example(name: str, row: Mapping[Any, Any], columns: Columns) -> Example:
+def make_pair_example(name: str, row: Row, columns: Columns) -> Example:
     """The example in a row with two texts, which a model reads together."""
     texts = []
     for column in (columns.input, str(columns.pair)):
@@ -227,27 +225,26 @@ def make_pair_example(name: str, row: Mapping[Any, Any], columns: Columns) -> Ex
     return Example(name, pair, parse_label(row.get(columns.label)), rationale=rationale)
 
 
-def parse_pair_rationale(value: Any, pair: TextPair, columns: Columns) -> tuple[Span, ...] | None:
+def parse_pair_rationale(value: Any, pair: TextPair, columns: Columns) -> tuple[TextSpan, ...] | None:
     """Spans of marked characters of both texts joined by a line break.
 
     value: spans or marks for each text by the name of its column, {"premise": [[0, 4]], "hypothesis": [0, 1]}; spans
     of, or one mark for each word of, both texts joined; or the answers of SQuAD, of which the first counts.
     """
-    if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except ValueError:
-            if columns.rationale == ANSWERS_COLUMN:
-                return None
-            raise RowError("the rationale is neither a list of marks nor a list of spans") from None
+    is_squad = columns.rationale == ANSWERS_COLUMN
+    try:
+        value = read_json_cell(value)
+    except RowError:
+        if not is_squad:
+            raise
     is_answer = isinstance(value, Mapping) and "answer_start" in value
-    if columns.rationale == ANSWERS_COLUMN and not is_answer:
+    if is_squad and not is_answer:
         return None  # answers of another kind, such as a list of texts
     if not isinstance(value, Mapping):
         return parse_rationale(value, "\n".join(pair), None)
     shift = len(pair.first) + 1
     if is_answer:
-        return tuple((start + shift, end + shift) for start, end in parse_answer(value, pair.second))
+        return tuple((start + shift, end + shift) for start, end in locate_answer(value, pair.second))
     names = (columns.input, str(columns.pair))
     if unknown := [str(name) for name in value if name not in names]:
         raise RowError(f"the rationale names {unknown[0]!r}, which is not one of {', '.join(names)}")
@@ -255,7 +252,7 @@ def parse_pair_rationale(value: Any, pair: TextPair, columns: Columns) -> tuple[
     return (*(first or ()), *((start + shift, end + shift) for start, end in second or ()))
 
 
-def parse_answer(answers: Mapping[str, Any], context: str) -> tuple[Span, ...]:
+def locate_answer(answers: Row, context: str) -> tuple[TextSpan, ...]:
     """Where the first of {"text": [...], "answer_start": [...]} is in the context; nothing if there is no answer."""
     texts, starts = answers.get("text"), answers["answer_start"]
     if not isinstance(texts, Sequence) or not isinstance(starts, Sequence) or len(texts) != len(starts):
@@ -268,10 +265,6 @@ def parse_answer(answers: Mapping[str, Any], context: str) -> tuple[Span, ...]:
     if context[start:end] != texts[0] or start < 0 or start == end:
         raise RowError(f"the answer {texts[0][:40]!r} is not at character {start} of the context")
     return ((start, end),)
-
-
-def read_mask_bytes(data: bytes, name: str) -> Any:
-    return read_mask_values(BytesIO(data), name)
 
 
 def resolve_image(content: Any, folder: Path | None, read: Callable[[bytes, str], Any] = read_image_bytes) -> Any:
@@ -297,33 +290,28 @@ def parse_label(value: Any) -> int | str | None:
     """A class by number or name; None if it is missing or -1, which Hugging Face uses for unknown."""
     if isinstance(value, Tensor | np.ndarray | np.generic) and math.prod(value.shape) == 1:
         value = value.item()
-    if value is None or isinstance(value, bool):
-        return int(value) if isinstance(value, bool) else None
-    if isinstance(value, float):
-        if value != value:
+    match value:
+        case None:
             return None
-        if not value.is_integer():
+        case bool():
+            return int(value)
+        case float() if math.isnan(value):
+            return None
+        case float() if not value.is_integer():
             raise RowError(f"the label {value!r} is not a class")
-        value = int(value)
-    if isinstance(value, int):
-        return value if value >= 0 else None
-    if not isinstance(value, str):
-        raise RowError(f"the label is of type {type(value).__name__}, not a class")
-    text = value.strip()
-    if re.fullmatch("-?[0-9]{1,18}", text):
-        return parse_label(int(text))
-    return None if text in ("", NO_LABEL) else text
+        case int() | float():
+            return int(value) if value >= 0 else None
+        case str() if re.fullmatch("-?[0-9]{1,18}", value.strip()):
+            return parse_label(int(value))
+        case str():
+            return None if value.strip() in ("", NO_LABEL) else value.strip()
+    raise RowError(f"the label is of type {type(value).__name__}, not a class")
 
 
-def parse_rationale(value: Any, text: Any, words: Sequence[Span] | None) -> tuple[Span, ...] | None:
+def parse_rationale(value: Any, text: OneInput, words: Sequence[TextSpan] | None) -> tuple[TextSpan, ...] | None:
     """Spans of marked characters, from [start end] pairs or from one mark per word."""
-    if value is None:
+    if (value := read_json_cell(value)) is None:
         return None
-    if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except ValueError:
-            raise RowError("the rationale is neither a list of marks nor a list of spans") from None
     if not isinstance(value, Sequence) or not isinstance(text, str):
         raise RowError("the rationale is not a list, or the input is not a text")
     if all(isinstance(item, int | float) for item in value):
@@ -335,14 +323,22 @@ def parse_rationale(value: Any, text: Any, words: Sequence[Span] | None) -> tupl
         try:
             spans = tuple((int(start), int(end)) for start, end in value)
         except (TypeError, ValueError):
-            raise RowError("the rationale is neither a list of marks nor a list of spans") from None
+            raise RowError(NO_RATIONALE) from None
         if any(not 0 <= start < end <= len(text) for start, end in spans):
             raise RowError(f"the rationale has a span outside the text of {len(text)} characters")
         return spans
-    raise RowError("the rationale is neither a list of marks nor a list of spans")
+    raise RowError(NO_RATIONALE)
 
 
-def split_word_spans(text: str) -> list[Span]:
+def read_json_cell(value: Any) -> Any:
+    """A rationale that a table holds as text."""
+    try:
+        return json.loads(value) if isinstance(value, str) else value
+    except ValueError:
+        raise RowError(NO_RATIONALE) from None
+
+
+def split_word_spans(text: str) -> list[TextSpan]:
     """The spans of the words, which are separated by white space."""
     spans, start = [], 0
     for word in text.split():

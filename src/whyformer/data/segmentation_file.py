@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from whyformer.data.example import Data, Example, LazyContent, Problem, collect_examples, fingerprint_file
-from whyformer.errors import InputError
+from whyformer.data.example import Data, DataError, Example, LazyContent, Problem, collect_examples, fingerprint_file
 
 HDF5_MARK = b"\x89HDF\r\n\x1a\n"
 MATLAB_HEADER = 512  # bytes before the mark
@@ -30,9 +29,8 @@ def read_segmentation_file(path: Path) -> Data:
         try:
             count, masks = len(file["/value/img"]), len(file["/value/gt"])
         except KeyError:
-            raise InputError(
-                f"{path.name!r} has no /value/img and /value/gt, as gtsegs_ijcv.mat of ImageNet-Segmentation has.",
-                code="E_DATA",
+            raise DataError(
+                f"{path.name!r} has no /value/img and /value/gt, as gtsegs_ijcv.mat of ImageNet-Segmentation has."
             ) from None
     mark = fingerprint_file(path)
     return collect_examples(path.name, (make_segmented_example(path, i, masks, mark) for i in range(count)))
@@ -63,10 +61,9 @@ def open_hdf5(path: Path) -> Any:
     try:
         import h5py
     except ModuleNotFoundError:
-        raise InputError(
+        raise DataError(
             f"Reading {path.name!r} needs h5py, which is not installed: pip install 'whyformer[mat]' or pip install "
-            "h5py.",
-            code="E_DATA",
+            "h5py."
         ) from None
     return h5py.File(path, "r")
 
@@ -76,8 +73,7 @@ def check_hdf5(path: Path) -> None:
     with path.open("rb") as file:
         start = file.read(MATLAB_HEADER + len(HDF5_MARK))
     if HDF5_MARK not in (start[: len(HDF5_MARK)], start[MATLAB_HEADER:]):
-        raise InputError(
+        raise DataError(
             f"{path.name!r} is not a MATLAB 7.3 file. Of .mat files, only gtsegs_ijcv.mat of ImageNet-Segmentation can "
-            "be read.",
-            code="E_DATA",
+            "be read."
         )

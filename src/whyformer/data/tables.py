@@ -5,13 +5,12 @@ import gzip
 import io
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
-from whyformer.data.example import Problem
+from whyformer.data.example import DataError, Problem, Row
 from whyformer.data.records import Record
-from whyformer.errors import InputError
 
 INVALID_BYTE = re.compile("[\udc80-\udcff]")  # what `surrogateescape` makes of a byte that is not UTF-8
 
@@ -71,11 +70,11 @@ def is_sst_row(row: Sequence[str]) -> bool:
 def parse_header(row: list[str], path: Path) -> list[str]:
     names = [name.strip() for name in row]
     if repeated := sorted({name for name in names if names.count(name) > 1}):
-        raise InputError(f"{path.name} has two columns named {repeated[0]!r}. Rename one.", code="E_DATA")
+        raise DataError(f"{path.name} has two columns named {repeated[0]!r}. Rename one.")
     return names
 
 
-def as_record(place: str, row: Sequence[str], header: Sequence[str]) -> Mapping[str, Any] | Problem:
+def as_record(place: str, row: Sequence[str], header: Sequence[str]) -> Row | Problem:
     if len(row) != len(header):
         return Problem(place, f"{len(row)} cells under {len(header)} columns")
     if any(has_invalid_utf8(cell) for cell in row):
@@ -99,6 +98,4 @@ def read_parquet_rows(path: Path) -> Iterator[Record]:
                     yield f"{path.name}:{number}", row
                     number += 1
     except (pyarrow.ArrowException, OSError) as error:
-        raise InputError(
-            f"{path} is not a Parquet file, or it is damaged ({str(error)[:80]}).", code="E_DATA"
-        ) from None
+        raise DataError(f"{path} is not a Parquet file, or it is damaged ({str(error)[:80]}).") from None

@@ -12,12 +12,12 @@ import tarfile
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import BinaryIO
 
 from PIL import Image
 
 from whyformer._model import read_image_bytes
-from whyformer.data.example import IMAGE_SUFFIXES, Data, Example, LazyContent, Problem, collect_examples
+from whyformer.data.example import IMAGE_SUFFIXES, Data, DataError, Example, LazyContent, Problem, collect_examples
 from whyformer.data.records import LABEL_COLUMNS, RowError, parse_label
 from whyformer.errors import InputError
 
@@ -29,10 +29,10 @@ Members = dict[str, tarfile.TarInfo]  # by suffix, with the dot
 
 
 def read_tar(path: Path) -> Data:
-    return collect_examples(path.name, read_tar_examples(path))
+    return collect_examples(path.name, iterate_tar(path))
 
 
-def read_tar_examples(path: Path) -> Iterator[Example | Problem]:
+def iterate_tar(path: Path) -> Iterator[Example | Problem]:
     """The examples of one tar. What follows a cut is a problem: tar files have no other sign of completeness."""
     size = os.path.getsize(path)
     stamp = f"{size}:{os.stat(path).st_mtime_ns}"
@@ -40,10 +40,9 @@ def read_tar_examples(path: Path) -> Iterator[Example | Problem]:
         try:
             tar = tarfile.open(fileobj=file, mode="r:")  # noqa: SIM115 (closed with the file)
         except tarfile.TarError:
-            raise InputError(
+            raise DataError(
                 f"{path} is not a tar file, or it is compressed. Bulk reads members from their place, so unpack it "
-                "first: gunzip FILE.tar.gz.",
-                code="E_DATA",
+                "first: gunzip FILE.tar.gz."
             ) from None
         for key, members in group_members(tar):
             yield make_tar_example(path, file, stamp, key, members, size)
@@ -58,11 +57,9 @@ def group_members(tar: tarfile.TarFile) -> Iterator[tuple[str, Members]]:
     try:
         for member in tar:
             tar.members = []  # type: ignore[attr-defined] # the library would keep every header
-            if not member.isreg():
-                continue
             folder, name = os.path.split(member.name)
             stem, dot, suffix = name.partition(".")
-            if not stem:  # a hidden file
+            if not member.isreg() or not stem:  # a hidden file
                 continue
             new = os.path.join(folder, stem)
             if key is not None and new != key:
@@ -76,7 +73,9 @@ def group_members(tar: tarfile.TarFile) -> Iterator[tuple[str, Members]]:
         yield key, members
 
 
-def make_tar_example(path: Path, file: Any, stamp: str, key: str, members: Members, size: int) -> Example | Problem:
+def make_tar_example(
+    path: Path, file: BinaryIO, stamp: str, key: str, members: Members, size: int
+) -> Example | Problem:
     place = f"{path.name}/{key}"
     if any(member.offset_data + member.size > size for member in members.values()):
         return Problem(place, "the tar file ends in the middle of this example")
@@ -84,22 +83,22 @@ def make_tar_example(path: Path, file: Any, stamp: str, key: str, members: Membe
         label = read_label(file, members)
     except (RowError, ValueError) as error:
         return Problem(place, f"the label cannot be read ({str(error)[:80]})")
-    for suffix, member in members.items():
-        if suffix in IMAGE_SUFFIXES:
-            load = partial(read_tar_image, os.fspath(path), member.offset_data, member.size, place)
-            return Example(place, LazyContent(load, f"{stamp}:{member.offset_data}:{member.size}"), label)
-    for suffix in TEXT_SUFFIXES:
-        if suffix in members:
-            try:
-                return Example(place, read_small_file(file, members[suffix]).decode("utf-8"), label)
-            except UnicodeDecodeError:
-                return Problem(place, "the text is not valid UTF-8")
-            except RowError as error:
-                return Problem(place, str(error))
-    return Problem(place, f"there is no image and no text among {', '.join(members)}")
+    image = next((member for suffix, member in members.items() if suffix in IMAGE_SUFFIXES), None)
+    if image is not None:
+        load = partial(read_tar_image, os.fspath(path), image.offset_data, image.size, place)
+        return Example(place, LazyContent(load, f"{stamp}:{image.offset_data}:{image.size}"), label)
+    text = next((members[suffix] for suffix in TEXT_SUFFIXES if suffix in members), None)
+    if text is None:
+        return Problem(place, f"there is no image and no text among {', '.join(members)}")
+    try:
+        return Example(place, read_small_file(file, text).decode("utf-8"), label)
+    except UnicodeDecodeError:
+        return Problem(place, "the text is not valid UTF-8")
+    except RowError as error:
+        return Problem(place, str(error))
 
 
-def read_label(file: Any, members: Members) -> int | str | None:
+def read_label(file: BinaryIO, members: Members) -> int | str | None:
     if ".cls" in members:
         return parse_label(read_small_file(file, members[".cls"]).decode("utf-8").strip())
     if ".json" in members:
@@ -109,11 +108,11 @@ def read_label(file: Any, members: Members) -> int | str | None:
     return None
 
 
-def read_small_file(file: Any, member: tarfile.TarInfo) -> bytes:
+def read_small_file(file: BinaryIO, member: tarfile.TarInfo) -> bytes:
     if member.size > MAX_SMALL_FILE:
         raise RowError(f"{member.name} has {member.size:,} bytes; the limit is {MAX_SMALL_FILE:,}")
     file.seek(member.offset_data)
-    return bytes(file.read(member.size))
+    return file.read(member.size)
 
 
 def read_tar_image(path: str, offset: int, size: int, name: str) -> Image.Image:

@@ -14,7 +14,16 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, default_collate
 
-from whyformer.data.example import Data, Example, LazyContent, Problem, collect_examples, fingerprint_content
+from whyformer.data.example import (
+    Data,
+    DataError,
+    Example,
+    LazyContent,
+    Problem,
+    Wanted,
+    collect_examples,
+    fingerprint_content,
+)
 from whyformer.data.listed import ListReader
 from whyformer.data.records import check_content, parse_label
 from whyformer.errors import InputError
@@ -24,11 +33,7 @@ SHUFFLED = (
 )
 
 
-def is_torch_data(source: Any) -> bool:
-    return isinstance(source, Dataset | DataLoader)
-
-
-def read_torch_data(source: Any, wanted: Mapping[str, Any]) -> Data:
+def read_torch_data(source: Dataset[Any] | DataLoader[Any], wanted: Wanted) -> Data:
     dataset = source.dataset if isinstance(source, DataLoader) else source
     reader = ListReader(wanted, make_class_namer(dataset))
     name = f"the {type(source).__name__}"
@@ -48,10 +53,10 @@ def name_failures(items: Iterator[Any], source: str) -> Iterator[Any]:
     except (InputError, MemoryError):
         raise
     except Exception as error:
-        raise InputError(f"Reading from {source} failed: {describe_failure(error)}.", code="E_DATA") from error
+        raise DataError(f"Reading from {source} failed: {quote_error(error)}.") from error
 
 
-def describe_failure(error: Exception) -> str:
+def quote_error(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error)[:200]}".rstrip(": .")
 
 
@@ -73,30 +78,28 @@ def make_class_namer(dataset: Any) -> Callable[[Any], int | str | None]:
 class NumberedItem:
     """Reads the input of an item again. Another process gets the input itself: it may not know the dataset's class."""
 
-    dataset: Any
+    dataset: Dataset[Any]
     number: int
-    wanted: Mapping[str, Any]
+    wanted: Wanted
 
     def __call__(self) -> Any:
         example = ListReader(self.wanted).read_item("", self.dataset[self.number])
         if isinstance(example, Problem):
-            raise InputError(
-                f"Item {self.number} of the dataset cannot be read again: {example.reason}.", code="E_DATA"
-            )
+            raise DataError(f"Item {self.number} of the dataset cannot be read again: {example.reason}.")
         return example.content
 
     def __reduce__(self) -> Any:
         return partial, (check_content, self())
 
 
-def read_numbered(dataset: Any, number: int, reader: ListReader) -> Example | Problem:
+def read_numbered(dataset: Dataset[Any], number: int, reader: ListReader) -> Example | Problem:
     """The example of an item; images and tensors are not kept, since together they may not fit into memory."""
     try:
         example = reader.read_item(f"example {number}", dataset[number])
     except MemoryError:
         raise
     except Exception as error:  # of the dataset's own code, such as a damaged file
-        return Problem(f"example {number}", describe_failure(error))
+        return Problem(f"example {number}", quote_error(error))
     if isinstance(example, Problem) or not isinstance(example.content, Image.Image | Tensor | np.ndarray):
         return example
     mark = fingerprint_content(example.content)
@@ -132,10 +135,9 @@ def split_batch(batch: Any, *, is_collated: bool) -> Iterator[Any]:
         yield from zip(*check_lengths((inputs, batch[1])), strict=True)
     else:
         parts = f" of {len(batch)} parts" if isinstance(batch, list | tuple) else ""
-        raise InputError(
+        raise DataError(
             f"A batch of the DataLoader is a {type(batch).__name__}{parts}. It must be inputs and labels, or a "
-            "dictionary of columns. Write a collate_fn that returns these.",
-            code="E_DATA",
+            "dictionary of columns. Write a collate_fn that returns these."
         )
 
 
@@ -158,7 +160,7 @@ def check_lengths(columns: Iterable[Any]) -> list[Any]:
     found = list(columns)
     lengths = [len(one) if isinstance(one, Tensor | np.ndarray | list | tuple) else 1 for one in found]
     if len(set(lengths)) > 1:
-        raise InputError(f"The parts of a batch of the DataLoader have different lengths: {lengths}.", code="E_DATA")
+        raise DataError(f"The parts of a batch of the DataLoader have different lengths: {lengths}.")
     return found
 
 

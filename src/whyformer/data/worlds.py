@@ -10,26 +10,22 @@ Examples are generated anew on each call and are always the same. None of them w
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
+from types import ModuleType
 
 import numpy as np
 from PIL import Image
 
-from whyformer.data.example import Data, Example
+from whyformer.data.example import Data, Example, WrongOption
 from whyformer.demo import creatures, queried, reader, shapes
-from whyformer.errors import InputError
 
 WORLD_SEED = 17
 WORLD_EXAMPLES = 200  # unless a limit is given
 
 
-def draw_shapes(count: int, seed: int) -> Iterator[Example]:
-    scenes = shapes.generate(count, seed)
-    return _mark_pixels(scenes.images, (shapes.CLASSES[i] for i in scenes.labels[:, 0]), scenes.masks[:, 0])
-
-
-def draw_queried(count: int, seed: int) -> Iterator[Example]:
-    scenes = queried.generate(count, seed)
-    return _mark_pixels(scenes.images, (queried.CLASSES[i] for i in scenes.labels[:, 0]), scenes.masks[:, 0])
+def draw_scenes(world: ModuleType, count: int, seed: int) -> Iterator[Example]:
+    scenes = world.generate(count, seed)
+    return _mark_pixels(scenes.images, (world.CLASSES[i] for i in scenes.labels[:, 0]), scenes.masks[:, 0])
 
 
 def draw_creatures(count: int, seed: int) -> Iterator[Example]:
@@ -49,24 +45,16 @@ def _mark_pixels(images: Iterable[np.ndarray], labels: Iterable[str], masks: Ite
 
 
 WORLDS: dict[str, Callable[[int, int], Iterator[Example]]] = {
-    "demo/shapes": draw_shapes,
-    "demo/queried": draw_queried,
+    "demo/shapes": partial(draw_scenes, shapes),
+    "demo/queried": partial(draw_scenes, queried),
     "demo/creatures": draw_creatures,
     "demo/reader": draw_reader,
 }
 
 
-def is_world(source: object) -> bool:
-    return isinstance(source, str) and source in WORLDS
-
-
-def check_world_size(limit: object) -> None:
-    """Refuse what is not a number of examples."""
-    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
-        raise InputError(f"The number of examples must be a whole number >= 1, got {limit!r}.", code="E_OPTION")
-
-
-def read_world(name: str, count: int | None = None, seed: int = WORLD_SEED) -> Data:
+def read_world(name: str, count: int | None = None) -> Data:
     """`count` examples of a world: images with their class and the pixels that show it, prompts with their evidence."""
-    drawn = WORLDS[name](WORLD_EXAMPLES if count is None else count, seed)
+    if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 1):
+        raise WrongOption(f"The number of examples must be a whole number >= 1, got {count!r}.")
+    drawn = WORLDS[name](WORLD_EXAMPLES if count is None else count, WORLD_SEED)
     return Data(name, tuple(replace(example, name=f"{name} {i}") for i, example in enumerate(drawn)))

@@ -17,8 +17,6 @@ from whyformer._engine import SITES, LazyLayers
 from whyformer.errors import MethodError
 from whyformer.methods._registry import Setting
 
-SELECTION_SETTINGS = {"layers": None, "heads": None, "per_layer": False}
-
 
 def list_selection_settings(needs: Sequence[str]) -> dict[str, Any]:
     """Which of these settings apply to a method with these needs."""

@@ -18,11 +18,15 @@ the target `logp:answer-tokens`. Both the paper and we draw independent masks; t
 `details["r2"]` is the share of the variance that the linear model explains on its own ablations.
 """
 
+import warnings
+from typing import NamedTuple
+
+import numpy as np
 import torch
 from torch import Tensor
 
 from whyformer._engine import Probe
-from whyformer._plain.lasso import fit_lasso
+from whyformer._plain.environment import keep_environment
 from whyformer._plain.random_generator import make_generator
 from whyformer._plain.setting_checks import allow_number, allow_whole_number
 from whyformer.methods._log_odds import count_span_tokens
@@ -84,3 +88,37 @@ def context_cite(
 def draw_ablations(players: int, count: int, generator: torch.Generator) -> Tensor:
     """[count player] bool: each player is kept with probability 1/2, independently."""
     return torch.rand(count, players, dtype=torch.float64, generator=generator) < 0.5
+
+
+class LinearFit(NamedTuple):
+    """answer = intercept + weights . kept"""
+
+    weights: Tensor  # [player], of z, not of the standardised one
+    intercept: float
+    r2: float  # explained share of the variance; 1 if the answers are constant
+
+
+@keep_environment()
+def fit_lasso(kept: Tensor, answers: Tensor, penalty: float) -> LinearFit:
+    """The lasso of ablations [n player] on answers [n], in float64; a player that is always kept gets 0.
+
+    Without a penalty it is least squares, the shortest solution where there are several.
+    """
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import Lasso
+
+    z, y = kept.double().numpy(), answers.double().numpy()
+    mean, scale = z.mean(0), z.std(0)
+    scale[scale == 0] = 1
+    standardised, centred = (z - mean) / scale, y - y.mean()
+    if penalty and z.shape[1]:
+        lasso = Lasso(alpha=penalty, fit_intercept=False, tol=1e-12, max_iter=100_000)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # what is left is far below the noise of ablations
+            weights = lasso.fit(standardised, centred).coef_
+    else:
+        weights = np.linalg.lstsq(standardised, centred, rcond=None)[0]
+    left, variance = centred - standardised @ weights, float((centred**2).sum())
+    r2 = 1 - float((left**2).sum()) / variance if variance > 0 else 1.0
+    weights = weights / scale
+    return LinearFit(torch.from_numpy(weights), float(y.mean() - weights @ mean), r2)

@@ -7,11 +7,11 @@
 `view.save("attention.html")` writes a page with all of these.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from numbers import Integral
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from rich.text import Text
@@ -21,11 +21,12 @@ from whyformer._engine import Target
 from whyformer._model import KeptImage
 from whyformer._plain.tokens import Grid, Tokens
 from whyformer.errors import InputError
-from whyformer.results.result import DRAWING_FORMATS, Result
-from whyformer.show import head_figures, overlay, report
+from whyformer.results.result import Result, choose_formats
+from whyformer.show import head_figures, report
 from whyformer.show.drawing import Drawing
 from whyformer.show.page_facts import list_facts
 from whyformer.show.panel import Panel
+from whyformer.show.panel_images import make_original_image
 from whyformer.show.report import make_element
 from whyformer.show.terminal import Screen, render_parts
 from whyformer.show.visible import make_visible
@@ -46,10 +47,7 @@ class AttentionView(Result):
     Files: .html has everything; .png, .svg and .pdf show the attention of all heads.
     """
 
-    formats: ClassVar[Mapping[str, Callable[[Any], bytes]]] = {
-        ".html": lambda view: attention_to_html(view),
-        **DRAWING_FORMATS,
-    }
+    formats = choose_formats(".html .png .svg .pdf")
 
     parts: Mapping[str, Tensor]  # by kind: attention, gradient and, where available, relevance
     readout: Tensor  # [token]: the weight of each token position in the pooling that the answer is read from
@@ -137,6 +135,28 @@ class AttentionView(Result):
     def to_html(self) -> str:
         return report.embed_png(self.draw().png(110), f"Attention in {self.model}: {self.title}")
 
+    def _make_page(self) -> str:
+        """A page with all heads of every kind, then for texts the links between tokens, layer by layer."""
+        tables = {kind: head_figures.make_head_table(self.maps(kind), signed=is_signed(kind)) for kind in self.parts}
+        options = [
+            (kind, report.join_html([make_element("p", self.note(kind), class_="dim"), table]))
+            for kind, table in tables.items()
+        ]
+        chooser, style = report.make_chooser(options, name="kind", legend="What to show of every head")
+        parts = [report.make_section("Every head", chooser)]
+        if self.image is not None:
+            figure = report.embed_image(make_original_image(self.image, max_side=320), self.name, self.name)
+            parts.insert(0, report.make_section(self.name, report.arrange_figures([figure])))
+        if self.patches is None and len(self.pieces) <= MOST_LINKED_TOKENS:
+            count = len(self.parts["attention"])
+            layers = [(f"layer {layer}", report.embed_drawing(self.tokens(layer))) for layer in range(count)]
+            links, link_style = report.make_chooser(layers, name="links", legend="Which layer")
+            parts.append(report.make_section("Which token attends to which", links, remark="Mean over the heads."))
+            style += link_style
+        parts.append(report.make_notes(self.notes))
+        about = list_facts(self.model, {}, self.versions)
+        return report.make_page(self.title, parts, lead=f"Attention in {self.model}.", about=about, style=style)
+
 
 def check_place(name: str, place: Any, count: int) -> None:
     """Refuse all but the number of a layer or head; negative numbers count from the end."""
@@ -146,34 +166,3 @@ def check_place(name: str, place: Any, count: int) -> None:
 
 def is_signed(kind: str) -> bool:
     return kind != "attention"
-
-
-# --- files ------------------------------------------------------------------------------------------------------------
-
-
-def attention_to_html(view: AttentionView) -> bytes:
-    """A page with all heads of every kind, then for texts the links between tokens, layer by layer."""
-    options = []
-    for kind in view.parts:
-        note = make_element("p", view.note(kind), class_="dim")
-        options.append(
-            (kind, report.join_html([note, head_figures.make_head_table(view.maps(kind), signed=is_signed(kind))]))
-        )
-    chooser, style = report.make_chooser(options, name="kind", legend="What to show of every head")
-    parts = [report.make_section("Every head", chooser)]
-    if view.image is not None:
-        seen = overlay.shrink_image(overlay.frame_view(view.image.image, view.image.view), 320)
-        figure = report.embed_image(seen, view.name, view.name)
-        parts.insert(0, report.make_section(view.name, report.arrange_figures([figure])))
-    if view.patches is None and len(view.pieces) <= MOST_LINKED_TOKENS:
-        layers = [
-            (f"layer {layer}", report.embed_drawing(view.tokens(layer)))
-            for layer in range(len(view.parts["attention"]))
-        ]
-        links, link_style = report.make_chooser(layers, name="links", legend="Which layer")
-        parts.append(report.make_section("Which token attends to which", links, remark="Mean over the heads."))
-        style += link_style
-    parts.append(report.make_notes(view.notes))
-    about = list_facts(view.model, {}, view.versions)
-    lead = f"Attention in {view.model}."
-    return report.make_page(view.title, parts, lead=lead, about=about, style=style).encode("utf-8")

@@ -4,12 +4,9 @@ c = cite(model, prompt, by="passage")
 c[0].name; c[0].verdict; print(c); c.save("why.html")
 """
 
-import csv
-import os
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields
-from io import StringIO
-from typing import Any, ClassVar
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from rich.table import Table
 from rich.text import Text
@@ -21,11 +18,11 @@ from whyformer._plain import archive
 from whyformer._plain.schema import SchemaError, check_schema
 from whyformer._plain.tokens import Pieces
 from whyformer.results._fields import PIECES, TARGET, restore_target, restore_tokens
-from whyformer.results.result import Result, to_plain_text
+from whyformer.results.result import LoadableResult, choose_formats
 from whyformer.show import report, terminal
 from whyformer.show.prompt_page import make_prompt_page
 from whyformer.show.prompt_view import CitationRow, FaithfulnessRow, PromptView, view_prompt
-from whyformer.show.score_rows import as_csv_cell
+from whyformer.show.score_rows import CellValue
 from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
 from whyformer.show.wording import format_score, shorten_text
@@ -35,6 +32,21 @@ VERDICTS = (SUPPORTED, NOT_NEEDED, CONTRADICTED, CAUTION)
 SHOWN = 10  # sources in a terminal
 DROP_HEADING = "log-odds fall by"
 HEADINGS = ("source", "score", "share", "verdict", DROP_HEADING, "text")
+
+REGION = {"name": str, "kind": str, "start": int, "stop": int, "text": str, "characters": (None, [int])}
+CITATION = {
+    "name": str, "kind": str, "start": int, "stop": int, "text": str, "score": float, "share": float,
+    "drop": (None, float), "verdict": (None, str), "is_control": bool,
+}  # fmt: skip
+DROP = {"size": int, "drop": float, "chance": float, "interval": [float], "draws": int}
+FAITHFULNESS = {"lds": (None, float), "chance": (None, [float]), "samples": int, "seed": int, "drops": [DROP]}
+PROMPT = {"ids": [int], "pieces": PIECES, "prompt_length": int, "regions": [REGION], "notes": [str]}
+SCHEMA = {
+    "prompt": PROMPT, "citations": [CITATION], "target": TARGET, "scores": Tensor, "rest": float,
+    "log_probability": float, "margin": (None, float), "together": (None, float), "faithfulness": (None, FAITHFULNESS),
+    "method": str, "settings": {str: object}, "model": str, "versions": {str: str}, "spent": {str: float},
+    "notes": [str], "apart": [CITATION], "log_odds": (None, float),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -86,18 +98,14 @@ class Faithfulness:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Citations(Result):
+class Citations(LoadableResult):
     """The sources of an answer, highest score first. Question, instructions and roles are no sources: see `apart`.
 
     Files: .json has everything and can be loaded again; .html, .txt show the table; .csv has a row for each source.
     """
 
-    formats: ClassVar[Mapping[str, Callable[[Any], bytes]]] = {
-        ".json": lambda c: archive.to_json_text("citations", citations_to_fields(c)).encode("ascii"),
-        ".html": lambda c: citations_to_html(c),
-        ".csv": lambda c: citations_to_csv(c),
-        ".txt": to_plain_text,
-    }
+    formats = choose_formats(".json .html .csv .txt")
+    csv_columns = ("rank", "name", "kind", "start", "stop", "score", "share", "drop", "verdict", "control", "text")
 
     prompt: Prompt
     citations: tuple[Citation, ...]  # sources only
@@ -185,12 +193,58 @@ class Citations(Result):
         return [*describe_verdicts(self), *describe_faithfulness(self)]
 
     def to_html(self) -> str:
-        return report.make_fragment(*make_blocks(self))
+        sources, apart = ([list_cells(one, 10_000) for one in some] for some in (self.citations, self.apart))
+        headings = ["not a source", *HEADINGS[1:]]
+        return report.make_fragment(
+            report.make_table(HEADINGS, sources, caption="Sources, highest score first"),
+            report.make_table(headings, apart, caption="Not sources, never left out") if apart else None,
+            *(report.make_element("p", line) for line in self.describe()),
+            report.make_notes(self.notes) if self.notes else None,
+        )
 
-    @staticmethod
-    def load(path: str | os.PathLike[str]) -> "Citations":
-        """Load a saved .json file."""
-        return archive.read_archive(path, "citations", citations_from_fields)
+    # --- files ---
+
+    def to_fields(self) -> archive.Fields:
+        found = self.faithfulness
+        if found is None or found.lds == found.lds:
+            return vars(self)
+        return {**vars(self), "faithfulness": {**asdict(found), "lds": None, "chance": None}}  # undefined
+
+    @classmethod
+    def _from_fields(cls, saved: archive.Fields) -> "Citations":
+        saved = {"apart": [], "log_odds": None, **saved}  # which files of earlier versions do not have
+        check_schema(saved, SCHEMA, "the citations")
+        prompt, length = saved["prompt"], len(saved["prompt"]["ids"])
+        if tuple(saved["scores"].shape) != (length,) or not 0 < prompt["prompt_length"] <= length:
+            raise SchemaError("scores and tokens of the citations do not fit each other")
+        if not saved["citations"] or not all(one["verdict"] in (None, *VERDICTS) for one in saved["citations"]):
+            raise SchemaError("the citations are damaged")
+        pieces = restore_tokens(prompt["pieces"], length)
+        assert isinstance(pieces, Pieces)
+        regions = tuple(restore_region(one) for one in prompt["regions"])
+        found = saved["faithfulness"]
+        return Citations(
+            **saved
+            | {name: tuple(Citation(**one) for one in saved[name]) for name in ("citations", "apart")}
+            | {
+                "prompt": Prompt(
+                    tuple(prompt["ids"]), pieces, prompt["prompt_length"], regions, tuple(prompt["notes"])
+                ),
+                "target": restore_target(saved["target"]),
+                "faithfulness": None if found is None else restore_faithfulness(found),
+                "notes": tuple(saved["notes"]),
+            }
+        )
+
+    def _list_rows(self) -> Iterator[tuple[CellValue, ...]]:
+        """One row for each source, highest score first."""
+        for rank, one in enumerate(self.citations, 1):
+            values = {**vars(one), "rank": rank, "control": one.is_control}
+            yield tuple(values[column] for column in self.csv_columns)
+
+    def _make_page(self) -> str:
+        """A page with the answer, its sources, and the prompt with its scores."""
+        return make_prompt_page(self.view())
 
 
 def show_citation(one: Citation) -> CitationRow:
@@ -278,84 +332,6 @@ def describe_faithfulness(result: Citations) -> list[str]:
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
-
-CSV_FIELDS = ("rank", "name", "kind", "start", "stop", "score", "share", "drop", "verdict", "control", "text")
-
-
-def citations_to_csv(result: Citations) -> bytes:
-    """One row for each source, highest score first."""
-    file = StringIO(newline="")
-    writer = csv.writer(file, lineterminator="\r\n")
-    writer.writerow(CSV_FIELDS)
-    for rank, one in enumerate(result.citations, 1):
-        row = (rank, one.name, one.kind, one.start, one.stop, one.score, one.share, one.drop, one.verdict,
-               one.is_control, one.text)  # fmt: skip
-        writer.writerow([as_csv_cell(value) for value in row])
-    return file.getvalue().encode("utf-8", "backslashreplace")
-
-
-def make_blocks(result: Citations) -> list[Any]:
-    sources, apart = ([list_cells(one, 10_000) for one in some] for some in (result.citations, result.apart))
-    headings = ["not a source", *HEADINGS[1:]]
-    return [
-        report.make_table(list(HEADINGS), sources, caption="Sources, highest score first"),
-        *([report.make_table(headings, apart, caption="Not sources, never left out")] if apart else []),
-        *(report.make_element("p", line) for line in result.describe()),
-        *([report.make_notes(result.notes)] if result.notes else []),
-    ]
-
-
-def citations_to_html(result: Citations) -> bytes:
-    """A page with the answer, its sources, and the prompt with its scores."""
-    return make_prompt_page(result.view()).encode("utf-8")
-
-
-def citations_to_fields(result: Citations) -> dict[str, Any]:
-    saved = {one.name: getattr(result, one.name) for one in fields(result)}
-    if (found := result.faithfulness) is not None and found.lds != found.lds:
-        saved["faithfulness"] = {**asdict(found), "lds": None, "chance": None}  # undefined
-    return saved
-
-
-REGION = {"name": str, "kind": str, "start": int, "stop": int, "text": str, "characters": (None, [int])}
-CITATION = {
-    "name": str, "kind": str, "start": int, "stop": int, "text": str, "score": float, "share": float,
-    "drop": (None, float), "verdict": (None, str), "is_control": bool,
-}  # fmt: skip
-DROP = {"size": int, "drop": float, "chance": float, "interval": [float], "draws": int}
-FAITHFULNESS = {"lds": (None, float), "chance": (None, [float]), "samples": int, "seed": int, "drops": [DROP]}
-PROMPT = {"ids": [int], "pieces": PIECES, "prompt_length": int, "regions": [REGION], "notes": [str]}
-SCHEMA = {
-    "prompt": PROMPT, "citations": [CITATION], "target": TARGET, "scores": Tensor, "rest": float,
-    "log_probability": float, "margin": (None, float), "together": (None, float), "faithfulness": (None, FAITHFULNESS),
-    "method": str, "settings": {str: object}, "model": str, "versions": {str: str}, "spent": {str: float},
-    "notes": [str], "apart": [CITATION], "log_odds": (None, float),
-}  # fmt: skip
-
-
-def citations_from_fields(saved: archive.Fields) -> Citations:
-    saved = {"apart": [], "log_odds": None, **saved}  # which files of earlier versions do not have
-    check_schema(saved, SCHEMA, "the citations")
-    prompt, length = saved["prompt"], len(saved["prompt"]["ids"])
-    if tuple(saved["scores"].shape) != (length,) or not 0 < prompt["prompt_length"] <= length:
-        raise SchemaError("scores and tokens of the citations do not fit each other")
-    if not saved["citations"] or not all(one["verdict"] in (None, *VERDICTS) for one in saved["citations"]):
-        raise SchemaError("the citations are damaged")
-    pieces = restore_tokens(prompt["pieces"], length)
-    assert isinstance(pieces, Pieces)
-    regions = tuple(restore_region(one) for one in prompt["regions"])
-    found = saved["faithfulness"]
-    return Citations(
-        **{
-            **saved,
-            "prompt": Prompt(tuple(prompt["ids"]), pieces, prompt["prompt_length"], regions, tuple(prompt["notes"])),
-            "citations": tuple(Citation(**one) for one in saved["citations"]),
-            "apart": tuple(Citation(**one) for one in saved["apart"]),
-            "target": restore_target(saved["target"]),
-            "faithfulness": None if found is None else restore_faithfulness(found),
-            "notes": tuple(saved["notes"]),
-        }
-    )
 
 
 def restore_region(saved: archive.Fields) -> Region:

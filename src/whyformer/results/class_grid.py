@@ -5,16 +5,16 @@
 A class-specific method must highlight something else for another class; the grid shows at once whether it does.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 from whyformer._model import UNNAMED_IMAGE
-from whyformer.results.comparison import Comparison, list_comparison_rows
-from whyformer.results.result import DRAWING_FORMATS, Result
-from whyformer.show import figures, page, report, score_rows
+from whyformer.results.comparison import Comparison
+from whyformer.results.result import Result, choose_formats
+from whyformer.show import figures, page, report
 from whyformer.show.drawing import Drawing
 from whyformer.show.panel import Panel
+from whyformer.show.score_rows import ScoreRow
 from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
 from whyformer.show.wording import describe_target, explain_colours, format_probability
@@ -29,12 +29,7 @@ class ClassGrid(Result):
     Files: .html, .png, .svg and .pdf show the grid; .csv and .parquet have the scores as a table.
     """
 
-    formats: ClassVar[Mapping[str, Callable[[Any], bytes]]] = {
-        ".html": lambda grid: class_grid_to_html(grid),
-        **DRAWING_FORMATS,
-        ".csv": lambda grid: score_rows.as_csv(list_class_rows(grid)),
-        ".parquet": lambda grid: score_rows.as_parquet(list_class_rows(grid)),
-    }
+    formats = choose_formats(".html .png .svg .pdf .csv .parquet")
 
     comparisons: tuple[Comparison, ...]
 
@@ -84,32 +79,26 @@ class ClassGrid(Result):
     def to_html(self) -> str:
         return "".join(comparison.to_html() for comparison in self)
 
+    def _list_rows(self) -> Iterator[ScoreRow]:
+        for comparison in self:
+            yield from comparison._list_rows()
+
+    def _make_page(self) -> str:
+        """A page with one section per example."""
+        examples = self.examples()
+        firsts = [classes[0][1][0] for classes in examples]
+        anchors = report.make_anchors(panel.name for panel in firsts)
+        parts = []
+        for anchor, classes, first in zip(anchors, examples, firsts, strict=True):
+            figure = report.arrange_figures([page.make_original_figure(first)]) if first.image is not None else None
+            table = page.make_panel_table(classes, self.labels)
+            parts.append(report.make_section(first.name, figure, table, anchor=anchor))
+        colours = explain_colours(panel.signed for panel in examples[0][0][1])
+        lead = f"{firsts[0].model}: its likeliest classes, each explained by every method. {READING_HINT} {colours}"
+        about = page.collect_facts(*examples[0][0][1])
+        return report.make_page("Class by class", parts, lead=lead, about=about, contents=anchors)
+
 
 def format_class_title(panels: Mapping[str, Panel]) -> str:
     target = next(iter(panels.values())).target
     return f"{describe_target(target)}, {format_probability(target)}"
-
-
-# --- files ------------------------------------------------------------------------------------------------------------
-
-
-def class_grid_to_html(grid: ClassGrid) -> bytes:
-    """A page with one section per example."""
-    examples = grid.examples()
-    firsts = [classes[0][1][0] for classes in examples]
-    anchors = report.make_anchors(panel.name for panel in firsts)
-    parts = []
-    for anchor, classes, first in zip(anchors, examples, firsts, strict=True):
-        figure = report.arrange_figures([page.make_original_figure(first)]) if first.image is not None else None
-        parts.append(
-            report.make_section(first.name, figure, page.make_panel_table(classes, grid.labels), anchor=anchor)
-        )
-    colours = explain_colours(panel.signed for panel in examples[0][0][1])
-    lead = f"{firsts[0].model}: its likeliest classes, each explained by every method. {READING_HINT} {colours}"
-    about = page.collect_facts(*examples[0][0][1])
-    return report.make_page("Class by class", parts, lead=lead, about=about, contents=anchors).encode("utf-8")
-
-
-def list_class_rows(grid: ClassGrid) -> Iterator[dict[str, Any]]:
-    for comparison in grid:
-        yield from list_comparison_rows(comparison)

@@ -5,10 +5,9 @@ Agreement is Spearman's rank correlation of the scores of each example, $\rho = 
 """
 
 import math
-import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from rich.columns import Columns
@@ -17,16 +16,17 @@ from rich.table import Table
 from rich.text import Text
 from torch import Tensor
 
-from whyformer._plain import archive
+from whyformer._plain.archive import Fields
 from whyformer._plain.schema import SchemaError, check_schema
 from whyformer._plain.tokens import Grid, Pieces
 from whyformer.errors import MethodError
 from whyformer.results._fields import restore_explanation_fields
 from whyformer.results.explanation import Explanation
-from whyformer.results.result import DRAWING_FORMATS, Result, to_plain_text
-from whyformer.show import charts, figures, notebook, page, report, score_rows, terminal
+from whyformer.results.result import LoadableResult, choose_formats
+from whyformer.show import charts, figures, notebook, page, report, terminal
 from whyformer.show.drawing import Drawing
 from whyformer.show.panel import Panel
+from whyformer.show.score_rows import ScoreRow, list_score_rows
 from whyformer.show.terminal import Screen
 from whyformer.show.token_heat_map import draw_token_heat_map
 from whyformer.show.visible import make_visible
@@ -34,21 +34,14 @@ from whyformer.show.wording import explain_colours, format_headline
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Comparison(Result):
+class Comparison(LoadableResult):
     """The explanations of the same inputs and target by several methods.
 
     Files: .json can be loaded again; .html, .png, .svg, .pdf and .txt show the comparison; .csv and .parquet have the
     scores as a table.
     """
 
-    formats: ClassVar[Mapping[str, Callable[[Any], bytes]]] = {
-        ".json": lambda c: comparison_to_json(c),
-        ".html": lambda c: comparison_to_html(c),
-        **DRAWING_FORMATS,
-        ".csv": lambda c: score_rows.as_csv(list_comparison_rows(c)),
-        ".parquet": lambda c: score_rows.as_parquet(list_comparison_rows(c)),
-        ".txt": to_plain_text,
-    }
+    formats = choose_formats(".json .html .png .svg .pdf .csv .parquet .txt")
 
     explanations: Mapping[str, Explanation]  # by label: the method, with its settings where they were given
     failures: Mapping[str, str] = field(default_factory=dict)  # methods that do not work here, and why
@@ -174,10 +167,56 @@ class Comparison(Result):
     def to_html(self) -> str:
         return notebook.make_comparison_fragment(self.panels())
 
-    @staticmethod
-    def load(path: str | os.PathLike[str]) -> "Comparison":
-        """Load a saved .json file; the scores come back bit for bit."""
-        return archive.read_archive(path, "comparison", comparison_from_fields)
+    # --- files ---
+
+    def to_fields(self) -> Fields:
+        """All methods share the images, so they are written once."""
+        explanations = {
+            label: {name: value for name, value in vars(e).items() if name != "images"}
+            for label, e in self.explanations.items()
+        }
+        images = next((e.images for e in self), ())
+        return {"explanations": explanations, "failures": self.failures, "images": images}
+
+    @classmethod
+    def _from_fields(cls, saved: Fields) -> "Comparison":
+        check_schema(saved, {"explanations": {str: {}}, "failures": {str: str}}, "the comparison")
+        shared = {"images": saved["images"]} if "images" in saved else {}
+        explanations = {
+            label: Explanation(**restore_explanation_fields({**fields, **shared}))
+            for label, fields in saved["explanations"].items()
+        }
+        if not explanations:
+            raise SchemaError("there are no explanations to compare")
+        first = next(iter(explanations.values()))
+        if not len(first) or any(e.tokens != first.tokens for e in explanations.values()):
+            raise SchemaError("the explanations are not of the same inputs")
+        return Comparison(explanations, dict(saved["failures"]))
+
+    def _list_rows(self) -> Iterator[ScoreRow]:
+        for label, e in self.explanations.items():
+            yield from list_score_rows(e.panels(label))
+
+    def _make_page(self) -> str:
+        """A page with the maps of all methods and their agreement."""
+        first, head = next(iter(self)), ["method", "mean agreement", "class", "top 3 of the first example"]
+        extra = [
+            report.make_section(
+                "Agreement",
+                report.embed_drawing(self.draw_agreement(title="")) if len(self) > 1 else None,
+                report.make_table(head, self._list_agreement()),
+                remark="How similarly the methods rank tokens or patches. High agreement does not mean that they are "
+                "right: related methods agree with each other. Agreement no higher than that of chance carries no "
+                "information.",
+            )
+        ]
+        if self.failures:
+            extra.append(report.make_section("Not used", report.make_table(["method", "why"], self.failures.items())))
+        if self.notes:
+            extra.append(report.make_notes(self.notes))
+        lead = f"{first.model}, one run for all methods. {explain_colours(e.signed for e in self)}"
+        examples = f"{len(first)} examples" if len(first) > 1 else format_headline(first.panels()[0])
+        return page.make_comparison_page(self.panels(), extra, title=f"{examples}: {len(self)} methods", lead=lead)
 
 
 def format_example_title(panels: Mapping[str, Panel]) -> str:
@@ -215,62 +254,3 @@ def mean_ranks(scores: Tensor) -> Tensor:
     _, group, size = scores.unique(return_inverse=True, return_counts=True)
     last = size.cumsum(0)
     return (last - (size - 1) / 2)[group].double()
-
-
-# --- files ------------------------------------------------------------------------------------------------------------
-
-
-def comparison_from_fields(saved: archive.Fields) -> Comparison:
-    check_schema(saved, {"explanations": {str: {}}, "failures": {str: str}}, "the comparison")
-    shared = {"images": saved["images"]} if "images" in saved else {}
-    explanations = {
-        label: Explanation(**restore_explanation_fields({**fields, **shared}))
-        for label, fields in saved["explanations"].items()
-    }
-    if not explanations:
-        raise SchemaError("there are no explanations to compare")
-    first = next(iter(explanations.values()))
-    if not len(first) or any(e.tokens != first.tokens for e in explanations.values()):
-        raise SchemaError("the explanations are not of the same inputs")
-    return Comparison(explanations, dict(saved["failures"]))
-
-
-def comparison_to_json(comparison: Comparison) -> bytes:
-    """All methods share the images, so they are written once."""
-    explanations = {
-        label: {name: value for name, value in vars(e).items() if name != "images"}
-        for label, e in comparison.explanations.items()
-    }
-    images = next((e.images for e in comparison), ())
-    fields = {"explanations": explanations, "failures": comparison.failures, "images": images}
-    return archive.to_json_text("comparison", fields).encode("ascii")
-
-
-def comparison_to_html(comparison: Comparison) -> bytes:
-    """A page with the maps of all methods and their agreement."""
-    first = next(iter(comparison))
-    lines = [list(line) for line in comparison._list_agreement()]
-    extra = [
-        report.make_section(
-            "Agreement",
-            report.embed_drawing(comparison.draw_agreement(title="")) if len(comparison) > 1 else None,
-            report.make_table(["method", "mean agreement", "class", "top 3 of the first example"], lines),
-            remark="How similarly the methods rank tokens or patches. High agreement does not mean that they are "
-            "right: related methods agree with each other. Agreement no higher than that of chance carries no "
-            "information.",
-        )
-    ]
-    if comparison.failures:
-        failed = [[label, reason] for label, reason in comparison.failures.items()]
-        extra.append(report.make_section("Not used", report.make_table(["method", "why"], failed)))
-    if comparison.notes:
-        extra.append(report.make_notes(comparison.notes))
-    lead = f"{first.model}, one run for all methods. {explain_colours(e.signed for e in comparison)}"
-    examples = f"{len(first)} examples" if len(first) > 1 else format_headline(first.panels()[0])
-    title = f"{examples}: {len(comparison)} methods"
-    return page.make_comparison_page(comparison.panels(), extra, title=title, lead=lead).encode("utf-8")
-
-
-def list_comparison_rows(comparison: Comparison) -> Iterator[dict[str, Any]]:
-    for label, e in comparison.explanations.items():
-        yield from score_rows.list_score_rows(e.panels(label))

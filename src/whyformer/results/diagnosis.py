@@ -4,16 +4,16 @@ d = diagnose(model, "a gorgeous film")
 print(d); d.save("doctor.html"); d.exit_code
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from rich.table import Table
 from rich.text import Text
 
 from whyformer._plain import archive
 from whyformer.errors import InputError
-from whyformer.results.result import Result, to_plain_text
+from whyformer.results.result import Result, choose_formats
 from whyformer.show import report, terminal
 from whyformer.show.page_facts import list_facts
 from whyformer.show.terminal import Screen
@@ -21,6 +21,7 @@ from whyformer.show.visible import make_visible
 
 CheckState = Literal["works", "refused", "failed", "does not apply"]
 SOME_FAILED, NONE_WORK = 6, 7  # exit status of the command line
+HEADINGS = ("method", "state", "time", "x forward", "memory")
 BADGES: Mapping[str, str] = {"works": "good", "refused": "bad", "failed": "bad"}
 
 
@@ -50,11 +51,7 @@ class Diagnosis(Result):
     Files: .json has everything; .html and .txt show it.
     """
 
-    formats: ClassVar[Mapping[str, Callable[[Any], bytes]]] = {
-        ".json": lambda d: archive.to_json_text("diagnosis", d.to_fields()).encode("ascii"),
-        ".html": lambda d: make_diagnosis_page(d).encode("utf-8"),
-        ".txt": to_plain_text,
-    }
+    formats = choose_formats(".json .html .txt")
 
     model: str
     found: Mapping[str, str]
@@ -109,7 +106,7 @@ class Diagnosis(Result):
         others = [f"{count} {state}" for state, count in counts.items() if state in ("refused", "failed") and count]
         return f"{working}; {', '.join(others)}." if others else f"{working}."
 
-    def to_fields(self) -> dict[str, Any]:
+    def to_fields(self) -> archive.Fields:
         """Plain values for a file, with the verdict and the exit status."""
         checks = [vars(check) for check in self.checks]
         return {**vars(self), "checks": checks, "verdict": self.verdict, "exit_code": self.exit_code}
@@ -123,7 +120,7 @@ class Diagnosis(Result):
         for name, value in self.found.items():
             facts.add_row(Text(make_visible(name), style="dim"), Text(make_visible(value)))
         table = Table(box=None, pad_edge=False, header_style="bold")
-        for heading in ("method", "state", "time", "x forward", "memory"):
+        for heading in HEADINGS:
             table.add_column(heading, justify="left" if heading in ("method", "state") else "right", no_wrap=True)
         for check in self.checks:
             table.add_row(*(Text(make_visible(cell)) for cell in describe_check(check)))
@@ -147,7 +144,24 @@ class Diagnosis(Result):
         return f"Measured on this machine: {self.machine}.{plain}{less}"
 
     def to_html(self) -> str:
-        return report.make_fragment(*make_diagnosis_blocks(self))
+        return report.make_fragment(*self._make_blocks())
+
+    def _make_page(self) -> str:
+        about = list_facts(self.model, {}, self.versions)
+        return report.make_page(f"Doctor: {self.model}", self._make_blocks(), lead=self.verdict, about=about)
+
+    def _make_blocks(self) -> list[report.Html]:
+        rows = []
+        for check in self.checks:
+            name, _, *numbers = describe_check(check)
+            badge = report.make_verdict_badge(check.state, BADGES.get(check.state, ""))
+            rows.append([name, badge, *numbers, " ".join([check.reason, *check.notes])])
+        return [
+            report.make_section("What was found", report.make_fact_list(self.found), report.make_notes(self.notes)),
+            report.make_section(
+                "Methods", report.make_table([*HEADINGS, "why, and notes"], rows), remark=self.describe_measurement()
+            ),
+        ]
 
 
 def describe_check(check: MethodCheck) -> list[str]:
@@ -167,24 +181,3 @@ def format_memory(count: int | None) -> str:
     if count is None:
         return ""
     return f"{count / 2**20:.1f} MB" if count < 2**30 else f"{count / 2**30:.1f} GB"
-
-
-# --- HTML -------------------------------------------------------------------------------------------------------------
-
-
-def make_diagnosis_blocks(d: Diagnosis) -> list[report.Html]:
-    rows = []
-    for check in d.checks:
-        name, _, *numbers = describe_check(check)
-        badge = report.make_verdict_badge(check.state, BADGES.get(check.state, ""))
-        rows.append([name, badge, *numbers, " ".join([check.reason, *check.notes])])
-    heading = ["method", "state", "time", "x forward", "memory", "why, and notes"]
-    return [
-        report.make_section("What was found", report.make_fact_list(d.found), report.make_notes(d.notes)),
-        report.make_section("Methods", report.make_table(heading, rows), remark=d.describe_measurement()),
-    ]
-
-
-def make_diagnosis_page(d: Diagnosis) -> str:
-    about = list_facts(d.model, {}, d.versions)
-    return report.make_page(f"Doctor: {d.model}", make_diagnosis_blocks(d), lead=d.verdict, about=about)

@@ -7,27 +7,27 @@
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Integral
-from typing import Any, ClassVar, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast
 
 from PIL import Image
 from torch import Tensor
 
 from whyformer._engine import Target
 from whyformer._model import KeptImage
-from whyformer._plain import archive
-from whyformer._plain.tokens import Grid, Pieces, Tokens
-from whyformer._plain.words import WORD_REDUCTIONS, group_by_unit, join_groups, pad_pieces, reduce_groups
+from whyformer._plain.archive import Fields
+from whyformer._plain.tokens import Grid, Pieces, Tokens, pad_pieces
+from whyformer._plain.words import WORD_REDUCTIONS, group_by_unit, join_groups, reduce_groups
 from whyformer.errors import InputError
-from whyformer.results._fields import restore_explanation_fields, to_safetensors
+from whyformer.results._fields import restore_explanation_fields
 from whyformer.results.conditioning import NOTES, Conditioning, drop_settled_notes, note_undetermined
 from whyformer.results.health import Health
-from whyformer.results.result import DRAWING_FORMATS, Result, to_plain_text
+from whyformer.results.result import LoadableResult, choose_formats
 from whyformer.results.windows import COUNTS as WINDOW_COUNTS
 from whyformer.results.windows import Window, read_window_details
-from whyformer.show import figures, head_figures, latex, notebook, page, prompt_terminal, score_rows, terminal
+from whyformer.show import figures, head_figures, notebook, page, prompt_terminal, terminal
 from whyformer.show.chips import get_piece_text
 from whyformer.show.drawing import Drawing
 from whyformer.show.panel import Panel
@@ -35,6 +35,7 @@ from whyformer.show.panel_images import overlay_panel
 from whyformer.show.prompt_page import make_prompt_fragment, make_prompt_page
 from whyformer.show.prompt_view import view_panel
 from whyformer.show.report import escape_html
+from whyformer.show.score_rows import ScoreRow, list_score_rows
 from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
 
@@ -42,7 +43,7 @@ ScoredToken: TypeAlias = tuple[str | tuple[int, int], float]  # a token, or the 
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Explanation(Result):
+class Explanation(LoadableResult):
     """How much each patch or token counts for the target, one row per example.
 
     The scores of an image belong to its patches, row by row; those of its other tokens (CLS, registers) are in
@@ -53,16 +54,7 @@ class Explanation(Result):
     the words for a document; .csv and .parquet have the scores as a table.
     """
 
-    formats: ClassVar[Mapping[str, Callable[[Any], bytes]]] = {
-        ".safetensors": lambda e: to_safetensors("explanation", vars(e)),
-        ".json": lambda e: archive.to_json_text("explanation", vars(e)).encode("ascii"),
-        ".html": lambda e: explanation_to_html(e),
-        **DRAWING_FORMATS,
-        ".tex": lambda e: latex.to_latex(e.panels()).encode("utf-8"),
-        ".csv": lambda e: score_rows.as_csv(score_rows.list_score_rows(e.panels())),
-        ".parquet": lambda e: score_rows.as_parquet(score_rows.list_score_rows(e.panels())),
-        ".txt": to_plain_text,
-    }
+    formats = choose_formats(".safetensors .json .html .png .svg .pdf .tex .csv .parquet .txt")
 
     scores: Tensor  # batch patch | batch token
     tokens: tuple[Tokens, ...]
@@ -356,20 +348,18 @@ class Explanation(Result):
             return make_prompt_fragment(views[0])
         return notebook.make_explanation_fragment(self.panels())
 
-    @staticmethod
-    def load(path: str | os.PathLike[str]) -> "Explanation":
-        """Load a saved .safetensors or .json file; the scores come back bit for bit."""
-        return archive.read_archive(
-            path, "explanation", lambda fields: Explanation(**restore_explanation_fields(fields))
-        )
+    def _make_page(self) -> str:
+        """A page of all examples; a single prompt with its regions."""
+        panels = self.panels()
+        view = view_panel(panels[0]) if len(panels) == 1 else None
+        return page.make_explanation_page(panels) if view is None else make_prompt_page(view)
 
+    def _list_rows(self) -> Iterator[ScoreRow]:
+        return list_score_rows(self.panels())
 
-def explanation_to_html(explanation: Explanation) -> bytes:
-    """A page of all examples; a single prompt with its regions."""
-    panels = explanation.panels()
-    view = view_panel(panels[0]) if len(panels) == 1 else None
-    made = page.make_explanation_page(panels) if view is None else make_prompt_page(view)
-    return made.encode("utf-8")
+    @classmethod
+    def _from_fields(cls, saved: Fields) -> "Explanation":
+        return Explanation(**restore_explanation_fields(saved))
 
 
 def reduce_all_groups(scores: Tensor, groups: Sequence[list[list[int]]], length: int, reduce: str) -> Tensor:

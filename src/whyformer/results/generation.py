@@ -6,9 +6,9 @@
 On the page, click on a token to see why the model chose it.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -17,14 +17,15 @@ from torch import Tensor
 from whyformer._model.prompt import Prompt
 from whyformer._plain.tokens import Pieces
 from whyformer.results.explanation import Explanation
-from whyformer.results.result import DRAWING_FORMATS, Result, to_plain_text
-from whyformer.show import figures, notebook, page, report, score_rows, terminal
+from whyformer.results.result import Result, choose_formats
+from whyformer.show import figures, notebook, page, report, terminal
 from whyformer.show.drawing import Drawing
 from whyformer.show.panel import Panel
 from whyformer.show.prompt_page import make_prompt_fragment, make_prompt_page
 from whyformer.show.prompt_terminal import render_prompt
-from whyformer.show.prompt_view import PromptView, view_prompt
-from whyformer.show.report import Html, make_element
+from whyformer.show.prompt_view import PromptView, list_panel_fields, view_prompt
+from whyformer.show.report import make_element
+from whyformer.show.score_rows import ScoreRow, list_score_rows
 from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
 from whyformer.show.wording import format_certainty, name_target, shorten_text
@@ -40,13 +41,7 @@ class Generation(Result):
     scores as a table.
     """
 
-    formats: ClassVar[Mapping[str, Callable[[Any], bytes]]] = {
-        ".html": lambda g: generation_to_html(g),
-        **DRAWING_FORMATS,
-        ".txt": to_plain_text,
-        ".csv": lambda g: score_rows.as_csv(score_rows.list_score_rows(g.panels())),
-        ".parquet": lambda g: score_rows.as_parquet(score_rows.list_score_rows(g.panels())),
-    }
+    formats = choose_formats(".html .png .svg .pdf .txt .csv .parquet")
 
     text: str  # prompt and continuation; empty without a tokenizer
     prompt_length: int  # in tokens
@@ -91,13 +86,8 @@ class Generation(Result):
             self.sequence,
             headline=f"Why \u201c{shorten_text(make_visible(answer.strip()), 60)}\u201d?",
             scores=steps.sum(0) if self.whole is None else self.whole.scores[0].double(),
-            signed=first.signed,
-            method=first.label,
-            model=first.model,
             steps=steps,
-            settings=first.settings,
-            versions=first.versions,
-            notes=first.notes,
+            **list_panel_fields(first),
         )
 
     @property
@@ -137,31 +127,29 @@ class Generation(Result):
             return make_prompt_fragment(view)
         return notebook.make_comparison_fragment([{name_target(panel.target): panel for panel in self.panels()}])
 
+    def _list_rows(self) -> Iterator[ScoreRow]:
+        return list_score_rows(self.panels())
 
-# --- files ------------------------------------------------------------------------------------------------------------
+    def _make_page(self) -> str:
+        """A page with the continuation to click on; below it, the text before the selected token, coloured by score.
 
-
-def generation_to_html(generation: Generation) -> bytes:
-    """A page with the continuation to click on; below it, the text before the selected token, coloured by score.
-
-    A long prompt, or one with several regions, has a page on which its regions fold (show/prompt_page.py).
-    """
-    view = generation.view()
-    if view is not None and (generation.has_many_scores or len(view.regions) > 1):
-        return make_prompt_page(view).encode("utf-8")
-    panels = generation.panels()
-    first = panels[0]
-    options: list[tuple[Any, Html]] = []
-    for panel in panels:
-        heading = make_element("h3", f"Why {name_target(panel.target)}? {format_certainty(panel.target)}")
-        options.append((panel.target.label, report.join_html([heading, *page.make_text_blocks(panel)])))
-    chooser, style = report.make_chooser(options, name="said", legend="Which token to explain", prose=True)
-    prompt = make_element("div", first.pieces.text or "", class_="text", dir="auto")
-    parts = [
-        report.make_section("Prompt", prompt),
-        report.make_section("Continuation", chooser, remark="Choose a token by click or with the arrow keys."),
-    ]
-    lead = f"{first.model}, token by token, explained by {first.label}. {page.describe_colours(first)}"
-    return report.make_page(
-        "Why did it say that?", parts, lead=lead, about=page.collect_facts(first), style=style
-    ).encode("utf-8")
+        A long prompt, or one with several regions, has a page on which its regions fold (show/prompt_page.py).
+        """
+        view = self.view()
+        if view is not None and (self.has_many_scores or len(view.regions) > 1):
+            return make_prompt_page(view)
+        panels = self.panels()
+        first = panels[0]
+        options = []
+        for panel in panels:
+            heading = make_element("h3", f"Why {name_target(panel.target)}? {format_certainty(panel.target)}")
+            options.append((panel.target.label, report.join_html([heading, *page.make_text_blocks(panel)])))
+        chooser, style = report.make_chooser(options, name="said", legend="Which token to explain", prose=True)
+        prompt = make_element("div", first.pieces.text or "", class_="text", dir="auto")
+        parts = [
+            report.make_section("Prompt", prompt),
+            report.make_section("Continuation", chooser, remark="Choose a token by click or with the arrow keys."),
+        ]
+        lead = f"{first.model}, token by token, explained by {first.label}. {page.describe_colours(first)}"
+        about = page.collect_facts(first)
+        return report.make_page("Why did it say that?", parts, lead=lead, about=about, style=style)

@@ -9,12 +9,10 @@
 In every hop, received = to_prompt + to_generated + absorbed. How a hop is sent: _explain/hops.py.
 """
 
-import csv
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from io import StringIO
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from rich.text import Text
@@ -23,20 +21,21 @@ from torch import Tensor
 from whyformer._model.prompt import Prompt, Region
 from whyformer._plain import archive
 from whyformer.results.explanation import Explanation
-from whyformer.results.result import DRAWING_FORMATS, Result, to_plain_text
-from whyformer.show import figures, notebook, score_rows, terminal
+from whyformer.results.result import Result, choose_formats
+from whyformer.show import figures, notebook, terminal
 from whyformer.show.chips import get_piece_text
 from whyformer.show.drawing import Drawing
 from whyformer.show.panel import Panel
 from whyformer.show.prompt_page import make_prompt_fragment, make_prompt_page
 from whyformer.show.prompt_terminal import render_spans
-from whyformer.show.prompt_view import HopRow, PromptView, view_prompt
+from whyformer.show.prompt_view import HopRow, PromptView, list_panel_fields, view_prompt
+from whyformer.show.score_rows import CellValue
 from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
 from whyformer.show.wording import name_target, shorten_text
 
+REGION_FIELDS = ("name", "kind", "start", "stop")  # in a file
 MOST_REGIONS = 12  # in the printed table
-CSV_FIELDS = ("hop", "place", "token", "region", "generated", "sent", "score")
 
 
 @dataclass(frozen=True)
@@ -97,13 +96,8 @@ class Hops(Result):
     .csv one row for each hop and token; .txt is what is printed.
     """
 
-    formats: ClassVar[Mapping[str, Callable[[Any], bytes]]] = {
-        ".json": lambda h: archive.to_json_text("hops", h.to_fields()).encode("ascii"),
-        ".csv": lambda h: hops_to_csv(h),
-        ".html": lambda h: make_prompt_page(h.view()).encode("utf-8"),
-        **DRAWING_FORMATS,
-        ".txt": to_plain_text,
-    }
+    formats = choose_formats(".json .csv .html .png .svg .pdf .txt")
+    csv_columns = ("hop", "place", "token", "region", "generated", "sent", "score")
 
     hops: tuple[Hop, ...]
     prompt: Prompt
@@ -224,51 +218,35 @@ class Hops(Result):
 
     def view(self) -> PromptView:
         """The prompt with its scores over all hops, for display."""
-        first = self.first.panels()[0]
         return view_prompt(
             self.prompt,
             self.regions,
             headline=f"Where does {name_target(self.first.targets[0])} come from?",
             scores=self.total,
-            signed=True,
-            method=self.method,
-            model=first.model,
             hops=[HopRow(f"hop {i}", hop.scores, hop.received, hop.absorbed) for i, hop in enumerate(self.hops)],
-            settings=first.settings,
-            versions=first.versions,
-            notes=self.notes,
+            **list_panel_fields(self.first.panels()[0]) | {"signed": True, "notes": self.notes},
         )
 
-    def to_fields(self) -> dict[str, Any]:
+    def to_fields(self) -> archive.Fields:
         """Everything as plain values, for a file."""
-        first = self.first
         return {
-            "model": first.model,
-            "method": self.method,
-            "settings": first.settings,
-            "versions": first.versions,
-            "target": first.targets[0],
+            **{name: getattr(self.first, name) for name in ("model", "method", "settings", "versions")},
+            "target": self.first.targets[0],
             "text": self.prompt.text,
             "tokens": [get_piece_text(self.prompt.pieces, i) for i in range(len(self.prompt.ids))],
             "ids": self.prompt.ids,
             "prompt_length": self.prompt.prompt_length,
             "regions": [
-                {"name": one.name, "kind": one.kind, "start": one.start, "stop": one.stop} for one in self.regions
+                {name: getattr(one, name) for name in ("name", "kind", "start", "stop")} for one in self.regions
             ],
             "score": self.score,
             "total": self.total.tolist(),
-            "absorbed": self.absorbed,
-            "left": self.left,
-            "spent": self.spent,
-            "notes": self.notes,
+            **{name: getattr(self, name) for name in ("absorbed", "left", "spent", "notes")},
             "matrix": self.matrix().tolist(),
             "shares": self.shares().tolist(),
             "hops": [
                 {
-                    "received": hop.received,
-                    "to_prompt": hop.to_prompt,
-                    "to_generated": hop.to_generated,
-                    "absorbed": hop.absorbed,
+                    **{name: getattr(hop, name) for name in ("received", "to_prompt", "to_generated", "absorbed")},
                     "absorbed_by": hop.absorbed_by,
                     "scores": hop.scores.tolist(),
                     "sent_by": hop.sent_by,
@@ -276,6 +254,18 @@ class Hops(Result):
                 for hop in self.hops
             ],
         }
+
+    def _make_page(self) -> str:
+        return make_prompt_page(self.view())
+
+    def _list_rows(self) -> Iterator[tuple[CellValue, ...]]:
+        """One row for each hop and token."""
+        names = {place: region.name for region in self.regions for place in range(region.start, region.stop)}
+        for number, hop in enumerate(self):
+            for place, score in enumerate(hop.scores.tolist()):
+                token = get_piece_text(self.prompt.pieces, place)
+                is_generated = place in hop.generated
+                yield number, place, token, names.get(place), is_generated, hop.sent_by.get(place), score
 
 
 def sum_by_region(scores: Tensor, regions: tuple[Region, ...]) -> Tensor:
@@ -343,25 +333,3 @@ def format_region_table(hops: Hops, width: int) -> Text:
     if len(shown) < len(hops.regions):
         lines.append(f"({len(hops.regions) - len(shown)} more regions)")
     return Text("\n".join(lines))
-
-
-# --- files ------------------------------------------------------------------------------------------------------------
-
-
-def hops_to_csv(hops: Hops) -> bytes:
-    """One row for each hop and token."""
-    file = StringIO(newline="")
-    writer = csv.writer(file, lineterminator="\r\n")
-    writer.writerow(CSV_FIELDS)
-    for row in list_hop_rows(hops):
-        writer.writerow([score_rows.as_csv_cell(cell) for cell in row])
-    return file.getvalue().encode("utf-8", "backslashreplace")
-
-
-def list_hop_rows(hops: Hops) -> Iterator[tuple[Any, ...]]:
-    names = {place: region.name for region in hops.regions for place in range(region.start, region.stop)}
-    for number, hop in enumerate(hops):
-        for place, score in enumerate(hop.scores.tolist()):
-            token = get_piece_text(hops.prompt.pieces, place)
-            is_generated = place in hop.generated
-            yield number, place, token, names.get(place), is_generated, hop.sent_by.get(place), score

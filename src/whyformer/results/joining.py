@@ -7,8 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from whyformer._plain.tokens import Pieces
-from whyformer._plain.words import pad_pieces
+from whyformer._plain.tokens import Pieces, pad_pieces
 from whyformer.errors import InputError, MethodError
 from whyformer.results.comparison import Comparison
 from whyformer.results.explanation import Explanation

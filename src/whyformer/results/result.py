@@ -1,26 +1,29 @@
 """The base of every result: it renders as text, displays in a notebook, and saves to a file.
 
-A subclass gives `render`, `to_html` (an HTML fragment for notebooks) and `formats`, a table from the suffix of a file
-name to a function that makes the contents:
+A subclass gives `render`, `to_html` (an HTML fragment for notebooks) and `formats`, which of the formats below it has,
+and what these need:
 
     class ClassGrid(Result):
-        formats = {".html": class_grid_to_html, **DRAWING_FORMATS}
+        formats = choose_formats(".html .png .svg .pdf .csv .parquet")     needs _make_page, draw, _list_rows
 """
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar, Self
 
 from whyformer._plain import archive
 from whyformer._plain.torch_state import neutral_torch
+from whyformer.results._fields import to_safetensors
+from whyformer.show import latex, score_rows
 from whyformer.show.terminal import Screen
 
 
 class Result(ABC):
     """What a verb returns: something to read, display and save."""
 
-    formats: ClassVar[Mapping[str, Callable[[Any], bytes]]]
+    formats: ClassVar[Mapping[str, Callable[..., bytes]]]  # by the suffix of a file: what makes its contents
+    csv_columns: ClassVar[Sequence[str]] = score_rows.ScoreRow._fields  # of a .csv file
 
     @abstractmethod
     def render(self, screen: Screen | None = None) -> str:
@@ -35,6 +38,10 @@ class Result(ABC):
         """Write a file. The suffix of its name chooses the format; `formats` lists them."""
         archive.write_file(path, self.formats[archive.suffix_of(path, self.formats)](self))
 
+    def to_fields(self) -> archive.Fields:
+        """Everything as tensors and plain values, for a file."""
+        return vars(self)
+
     @neutral_torch()
     def __str__(self) -> str:
         return self.render()
@@ -44,14 +51,47 @@ class Result(ABC):
         return self.to_html()
 
 
+class LoadableResult(Result):
+    """A result that can be read back from its file."""
+
+    @classmethod
+    @abstractmethod
+    def _from_fields(cls, saved: archive.Fields) -> Self:
+        """The result from the fields of its file."""
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Load a saved file; the scores come back bit for bit."""
+        return archive.read_archive(path, name_kind(cls), cls._from_fields)
+
+
+def name_kind(result: type[Result]) -> str:
+    """The kind of result, as its files name it."""
+    return result.__name__.lower()
+
+
 def to_plain_text(result: Result) -> bytes:
     """The contents of a .txt file: 100 columns, no colours."""
     return (result.render(Screen(width=100, colours=None)) + "\n").encode("utf-8", "backslashreplace")
 
 
-# For results that have a `draw()`.
-DRAWING_FORMATS: Mapping[str, Callable[[Any], bytes]] = {
+FORMATS: Mapping[str, Callable[..., bytes]] = {
+    ".safetensors": lambda result: to_safetensors(name_kind(type(result)), result.to_fields()),
+    ".json": lambda result: archive.to_json_text(name_kind(type(result)), result.to_fields()).encode("ascii"),
+    ".html": lambda result: result._make_page().encode("utf-8"),
     ".png": lambda result: result.draw().png(),
     ".svg": lambda result: result.draw().svg().encode("utf-8"),
     ".pdf": lambda result: result.draw().pdf(),
+    ".tex": lambda result: latex.to_latex(result.panels()).encode("utf-8"),
+    ".csv": lambda result: score_rows.as_csv(result.csv_columns, result._list_rows()),
+    ".parquet": lambda result: score_rows.as_parquet(result._list_rows()),
+    ".txt": to_plain_text,
 }
+
+
+def choose_formats(suffixes: str) -> Mapping[str, Callable[..., bytes]]:
+    """The formats with these suffixes, in this order."""
+    return {suffix: FORMATS[suffix] for suffix in suffixes.split()}
+
+
+DRAWING_FORMATS = choose_formats(".png .svg .pdf")  # for results that have a `draw()`

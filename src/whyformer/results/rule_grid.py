@@ -6,15 +6,14 @@ One row per rule of redistribution, one column per head, then the mean over head
 2025 (4I1-GS-11-03).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
 
 from rich.table import Table as Grid
 from rich.text import Text
 
 from whyformer.results.explanation import Explanation
-from whyformer.results.result import DRAWING_FORMATS, Result
+from whyformer.results.result import Result, choose_formats
 from whyformer.show import figures, page, report, terminal
 from whyformer.show.drawing import Drawing
 from whyformer.show.panel import Panel
@@ -32,10 +31,7 @@ class RuleGrid(Result):
     Files: .html, .png, .svg and .pdf show the grid.
     """
 
-    formats: ClassVar[Mapping[str, Callable[[Any], bytes]]] = {
-        ".html": lambda grid: rule_grid_to_html(grid),
-        **DRAWING_FORMATS,
-    }
+    formats = choose_formats(".html .png .svg .pdf")
 
     heads: Mapping[str, Sequence[Explanation]]  # by rule: one explanation per head
     means: Mapping[str, Explanation]  # by rule
@@ -86,20 +82,19 @@ class RuleGrid(Result):
     def to_html(self) -> str:
         return report.make_fragment(page.make_panel_table(self.rows(), self.columns))
 
+    def _make_page(self) -> str:
+        """A page with the grid."""
+        rows = self.rows()
+        first = rows[0][1][0]
+        figure = report.arrange_figures([page.make_original_figure(first)]) if first.image is not None else None
+        lead = f"{first.model}: relevance redistributed from the readout to the patches, head by head, under each rule."
+        about = page.collect_facts(*(replace(panels[0], label=f"redistribution, {name}") for name, panels in rows))
+        section = report.make_section(
+            first.name, figure, make_element("div", page.make_panel_table(rows, self.columns))
+        )
+        return report.make_page("Heads and rules", [section], lead=lead, about=about)
+
 
 def describe_map(explanation: Explanation) -> str:
     (place, _), *_ = explanation.top(1)
     return f"{place} {float(explanation.scores[0].sum()):.0%}"
-
-
-def rule_grid_to_html(grid: RuleGrid) -> bytes:
-    """A page with the grid."""
-    rows = grid.rows()
-    first = rows[0][1][0]
-    figure = report.arrange_figures([page.make_original_figure(first)]) if first.image is not None else None
-    lead = f"{first.model}: relevance redistributed from the readout to the patches, head by head, under each rule."
-    about = page.collect_facts(*(replace(panels[0], label=f"redistribution, {name}") for name, panels in rows))
-    table = make_element("div", page.make_panel_table(rows, grid.columns))
-    return report.make_page(
-        "Heads and rules", [report.make_section(first.name, figure, table)], lead=lead, about=about
-    ).encode()

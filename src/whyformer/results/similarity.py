@@ -4,10 +4,9 @@ s = explain_similarity(encoder, "a red car", "the crimson automobile")
 s.top(3); print(s); s.save("alike.html")
 """
 
-import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 from rich.table import Table
@@ -20,7 +19,7 @@ from whyformer._plain.tokens import Grid, Tokens
 from whyformer.errors import InputError
 from whyformer.results._fields import restore_explanation_fields
 from whyformer.results.explanation import Explanation
-from whyformer.results.result import DRAWING_FORMATS, Result, to_plain_text
+from whyformer.results.result import LoadableResult, choose_formats
 from whyformer.show import head_figures, page, report, score_rows, similarity_figures, terminal
 from whyformer.show.drawing import Drawing
 from whyformer.show.terminal import Screen
@@ -38,11 +37,16 @@ KIND_NAMES = {
 ELSEWHERE = "elsewhere"
 NAMED_PAIRS = 5  # in a terminal and on a page
 
+SCHEMA = {
+    "a": {}, "b": {}, "scores": Tensor, "score_kind": str, "matrix": (None, Tensor), "matrix_method": str,
+    "notes": [str],
+}  # fmt: skip
+
 TokenPair = tuple[str, str, float]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Similarity(Result):
+class Similarity(LoadableResult):
     """The explanation of both inputs of each pair, and the score as a sum over pairs of tokens.
 
     Each of `a` and `b` accounts for the whole score, while the other is held constant; so they must not be added.
@@ -53,14 +57,7 @@ class Similarity(Result):
     scores of both sides as a table.
     """
 
-    formats: ClassVar[Mapping[str, Callable[[Any], bytes]]] = {
-        ".json": lambda s: archive.to_json_text("similarity", similarity_to_fields(s)).encode("ascii"),
-        ".html": lambda s: similarity_to_html(s),
-        **DRAWING_FORMATS,
-        ".csv": lambda s: score_rows.as_csv(list_side_rows(s)),
-        ".parquet": lambda s: score_rows.as_parquet(list_side_rows(s)),
-        ".txt": to_plain_text,
-    }
+    formats = choose_formats(".json .html .png .svg .pdf .csv .parquet .txt")
 
     a: Explanation
     b: Explanation
@@ -180,10 +177,52 @@ class Similarity(Result):
     def to_html(self) -> str:
         return "".join(side.to_html() for side in (self.a, self.b))
 
-    @staticmethod
-    def load(path: str | os.PathLike[str]) -> "Similarity":
-        """Load a saved .json file; the scores come back bit for bit."""
-        return archive.read_archive(path, "similarity", similarity_from_fields)
+    # --- files ---
+
+    def to_fields(self) -> archive.Fields:
+        return {**vars(self), "a": vars(self.a), "b": vars(self.b)}
+
+    @classmethod
+    def _from_fields(cls, saved: archive.Fields) -> "Similarity":
+        check_schema(saved, SCHEMA, "the similarity")
+        if saved["score_kind"] not in KIND_NAMES or saved["scores"].dim() != 1:
+            raise SchemaError("the kind or the scores of a similarity are damaged")
+        for name in ("scores", "matrix"):
+            if saved[name] is not None and not bool(torch.as_tensor(saved[name]).isfinite().all()):
+                raise SchemaError(f"{name} contains NaN or infinity")
+        sides = {side: Explanation(**restore_explanation_fields(saved[side])) for side in ("a", "b")}
+        return Similarity(**{name: saved[name] for name in SCHEMA} | sides | {"notes": tuple(saved["notes"])})
+
+    def _list_rows(self) -> Iterator[score_rows.ScoreRow]:
+        for side in (self.a, self.b):
+            yield from side._list_rows()
+
+    def _make_page(self) -> str:
+        """A page with both inputs of every pair and its matrix."""
+        sides = list(zip(self.a.panels(), self.b.panels(), strict=True))
+        first = sides[0][0]
+        titles = [f"{shorten_text(a.title, 40)} · {shorten_text(b.title, 40)}" for a, b in sides]
+        anchors = report.make_anchors(titles)
+        parts = []
+        for i, (anchor, panels) in enumerate(zip(anchors, sides, strict=True)):
+            blocks = [report.make_element("p", f"The {self.title(i)}.")]
+            for panel in panels:
+                blocks += page.make_panel_blocks(panel)
+            if self.matrix is not None:
+                pairs = report.make_table(["a", "b", "adds"], self.top(2 * NAMED_PAIRS, example=i))
+                blocks += [
+                    report.embed_drawing(self.draw(i)),
+                    report.make_element("p", f"{self.describe_elsewhere(i)} The matrix is by {self.matrix_method}."),
+                    report.fold_content("The pairs that add most", pairs),
+                ]
+            parts.append(report.make_section(titles[i], *blocks, anchor=anchor))
+        lead = (
+            f"Explained by {first.label} for {first.model}: each input while the other is held constant, so each "
+            f"accounts for the whole score. {page.describe_colours(first)}"
+        )
+        parts += [report.make_notes(self.notes)] if self.notes else []
+        title = f"{len(sides)} pairs" if len(sides) > 1 else f"Why alike? The {self.title()}"
+        return report.make_page(title, parts, lead=lead, about=page.collect_facts(first), contents=anchors)
 
 
 def name_units(tokens: Tokens, *, special: bool = True) -> tuple[str, ...]:
@@ -193,62 +232,3 @@ def name_units(tokens: Tokens, *, special: bool = True) -> tuple[str, ...]:
     names = head_figures.name_tokens(tokens, None, len(tokens))
     hidden = [padding or (mark and not special) for padding, mark in zip(tokens.padding, tokens.special, strict=True)]
     return tuple("" if hide else name or "·" for name, hide in zip(names, hidden, strict=True))
-
-
-# --- files ------------------------------------------------------------------------------------------------------------
-
-
-def similarity_to_fields(result: Similarity) -> dict[str, Any]:
-    return {**vars(result), "a": vars(result.a), "b": vars(result.b)}
-
-
-def similarity_from_fields(saved: archive.Fields) -> Similarity:
-    schema = {
-        "a": {}, "b": {}, "scores": Tensor, "score_kind": str, "matrix": (None, Tensor), "matrix_method": str,
-        "notes": [str],
-    }  # fmt: skip
-    check_schema(saved, schema, "the similarity")
-    if saved["score_kind"] not in KIND_NAMES or saved["scores"].dim() != 1:
-        raise SchemaError("the kind or the scores of a similarity are damaged")
-    for name in ("scores", "matrix"):
-        if saved[name] is not None and not bool(torch.as_tensor(saved[name]).isfinite().all()):
-            raise SchemaError(f"{name} contains NaN or infinity")
-    sides = {side: Explanation(**restore_explanation_fields(saved[side])) for side in ("a", "b")}
-    return Similarity(
-        **sides, scores=saved["scores"], score_kind=saved["score_kind"], matrix=saved["matrix"],
-        matrix_method=saved["matrix_method"], notes=tuple(saved["notes"]),
-    )  # fmt: skip
-
-
-def similarity_to_html(result: Similarity) -> bytes:
-    """A page with both inputs of every pair and its matrix."""
-    sides = list(zip(result.a.panels(), result.b.panels(), strict=True))
-    first = sides[0][0]
-    titles = [f"{shorten_text(a.title, 40)} · {shorten_text(b.title, 40)}" for a, b in sides]
-    anchors = report.make_anchors(titles)
-    parts = []
-    for i, (anchor, panels) in enumerate(zip(anchors, sides, strict=True)):
-        blocks: list[Any] = [report.make_element("p", f"The {result.title(i)}.")]
-        for panel in panels:
-            blocks += page.make_panel_blocks(panel)
-        if result.matrix is not None:
-            pairs = [[a, b, amount] for a, b, amount in result.top(2 * NAMED_PAIRS, example=i)]
-            blocks += [
-                report.embed_drawing(result.draw(i)),
-                report.make_element("p", f"{result.describe_elsewhere(i)} The matrix is by {result.matrix_method}."),
-                report.fold_content("The pairs that add most", report.make_table(["a", "b", "adds"], pairs)),
-            ]
-        parts.append(report.make_section(titles[i], *blocks, anchor=anchor))
-    lead = (
-        f"Explained by {first.label} for {first.model}: each input while the other is held constant, so each accounts "
-        f"for the whole score. {page.describe_colours(first)}"
-    )
-    parts += [report.make_notes(result.notes)] if result.notes else []
-    title = f"{len(sides)} pairs" if len(sides) > 1 else f"Why alike? The {result.title()}"
-    about = page.collect_facts(first)
-    return report.make_page(title, parts, lead=lead, about=about, contents=anchors).encode("utf-8")
-
-
-def list_side_rows(result: Similarity) -> Iterator[dict[str, Any]]:
-    for side in (result.a, result.b):
-        yield from score_rows.list_score_rows(side.panels())

@@ -1,6 +1,6 @@
 """Canvas: text, boxes and images placed by hand, in points from the upper left corner. Nothing moves anything else."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,7 +9,7 @@ from PIL import Image
 
 from whyformer.show.colours import paint
 from whyformer.show.drawing import DIM_INK, INK, LINE_COLOUR, Drawing, apply_style, make_figure
-from whyformer.show.text_width import measure_text, shorten_to_width
+from whyformer.show.text_width import measure_text, shorten_to_width, wrap_text
 from whyformer.show.visible import make_visible
 from whyformer.show.wording import format_score
 
@@ -19,46 +19,22 @@ if TYPE_CHECKING:
 BOTTOM_MARGIN = 4.0
 
 
-@dataclass(frozen=True)
-class TextItem:
-    x: float
-    y: float  # of the baseline
-    text: str
-    size: float
-    style: dict[str, Any]  # keyword arguments of matplotlib's Text
-
-
-@dataclass(frozen=True)
-class BoxItem:
-    x: float
-    y: float
-    width: float
-    height: float
-    colour: str
-    radius: float  # of the corners
-
-
-@dataclass(frozen=True)
-class ImageItem:
-    x: float
-    y: float
-    width: float
-    height: float
-    image: Image.Image
-    crisp: bool  # enlarge without smoothing
-
-
 class Canvas:
     """A figure under construction; y grows downwards, and the height grows with what is added."""
 
     def __init__(self, width: float) -> None:
         self.width = width
         self.height = 0.0
-        self.items: list[TextItem | BoxItem | ImageItem] = []
+        self.items: list[Callable[[Figure, float], None]] = []  # each draws itself on a figure of this height
 
     def add_text(self, x: float, y: float, text: str, size: float = 9, **style: Any) -> None:
-        """A line of text with its baseline at y."""
-        self._add(TextItem(x, y, make_visible(text), size, style), bottom=y + 0.3 * size)
+        """A line of text with its baseline at y; style: keyword arguments of matplotlib's Text."""
+
+        def draw(figure: "Figure", total: float) -> None:
+            place = x / self.width, 1 - y / total
+            figure.text(*place, make_visible(text), fontsize=size, va="baseline", **{"color": INK} | style)
+
+        self._add(draw, bottom=y + 0.3 * size)
 
     def add_fitted_text(self, x: float, y: float, text: str, size: float, width: float, **style: Any) -> None:
         """A line of text, cut with an ellipsis where it is wider than `width`."""
@@ -68,14 +44,41 @@ class Canvas:
         """A bold line across the canvas."""
         self.add_fitted_text(0, y, title, size, self.width, fontweight="bold")
 
-    def add_box(self, x: float, y: float, width: float, height: float, colour: str, radius: float = 0.0) -> None:
-        self._add(BoxItem(x, y, width, height, colour, radius), bottom=y + height)
+    def add_small_print(self, y: float, text: str) -> None:
+        """Dim lines across the canvas."""
+        for i, line in enumerate(wrap_text(text, 7, self.width)):
+            self.add_text(0, y + 9 * i, line, 7, color=DIM_INK)
 
-    def add_image(self, x: float, y: float, width: float, image: Image.Image, *, crisp: bool = False) -> float:
-        """An image scaled to the width. Returns its height."""
-        height = width * image.height / image.width
-        self._add(ImageItem(x, y, width, height, image, crisp), bottom=y + height)
-        return height
+    def add_box(self, x: float, y: float, width: float, height: float, colour: str, radius: float = 0.0) -> None:
+        """A filled box; radius: of its corners."""
+
+        def draw(figure: "Figure", total: float) -> None:
+            from matplotlib.patches import FancyBboxPatch, Patch, Rectangle
+            from matplotlib.transforms import Affine2D
+
+            corner = (x, total - y - height)
+            shape: Patch = Rectangle(corner, width, height)
+            if radius:
+                shape = FancyBboxPatch(corner, width, height, boxstyle=f"round,pad=0,rounding_size={radius}")
+            in_points = Affine2D().scale(1 / self.width, 1 / total) + figure.transFigure
+            shape.set(facecolor=colour, linewidth=0, transform=in_points, zorder=-1)
+            figure.add_artist(shape)
+
+        self._add(draw, bottom=y + height)
+
+    def add_image(
+        self, x: float, y: float, width: float, image: Image.Image, *, crisp: bool = False, height: float | None = None
+    ) -> float:
+        """An image scaled to the width, or to this height too; crisp: without smoothing. Returns its height."""
+        tall = width * image.height / image.width if height is None else height
+
+        def draw(figure: "Figure", total: float) -> None:
+            axes = figure.add_axes((x / self.width, 1 - (y + tall) / total, width / self.width, tall / total))
+            axes.imshow(np.asarray(image), aspect="auto", interpolation="nearest" if crisp else "none")
+            axes.set_axis_off()
+
+        self._add(draw, bottom=y + tall)
+        return tall
 
     def add_colour_bar(
         self, x: float, y: float, between: tuple[float, float], *, signed: bool, width: float = 90.0
@@ -88,11 +91,11 @@ class Canvas:
         steps = torch.linspace(0, 1, 65, dtype=torch.double)
         colours = paint(steps, (0.0, 1.0), signed=signed).numpy()[None]
         self.add_box(start - 0.4, y - 6.2, width + 0.8, 6.8, LINE_COLOUR)
-        self._add(ImageItem(start, y - 5.8, width, 6.0, Image.fromarray(colours), crisp=False), bottom=y)
+        self.add_image(start, y - 5.8, width, Image.fromarray(colours), height=6.0)
         self.add_text(start + width + 4, y, high, 7.5, color=DIM_INK)
         return start + width + 4 + measure_text(high, 7.5)
 
-    def _add(self, item: TextItem | BoxItem | ImageItem, bottom: float) -> None:
+    def _add(self, item: "Callable[[Figure, float], None]", bottom: float) -> None:
         self.items.append(item)
         self.height = max(self.height, bottom)
 
@@ -102,32 +105,6 @@ class Canvas:
         with apply_style():
             figure = make_figure(self.width / 72, height / 72)
             figure.set_layout_engine("none")
-            for item in self.items:
-                if isinstance(item, TextItem):
-                    style = {"color": INK} | item.style
-                    x, y = item.x / self.width, 1 - item.y / height
-                    figure.text(x, y, item.text, fontsize=item.size, va="baseline", **style)
-                elif isinstance(item, BoxItem):
-                    self._draw_box(figure, item, height)
-                else:
-                    self._draw_image(figure, item, height)
+            for draw in self.items:
+                draw(figure, height)
             return Drawing(figure, alt)
-
-    def _draw_box(self, figure: "Figure", item: BoxItem, height: float) -> None:
-        from matplotlib.patches import FancyBboxPatch, Patch, Rectangle
-        from matplotlib.transforms import Affine2D
-
-        corner = (item.x, height - item.y - item.height)
-        shape: Patch = Rectangle(corner, item.width, item.height)
-        if item.radius:
-            style = f"round,pad=0,rounding_size={item.radius}"
-            shape = FancyBboxPatch(corner, item.width, item.height, boxstyle=style)
-        in_points = Affine2D().scale(1 / self.width, 1 / height) + figure.transFigure
-        shape.set(facecolor=item.colour, linewidth=0, transform=in_points, zorder=-1)
-        figure.add_artist(shape)
-
-    def _draw_image(self, figure: "Figure", item: ImageItem, height: float) -> None:
-        left, bottom = item.x / self.width, 1 - (item.y + item.height) / height
-        axes = figure.add_axes((left, bottom, item.width / self.width, item.height / height))
-        axes.imshow(np.asarray(item.image), aspect="auto", interpolation="nearest" if item.crisp else "none")
-        axes.set_axis_off()

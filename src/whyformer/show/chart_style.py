@@ -1,20 +1,26 @@
 """How charts look: colours and dashes of series, labels, notes. And the numbers behind them, as arrays."""
 
-from collections.abc import Iterable, Mapping, Sequence, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike
+from torch import Tensor
 
 from whyformer.errors import InputError
-from whyformer.show.drawing import DIM_INK, GREYS, PALETTE
+from whyformer.show.drawing import DIM_INK, GREYS, PALETTE, apply_style, make_figure
 from whyformer.show.visible import make_visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-DASHES: tuple[Any, ...] = ("solid", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)))
+Dashes: TypeAlias = str | tuple[float, tuple[float, ...]]
+Numbers: TypeAlias = ArrayLike | Tensor | Sequence[float | None]
+
+DASHES: tuple[Dashes, ...] = ("solid", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)))
 REFERENCE_STYLE: dict[str, Any] = {"color": DIM_INK, "linewidth": 0.8, "linestyle": (0, (4, 2))}
 CHANCE_NAMES = ("chance", "random")
 MARKERS = (("o", "●"), ("s", "■"), ("^", "▲"), ("D", "◆"), ("v", "▼"), ("P", "✚"))  # for matplotlib, and as text
@@ -29,7 +35,7 @@ class SeriesStyle:
     """How a series looks in every chart of a page."""
 
     colour: str
-    dashes: Any
+    dashes: Dashes
     marker: str
     symbol: str  # the marker as text
 
@@ -77,9 +83,8 @@ def shorten_label(text: str, max_length: int = 48) -> str:
     """An untrusted label, safe to draw and not too long."""
     text = make_visible(text)
     text = text if len(text) <= max_length else text[: max_length - 1].rstrip() + "…"
-    return (
-        f"\N{HAIR SPACE}{text}" if text.startswith("_") else text
-    )  # matplotlib hides labels that start with an underscore
+    # matplotlib hides labels that start with an underscore
+    return f"\N{HAIR SPACE}{text}" if text.startswith("_") else text
 
 
 def estimate_label_width(labels: Iterable[str], max_length: int = 48) -> float:
@@ -87,15 +92,31 @@ def estimate_label_width(labels: Iterable[str], max_length: int = 48) -> float:
     return 0.35 + 0.075 * max((len(shorten_label(label, max_length)) for label in labels), default=0)
 
 
-def label_axes(axes: "Axes", title: str, xlabel: str, ylabel: str) -> None:
-    axes.set_title(shorten_label(title, 80))
-    axes.set_xlabel(shorten_label(xlabel, 80))
-    axes.set_ylabel(shorten_label(ylabel, 44))
+@contextmanager
+def open_chart(
+    size: tuple[float, float], title: str, xlabel: str, ylabel: str, note: str, *, legend: bool = True
+) -> Iterator[tuple["Figure", "Axes"]]:
+    """Axes to draw on, of this size in inches; then labels, a legend to the right of the axes and a note are added."""
+    with apply_style():
+        figure = make_figure(*size)
+        axes = figure.subplots()
+        yield figure, axes
+        axes.set_title(shorten_label(title, 80))
+        axes.set_xlabel(shorten_label(xlabel, 80))
+        axes.set_ylabel(shorten_label(ylabel, 44))
+        if legend:
+            figure.legend(*axes.get_legend_handles_labels(), loc="outside right upper")
+        add_note(figure, note)
 
 
-def add_legend(figure: "Figure", axes: "Axes") -> None:
-    """A legend to the right of the axes."""
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside right upper")
+def draw_cells(axes: "Axes", colours: np.ndarray, gap: float) -> None:
+    """A heat map of colours [row column 3], with white gaps of this many points between its cells."""
+    axes.imshow(colours, aspect="auto", interpolation="nearest")
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    axes.set_xticks(np.arange(colours.shape[1] + 1) - 0.5, minor=True)
+    axes.set_yticks(np.arange(colours.shape[0] + 1) - 0.5, minor=True)
+    axes.grid(which="minor", color="white", linewidth=gap)
 
 
 def add_note(figure: "Figure", note: str) -> None:
@@ -112,30 +133,30 @@ def refuse_empty(items: Sized, what: str) -> None:
         raise InputError(f"There is no {what} to draw.")
 
 
-def as_array(values: Any) -> np.ndarray:
+def as_array(values: Numbers) -> np.ndarray:
     """Anything list-like as float64; tensors may be on any device."""
-    if hasattr(values, "detach"):
+    if isinstance(values, Tensor):
         values = values.detach().cpu().double().numpy()
     return np.asarray(values, dtype=np.float64)
 
 
-def keep_finite(values: Any) -> np.ndarray:
+def keep_finite(values: Numbers) -> np.ndarray:
     flat = as_array(values).ravel()
     return flat[np.isfinite(flat)]
 
 
-def is_whole(values: Any) -> bool:
+def is_whole(values: Numbers) -> bool:
     """Whether all values are whole numbers."""
     finite = keep_finite(values)
     return bool(finite.size) and bool((finite == finite.round()).all())
 
 
-def find_last_finite(values: Any) -> float:
+def find_last_finite(values: Numbers) -> float:
     finite = keep_finite(values)
     return float(finite[-1]) if finite.size else float("nan")
 
 
-def format_medians(groups: Mapping[str, Any]) -> str:
+def format_medians(groups: Mapping[str, Numbers]) -> str:
     """'a: median 3 of 5, b: no values'"""
     parts = []
     for label, values in groups.items():

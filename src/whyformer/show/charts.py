@@ -9,32 +9,14 @@ called "chance" or "random" is grey and dashed everywhere. NaN is left out, neve
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from whyformer.errors import InputError
-from whyformer.show.chart_style import (
-    REFERENCE_STYLE,
-    SeriesStyle,
-    add_legend,
-    add_note,
-    as_array,
-    choose_line_style,
-    choose_series_colour,
-    estimate_density,
-    estimate_label_width,
-    find_last_finite,
-    format_medians,
-    is_chance_label,
-    is_whole,
-    keep_finite,
-    label_axes,
-    refuse_empty,
-    shorten_label,
-)
+from whyformer.show import chart_style as style
+from whyformer.show.chart_style import REFERENCE_STYLE, Numbers, SeriesStyle, as_array, keep_finite, shorten_label
 from whyformer.show.colours import choose_ink, paint_array, to_hex
-from whyformer.show.drawing import DIM_INK, LINE_COLOUR, PALETTE, Drawing, apply_style, make_figure
+from whyformer.show.drawing import DIM_INK, LINE_COLOUR, PALETTE, Drawing
 
 __all__ = [
     "Drawing",
@@ -47,7 +29,7 @@ __all__ = [
     "draw_violins",
 ]
 
-Curve = tuple[Any, Any, Any, Any]  # x, mean, low, high; low and high may be None
+Curve = tuple[Numbers, Numbers, Numbers | None, Numbers | None]  # x, mean, low, high; low and high may be None
 
 
 def draw_curves(
@@ -66,28 +48,24 @@ def draw_curves(
     """
     from matplotlib.ticker import MaxNLocator
 
-    refuse_empty(series, "curve")
-    with apply_style():
-        figure = make_figure(4.6 + estimate_label_width(series), 3.6)
-        axes = figure.subplots()
+    style.refuse_empty(series, "curve")
+    size = (4.6 + style.estimate_label_width(series), 3.6)
+    with style.open_chart(size, title, xlabel, ylabel, note) as (figure, axes):
         for index, (label, (x, mean, low, high)) in enumerate(series.items()):
             x, mean = as_array(x), as_array(mean)
             if x.shape != mean.shape:
                 raise InputError(f"Curve {label!r} has {x.size} x values and {mean.size} y values.")
-            style = choose_line_style(label, index) if styles is None else styles[label].line
-            axes.plot(x, mean, label=shorten_label(label), linewidth=1.6, **style)
+            line = style.choose_line_style(label, index) if styles is None else styles[label].line
+            axes.plot(x, mean, label=shorten_label(label), linewidth=1.6, **line)
             if low is not None and high is not None:
-                axes.fill_between(x, as_array(low), as_array(high), color=style["color"], alpha=0.15, linewidth=0)
+                axes.fill_between(x, as_array(low), as_array(high), color=line["color"], alpha=0.15, linewidth=0)
         if percent:
             axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
-        elif all(is_whole(x) for x, *_ in series.values()):  # layers and steps have no halves
+        elif all(style.is_whole(x) for x, *_ in series.values()):  # layers and steps have no halves
             axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
-        label_axes(axes, title, xlabel, ylabel)
         axes.grid(axis="y", color=LINE_COLOUR, linewidth=0.6)
-        add_legend(figure, axes)
-        add_note(figure, note)
-        ends = ", ".join(f"{label} ends at {find_last_finite(mean):.3g}" for label, (_, mean, _, _) in series.items())
-        return Drawing(figure, f"{title or ylabel or 'Curves'}: {ends}.")
+    ends = ", ".join(f"{label} ends at {style.find_last_finite(mean):.3g}" for label, (_, mean, _, _) in series.items())
+    return Drawing(figure, f"{title or ylabel or 'Curves'}: {ends}.")
 
 
 def draw_ranking(
@@ -105,18 +83,18 @@ def draw_ranking(
     reference: a value to mark with a vertical line; by default that of the row called chance, if there is one.
     styles: how each row looks, from assign_styles; by default all but chance have one colour.
     """
-    refuse_empty(rows, "row")
+    style.refuse_empty(rows, "row")
     sign = -1 if better == "higher" else 1
     ordered = sorted(rows, key=lambda row: (row[1] != row[1], sign * row[1] if row[1] == row[1] else 0))
-    chance = next((value for label, value, _, _ in rows if is_chance_label(label)), None)
+    chance = next((value for label, value, _, _ in rows if style.is_chance_label(label)), None)
     reference = chance if reference is None else reference
-    with apply_style():
-        figure = make_figure(4.6 + estimate_label_width([label for label, *_ in rows]), 0.9 + 0.28 * len(rows))
-        axes = figure.subplots()
+    size = (4.6 + style.estimate_label_width([label for label, *_ in rows]), 0.9 + 0.28 * len(rows))
+    xlabel = f"{xlabel} ({better} is better)" if xlabel else f"{better} is better"
+    with style.open_chart(size, title, xlabel, "", note, legend=False) as (figure, axes):
         if reference is not None and reference == reference:
             axes.axvline(reference, zorder=1, **REFERENCE_STYLE)
         for index, (label, value, low, high) in enumerate(ordered):
-            plain = DIM_INK if is_chance_label(label) else PALETTE[0]
+            plain = DIM_INK if style.is_chance_label(label) else PALETTE[0]
             colour, marker = (plain, "o") if styles is None else (styles[label].colour, styles[label].marker)
             if value != value:
                 axes.text(0.01, index, "undefined", color=DIM_INK, va="center", transform=axes.get_yaxis_transform())
@@ -128,15 +106,13 @@ def draw_ranking(
         axes.tick_params(axis="y", length=0)
         axes.spines["left"].set_visible(False)
         axes.grid(axis="x", color=LINE_COLOUR, linewidth=0.6)
-        label_axes(axes, title, f"{xlabel} ({better} is better)" if xlabel else f"{better} is better", "")
-        add_note(figure, note)
-        summary = "; ".join(f"{label} {value:.3g} ({low:.3g} to {high:.3g})" for label, value, low, high in ordered)
-        return Drawing(figure, f"{title or 'Ranking'}, best first: {summary}.")
+    summary = "; ".join(f"{label} {value:.3g} ({low:.3g} to {high:.3g})" for label, value, low, high in ordered)
+    return Drawing(figure, f"{title or 'Ranking'}, best first: {summary}.")
 
 
 def draw_matrix(
     labels: Sequence[str],
-    values: Any,
+    values: Numbers,
     *,
     columns: Sequence[str] | None = None,
     title: str = "",
@@ -150,15 +126,14 @@ def draw_matrix(
     columns = labels if columns is None else columns
     if values.shape != (len(labels), len(columns)):
         raise InputError(f"A {values.shape} matrix does not fit {len(labels)} rows and {len(columns)} columns.")
-    refuse_empty(labels, "row")
-    refuse_empty(columns, "column")
-    with apply_style():
-        slanted = estimate_label_width(columns, 28)
-        width = 0.5 + estimate_label_width(labels, 28) + 0.42 * len(columns) + slanted
-        figure = make_figure(width, 0.8 + 0.8 * slanted + 0.3 * len(labels))
-        axes = figure.subplots()
+    style.refuse_empty(labels, "row")
+    style.refuse_empty(columns, "column")
+    slanted = style.estimate_label_width(columns, 28)
+    width = 0.5 + style.estimate_label_width(labels, 28) + 0.42 * len(columns) + slanted
+    size = (width, 0.8 + 0.8 * slanted + 0.3 * len(labels))
+    with style.open_chart(size, "", "", "", note, legend=False) as (figure, axes):
         colours = paint_array(values, between, signed=signed)
-        axes.imshow(colours, aspect="auto", interpolation="nearest")
+        style.draw_cells(axes, colours, 1.2)
         for row, column in np.ndindex(*values.shape):
             value = values[row, column]
             text = "–" if value != value else f"{value:z.{digits}f}"
@@ -167,31 +142,24 @@ def draw_matrix(
         axes.set_xticks(range(len(columns)), [shorten_label(c, 28) for c in columns], rotation=40, ha="left")
         axes.set_yticks(range(len(labels)), [shorten_label(label, 28) for label in labels])
         axes.tick_params(length=0, top=True, labeltop=True, bottom=False, labelbottom=False)
-        for spine in axes.spines.values():
-            spine.set_visible(False)
-        axes.set_xticks(np.arange(len(columns) + 1) - 0.5, minor=True)
-        axes.set_yticks(np.arange(len(labels) + 1) - 0.5, minor=True)
-        axes.grid(which="minor", color="white", linewidth=1.2)
         axes.tick_params(which="minor", length=0, top=False)
         if title:
             figure.suptitle(shorten_label(title, 80), fontsize=10, fontweight="bold", x=0.01, ha="left")
-        add_note(figure, note)
-        return Drawing(figure, f"{title or 'Matrix'}: {len(labels)} by {len(columns)}.")
+    return Drawing(figure, f"{title or 'Matrix'}: {len(labels)} by {len(columns)}.")
 
 
 def draw_violins(
-    groups: Mapping[str, Any], *, title: str = "", ylabel: str = "", reference: float | None = None, note: str = ""
+    groups: Mapping[str, Numbers], *, title: str = "", ylabel: str = "", reference: float | None = None, note: str = ""
 ) -> Drawing:
     """The distribution of each group, with its median and quartiles; groups of fewer than 5 values are dots."""
-    refuse_empty(groups, "group")
-    with apply_style():
-        figure = make_figure(max(3.2, 1.2 + 0.75 * len(groups)), 3.0 + 0.5 * estimate_label_width(groups, 24))
-        axes = figure.subplots()
+    style.refuse_empty(groups, "group")
+    size = (max(3.2, 1.2 + 0.75 * len(groups)), 3.0 + 0.5 * style.estimate_label_width(groups, 24))
+    with style.open_chart(size, title, "", ylabel, note, legend=False) as (figure, axes):
         if reference is not None:
             axes.axhline(reference, **REFERENCE_STYLE)
         for index, (label, group) in enumerate(groups.items()):
             values = keep_finite(group)
-            colour = choose_series_colour(label, index)
+            colour = style.choose_series_colour(label, index)
             if values.size >= 5 and np.ptp(values) > 0:
                 body = axes.violinplot([values], [index], widths=0.8, showextrema=False)["bodies"][0]  # type: ignore[index]
                 body.set(facecolor=colour, alpha=0.35, linewidth=0)
@@ -205,13 +173,11 @@ def draw_violins(
         axes.set_xticks(range(len(groups)), [shorten_label(label, 24) for label in groups], **slant)  # type: ignore[arg-type]
         axes.grid(axis="y", color=LINE_COLOUR, linewidth=0.6)
         axes.set_axisbelow(True)
-        label_axes(axes, title, "", ylabel)
-        add_note(figure, note)
-        return Drawing(figure, f"{title or 'Distributions'}: {format_medians(groups)}.")
+    return Drawing(figure, f"{title or 'Distributions'}: {style.format_medians(groups)}.")
 
 
 def draw_histogram(
-    groups: Mapping[str, Any] | Any,
+    groups: Mapping[str, Numbers] | Numbers,
     *,
     bins: int = 30,
     title: str = "",
@@ -223,31 +189,25 @@ def draw_histogram(
     """One histogram per group, all with the same bins; a plain array is one unnamed group."""
     from matplotlib.ticker import MaxNLocator
 
-    named: Mapping[str, Any] = groups if isinstance(groups, Mapping) else {"": groups}
-    refuse_empty(named, "group")
+    named: Mapping[str, Numbers] = groups if isinstance(groups, Mapping) else {"": groups}
+    style.refuse_empty(named, "group")
     finite = {label: keep_finite(values) for label, values in named.items()}
     pooled = np.concatenate(list(finite.values()))
     edges = np.histogram_bin_edges(pooled if pooled.size else np.zeros(1), bins=bins).tolist()
-    with apply_style():
-        figure = make_figure(4.6 + max(1.0, estimate_label_width(named)), 3.2)
-        axes = figure.subplots()
+    size = (4.6 + max(1.0, style.estimate_label_width(named)), 3.2)
+    with style.open_chart(size, title, xlabel, ylabel, note, legend=any(finite)) as (figure, axes):
         for index, (label, values) in enumerate(finite.items()):
-            colour = choose_series_colour(label, index)
-            filled = {"histtype": "stepfilled", "alpha": 0.3, "color": colour}
-            axes.hist(values, edges, **filled)  # type: ignore[arg-type]
+            colour = style.choose_series_colour(label, index)
+            axes.hist(values, edges, histtype="stepfilled", alpha=0.3, color=colour)
             axes.hist(values, edges, histtype="step", color=colour, linewidth=1.4, label=shorten_label(label))
         if reference is not None:
             axes.axvline(reference, **REFERENCE_STYLE)
-        label_axes(axes, title, xlabel, ylabel)
         axes.yaxis.set_major_locator(MaxNLocator("auto", integer=True))
-        if any(finite):
-            add_legend(figure, axes)
-        add_note(figure, note)
-        return Drawing(figure, f"{title or 'Histogram'}: {format_medians(named)}.")
+    return Drawing(figure, f"{title or 'Histogram'}: {style.format_medians(named)}.")
 
 
 def draw_densities(
-    groups: Mapping[str, Any],
+    groups: Mapping[str, Numbers],
     *,
     title: str = "",
     xlabel: str = "",
@@ -257,32 +217,27 @@ def draw_densities(
     note: str = "",
 ) -> Drawing:
     """A kernel density estimate per group (normal kernel, Silverman's bandwidth); between: the range of the x axis."""
-    refuse_empty(groups, "group")
+    style.refuse_empty(groups, "group")
     finite = {label: keep_finite(values) for label, values in groups.items()}
     pooled = np.concatenate(list(finite.values()))
     low, high = between or ((pooled.min(), pooled.max()) if pooled.size else (0.0, 1.0))
     margin = 0.0 if between else 0.08 * (high - low) or 0.5
     x = np.linspace(low - margin, high + margin, 256)
-    with apply_style():
-        names = {label: f"{shorten_label(label, 56)} (n = {values.size})" for label, values in finite.items()}
-        figure = make_figure(4.4 + estimate_label_width(names.values(), 72), 3.2)
-        axes = figure.subplots()
+    names = {label: f"{shorten_label(label, 56)} (n = {values.size})" for label, values in finite.items()}
+    size = (4.4 + style.estimate_label_width(names.values(), 72), 3.2)
+    with style.open_chart(size, title, xlabel, ylabel, note) as (figure, axes):
         for index, (label, values) in enumerate(finite.items()):
-            style = choose_line_style(label, index)
-            y = estimate_density(values, x)
-            axes.plot(x, y, label=names[label], linewidth=1.6, **style)
-            axes.fill_between(x, 0, y, color=style["color"], alpha=0.15, linewidth=0)
+            line, y = style.choose_line_style(label, index), style.estimate_density(values, x)
+            axes.plot(x, y, label=names[label], linewidth=1.6, **line)
+            axes.fill_between(x, 0, y, color=line["color"], alpha=0.15, linewidth=0)
         if reference is not None:
             axes.axvline(reference, **REFERENCE_STYLE)
         axes.set_ylim(bottom=0)
-        label_axes(axes, title, xlabel, ylabel)
-        add_legend(figure, axes)
-        add_note(figure, note)
-        return Drawing(figure, f"{title or 'Densities'}: {format_medians(groups)}.")
+    return Drawing(figure, f"{title or 'Densities'}: {style.format_medians(groups)}.")
 
 
 def draw_scatter(
-    groups: Mapping[str, tuple[Any, Any]],
+    groups: Mapping[str, tuple[Numbers, Numbers]],
     *,
     title: str = "",
     xlabel: str = "",
@@ -291,21 +246,16 @@ def draw_scatter(
     note: str = "",
 ) -> Drawing:
     """One dot per pair of values; diagonal: also draw the line x = y."""
-    refuse_empty(groups, "group")
-    with apply_style():
-        figure = make_figure(4.2 + estimate_label_width(groups), 3.8)
-        axes = figure.subplots()
+    style.refuse_empty(groups, "group")
+    size = (4.2 + style.estimate_label_width(groups), 3.8)
+    with style.open_chart(size, title, xlabel, ylabel, note, legend=any(groups)) as (figure, axes):
         for index, (label, (x, y)) in enumerate(groups.items()):
-            colour = choose_series_colour(label, index)
-            style: dict[str, Any] = {"color": colour, "markersize": 4, "alpha": 0.6, "mew": 0}
-            axes.plot(as_array(x), as_array(y), "o", label=shorten_label(label), **style)
+            colour = style.choose_series_colour(label, index)
+            dots = axes.plot(as_array(x), as_array(y), "o", color=colour, label=shorten_label(label))[0]
+            dots.set(markersize=4, alpha=0.6, mew=0)
         if diagonal:
             axes.axline((0, 0), slope=1, **REFERENCE_STYLE)
         axes.grid(color=LINE_COLOUR, linewidth=0.6)
         axes.set_axisbelow(True)
-        label_axes(axes, title, xlabel, ylabel)
-        if any(groups):
-            add_legend(figure, axes)
-        add_note(figure, note)
-        counts = ", ".join(f"{label or 'points'}: {as_array(x).size}" for label, (x, _) in groups.items())
-        return Drawing(figure, f"{title or 'Scatter'}: {counts}.")
+    counts = ", ".join(f"{label or 'points'}: {as_array(x).size}" for label, (x, _) in groups.items())
+    return Drawing(figure, f"{title or 'Scatter'}: {counts}.")

@@ -8,30 +8,23 @@ empty, so that charts of several tasks can be compared.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from whyformer.show.chart_style import (
-    REFERENCE_STYLE,
-    add_legend,
-    add_note,
-    choose_series_colour,
-    estimate_label_width,
-    format_medians,
-    keep_finite,
-    label_axes,
-    refuse_empty,
-    shorten_label,
-)
-from whyformer.show.drawing import DIM_INK, LINE_COLOUR, Drawing, apply_style, make_figure
+from whyformer.show import chart_style as style
+from whyformer.show.chart_style import REFERENCE_STYLE, Numbers, choose_series_colour, keep_finite, shorten_label
+from whyformer.show.drawing import DIM_INK, LINE_COLOUR, Drawing
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 FEW_VALUES = 5  # fewer are drawn as dots
 ROOM = 0.84  # of a row that its violins fill
 
 
 def draw_class_violins(
-    bins: Mapping[str, Mapping[str, Any]],
+    bins: Mapping[str, Mapping[str, Numbers]],
     *,
     title: str = "",
     xlabel: str = "",
@@ -40,12 +33,11 @@ def draw_class_violins(
     note: str = "",
 ) -> Drawing:
     """One row per bin, one violin per class with its median and quartiles; between: the range of the x axis."""
-    refuse_empty(bins, "bin")
+    style.refuse_empty(bins, "bin")
     classes = list(dict.fromkeys(label for groups in bins.values() for label in groups))
-    refuse_empty(classes, "class")
-    with apply_style():
-        figure = make_figure(4.6 + estimate_label_width(classes, 24), 1.1 + 0.75 * len(bins))
-        axes = figure.subplots()
+    style.refuse_empty(classes, "class")
+    size = (4.6 + style.estimate_label_width(classes, 24), 1.1 + 0.75 * len(bins))
+    with style.open_chart(size, title, xlabel, ylabel, note) as (figure, axes):
         height = ROOM / len(classes)
         ticks = []
         for row, (name, groups) in enumerate(bins.items()):
@@ -63,20 +55,17 @@ def draw_class_violins(
             axes.set_xlim(*between)
         axes.grid(axis="x", color=LINE_COLOUR, linewidth=0.6)
         axes.set_axisbelow(True)
-        label_axes(axes, title, xlabel, ylabel)
-        add_legend(figure, axes)
-        add_note(figure, note)
-        summary = "; ".join(f"{name}: {format_medians(groups)}" for name, groups in bins.items())
-        return Drawing(figure, f"{title or 'Distributions'}: {summary}.")
+    summary = "; ".join(f"{name}: {style.format_medians(groups)}" for name, groups in bins.items())
+    return Drawing(figure, f"{title or 'Distributions'}: {summary}.")
 
 
-def draw_flat_violin(axes: Any, values: np.ndarray, middle: float, height: float, colour: str) -> None:
+def draw_flat_violin(axes: "Axes", values: np.ndarray, middle: float, height: float, colour: str) -> None:
     """A horizontal violin; dots if there are few values, nothing if there are none."""
     if not values.size:
         return
     if values.size >= FEW_VALUES and np.ptp(values) > 0:
-        options = {"widths": height, "showextrema": False, "orientation": "horizontal"}
-        body = axes.violinplot([values], [middle], **options)["bodies"][0]
+        drawn = axes.violinplot([values], [middle], widths=height, showextrema=False, orientation="horizontal")
+        body = drawn["bodies"][0]  # type: ignore[index]
         body.set(facecolor=colour, alpha=0.35, linewidth=0)
     else:
         axes.plot(values, [middle] * values.size, "o", color=colour, markersize=3.5, alpha=0.6)
@@ -86,7 +75,7 @@ def draw_flat_violin(axes: Any, values: np.ndarray, middle: float, height: float
 
 
 def draw_class_histograms(
-    groups: Mapping[str, Any],
+    groups: Mapping[str, Numbers],
     *,
     between: tuple[float, float],
     bins: int = 30,
@@ -97,11 +86,10 @@ def draw_class_histograms(
     note: str = "",
 ) -> Drawing:
     """One histogram per class, each of shares that sum to 1, so that classes of different size can be compared."""
-    refuse_empty(groups, "class")
+    style.refuse_empty(groups, "class")
     edges: Sequence[float] = np.linspace(*between, bins + 1).tolist()
-    with apply_style():
-        figure = make_figure(4.4 + estimate_label_width(groups, 24), 3.0)
-        axes = figure.subplots()
+    size = (4.4 + style.estimate_label_width(groups, 24), 3.0)
+    with style.open_chart(size, title, xlabel, ylabel, note) as (figure, axes):
         for index, (label, group) in enumerate(groups.items()):
             values, colour = keep_finite(group), choose_series_colour(label, index)
             shares = np.full(values.size, 1 / max(values.size, 1))
@@ -114,7 +102,4 @@ def draw_class_histograms(
             axes.axvline(reference, **REFERENCE_STYLE)
         axes.axvline(0, color=DIM_INK, linewidth=0.6)
         axes.set_xlim(*between)
-        label_axes(axes, title, xlabel, ylabel)
-        add_legend(figure, axes)
-        add_note(figure, note)
-        return Drawing(figure, f"{title or 'Histogram'}: {format_medians(groups)}.")
+    return Drawing(figure, f"{title or 'Histogram'}: {style.format_medians(groups)}.")

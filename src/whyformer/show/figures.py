@@ -23,7 +23,7 @@ from whyformer.show.panel_images import (
     make_original_image,
     make_panel_images,
 )
-from whyformer.show.text_width import break_word, measure_text, shorten_to_width, wrap_text
+from whyformer.show.text_width import break_word, measure_text, shorten_to_width
 from whyformer.show.visible import make_visible
 from whyformer.show.wording import format_headline
 
@@ -158,9 +158,7 @@ def draw_map_table(rows: Sequence[PanelRow], columns: Sequence[str], title: str,
         y = draw_image_grid(canvas, y, maps, across, side=side, gap=CELL_GAP) + 8
     colours = describe_map_colours(panel for _, panels in rows for panel in panels)
     note = f"Colours are clipped at the {overlay.PERCENTILE:g}th percentile of each map; {colours}."
-    for line in wrap_text(note, 7, canvas.width):
-        canvas.add_text(0, y, line, 7, color=DIM_INK)
-        y += 9
+    canvas.add_small_print(y, note)
     return canvas.to_drawing(alt)
 
 

@@ -19,7 +19,7 @@ from whyformer.show.html import Html, make_element
 from whyformer.show.panel import Panel
 from whyformer.show.panel_images import format_limits, make_cell_image
 from whyformer.show.report import make_scrollable, to_data_uri
-from whyformer.show.text_width import shorten_to_width, wrap_text
+from whyformer.show.text_width import shorten_to_width
 from whyformer.show.wording import format_headline
 
 MAX_MAPS = 2_000  # in one figure
@@ -59,10 +59,7 @@ def draw_head_grid(maps: Tensor, *, title: str, note: str, signed: bool) -> Draw
             x = margin + head * (side + 4)
             canvas.add_box(x - 0.6, y - 0.6, side + 1.2, height + 1.2, LINE_COLOUR)
             canvas.add_image(x, y, side, paint_tile(maps[layer, head], signed=signed), crisp=True)
-    y = canvas.height + 12
-    for line in wrap_text(f"{note} Rows are layers, columns are heads.", 7, canvas.width):
-        canvas.add_text(0, y, line, 7, color=DIM_INK)
-        y += 9
+    canvas.add_small_print(canvas.height + 12, f"{note} Rows are layers, columns are heads.")
     return canvas.to_drawing(f"{title}. {layers} layers, {count} heads.")
 
 
@@ -94,10 +91,8 @@ def name_head(head: int) -> Html:
 
 def draw_attention_links(weights: Tensor, pieces: Sequence[str], *, title: str, signed: bool) -> Drawing:
     """[query key]: every token on the left linked to the tokens it attends to, on the right; darker is more."""
-    if len(pieces) > MAX_LINKED_TOKENS:
-        raise InputError(
-            f"{len(pieces)} tokens are too many to draw links for (at most {MAX_LINKED_TOKENS}). Use .matrix()."
-        )
+    if (count := len(pieces)) > MAX_LINKED_TOKENS:
+        raise InputError(f"{count} tokens are too many to draw links for (at most {MAX_LINKED_TOKENS}). Use .matrix().")
     largest = weights.abs().max().item() or 1.0
     height = 0.9 + 0.2 * len(pieces)
     with apply_style():
@@ -111,14 +106,9 @@ def draw_attention_links(weights: Tensor, pieces: Sequence[str], *, title: str, 
             if abs(weight) < 0.02 * largest:
                 continue
             colour = (AGAINST_COLOUR if weight < 0 else FOR_COLOUR) if signed else UNSIGNED_STOPS[2]
-            axes.plot(
-                [0.34, 0.66],
-                [query, key],
-                color=to_hex(colour),
-                alpha=min(1.0, abs(weight) / largest) * 0.85,
-                linewidth=0.4 + 1.8 * abs(weight) / largest,
-                solid_capstyle="round",
-            )
+            line = axes.plot([0.34, 0.66], [query, key], color=to_hex(colour), solid_capstyle="round")[0]
+            share = abs(weight) / largest
+            line.set(alpha=min(1.0, share) * 0.85, linewidth=0.4 + 1.8 * abs(weight) / largest)
         for place, piece in enumerate(pieces):
             text = shorten_to_width(piece, 8.5, 118)
             axes.text(0.325, place, text, ha="right", va="center", fontsize=8.5)

@@ -14,26 +14,15 @@ from whyformer.show.visible import make_visible
 from whyformer.show.wording import format_headline, format_score
 
 TEX_ESCAPES = {
+    **{sign: f"\\{sign}" for sign in "{}$&#%_"},
+    **{sign: f"{{{sign}}}" for sign in "-,!?"},
+    **{sign: rf"\symbol{{{ord(sign)}}}" for sign in "\"`'"},
     "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
-    "$": r"\$",
-    "&": r"\&",
-    "#": r"\#",
-    "%": r"\%",
-    "_": r"\_",
     "^": r"\textasciicircum{}",
     "~": r"\textasciitilde{}",
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
-    '"': r"\symbol{34}",
-    "`": r"\symbol{96}",
-    "'": r"\symbol{39}",
-    "-": "{-}",
-    ",": "{,}",
-    "!": "{!}",
-    "?": "{?}",
     "\n": " ",
 }
 TEX_HEADER = r"""% Made by whyformer. The document needs \usepackage{xcolor} and \usepackage[T1]{fontenc}.

@@ -41,7 +41,7 @@ def make_prompt_page(view: PromptView) -> str:
     """The whole page."""
     packed, sums = pack_steps(view)
     sections = {
-        "answer": make_answer_section(view, packed),
+        "answer": make_answer_section(view),
         "citations": make_citation_section(view) if view.citations else None,
         "hops": make_hop_section(view) if view.hops else None,
         "prompt": make_prompt_section(view),
@@ -79,7 +79,7 @@ def count_things(count: int, name: str) -> str:
 # --- the answer -------------------------------------------------------------------------------------------------------
 
 
-def make_answer_section(view: PromptView, packed: PackedRows | None) -> Html:
+def make_answer_section(view: PromptView) -> Html:
     """The answer to choose from, what is chosen, and the regions it comes from."""
     cells = [cell for cell in view.cells if cell.start >= view.prompt_length]
     tokens = [mark_cell(view, cell) for cell in cells] or [make_element("em", "no answer", class_="dim")]
@@ -391,12 +391,12 @@ def make_explanation(view: PromptView, packed: PackedRows | None) -> list[Html]:
         f"{whole}. The largest share has a full bar."
     ]
     if packed is not None:
-        lines.append(describe_storage(view, packed))
+        lines.append(describe_storage(packed))
     lines.append("The numbers of the whole answer are exact to the digits shown, with or without JavaScript.")
     return [*(make_element("p", line) for line in lines), report.make_notes(view.notes)]
 
 
-def describe_storage(view: PromptView, packed: PackedRows) -> str:
+def describe_storage(packed: PackedRows) -> str:
     """What is kept of the scores per answer token."""
     kept = (
         "all tokens"

@@ -1,4 +1,4 @@
-"""A prompt in a terminal: its regions with bars, the strongest words in context, citations with verdicts, hops.
+"""A prompt in a terminal: its regions with bars, and the strongest words in context.
 
 Tokens and names are untrusted: all go through `make_visible` before they are printed.
 """
@@ -11,7 +11,7 @@ from rich.style import Style
 from rich.text import Text
 
 from whyformer.show.colours import paint
-from whyformer.show.prompt_view import HopRow, PromptView, TopSpan, find_top_spans
+from whyformer.show.prompt_view import PromptView, TopSpan, find_top_spans
 from whyformer.show.terminal import (
     BAR_LENGTH,
     DIM_STYLE,
@@ -35,8 +35,6 @@ def render_prompt(view: PromptView, screen: Screen) -> str:
     parts: list[Text | str] = [Text(f"{make_visible(view.headline)} by {make_visible(view.method)}", style="bold")]
     parts += render_regions(view, screen)
     parts += render_spans(view, screen)
-    parts += render_citations(view) if view.citations else []
-    parts += render_hops(view) if view.hops else []
     parts += [render_notes(view.notes)] if view.notes else []
     return render_parts(parts, screen)
 
@@ -121,42 +119,3 @@ def render_span(view: PromptView, span: TopSpan, screen: Screen) -> Text:
         line.append(chip.text, style)
         line.append("]" if plain and i == span.last else "")
     return line
-
-
-# --- citations and hops -----------------------------------------------------------------------------------------------
-
-
-def render_citations(view: PromptView) -> Iterator[Text]:
-    yield Text("\nCitations:")
-    width = min(LONGEST_NAME, max(cell_len(make_visible(row.name)) for row in view.citations))
-    for row in view.citations:
-        drop = "" if row.drop is None else f", log-odds {-row.drop:+.3g} without it"
-        share = f"{row.share:{'+' if view.signed else ''}7.1%}"
-        yield Text(f"{pad_name(row.name, width)} {share}  {make_visible(row.verdict) or 'not verified'}{drop}")
-    yield from (Text(make_visible(line), DIM_STYLE) for line in view.verdict_notes)
-    for figure in view.faithfulness:
-        mean = [] if figure.chance is None else [f"{figure.chance:.3g}"]
-        interval = [] if figure.interval is None else [f"{figure.interval[0]:.3g} to {figure.interval[1]:.3g}"]
-        chance = f" (by chance {', '.join(mean + interval)})" if mean + interval else ""
-        yield Text(f"{make_visible(figure.name)}: {figure.value:.3g}{chance}")
-
-
-def render_hops(view: PromptView) -> Iterator[Text]:
-    """One line per hop: what it received, and the regions that got most of it."""
-    yield Text("\nHops:")
-    width = max(cell_len(make_visible(hop.name)) for hop in view.hops)
-    for hop in view.hops:
-        parts = ", ".join(f"{make_visible(name)} {value:+.3g}" for name, value in rank_hop(view, hop))
-        yield Text(f"{pad_name(hop.name, width)} received {hop.received:.3g}: {parts}, absorbed {hop.absorbed:+.3g}")
-
-
-def rank_hop(view: PromptView, hop: HopRow, count: int = 3) -> list[tuple[str, float]]:
-    """The prompt regions with most relevance of a hop, the sum of the others, and the generated tokens."""
-    sums = view.add_by_section(view.sum_cells(hop.scores).tolist())
-    prompt = [i for i, section in enumerate(view.sections) if section.kind != "answer"]
-    ranked = sorted(prompt, key=lambda i: -abs(sums[i]))
-    rows = [(view.sections[i].name, sums[i]) for i in ranked[:count]]
-    if rest := ranked[count:]:
-        rows.append((f"{len(rest)} other regions", sum(sums[i] for i in rest)))
-    answer = [sums[i] for i, section in enumerate(view.sections) if section.kind == "answer"]
-    return rows + [("generated tokens", value) for value in answer]

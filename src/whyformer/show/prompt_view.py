@@ -268,13 +268,14 @@ def view_panel(panel: Panel) -> PromptView | None:
         prompt_length=answers[0].start if answers else len(real),
         regions=[one for one in named if one.kind != "answer"],
         scores=panel.scores[real],
-        signed=panel.signed,
-        method=panel.label,
-        model=panel.model,
-        settings=panel.settings,
-        versions=panel.versions,
-        notes=panel.notes,
+        **list_panel_fields(panel),
     )  # fmt: skip
+
+
+def list_panel_fields(panel: Panel) -> dict[str, Any]:
+    """What a view has in common with a panel."""
+    names = ("signed", "model", "settings", "versions", "notes")
+    return {"method": panel.label, **{name: getattr(panel, name) for name in names}}
 
 
 def show_blanks(pieces: Pieces, chips: Sequence[Chip]) -> list[Chip]:

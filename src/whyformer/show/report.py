@@ -66,8 +66,6 @@ NOTEBOOK_COLOURS = (
     "--line:rgba(128,128,128,.4);--shade:rgba(60,140,200,.6);--accent:#2a7ab8;--good:#00875f;--bad:#c4561a"
 )
 PAGE_CSS = Path(__file__).with_name("report.css").read_text("utf-8")
-
-
 # --- the page ---------------------------------------------------------------------------------------------------------
 
 

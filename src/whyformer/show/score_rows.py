@@ -9,10 +9,10 @@ full-width signs count. Control and invisible characters are spelled out. Parque
 
 import csv
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from io import BytesIO, StringIO
-from typing import Any
+from typing import NamedTuple, TypeAlias, TypeVar, get_args, get_type_hints
 
 from whyformer._plain.tokens import Grid
 from whyformer.show.chips import get_piece_text
@@ -22,75 +22,61 @@ from whyformer.show.visible import make_visible
 FORMULA_SIGNS = frozenset("=+-@|%\N{MINUS SIGN}")  # full-width and small forms become these by normalisation
 BLANK_CATEGORIES = ("Zs", "Zl", "Zp", "Cc", "Cf", "Mn", "Me")  # blanks, control and zero-width characters
 BLANK_LETTERS = "\u115f\u1160\u3164\uffa0\u2800"  # Hangul fillers and the empty Braille pattern
-FIELDS: dict[str, type] = {
-    "example": int,
-    "name": str,
-    "model": str,
-    "method": str,
-    "target": str,
-    "target_index": int,
-    "versus": str,
-    "probability": float,
-    "place": int,
-    "row": int,
-    "column": int,
-    "segment": int,
-    "token": str,
-    "start": int,
-    "end": int,
-    "special": bool,
-    "score": float,
-}
+
+CellValue: TypeAlias = str | bool | int | float | None
+Value = TypeVar("Value", str, CellValue)
 
 
-def list_score_rows(panels: Sequence[Panel], examples: Sequence[int] | None = None) -> Iterator[dict[str, Any]]:
-    """One row for every patch or token, without padding; None where a field does not apply."""
-    for example, panel in zip(examples or range(len(panels)), panels, strict=True):
-        common = {
-            "example": example,
-            "name": panel.name,
-            "model": panel.model,
-            "method": panel.label,
-            "target": panel.target.label,
-            "target_index": panel.target.index,
-            "versus": panel.target.versus_label,
-            "probability": panel.target.probability,
-        }
+class ScoreRow(NamedTuple):
+    """The score of one patch or token; None where a field does not apply."""
+
+    example: int
+    name: str
+    model: str
+    method: str
+    target: str
+    target_index: int
+    versus: str | None
+    probability: float | None
+    place: int
+    row: int | None = None
+    column: int | None = None
+    segment: int | None = None
+    token: str | None = None
+    start: int | None = None
+    end: int | None = None
+    special: bool | None = None
+    score: float = 0.0
+
+
+def list_score_rows(panels: Sequence[Panel]) -> Iterator[ScoreRow]:
+    """One row for every patch or token, without padding."""
+    for example, panel in enumerate(panels):
+        target, tokens = panel.target, panel.tokens
+        about = (example, panel.name, panel.model, panel.label)
+        answer = (target.label, target.index, target.versus_label, target.probability)
         for place, score in enumerate(panel.scores.tolist()):
-            location = locate_score(panel, place)
-            if location is not None:
-                yield dict.fromkeys(FIELDS) | common | location | {"place": place, "score": score}
+            row = ScoreRow(*about, *answer, place, score=score)
+            if isinstance(tokens, Grid):
+                yield row._replace(row=place // tokens.columns, column=place % tokens.columns)
+            elif not tokens.padding[place]:
+                start, end = tokens.find_place(place) or (None, None)
+                segment = tokens.segments[place] if tokens.second is not None else None
+                yield row._replace(
+                    segment=None if segment is None else segment + 1, token=get_piece_text(tokens, place),
+                    start=start, end=end, special=tokens.special[place],
+                )  # fmt: skip
 
 
-def locate_score(panel: Panel, place: int) -> dict[str, Any] | None:
-    """The fields that say which patch or token a score belongs to; None for padding."""
-    if isinstance(panel.tokens, Grid):
-        row, column = divmod(place, panel.tokens.columns)
-        return {"row": row, "column": column}
-    if panel.tokens.padding[place]:
-        return None
-    start, end = panel.tokens.find_place(place) or (None, None)
-    token = get_piece_text(panel.tokens, place)
-    segment = panel.tokens.segments[place] if panel.tokens.second is not None else None
-    return {
-        "segment": None if segment is None else segment + 1,
-        "token": token,
-        "start": start,
-        "end": end,
-        "special": panel.tokens.special[place],
-    }
-
-
-def as_csv(table: Iterator[Mapping[str, Any]]) -> bytes:
+def as_csv(columns: Sequence[str], rows: Iterable[Sequence[CellValue]]) -> bytes:
     file = StringIO(newline="")
     writer = csv.writer(file, lineterminator="\r\n")
-    writer.writerow(FIELDS)
-    for row in table:
-        writer.writerow([as_csv_cell(row[field]) for field in FIELDS])
+    writer.writerow(columns)
+    writer.writerows([as_csv_cell(value) for value in row] for row in rows)
     return file.getvalue().encode("utf-8", "backslashreplace")
 
 
-def as_csv_cell(value: Any) -> Any:
+def as_csv_cell(value: CellValue) -> CellValue:
     """Numbers at full precision; text that a spreadsheet would run as a formula gets an apostrophe in front."""
     if isinstance(value, bool):
         return "yes" if value else "no"
@@ -115,18 +101,19 @@ def is_blank(character: str) -> bool:
     return unicodedata.category(character) in BLANK_CATEGORIES or character in BLANK_LETTERS
 
 
-def as_parquet(table: Iterator[Mapping[str, Any]]) -> bytes:
+def as_parquet(rows: Iterable[ScoreRow]) -> bytes:
     import pyarrow
     import pyarrow.parquet
 
     kinds = {int: pyarrow.int64(), str: pyarrow.string(), float: pyarrow.float64(), bool: pyarrow.bool_()}
-    rows = [{field: as_utf8(value) for field, value in row.items()} for row in table]
-    schema = pyarrow.schema([(field, kinds[kind]) for field, kind in FIELDS.items()])
+    hints = {name: get_args(hint) or (hint,) for name, hint in get_type_hints(ScoreRow).items()}
+    schema = pyarrow.schema([(name, kinds[hint[0]]) for name, hint in hints.items()])
+    table = [{name: as_utf8(value) for name, value in row._asdict().items()} for row in rows]
     file = BytesIO()
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows, schema=schema), file, compression="zstd")
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(table, schema=schema), file, compression="zstd")
     return file.getvalue()
 
 
-def as_utf8(value: Any) -> Any:
+def as_utf8(value: Value) -> Value:
     """Escape what UTF-8 cannot encode, such as file names in another encoding; Parquet would reject it."""
     return value.encode("utf-8", "backslashreplace").decode("utf-8") if isinstance(value, str) else value

@@ -6,10 +6,12 @@ bands below each other; a line separates the two texts of a pair.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from whyformer.errors import InputError
+from whyformer.show.chart_style import draw_cells
 from whyformer.show.chips import ScoredText
 from whyformer.show.colours import paint_array
 from whyformer.show.drawing import DIM_INK, INK, Drawing, apply_style, make_figure
@@ -17,6 +19,9 @@ from whyformer.show.panel import Panel
 from whyformer.show.text_width import shorten_to_width
 from whyformer.show.visible import make_visible
 from whyformer.show.wording import format_headline, format_score
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 BAND = 32  # tokens beside each other
 CELL_WIDTH, CELL_HEIGHT = 0.21, 0.22  # inches
@@ -64,22 +69,16 @@ def format_row_limit(text: ScoredText) -> str:
     return f"±{size}" if text.signed else size
 
 
-def draw_band(axes, colours: np.ndarray, labels: Sequence[str], limits: Sequence[str]) -> None:  # type: ignore[no-untyped-def]
+def draw_band(axes: "Axes", colours: np.ndarray, labels: Sequence[str], limits: Sequence[str]) -> None:
     """One band of the heat map, with the methods on the left and their scales on the right."""
-    axes.imshow(colours, aspect="auto", interpolation="nearest")
+    draw_cells(axes, colours, 1.0)
     axes.set_yticks(range(len(labels)), labels, fontsize=8)
-    axes.tick_params(length=0)
-    for spine in axes.spines.values():
-        spine.set_visible(False)
-    axes.set_yticks(np.arange(len(labels) + 1) - 0.5, minor=True)
-    axes.set_xticks(np.arange(colours.shape[1] + 1) - 0.5, minor=True)
-    axes.grid(which="minor", color="white", linewidth=1.0)
-    axes.tick_params(which="minor", length=0)
+    axes.tick_params(which="both", length=0)
     for row, limit in enumerate(limits):
         axes.text(colours.shape[1] - 0.3, row, limit, va="center", fontsize=6.5, color=DIM_INK)
 
 
-def name_columns(axes, text: ScoredText, band: range) -> None:  # type: ignore[no-untyped-def]
+def name_columns(axes: "Axes", text: ScoredText, band: range) -> None:
     """The tokens below their columns; special ones in italics. A line where the second text of a pair begins."""
     names = [shorten_to_width(text.chips[i].text, 7.5, LONGEST_NAME) for i in band]
     axes.set_xticks(range(len(names)), names, rotation=90, fontsize=7.5)

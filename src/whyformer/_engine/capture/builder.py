@@ -60,6 +60,7 @@ from whyformer._engine.targets import (
     FunctionAnswer,
     Reading,
     Target,
+    TargetLike,
     choose_answer,
     compute_readout,
 )
@@ -108,7 +109,12 @@ class CaptureBuilder:
         self.values: CapturedValues = {}
 
     def build(
-        self, target: Any, versus: Any, switch: Switch | None, recipes: Sequence[Recipe], track_absorbed: bool
+        self,
+        target: TargetLike,
+        versus: TargetLike,
+        switch: Switch | None,
+        recipes: Sequence[Recipe],
+        track_absorbed: bool,
     ) -> Capture:
         refuse_switched_off_gradient(self.run.mode.switched_off)
         chosen = self.choose_answer(target, versus)
@@ -170,7 +176,7 @@ class CaptureBuilder:
         elsewhere = (CUT_ELSEWHERE,) if self.mode.follower.cuts_elsewhere and self.layout.patches is not None else ()
         return (*missing, *note_mixed_states(mixed), *note_whole_attention(self.mode), *others, *elsewhere)
 
-    def choose_answer(self, target: Any, versus: Any) -> ChosenAnswer:
+    def choose_answer(self, target: TargetLike, versus: TargetLike) -> ChosenAnswer:
         needs_score = any(SITES[name].is_class_specific or name == "probe" for name in self.keep)
         return choose_answer(self.model, self.encoded, self.run, self.layout, target, versus, needs_score=needs_score)
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from whyformer._engine.capture.sites import SITES
 from whyformer._engine.relevance import Recipe
-from whyformer._engine.targets import Target
+from whyformer._engine.targets import Target, TargetLike
 from whyformer._plain.tokens import Tokens
 from whyformer.errors import MethodError, NotCaptured, UnsupportedModel
 
@@ -127,7 +127,7 @@ class Capture:
     is_lean: bool = False  # from a lean run (lean.py): one relevance pass, without an estimate of rounding
 
     @property
-    def same_target(self) -> tuple[Any, Any]:
+    def same_target(self) -> tuple[TargetLike, TargetLike]:
         """target= and versus= that explain the same score again, whatever the model predicts."""
         if self.fixed is not None:
             return self.fixed, None

@@ -158,7 +158,7 @@ class PartsReplay:
             if has_bias(op, through) or (waits and op.name in BIAS_STEPS):
                 waits = self.must_wait(op, result, through, waits)
                 parts = parts if waits else share_bias(parts, result)
-            elif self.form == "released" and is_attention_product(op, result):
+            elif self.form == "released" and is_attention_product(op):
                 waits = True
             made = [parts]
         for tensor, parts in zip(results, made, strict=True):
@@ -274,7 +274,7 @@ def has_bias(op: Operation, through: list[Tensor]) -> bool:
     return op.name == "addmm" or op.name in operations.NORMS
 
 
-def is_attention_product(op: Operation, result: Any) -> bool:
+def is_attention_product(op: Operation) -> bool:
     """Attention weights times values."""
     if op.name == operations.FUSED_ATTENTION:
         return True
@@ -284,7 +284,7 @@ def is_attention_product(op: Operation, result: Any) -> bool:
 def find_value_maps(tape: OperationTape, *, skip_first: bool) -> set[int]:
     """The tensors that include the bias of a map that computes values, from the map to the end of its bias."""
     sources = {id(t): op for op, result in tape for t in find_tensors([result])}
-    values = [find_part_operands(op, result) for op, result in tape if is_attention_product(op, result)]
+    values = [find_part_operands(op, result) for op, result in tape if is_attention_product(op)]
     found: set[int] = set()
     for tensor in (operands[0] for operands in values[skip_first:] if len(operands) == 1):
         found.update(id(t) for t in walk_to_map(tensor, sources))

@@ -15,7 +15,15 @@ from torch import Tensor
 
 from whyformer._engine.capture.residual import OperationTape
 from whyformer._engine.layout import Layout, axis_order_of, find_attention_blocks, refuse_changing_tokens
-from whyformer._engine.run import Run, compute_gradients, find_output, iterate_tensors, map_tensors, refuse_untracked
+from whyformer._engine.run import (
+    Returned,
+    Run,
+    compute_gradients,
+    find_output,
+    iterate_tensors,
+    map_tensors,
+    refuse_untracked,
+)
 from whyformer._engine.targets import Reading
 from whyformer._engine.tracing import find_layer_sites, find_tensors, trace_of
 from whyformer._model import EncodedBatch
@@ -58,7 +66,7 @@ def average_tokens(state: Tensor, mask: Tensor) -> Tensor:
     return (weights * state).sum(0 if is_turned else 1, keepdim=True).expand_as(state)
 
 
-def repeat_tail(tape: OperationTape, old: Tensor, new: Tensor, returned: Any) -> Any:
+def repeat_tail(tape: OperationTape, old: Tensor, new: Tensor, returned: Returned) -> Any:
     """What the model returns if the state `old` is replaced by `new`."""
     made = {id(old): new}
     for operation, result in tape:
@@ -73,7 +81,7 @@ def repeat_tail(tape: OperationTape, old: Tensor, new: Tensor, returned: Any) ->
     return map_tensors(returned, lambda tensor: made.get(id(tensor), tensor))
 
 
-def read_score(encoded: EncodedBatch, returned: Any, read: Reading, *, normalises: bool) -> Tensor:
+def read_score(encoded: EncodedBatch, returned: Returned, read: Reading, *, normalises: bool) -> Tensor:
     """[batch]: the explained score, in units of the length of all logits if `normalises`."""
     answers = read.read(encoded, returned, torch.arange(encoded.batch))
     if not normalises:

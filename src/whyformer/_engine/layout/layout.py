@@ -85,7 +85,7 @@ def lay_out(run: Run, encoded: EncodedBatch, order: Order | None = None) -> Layo
     fits = sequence is not None and is_one_order and sequence.size(-1) == length
     origin = sequence[0] if sequence is not None and fits else None
     layout = lay_out_alike(run, encoded, origin, length, is_one_order)
-    return layout if order is None else add_slots(layout, run, order)
+    return layout if order is None else add_slots(layout, order)
 
 
 def lay_out_alike(run: Run, encoded: EncodedBatch, origin: Tensor | None, length: int, is_one_order: bool) -> Layout:
@@ -137,10 +137,10 @@ def lay_out_each(run: Run, encoded: EncodedBatch, order: Order, sequence: Tensor
         tokens: tuple[Tokens, ...] = encoded.pieces(count_tokens(run, encoded, sequence.size(1)))
     if grid is not None and encoded.inputs[encoded.main].dim() == 4:
         tokens = (Grid(*grid, run.mode.follower.covers),) * encoded.batch
-    return add_slots(Layout(mask, special, None, tokens), run, order)
+    return add_slots(Layout(mask, special, None, tokens), order)
 
 
-def add_slots(layout: Layout, run: Run, order: Order) -> Layout:
+def add_slots(layout: Layout, order: Order) -> Layout:
     """The layout with the positions of its tokens, where they are not 0, 1, 2, ... and not said otherwise."""
     count = len(layout.tokens[0])
     layout = replace(layout, obstacle=order.obstacle, has_lost_leaf=order.has_lost_leaf)

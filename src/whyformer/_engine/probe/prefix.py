@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from whyformer._engine.run import run_plain_returned
+from whyformer._engine.run import Returned, run_plain_returned
 from whyformer._model import EncodedBatch, unwrap
 
 CUT_INPUTS = ("input_ids", "token_type_ids", "position_ids")  # one entry per token of the tail
@@ -45,7 +45,7 @@ class Prompts:
     """A batch of prompts, what the model returned for them, and the keys and values of their tokens."""
 
     encoded: EncodedBatch
-    returned: Any
+    returned: Returned
     cache: Any
 
     def count_shared(self, variants: EncodedBatch, of: Tensor) -> int:

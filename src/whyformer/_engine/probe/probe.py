@@ -36,6 +36,7 @@ from whyformer._engine.probe.prefix import NoPrefix, Prompts, cut_prefix, read_p
 from whyformer._engine.probe.shortcut import takes_shortcut
 from whyformer._engine.run import (
     Intervention,
+    Returned,
     Run,
     compute_gradients,
     find_fill_token,
@@ -452,7 +453,7 @@ class Probe:
         self.spent["forward"] += encoded.batch
         return self._hold(encoded, returned, of)
 
-    def _hold(self, encoded: EncodedBatch, returned: Any, of: Tensor) -> "LaunchedBatch":
+    def _hold(self, encoded: EncodedBatch, returned: Returned, of: Tensor) -> "LaunchedBatch":
         """What has to be kept of a run until it is read; logits of every token are too large and are read at once."""
         launched = LaunchedBatch(encoded, returned, of)
         if find_output(returned, self.model.module).dim() < 3:
@@ -637,7 +638,7 @@ class Probe:
     def _shadow(self) -> nn.Module:
         return make_shadow(self.model.module)
 
-    def read_answers(self, encoded: EncodedBatch, returned: Any, of: Tensor) -> Answers:
+    def read_answers(self, encoded: EncodedBatch, returned: Returned, of: Tensor) -> Answers:
         """Score and probability of each row's target in what the model returned."""
         if not is_finite(find_output(returned, self.model.module)):
             raise NonFinite("The model's output for a perturbed input is not finite. Use another fill.")
@@ -692,7 +693,7 @@ class LaunchedBatch:
     """A batch that the model is running, or what was read from it."""
 
     encoded: EncodedBatch
-    returned: Any
+    returned: Returned
     of: Tensor
     answers: Answers | None = None
 

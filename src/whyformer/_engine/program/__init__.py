@@ -1,15 +1,8 @@
 """Programs: runs that were recorded, and are repeated without the model's Python code."""
 
-from whyformer._engine.program.recorder import (
-    DATA_SIZED,
-    Recorder,
-    Slot,
-    Unrecordable,
-    find_slots,
-    map_entries,
-    map_slots,
-    map_tensors,
-)
+from whyformer._engine.program.recorder import Recorder, Unrecordable
+from whyformer._engine.program.remainder import Remainder, record_remainder
+from whyformer._engine.program.remainder_rows import Inseparable, choose_rows
 from whyformer._engine.program.replay import (
     Finish,
     RecordedRun,

@@ -12,14 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whyformer._engine.program.compiled import CompiledProgram
 from whyformer._engine.program.program import Program
 
 
 class CudaGraph:
     """The graph of one program."""
 
-    def __init__(self, program: Program | CompiledProgram, inputs: Mapping[str, Tensor]) -> None:
+    def __init__(self, program: Program, inputs: Mapping[str, Tensor]) -> None:
         self.lock = threading.Lock()
         self.entered = {name: tensor.clone() for name, tensor in inputs.items()}
         self.graph = torch.cuda.CUDAGraph()

@@ -123,7 +123,7 @@ class Packing:
 
     def pack(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         order = self.order
-        # A copy, as `contiguous` leaves a single entry with stride 0, which the compiler cannot read as bytes
+        # A copy, as `contiguous` leaves a single entry with stride 0, which cannot be viewed as bytes
         flat = [tensors[i].detach().reshape(-1).clone(memory_format=torch.contiguous_format) for i in order]
         rows = [row.view(torch.uint8) for row in flat]
         return [torch.cat(rows), *(tensor for i, tensor in enumerate(tensors) if i not in order)]

@@ -93,6 +93,11 @@ class Program:
             if with_products or self.peak <= measure_memory(self.constants) * LARGE_PART:
                 break
 
+    @property
+    def kept(self) -> set[int]:
+        """The slots that are not freed: what enters, what is returned, constants."""
+        return {*self.results, *self.inputs.values(), *self.constants}
+
     def forget_steps(self) -> None:
         """Keep the function only: the list of its steps takes three times as much memory."""
         self.steps, self.memory, self.sizes = [], [], {}
@@ -212,7 +217,7 @@ def measure_peak(program: Program) -> int:
     fixed = {memory[n] for n in (*program.constants, *program.inputs.values())}
     users: dict[int, set[int]] = {}  # memory -> its slots that are alive
     held = peak = 0
-    for step, freed in zip(program.steps, find_last_uses(program), strict=True):
+    for step, freed in zip(program.steps, find_last_uses(program.steps, program.kept), strict=True):
         for number in step.outputs:
             if number is None or memory[number] in fixed:
                 continue
@@ -233,7 +238,7 @@ def write_function(program: Program) -> Callable[[Mapping[str, Tensor]], list[An
     """A function with a line for each step: straight-line code has the least overhead in Python."""
     names: dict[str, Any] = {"WayDiffers": WayDiffers, "stack": torch.stack}
     lines = ["def run(inputs):", "    flags = []"]
-    last = find_last_uses(program)
+    last = find_last_uses(program.steps, program.kept)
     functions: dict[Any, str] = {}
 
     def bind(value: Any, prefix: str) -> str:
@@ -295,15 +300,12 @@ def write_reading(step: Step, arguments: Sequence[str]) -> str:
     return f"{arguments[0]}.reshape(())"
 
 
-def find_last_uses(program: Program) -> list[list[int]]:
-    """The slots to free after each step: those that nothing after it uses."""
-    later = {*program.results}
-    entered = {*program.inputs.values()}
+def find_last_uses(steps: Sequence[Step], kept: set[int]) -> list[list[int]]:
+    """The slots to free after each step: those that nothing after it uses, but for those that are kept."""
+    later = set(kept)
     last: list[list[int]] = []
-    for at in reversed(range(len(program.steps))):
-        step = program.steps[at]
+    for step in reversed(steps):
         own = {number for number in (*step.operands, *step.outputs) if number is not None}
-        own -= {number for number in own if number in program.constants}
-        last.append(sorted(own - later - entered))
+        last.append(sorted(own - later))
         later |= own
     return last[::-1]

@@ -15,6 +15,7 @@ record: `Unrecordable`.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import UnionType
 from typing import Any
 
 import torch
@@ -156,7 +157,7 @@ class Recorder(PausableMode):
             operands.append(slot.number)
             return slot
 
-        step = Step(func, map_tensors(tuple(args), take), map_tensors(kwargs, take), operands)
+        step = Step(func, map_entries(tuple(args), Tensor, take), map_entries(kwargs, Tensor, take), operands)
         result = func(*args, **kwargs)
         self.note(step, result, near)
         if step.depends and has_unknown_size(func, args) and isinstance(result, (Tensor, tuple)):
@@ -270,15 +271,11 @@ class ReadWatch(TorchFunctionMode):
 # --- tensors and slots in nested arguments ---------------------------------------------------------------------------
 
 
-def map_tensors(value: Any, change: Callable[[Tensor], Any]) -> Any:
-    return map_entries(value, Tensor, change)
-
-
 def map_slots(value: Any, change: Callable[[Slot], Any]) -> Any:
     return map_entries(value, Slot, change)
 
 
-def map_entries(value: Any, kind: type, change: Callable[[Any], Any]) -> Any:
+def map_entries(value: Any, kind: type | UnionType, change: Callable[[Any], Any]) -> Any:
     """The same value with every entry of this kind, also inside lists, tuples and dictionaries, changed."""
     if isinstance(value, kind):
         return change(value)

@@ -17,7 +17,6 @@ relevance by what its rounding estimate says for TF32, at most by the largest va
 
 import os
 import threading
-import warnings
 import weakref
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -33,7 +32,6 @@ from torch import Tensor, nn
 from whyformer._engine.capture import LAYER_SCORE_SITES, PARTS_FORMS, STREAM_SITES, Capture, CaptureBuilder
 from whyformer._engine.layout import count_tokens
 from whyformer._engine.program.closeness import is_close
-from whyformer._engine.program.compiled import CompiledProgram
 from whyformer._engine.program.cuda_graph import CudaGraph
 from whyformer._engine.program.nested_values import Packing, describe_packing, make_filler, put_places
 from whyformer._engine.program.program import Program
@@ -45,7 +43,7 @@ from whyformer._engine.program.recorded_target import (
 )
 from whyformer._engine.program.recorder import Recorder, Unrecordable, WayDiffers
 from whyformer._engine.relevance import STABILISERS, Recipe
-from whyformer._engine.run import ModelState, Run, is_torch_watched, read_torch_state, rounds_to_tf32, shorten_message
+from whyformer._engine.run import ModelState, Run, is_torch_watched, read_torch_state, rounds_to_tf32
 from whyformer._engine.targets import (
     ChosenAnswer,
     ExplainedAnswer,
@@ -72,26 +70,22 @@ ASKED = {"1": True, "0": False}
 BY_DEFAULT: bool | None = ASKED.get(os.environ.get("WHYFORMER_REPLAY", ""))
 is_replaying: ContextVar[bool | None] = ContextVar("is_replaying", default=BY_DEFAULT)
 is_recomputing: ContextVar[bool] = ContextVar("is_recomputing", default=False)
-is_compiling: ContextVar[bool] = ContextVar("is_compiling", default=False)
 
 
 @contextmanager
-def replay(enabled: bool = True, *, recompute: bool = False, compile: bool = False) -> Iterator[None]:
+def replay(enabled: bool = True, *, recompute: bool = False) -> Iterator[None]:
     """Whether runs of any model inside may be replaced by a recorded program; the scores are the same.
 
     Without it, only models whose code is all that of known libraries are replaced: what your own `forward` does besides
     computing happens in every run.
     recompute: large programs also compute the first layer of each MLP again, to need less memory.
-    compile: fuse the operations of a program, for many runs on inputs of the same shapes. Compiling takes up to a
-        minute for each method and shape. Scores differ by rounding.
     """
-    tokens = is_replaying.set(bool(enabled)), is_recomputing.set(bool(recompute)), is_compiling.set(bool(compile))
+    tokens = is_replaying.set(bool(enabled)), is_recomputing.set(bool(recompute))
     try:
         yield
     finally:
         is_replaying.reset(tokens[0])
         is_recomputing.reset(tokens[1])
-        is_compiling.reset(tokens[2])
 
 
 @dataclass(frozen=True)
@@ -134,7 +128,6 @@ class RecordedRun:
     boundaries: tuple[int, ...]
     attending: tuple[int, ...]
     notes: tuple[str, ...]
-    compiled: CompiledProgram | None = None
     graph: CudaGraph | None = None
 
     def run(self, inputs: Mapping[str, Tensor], meanwhile: Callable[[], None] | None = None) -> tuple[Any, Any]:
@@ -147,14 +140,10 @@ class RecordedRun:
             return self.graph.run(inputs, take, meanwhile)  # type: ignore[no-any-return]
         if meanwhile is not None:
             meanwhile()
-        return self.take(self.fastest.run(inputs))
-
-    @property
-    def fastest(self) -> Program | CompiledProgram:
-        return self.program if self.compiled is None else self.compiled
+        return self.take(self.program.run(inputs))
 
     def take(self, results: Sequence[Any], *, owned: bool = True) -> tuple[Any, Any]:
-        if self.fastest.is_deferred:
+        if self.program.is_deferred:
             *results, flag = results
             if flag is not None and not bool(flag):
                 raise WayDiffers
@@ -329,7 +318,6 @@ class Replayer:
             self.has_versus,
             self.model.readout,
             is_recomputing.get(),
-            is_compiling.get(),
             current_setting.get(),
             read_torch_state(),
             None if self.finish is None else self.finish.key,
@@ -384,24 +372,9 @@ class Replayer:
                 return
             self.programs.keep(self.key, run)
             limit_programs()
-            if is_compiling.get():
-                self.try_compiled(run, capture)
             if run.program.is_deferred and run.program.has_fixed_sizes and is_affordable(run.program, self.device):
                 self.try_graph(run, capture)
             run.program.forget_steps()
-
-    def try_compiled(self, run: RecordedRun, capture: Capture) -> None:
-        """Let the program run as fused kernels, if a compiler is there and the numbers stay the same."""
-        try:
-            moved = self.run_moved(run)
-            run.compiled = CompiledProgram(run.program, self.find_inputs(run)[0])
-            is_same = is_close(self.run_program(run), capture, moved, is_tf32=rounds_to_tf32(self.device))
-            reason = "" if is_same else "its results are not those of the program"
-        except Exception as error:  # whatever the compiler raises: the program itself is right
-            is_same, reason = False, f"{type(error).__name__}: {shorten_message(error)}"
-        if not is_same:
-            run.compiled = None
-            warnings.warn(f"The program runs without being compiled: {reason}", RuntimeWarning, stacklevel=2)
 
     def run_moved(self, run: RecordedRun) -> Capture:
         """The program on inputs moved by one rounding: what other kernels can do to these numbers, this does too."""
@@ -412,7 +385,7 @@ class Replayer:
         """Let the GPU repeat the program as one CUDA graph, if it can."""
         try:
             moved = self.run_moved(run)
-            run.graph = CudaGraph(run.fastest, self.find_inputs(run)[0])
+            run.graph = CudaGraph(run.program, self.find_inputs(run)[0])
             is_same = is_close(self.run_program(run), capture, moved, is_tf32=rounds_to_tf32(self.device))
         except (RuntimeError, WayDiffers):
             is_same = False

@@ -2,8 +2,8 @@
 
 import copy
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from typing import ClassVar, Protocol, TypeAlias
 
 from torch import Tensor, nn
 
@@ -12,7 +12,16 @@ from whyformer.errors import UnsupportedModel
 ANSWER_WORDS = ("logit", "class", "label", "pred", "score", "prob", "answer", "output")
 
 
-def iterate_tensors(returned: Any) -> Iterator[Tensor]:
+class FieldsOfOutput(Protocol):
+    """A dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Tensor]]]
+
+
+Returned: TypeAlias = "Tensor | Mapping[str, Returned] | Sequence[Returned] | FieldsOfOutput | None"
+
+
+def iterate_tensors(returned: Returned) -> Iterator[Tensor]:
     """Every tensor in what a model returned, in its order."""
     if isinstance(returned, Tensor):
         yield returned
@@ -27,33 +36,33 @@ def iterate_tensors(returned: Any) -> Iterator[Tensor]:
             yield from iterate_tensors(getattr(returned, one.name))
 
 
-def map_tensors(returned: Any, change: Callable[[Tensor], Tensor]) -> Any:
+def map_tensors(returned: Returned, change: Callable[[Tensor], Tensor]) -> Returned:
     """The same structure with every tensor changed. The original is left as it is."""
     if isinstance(returned, Tensor):
         return change(returned)
-    if isinstance(returned, Mapping):
-        made: Any = copy.copy(returned)
+    if isinstance(returned, MutableMapping):
+        made = copy.copy(returned)
         for name, value in returned.items():
             made[name] = map_tensors(value, change)
         return made
     if isinstance(returned, list | tuple):
         values = [map_tensors(value, change) for value in returned]
-        return type(returned)(*values) if hasattr(returned, "_fields") else type(returned)(values)
+        return getattr(returned, "_make", type(returned))(values)  # a named tuple has `_make`
     if dataclasses.is_dataclass(returned) and not isinstance(returned, type):
-        made = copy.copy(returned)
+        made_fields = copy.copy(returned)
         for one in dataclasses.fields(returned):
-            object.__setattr__(made, one.name, map_tensors(getattr(returned, one.name), change))
-        return made
+            object.__setattr__(made_fields, one.name, map_tensors(getattr(returned, one.name), change))
+        return made_fields
     return returned
 
 
-def get_field(returned: Any, name: str) -> Tensor | None:
+def get_field(returned: Returned, name: str) -> Tensor | None:
     """The tensor of that name, if what the model returned has names and this one among them."""
     found = returned.get(name) if isinstance(returned, Mapping) else getattr(returned, name, None)
     return found if isinstance(found, Tensor) else None
 
 
-def find_output(returned: Any, module: nn.Module | None = None) -> Tensor:
+def find_output(returned: Returned, module: nn.Module | None = None) -> Tensor:
     """The logits: the field of that name, or the first tensor with axes that the model returned.
 
     Of several tensors without names, (loss, logits) or (features, logits), the one as wide as the last linear layer of
@@ -74,7 +83,7 @@ def find_output(returned: Any, module: nn.Module | None = None) -> Tensor:
     return tensors[0]
 
 
-def list_outputs(returned: Any) -> dict[str, Tensor]:
+def list_outputs(returned: Returned) -> dict[str, Tensor]:
     """The tensors of a plain dictionary that a model returned; empty for all else, such as outputs of transformers."""
     if type(returned) is not dict:
         return {}

@@ -36,15 +36,13 @@ from whyformer._engine.targets.target_kinds import (
     Group,
     LogProbability,
     Representation,
-    Settled,
-    TargetKind,
     Token,
     TokenClasses,
     Tokens,
     Value,
     settle_target,
 )
-from whyformer._engine.targets.target_like import TargetLike
+from whyformer._engine.targets.target_like import Settled, TargetKind, TargetLike
 from whyformer._engine.targets.target_text import is_target_text, parse
-from whyformer._engine.targets.task import Task, TaskKind, find_task, refuse_encoder_decoders
+from whyformer._engine.targets.task import Task, find_task, refuse_encoder_decoders
 from whyformer._engine.targets.terms import Scale, TermSum, widen

@@ -10,13 +10,17 @@ tokens b in the same place subtracts z_{t-1}[b_t]: at every token in which they 
 tokens of a before each; otherwise at the first in which they differ, since after it the contexts differ too.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
+
+import numpy as np
+from torch import Tensor
 
 from whyformer._engine.targets.answer_view import AnswerView
 from whyformer._engine.targets.target import expand_per_example
-from whyformer._engine.targets.target_kinds import LogProbability, Settled, TargetKind, refuse_task
+from whyformer._engine.targets.target_kinds import LogProbability, refuse_task
+from whyformer._engine.targets.target_like import OneTarget, Settled, TargetKind, TargetLike
 from whyformer._engine.targets.terms import Scale, Term
 from whyformer._model import AnswerPart, EncodedBatch
 from whyformer._model.prompt import Prompt, encode_continuation
@@ -45,7 +49,7 @@ class Answer(TargetKind):
     select: AnswerPart = None
     weights: tuple[float, ...] | None = None
     score: Scale = "logit"
-    versus: "str | tuple[int, ...] | None" = None
+    versus: OneTarget | tuple[int, ...] = None
     unit: Literal["token", "character", "sentence"] = "token"
 
     def __post_init__(self) -> None:
@@ -151,8 +155,9 @@ class Answer(TargetKind):
 
     def encode_other(self, view: AnswerView, row: int, chosen: Sequence[int]) -> list[int]:
         """The ids of the other answer."""
-        if not isinstance(self.versus, str):
-            return [view.names.index(one) for one in self.versus or ()]
+        if isinstance(self.versus, tuple):
+            return [view.names.index(one) for one in self.versus]
+        assert isinstance(self.versus, str)
         if view.model.tokenizer is None:
             raise TargetError("versus is a text, but the model has no tokenizer. Pass token ids.")
         answer = AnswerText.of(view, row)
@@ -271,14 +276,14 @@ def shorten(text: str) -> str:
 # --- what is asked for ------------------------------------------------------------------------------------------------
 
 
-def check_weights(weights: Any) -> tuple[float, ...]:
+def check_weights(weights: Iterable[float | str]) -> tuple[float, ...]:
     try:
         return tuple(float(weight) for weight in weights)
     except (TypeError, ValueError):
         raise TargetError(f"weights must be numbers, one for each selected token, got {weights!r}.") from None
 
 
-def list_values(name: str, given: Any) -> Any:
+def list_values(name: str, given: Tensor | np.ndarray) -> list[float]:
     """The numbers of an array or a tensor."""
     try:
         return given.tolist()
@@ -286,26 +291,27 @@ def list_values(name: str, given: Any) -> Any:
         raise TargetError(f"{name} must have values, got {given!r:.80}.") from None
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def as_numbers(select: Any) -> list[int]:
-    numbers = list(select) if isinstance(select, tuple) else [select]
-    if not all(is_number(number) for number in numbers):
+def as_numbers(select: int | slice | Sequence[int]) -> list[int]:
+    given = select if isinstance(select, tuple) else (select,)
+    numbers = [number for number in given if is_number(number)]
+    if len(numbers) < len(given):
         raise TargetError(
             f"select must be None, numbers of tokens or sentences, a range, a slice or a text, got {select!r}."
         )
     return numbers
 
 
-def check_pair(select: Any) -> tuple[int, int]:
+def check_pair(select: int | slice | Sequence[int]) -> tuple[int, int]:
     if not isinstance(select, tuple) or len(select) != 2 or not all(is_number(one) for one in select):
         raise TargetError(f'With unit="character", select must be (start, stop), got {select!r}.')
     return select
 
 
-def aim_at_answers(encoded: EncodedBatch, target: Any, versus: Any) -> tuple[Any, Any]:
+def aim_at_answers(encoded: EncodedBatch, target: TargetLike, versus: TargetLike) -> tuple[TargetLike, TargetLike]:
     """The targets of a batch; where a prompt has an answer, no target is the whole answer, and a text is part of it."""
     if not any(encoded.answers) or callable(target):
         return target, versus
@@ -320,10 +326,11 @@ def aim_at_answers(encoded: EncodedBatch, target: Any, versus: Any) -> tuple[Any
     return [one for one, _ in pairs], others if any(other is not None for other in others) else None
 
 
-def aim_at_answer(wanted: Any, versus: Any) -> tuple[Any, Any]:
+def aim_at_answer(wanted: OneTarget, versus: OneTarget) -> tuple[OneTarget, OneTarget]:
     """The target of a prompt with an answer, and what is subtracted from it."""
     if isinstance(wanted, LogProbability) and (wanted.of is None or isinstance(wanted.of, str | Answer)):
         inner = aim_at_answer(wanted.of, None)[0]
+        assert isinstance(inner, Answer)
         wanted = replace(inner, score="logp")
     if wanted is None or isinstance(wanted, str):
         wanted = Answer(wanted)
@@ -350,9 +357,9 @@ def write_answer(answer: Answer) -> str:
     text = SCORE_PREFIXES[answer.score] + write_selection(answer.select, answer.unit)
     if answer.weights is not None:
         text += WEIGHTS + ",".join(f"{weight:.17g}" for weight in answer.weights)
-    if answer.versus is None:
-        return text
-    return text + VERSUS + (answer.versus if isinstance(answer.versus, str) else write_ids(answer.versus))
+    if isinstance(answer.versus, tuple):
+        return text + VERSUS + write_ids(answer.versus)
+    return text if answer.versus is None else f"{text}{VERSUS}{answer.versus}"
 
 
 def write_ids(ids: Sequence[int]) -> str:

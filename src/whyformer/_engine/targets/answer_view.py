@@ -6,11 +6,11 @@ Positions count the tokens of an example as they are shown, special tokens inclu
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import SupportsIndex
 
 from torch import Tensor
 
-from whyformer._engine.run import get_field
+from whyformer._engine.run import Returned, get_field
 from whyformer._engine.targets.target import TargetNames
 from whyformer._engine.targets.task import Task
 from whyformer._model import EncodedBatch, Model, unwrap
@@ -25,7 +25,7 @@ class AnswerView:
 
     model: Model
     encoded: EncodedBatch
-    returned: Any
+    returned: Returned
     task: Task
 
     @cached_property
@@ -159,7 +159,7 @@ class AnswerView:
             return []
         return [place for place, token in enumerate(self.ids(row)) if token == mask]
 
-    def find_token(self, word: str | int) -> int:
+    def find_token(self, word: str | SupportsIndex) -> int:
         """The id of a token. For a masked model a word stands on its own, after a space."""
         tokenizer = self.model.tokenizer
         if isinstance(word, str) and self.task.kind == "masked token" and tokenizer is not None:
@@ -187,7 +187,7 @@ class AnswerView:
         """The class of tokens that belong to no entity, if the model has one."""
         return list(self.labels).index(OUTSIDE) if OUTSIDE in self.labels else None
 
-    def find_entity_classes(self, label: str | int, count: int) -> list[int]:
+    def find_entity_classes(self, label: str | SupportsIndex, count: int) -> list[int]:
         """The class of each token of an entity: B-PER, I-PER ... for the label PER."""
         if isinstance(label, str) and label not in self.labels:
             begin, inside = (

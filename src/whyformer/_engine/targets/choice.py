@@ -5,15 +5,15 @@ explained by running the model on the chosen text only: [batch, 1, token]. The m
 """
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from whyformer._engine.run import make_shadow, run_plain
+from whyformer._engine.run import Returned, make_shadow, run_plain
 from whyformer._engine.targets.answer_view import AnswerView
 from whyformer._engine.targets.target import expand_per_example
-from whyformer._engine.targets.target_kinds import Settled, TargetKind, refuse_task
+from whyformer._engine.targets.target_kinds import refuse_task
+from whyformer._engine.targets.target_like import OneTarget, Settled, TargetKind, TargetLike
 from whyformer._engine.targets.terms import Term
 from whyformer._model import EncodedBatch, Model
 from whyformer.errors import TargetError
@@ -41,7 +41,7 @@ class OneChoice(nn.Module):
         super().__init__()
         self.module = module
 
-    def forward(self, **inputs: Tensor) -> Any:
+    def forward(self, **inputs: Tensor) -> Returned:
         return self.module(**{name: given[:, None] for name, given in inputs.items()})
 
 
@@ -51,7 +51,7 @@ def has_choices(encoded: EncodedBatch) -> bool:
 
 
 def pick_choices(
-    model: Model, encoded: EncodedBatch, target: Any, versus: Any
+    model: Model, encoded: EncodedBatch, target: TargetLike, versus: TargetLike
 ) -> tuple[Model, EncodedBatch, list[Choice]]:
     """The model and the batch of the explained texts, and their targets."""
     if any(one is not None for one in expand_per_example(versus, encoded.batch, "versus")):
@@ -75,7 +75,7 @@ def pick_choices(
     return replace(model, module=OneChoice(model.module), labels=None), chosen, targets
 
 
-def read_choice(wanted: Any, choices: int) -> int:
+def read_choice(wanted: OneTarget, choices: int) -> int:
     number = wanted.number if isinstance(wanted, Choice) else wanted
     if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < choices:
         raise TargetError(f"There is no choice {wanted!r}. Choices are 0 to {choices - 1}.")

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,7 +20,8 @@ from whyformer._engine.targets.function_target import (
 from whyformer._engine.targets.reading import ClassReading, Reading
 from whyformer._engine.targets.representation import make_projection
 from whyformer._engine.targets.target import Target, choose_representation, choose_target, expand_per_example
-from whyformer._engine.targets.target_kinds import Representation, Settled, TargetKind, predicts_term, settle_target
+from whyformer._engine.targets.target_kinds import Representation, predicts_term, settle_target
+from whyformer._engine.targets.target_like import OneTarget, Settled, TargetKind, TargetLike
 from whyformer._engine.targets.task import find_task
 from whyformer._engine.targets.terms import TermSum
 from whyformer._engine.tracing import Trace, trace_of
@@ -45,7 +46,14 @@ class ChosenAnswer(NamedTuple):
 
 
 def choose_answer(
-    model: Model, encoded: EncodedBatch, run: Run, layout: Layout, target: Any, versus: Any, *, needs_score: bool
+    model: Model,
+    encoded: EncodedBatch,
+    run: Run,
+    layout: Layout,
+    target: TargetLike,
+    versus: TargetLike,
+    *,
+    needs_score: bool,
 ) -> ChosenAnswer:
     """The explained answer of each example.
 
@@ -80,8 +88,8 @@ def is_causal(run: Run) -> bool:
 
 def choose_terms(
     view: AnswerView,
-    wanted: Sequence[Any],
-    against: Sequence[Any],
+    wanted: Sequence[OneTarget],
+    against: Sequence[OneTarget],
     locate: Callable[[TermSum], TermSum] | None = None,
 ) -> ChosenAnswer:
     """The answer that is a sum of numbers of the output, for targets of any kind.
@@ -125,15 +133,22 @@ def describe_settled(view: AnswerView, row: int, one: Settled, other: Settled | 
 # --- models without a head --------------------------------------------------------------------------------------------
 
 
-def drop_representation(wanted: Any) -> Any:
+def drop_representation(wanted: TargetLike) -> TargetLike:
     """None where the representation is asked for by name: it is the only thing to explain."""
     if isinstance(wanted, list | tuple):
-        return [drop_representation(one) for one in wanted]
+        return [None if isinstance(one, Representation) else one for one in wanted]
     return None if isinstance(wanted, Representation) else wanted
 
 
 def choose_representation_score(
-    model: Model, encoded: EncodedBatch, run: Run, layout: Layout, target: Any, versus: Any, *, needs_score: bool
+    model: Model,
+    encoded: EncodedBatch,
+    run: Run,
+    layout: Layout,
+    target: TargetLike,
+    versus: TargetLike,
+    *,
+    needs_score: bool,
 ) -> ChosenAnswer:
     """The representation: its projection (representation.py), or only where it is read if no score is needed."""
     states, trace, note = pool_states(model, run, layout)

@@ -18,19 +18,20 @@ for each example, it needs a method `pick_examples(of)`, which returns the funct
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
-from whyformer._engine.run import iterate_tensors, map_tensors
+from whyformer._engine.run import Returned, iterate_tensors, map_tensors
 from whyformer._engine.targets.reading import Answers
 from whyformer._engine.targets.target import ExplainedAnswer, Target
+from whyformer._engine.targets.target_like import TargetLike
 from whyformer._engine.tracing import axis_of, broadcast_label, compute_pooling_weights, trace_of
 from whyformer._model import EncodedBatch
 from whyformer.errors import TargetError, WhyformerError
 
-ScoreFunction: TypeAlias = Callable[[Any], Tensor]
+ScoreFunction: TypeAlias = Callable[..., Tensor]
 Start: TypeAlias = tuple[Tensor, Tensor | None]  # what a backward pass starts from, and what is subtracted from it
 
 
@@ -116,7 +117,7 @@ def weigh_tokens(read: ReadOutput, samples: int, tokens: int) -> Tensor | None:
     return compute_pooling_weights(trace, read.tensor.shape, samples, tokens)
 
 
-def find_function(target: Any, versus: Any, batch: int) -> ScoreFunction | None:
+def find_function(target: TargetLike, versus: TargetLike, batch: int) -> ScoreFunction | None:
     """The target if it is a function of the output; a list of functions, one per example, becomes one."""
     entries = target if isinstance(target, list | tuple) else [target]
     if not any(callable(entry) for entry in entries):
@@ -125,11 +126,12 @@ def find_function(target: Any, versus: Any, batch: int) -> ScoreFunction | None:
         raise TargetError("versus cannot be combined with a function as target. Subtract inside the function.")
     if callable(target):
         return target
-    if len(entries) != batch or not all(callable(entry) for entry in entries):
+    functions = tuple(entry for entry in entries if callable(entry))
+    if not len(entries) == len(functions) == batch:
         raise TargetError(
             f"target must be one function for all examples, or a list of {batch} functions, one for each example."
         )
-    return FunctionPerExample(tuple(entries))
+    return FunctionPerExample(functions)
 
 
 @dataclass(frozen=True)
@@ -142,7 +144,7 @@ class FunctionPerExample:
     def label(self) -> str:
         return ", ".join(dict.fromkeys(name_function(function) for function in self.functions))
 
-    def __call__(self, returned: Any) -> Tensor:
+    def __call__(self, returned: Returned) -> Tensor:
         batch = len(self.functions)
         return torch.stack([call_function(one, returned, batch)[row] for row, one in enumerate(self.functions)])
 
@@ -160,7 +162,7 @@ class FunctionReading:
 
     function: ScoreFunction
 
-    def read(self, encoded: EncodedBatch, returned: Any, of: Tensor) -> Answers:
+    def read(self, encoded: EncodedBatch, returned: Returned, of: Tensor) -> Answers:
         pick = getattr(self.function, "pick_examples", None)
         function = self.function if pick is None else pick(of)
         follow = getattr(function, "follow_tokens", None)
@@ -168,7 +170,7 @@ class FunctionReading:
         return Answers(score, score, score[:, None])
 
 
-def call_function(function: ScoreFunction, returned: Any, batch: int) -> Tensor:
+def call_function(function: ScoreFunction, returned: Returned, batch: int) -> Tensor:
     """The value of the function for every example, checked."""
     try:
         score = function(returned)
@@ -190,7 +192,9 @@ def call_function(function: ScoreFunction, returned: Any, batch: int) -> Tensor:
     return score
 
 
-def explain_function(function: ScoreFunction, returned: Any, batch: int) -> tuple[FunctionAnswer, tuple[Target, ...]]:
+def explain_function(
+    function: ScoreFunction, returned: Returned, batch: int
+) -> tuple[FunctionAnswer, tuple[Target, ...]]:
     """The explained answer and its description. The function sees copies that are cut off from the model."""
     pairs: list[tuple[Tensor, Tensor]] = []
 
@@ -217,7 +221,7 @@ def explain_function(function: ScoreFunction, returned: Any, batch: int) -> tupl
     return FunctionAnswer(score.detach(), used, getattr(function, "starts_with_slope", False)), targets
 
 
-def name_function(function: Any) -> str:
+def name_function(function: ScoreFunction) -> str:
     """`label` of the function if it has one, else its name."""
     label = getattr(function, "label", None)
     if isinstance(label, str):
@@ -226,13 +230,13 @@ def name_function(function: Any) -> str:
     return "a function of the output" if name == "<lambda>" else str(name)
 
 
-def refer_to(function: Any) -> str:
+def refer_to(function: ScoreFunction) -> str:
     """'The target function NAME', for messages."""
     name = getattr(function, "label", None) or getattr(function, "__name__", type(function).__name__)
     return "The target function" if name == "<lambda>" else f"The target function {name}"
 
 
-def describe_returned(returned: Any) -> str:
+def describe_returned(returned: Returned) -> str:
     """The tensors that a model returned, for messages: 'logits [2, 5]'."""
     if isinstance(returned, dict):
         return ", ".join(f"{name} {describe_returned(value)}" for name, value in returned.items())

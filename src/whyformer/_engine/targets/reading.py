@@ -5,11 +5,11 @@ The same reading is used for the explained run and for every variant of it that 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from torch import Tensor, nn
 
-from whyformer._engine.run import find_output
+from whyformer._engine.run import Returned, find_output
 from whyformer._engine.targets.target import Target, pick_logits, probabilities_of, read_logits
 from whyformer._model import EncodedBatch
 
@@ -26,7 +26,7 @@ class Answers:
 class Reading(Protocol):
     """Reads the score of each row; row i is a variant of example of[i]."""
 
-    def read(self, encoded: EncodedBatch, returned: Any, of: Tensor) -> Answers: ...
+    def read(self, encoded: EncodedBatch, returned: Returned, of: Tensor) -> Answers: ...
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class ClassReading:
     module: nn.Module
     targets: Sequence[Target]
 
-    def read(self, encoded: EncodedBatch, returned: Any, of: Tensor) -> Answers:
+    def read(self, encoded: EncodedBatch, returned: Returned, of: Tensor) -> Answers:
         logits = read_logits(encoded, find_output(returned, self.module))[0]
         wanted = [self.targets[i] for i in of.tolist()]
         target, versus = pick_logits(logits, [t.index for t in wanted], [t.versus for t in wanted])

@@ -13,13 +13,12 @@ Methods that are not class-specific need no direction: their score is the norm o
 """
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from whyformer._engine.layout import Layout, axis_order_of, find_representation
-from whyformer._engine.run import Run, find_fill_token, find_output, make_shadow, run_plain_returned
+from whyformer._engine.run import Returned, Run, find_fill_token, find_output, make_shadow, run_plain_returned
 from whyformer._engine.targets.target import REPRESENTATION
 from whyformer._engine.tracing import trace_of
 from whyformer._model import EncodedBatch, Model
@@ -35,12 +34,12 @@ class Projection:
     directions: Tensor | None = None  # u [batch channel]
     label = REPRESENTATION
 
-    def __call__(self, returned: Any) -> Tensor:
+    def __call__(self, returned: Returned) -> Tensor:
         states = self.represent(returned)
         assert self.directions is not None
         return (states * self.directions.to(states)).sum(-1)
 
-    def represent(self, returned: Any) -> Tensor:
+    def represent(self, returned: Returned) -> Tensor:
         """[batch channel]: e."""
         states = find_output(returned, self.model.module)
         if self.weights is None:

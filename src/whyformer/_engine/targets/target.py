@@ -7,11 +7,12 @@ logits: its representation is explained (representation.py).
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, SupportsIndex
 
 import torch
 from torch import Tensor, nn
 
+from whyformer._engine.targets.target_like import OneTarget, TargetLike
 from whyformer._engine.tracing import Trace, compute_pooling_weights, trace_of
 from whyformer._model import EncodedBatch, Model, unwrap
 from whyformer.errors import TargetError, UnsupportedModel, suggest_nearest
@@ -67,7 +68,7 @@ class ExplainedAnswer:
 
 
 def choose_target(
-    model: Model, encoded: EncodedBatch, output: Tensor, target: Any, versus: Any
+    model: Model, encoded: EncodedBatch, output: Tensor, target: TargetLike, versus: TargetLike
 ) -> tuple[ExplainedAnswer, tuple[Target, ...]]:
     """The explained logits, still part of the autograd graph, and the target of each example."""
     answers, positions, trace = read_logits(encoded, output)
@@ -85,7 +86,7 @@ def choose_target(
 
 
 def find_indices(
-    names: "TargetNames", target: Any, versus: Any, batch: int
+    names: "TargetNames", target: TargetLike, versus: TargetLike, batch: int
 ) -> tuple[list[int | None], list[int | None]]:
     """The classes or tokens that are asked for, one per example; None: the predicted one, or no contrast."""
     wanted, against = (
@@ -147,7 +148,7 @@ def probabilities_of(module: nn.Module, answers: Tensor) -> Tensor | None:
 
 
 def choose_representation(
-    model: Model, states: Tensor, trace: Trace, target: Any, versus: Any
+    model: Model, states: Tensor, trace: Trace, target: TargetLike, versus: TargetLike
 ) -> tuple[ExplainedAnswer, tuple[Target, ...]]:
     """Explain the representation, states [batch channel]; the score of a target is the norm of its state."""
     for what, wanted in (("target", target), ("versus", versus)):
@@ -196,9 +197,9 @@ def find_last_tokens(encoded: EncodedBatch, output: Tensor) -> tuple[Tensor, Ten
     return last, (places == last[:, None]).double()
 
 
-def expand_per_example(wanted: Any, batch: int, what: str) -> list[Any]:
+def expand_per_example(wanted: Any, batch: int, what: str) -> list[OneTarget]:
     """A list with one entry per example, from such a list or from one value for all examples."""
-    if hasattr(wanted, "tolist"):  # a tensor or array
+    if hasattr(wanted, "tolist"):  # a tensor, an array, a column
         try:
             wanted = wanted.tolist()
         except (RuntimeError, NotImplementedError):  # sparse, quantised or without values
@@ -228,11 +229,11 @@ class TargetNames:
             return self.labels[index]
         return self.tokenizer.decode([index]) if self.tokenizer is not None else str(index)
 
-    def index(self, wanted: Any) -> int:
+    def index(self, wanted: OneTarget) -> int:
         if isinstance(wanted, str):
             return self._find_token(wanted) if self.is_language else self._find_class(wanted)
         try:
-            index = operator.index(wanted)
+            index = operator.index(wanted) if isinstance(wanted, SupportsIndex) else -1
         except (TypeError, ValueError, RuntimeError):  # what objects without an index, arrays and meta tensors raise
             index = -1
         if isinstance(wanted, bool) or not 0 <= index < self.classes:

@@ -5,35 +5,20 @@ same score can be read from any variant of the example. Public names: whyformer.
 """
 
 import json
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias
+from typing import Literal, SupportsIndex, TypeAlias
 
 from torch import Tensor
 
 from whyformer._engine.targets.answer_view import AnswerView, split_entity_label
+from whyformer._engine.targets.target_like import Named, OneTarget, Settled, TargetKind
 from whyformer._engine.targets.terms import Term
 from whyformer.errors import TargetError
 
 LONGEST_ANSWER = 30  # tokens, when the best answer span is looked for
 Position: TypeAlias = int | Literal["mask", "last"]
-
-
-@dataclass(frozen=True)
-class Settled:
-    """A target of one example: the terms of its score, its name, and the same target with everything fixed."""
-
-    terms: tuple[Term, ...]
-    label: str
-    fixed: "TargetKind"
-    note: str = ""
-
-
-class TargetKind:
-    """A target that is more than a class or a next token. Immutable; `str()` gives its text for the command line."""
-
-    def settle(self, view: AnswerView, row: int) -> Settled:
-        raise NotImplementedError
 
 
 def refuse_task(view: AnswerView, wanted: str, needs: str) -> TargetError:
@@ -63,9 +48,9 @@ TARGETS_OF = {
 }
 
 
-def write_name(wanted: Any) -> str:
+def write_name(wanted: Named) -> str:
     """A class or token as text: its name, or # and its number."""
-    return wanted if isinstance(wanted, str) else f"#{int(wanted)}"
+    return wanted if isinstance(wanted, str) else f"#{operator.index(wanted)}"
 
 
 # --- classes ----------------------------------------------------------------------------------------------------------
@@ -75,7 +60,7 @@ def write_name(wanted: Any) -> str:
 class Class(TargetKind):
     """The logit of one class: what a plain name or number means, to be combined with others."""
 
-    name: str | int
+    name: Named
 
     def settle(self, view: AnswerView, row: int) -> Settled:
         if view.task.kind in ("next token", "masked token"):
@@ -101,10 +86,10 @@ class Group(TargetKind):
     of the single explanations. weights: one for each; by default 1. Pass [1 / n] * n for the mean.
     """
 
-    members: tuple[Any, ...]
+    members: tuple[Named | TargetKind, ...]
     weights: tuple[float, ...]
 
-    def __init__(self, *members: Any, weights: Sequence[float] | None = None) -> None:
+    def __init__(self, *members: Named | TargetKind, weights: Sequence[float] | None = None) -> None:
         if not members:
             raise TargetError("A group needs at least one class.")
         chosen = [1.0] * len(members) if weights is None else [float(weight) for weight in weights]
@@ -139,7 +124,7 @@ class LogProbability(TargetKind):
     not conserved with respect to the log-probability.
     """
 
-    of: Any = None
+    of: Named | TargetKind | None = None
 
     def settle(self, view: AnswerView, row: int) -> Settled:
         inner = settle_target(self.of, view, row)
@@ -184,7 +169,7 @@ class Token(TargetKind):
     causal model predicts at a position the token after it, a masked model the token itself.
     """
 
-    word: str | int | None = None
+    word: Named | None = None
     at: Position | None = None
 
     def settle(self, view: AnswerView, row: int) -> Settled:
@@ -267,7 +252,7 @@ class Entity(TargetKind):
 
     start: int | str | None = None
     end: int | None = None
-    label: str | int | None = None
+    label: Named | None = None
     unit: Literal["token", "character"] = "token"
 
     def settle(self, view: AnswerView, row: int) -> Settled:
@@ -424,7 +409,7 @@ class Frame(TargetKind):
     """
 
     number: int | None = None
-    character: str | int | None = None
+    character: Named | None = None
 
     def settle(self, view: AnswerView, row: int) -> Settled:
         if view.task.kind != "frame":
@@ -515,18 +500,19 @@ class Representation(TargetKind):
 # --- any of them ------------------------------------------------------------------------------------------------------
 
 
-def as_kind(wanted: Any) -> TargetKind:
+def as_kind(wanted: Named | TargetKind) -> TargetKind:
     """A target as it is; a class by name or number as Class."""
     return wanted if isinstance(wanted, TargetKind) else Class(wanted)
 
 
-def settle_target(wanted: Any, view: AnswerView, row: int) -> Settled:
+def settle_target(wanted: OneTarget, view: AnswerView, row: int) -> Settled:
     """The target of one example; None is what the model itself answers."""
     if isinstance(wanted, TargetKind):
         return wanted.settle(view, row)
     if view.task.kind == "answer span" and wanted is not None:
         raise refuse_task(view, f"The target {wanted!r}", "a classifier")
     if wanted is not None:
+        assert isinstance(wanted, str | SupportsIndex)  # functions are not settled
         return Class(wanted).settle(view, row)
     defaults: dict[str, TargetKind] = {
         "next token": Token(),

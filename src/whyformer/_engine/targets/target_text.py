@@ -17,13 +17,14 @@ from whyformer._engine.targets.target_kinds import (
     Frame,
     Group,
     LogProbability,
+    Position,
     Representation,
-    TargetKind,
     Token,
     TokenClasses,
     Tokens,
     Value,
 )
+from whyformer._engine.targets.target_like import TargetKind
 from whyformer.errors import TargetError, suggest_nearest
 
 
@@ -87,7 +88,7 @@ def parse_group(text: str) -> Group:
     return Group(*members, weights=weights)
 
 
-def parse_member(text: str) -> Any:
+def parse_member(text: str) -> TargetKind | str | int:
     """A class, or another target."""
     return parse(text) if is_target_text(text) else parse_name(text)
 
@@ -106,9 +107,9 @@ def parse_log_odds(text: str) -> Answer:
 
 def parse_token(text: str) -> Token:
     word, at, where = text.rpartition("@") if "@" in text else (text, "", "")
-    position: Any = None
+    position: Position | None = None
     if at:
-        position = where if where in ("mask", "last") else int(where)
+        position = "mask" if where == "mask" else "last" if where == "last" else int(where)
     return Token(parse_name(word) if word else None, position)
 
 

@@ -13,11 +13,11 @@ Names and configs are hints where shapes leave two readings: a vocabulary of the
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from torch import Tensor, nn
 
-from whyformer._engine.run import find_output, get_field
+from whyformer._engine.run import Returned, find_output, get_field
 from whyformer._model import EncodedBatch, Model, unwrap
 from whyformer.errors import UnsupportedModel
 
@@ -46,7 +46,7 @@ class Task:
     note: str = ""
 
 
-def find_task(model: Model, encoded: EncodedBatch, returned: Any, is_causal: Callable[[], bool]) -> Task:
+def find_task(model: Model, encoded: EncodedBatch, returned: Returned, is_causal: Callable[[], bool]) -> Task:
     """What the model answers to this batch.
 
     is_causal: whether no token attends to a later one; it is called only if the shapes leave it open.
@@ -65,7 +65,7 @@ def find_task(model: Model, encoded: EncodedBatch, returned: Any, is_causal: Cal
     return find_sequence_task(model, encoded, returned, output, is_causal)
 
 
-def describe_many_answers(model: Model, encoded: EncodedBatch, returned: Any, output: Tensor) -> str:
+def describe_many_answers(model: Model, encoded: EncodedBatch, returned: Returned, output: Tensor) -> str:
     """Why the answer to an image, or one with more than three axes, is not known; how to point at it."""
     name, what = type(unwrap(model.module)).__name__, "a text" if encoded.token_mask is not None else "an image"
     read = "out.logits" if get_field(returned, "logits") is not None else "out"
@@ -83,7 +83,7 @@ def describe_many_answers(model: Model, encoded: EncodedBatch, returned: Any, ou
 
 
 def find_sequence_task(
-    model: Model, encoded: EncodedBatch, returned: Any, output: Tensor, is_causal: Callable[[], bool]
+    model: Model, encoded: EncodedBatch, returned: Returned, output: Tensor, is_causal: Callable[[], bool]
 ) -> Task:
     """The task of a model that returns [batch, something, class]."""
     inner, mask = unwrap(model.module), encoded.token_mask
@@ -109,7 +109,7 @@ def find_sequence_task(
     return Task("masked token", output)
 
 
-def find_state_task(model: Model, encoded: EncodedBatch, returned: Any, output: Tensor) -> Task:
+def find_state_task(model: Model, encoded: EncodedBatch, returned: Returned, output: Tensor) -> Task:
     """The task of a model that gets numbers, not ids: sounds, embeddings, time series."""
     inner = unwrap(model.module)
     name, config = type(inner).__name__, getattr(inner, "config", None)
@@ -144,7 +144,7 @@ def list_tables(module: nn.Module) -> list[nn.Embedding]:
     return [one for one in module.modules() if isinstance(one, nn.Embedding)]
 
 
-def is_headless(model: Model, returned: Any, output: Tensor, *, is_image: bool) -> bool:
+def is_headless(model: Model, returned: Returned, output: Tensor, *, is_image: bool) -> bool:
     """Whether the output is a representation, judged by its fields, the model's name, its head and the shape."""
     inner = unwrap(model.module)
     name = type(inner).__name__

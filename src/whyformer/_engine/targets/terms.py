@@ -14,12 +14,12 @@ $$ \log \frac{p_a}{1 - p_a} = z_a - \log \sum_{v \ne a} e^{z_v} $$
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
-from whyformer._engine.run import find_output, get_field
+from whyformer._engine.run import Returned, find_output, get_field
 from whyformer._model import EncodedBatch
 from whyformer.errors import MethodError
 
@@ -49,7 +49,7 @@ class TermSum:
     label: str = "a sum of outputs"
     starts_with_slope = True
 
-    def __call__(self, returned: Any) -> Tensor:
+    def __call__(self, returned: Returned) -> Tensor:
         total: Tensor | None = None
         for field, scale, rank in dict.fromkeys((t.field, t.scale, len(t.at)) for row in self.terms for t in row):
             chosen = [
@@ -63,7 +63,7 @@ class TermSum:
         assert total is not None
         return total
 
-    def find_tensor(self, returned: Any, field: str) -> Tensor:
+    def find_tensor(self, returned: Returned, field: str) -> Tensor:
         tensor = get_field(returned, field) if field else find_output(returned, self.module)
         assert tensor is not None
         return tensor

@@ -182,7 +182,7 @@ class Follower:
         rows, columns = (torch.arange(n, device=pixels.device) for n in pixels.shape[-2:])
         return bool((pixels != rows[:, None] * self.image[1] + columns).any())
 
-    def number_patches(self, pixels: Tensor, x: Tensor) -> Tensor | None:
+    def number_patches(self, pixels: Tensor) -> Tensor | None:
         """The token label after a linear map of rows of pixels: the patch that each row is, counted row by row.
 
         A patch is a rectangle, so it is known by its first pixel. None if the rows are not the patches of a grid.
@@ -240,7 +240,7 @@ class Follower:
             if samples is not best.samples or tokens is not best.tokens:
                 best = change_trace(best, samples=samples, tokens=tokens)
             if traces[0].pixels is not None and not self.length:
-                best = change_trace(best, tokens=self.number_patches(traces[0].pixels, given[0]))
+                best = change_trace(best, tokens=self.number_patches(traces[0].pixels))
         if name in operations.ADDITIONS:
             best = self.merge_reads(best, given)
         elif best.tokens is None and (pooled := next((t for t in traces if t.read is not None), None)) is not None:

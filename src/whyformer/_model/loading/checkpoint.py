@@ -8,8 +8,7 @@ its weights is refused before memory is allocated for it.
 import inspect
 import math
 import stat
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,10 +17,18 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from whyformer._model.loading.config_fields import check_config_fields, list_layer_counts, read_json_object
+from whyformer._model.loading.config_fields import (
+    TooLargeModel,
+    WrongConfig,
+    check_config_fields,
+    list_layer_counts,
+    read_json_object,
+)
+from whyformer._plain.json_value import Json
+from whyformer._plain.shared_context import SharedContext
 from whyformer.errors import IncompleteModel, ModelNotFound, UnsafeModel, UnsupportedModel
 
-PICKLE_PATTERNS = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl", "*.pickle")
+PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 MAX_BUFFER_BYTES = 2_000_000_000  # tables that a model computes from its config
 CODE_SETTINGS = ("attn_implementation", "experts_implementation", "trust_remote_code", "auto_map")
 ATTENTION_IMPLEMENTATIONS = ("sdpa", "eager")
@@ -31,32 +38,27 @@ def load_checkpoint(
     folder: Path | str, name: str, dtype: torch.dtype | None, device: torch.device
 ) -> tuple[nn.Module, tuple[str, ...]]:
     """The module of a checkpoint, complete and finite, and notes about how it was loaded."""
-    config = read_config(folder, name)
+    config = load_config(folder, name)
     builder = _find_model_class(config, name)
     if isinstance(folder, Path):
         refuse_unsafe_folder(folder, name)
         _refuse_too_large(builder, config, _read_shapes(folder, name), name)
     module, notes = _load_weights(builder, folder, config, dtype, name)
-    if dtype is None and device.type == "cpu" and _has_half_precision(module):
+    is_half = any(weight.is_floating_point() and weight.dtype.itemsize < 4 for weight in module.parameters())
+    if dtype is None and device.type == "cpu" and is_half:
         notes += (f"The weights are {str(module.dtype).removeprefix('torch.')}; on the CPU they are used as float32.",)
         module = module.float()
     return module.to(device).eval(), notes
 
 
-def _has_half_precision(module: nn.Module) -> bool:
-    return any(weight.is_floating_point() and weight.dtype.itemsize < 4 for weight in module.parameters())
-
-
 # --- config -----------------------------------------------------------------------------------------------------------
 
 
-def read_config(folder: Path | str, name: str) -> Any:
+def load_config(folder: Path | str, name: str) -> Any:
     """The config, without settings that select code."""
     from transformers import CONFIG_MAPPING
 
-    raw = read_json_object(
-        folder / "config.json" if isinstance(folder, Path) else fetch_from_hub(folder, "config.json"), name
-    )
+    raw = read_json_object(find_file(folder, "config.json"), name)
     if "auto_map" in raw:
         raise UnsafeModel(
             f"{name} needs its own Python code (auto_map in config.json), which whyformer does not run. If you trust "
@@ -68,21 +70,21 @@ def read_config(folder: Path | str, name: str) -> Any:
         )
     for key in ("model_type", "architectures"):
         if not raw.get(key):
-            raise IncompleteModel(
-                f"{name}: config.json has no {key}, so the model class is unknown.", code="E_MODEL_CONFIG"
-            )
+            raise WrongConfig(f"{name}: config.json has no {key}, so the model class is unknown.")
     check_config_fields(raw, name)
-    if raw["model_type"] not in CONFIG_MAPPING:
-        raise UnsupportedModel(
-            f"{name} has the model_type {raw['model_type'][:100]!r}, which {_name_library()} does not support."
-        )
+    kind = str(raw["model_type"])
+    if kind not in CONFIG_MAPPING:
+        raise UnsupportedModel(f"{name} has the model_type {kind[:100]!r}, which {_name_library()} does not support.")
     try:
-        return CONFIG_MAPPING[raw["model_type"]].from_dict(_drop_code_settings(raw))
+        return CONFIG_MAPPING[kind].from_dict(_drop_code_settings(raw))
     except Exception as error:  # every config class raises its own errors
-        raise IncompleteModel(
-            f"{name}: config.json does not describe a {raw['model_type']} model: {first_line_of(error)}",
-            code="E_MODEL_CONFIG",
-        ) from None
+        problem = f"{name}: config.json does not describe a {kind} model"
+        raise WrongConfig(f"{problem}: {first_line_of(error)}") from None
+
+
+def find_file(folder: Path | str, file: str) -> Path:
+    """A file of a model folder, or of a model on the hub."""
+    return folder / file if isinstance(folder, Path) else fetch_from_hub(folder, file)
 
 
 def fetch_from_hub(name: str, file: str) -> Path:
@@ -118,17 +120,14 @@ def _check_hub(name: str) -> None:
         raise UnsafeModel(f"{name} has no safetensors weights on the hub; other formats are not supported.")
 
 
-def _drop_code_settings(raw: Any) -> Any:
+def _drop_code_settings(raw: Json) -> Json:
     """A config can name an attention kernel to download; whyformer always chooses the attention itself."""
     if isinstance(raw, list):
         return [_drop_code_settings(item) for item in raw]
     if not isinstance(raw, dict):
         return raw
-    return {
-        key: _drop_code_settings(value)
-        for key, value in raw.items()
-        if not str(key).lstrip("_").startswith(CODE_SETTINGS)
-    }
+    kept = (key for key in raw if not key.lstrip("_").startswith(CODE_SETTINGS))
+    return {key: _drop_code_settings(raw[key]) for key in kept}
 
 
 def _find_model_class(config: Any, name: str) -> Any:
@@ -139,9 +138,8 @@ def _find_model_class(config: Any, name: str) -> Any:
     if not (isinstance(builder, type) and issubclass(builder, transformers.PreTrainedModel)):
         raise UnsupportedModel(f"{name} has the architecture {architecture}, which {_name_library()} does not support.")
     if not isinstance(config, builder.config_class):  # type: ignore[attr-defined]
-        raise IncompleteModel(
-            f"{name}: config.json has the model_type {config.model_type}, but the architecture {architecture}.",
-            code="E_MODEL_CONFIG",
+        raise WrongConfig(
+            f"{name}: config.json has the model_type {config.model_type}, but the architecture {architecture}."
         )
     return builder
 
@@ -160,7 +158,7 @@ def _load_weights(
 ) -> tuple[Any, tuple[str, ...]]:
     """The module, and a note if it is opened without its pooler."""
     try:
-        with silence_transformers():
+        with SILENT_TRANSFORMERS:
             module, info = builder.from_pretrained(
                 folder, config=config, dtype=dtype or "auto", use_safetensors=True, trust_remote_code=False,
                 output_loading_info=True, ignore_mismatched_sizes=True,
@@ -190,29 +188,19 @@ def _drop_pooler(module: Any, info: Any) -> tuple[str, ...]:
 
 def refuse_unsafe_folder(folder: Path, name: str) -> None:
     """Refuse a folder that has no safetensors weights, or files that block or lead out of it."""
-    _refuse_pickle(folder, name)
-    _refuse_special_files(folder, name)
-
-
-def _refuse_pickle(folder: Path, name: str) -> None:
-    if any(file.is_file() for file in folder.glob("*.safetensors")):
-        return
-    if pickles := sorted(p.name for pattern in PICKLE_PATTERNS for p in folder.glob(pattern)):
-        raise UnsafeModel(
-            f"{name} has only pickle weights ({pickles[0]}), which can run code when they are loaded. "
-            "Convert them to safetensors."
-        )
-    raise IncompleteModel(f"{name} has no weights: there is no .safetensors file. Get the complete checkpoint.")
-
-
-def _refuse_special_files(folder: Path, name: str) -> None:
-    """Refuse pipes, sockets and devices, which block for ever, and an index that leads out of the folder."""
+    if not any(file.is_file() for file in folder.glob("*.safetensors")):
+        if pickles := sorted(file.name for file in folder.iterdir() if file.suffix in PICKLE_SUFFIXES):
+            raise UnsafeModel(
+                f"{name} has only pickle weights ({pickles[0]}), which can run code when they are loaded. "
+                "Convert them to safetensors."
+            )
+        raise IncompleteModel(f"{name} has no weights: there is no .safetensors file. Get the complete checkpoint.")
     for file in sorted(folder.iterdir()):
         try:
             mode = file.stat().st_mode
         except OSError:  # a link to nothing is as good as no file
             continue
-        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # pipes, sockets and devices block for ever
             raise IncompleteModel(f"{file.name} in {name} is not a regular file. Remove it.")
     index = folder / "model.safetensors.index.json"
     if not index.exists():
@@ -223,9 +211,9 @@ def _refuse_special_files(folder: Path, name: str) -> None:
         raise IncompleteModel(f"The weights of {name} could not be read: {error}") from None
     if not isinstance(files, dict) or not all(isinstance(file, str) for file in files.values()):
         raise IncompleteModel(f"{name}: {index.name} has no weight_map from tensors to files.")
-    for file in sorted(set(files.values())):
-        if Path(file).name != file or not (folder / file).is_file():
-            raise IncompleteModel(f"{name}: {index.name} names the file {file[:100]!r}, which is not in the folder.")
+    for listed in sorted({str(file) for file in files.values()}):
+        if Path(listed).name != listed or not (folder / listed).is_file():
+            raise IncompleteModel(f"{name}: {index.name} names the file {listed[:100]!r}, which is not in the folder.")
 
 
 def _read_shapes(folder: Path, name: str) -> dict[str, tuple[int, ...]]:
@@ -238,9 +226,8 @@ def _read_shapes(folder: Path, name: str) -> dict[str, tuple[int, ...]]:
             with safe_open(file, framework="pt") as opened:
                 shapes |= {key: tuple(opened.get_slice(key).get_shape()) for key in opened.keys()}  # noqa: SIM118
         except (SafetensorError, OSError) as error:
-            raise IncompleteModel(
-                f"{file.name} in {name} is damaged ({first_line_of(error)}). Copy or download it again."
-            ) from None
+            reason = first_line_of(error)
+            raise IncompleteModel(f"{file.name} in {name} is damaged ({reason}). Copy or download it again.") from None
     return shapes
 
 
@@ -251,39 +238,34 @@ def _refuse_too_large(builder: Any, config: Any, shapes: dict[str, tuple[int, ..
     """
     for field, layers in list_layer_counts(config.to_dict(), name):
         if layers > max(64, len(shapes)):
-            raise IncompleteModel(
+            raise TooLargeModel(
                 f"{name}: config.json asks for {layers:,} layers ({field}), but the weights have only {len(shapes)} "
-                "tensors. One of the two files belongs to another model.",
-                code="E_MODEL_TOO_LARGE",
+                "tensors. One of the two files belongs to another model."
             )
     try:
-        with torch.device("meta"), BuildLimit(20_000 + 10 * len(shapes)), silence_transformers():
+        with torch.device("meta"), BuildLimit(20_000 + 10 * len(shapes)), SILENT_TRANSFORMERS:
             module = builder(config)
     except TooManyTensors:
-        raise IncompleteModel(
-            f"{name}: config.json describes a model of far more parts than the {len(shapes)} tensors of the weights.",
-            code="E_MODEL_TOO_LARGE",
+        raise TooLargeModel(
+            f"{name}: config.json describes a model of far more parts than the {len(shapes)} tensors of the weights."
         ) from None
     except Exception as error:
-        raise IncompleteModel(
-            f"{name}: cannot build {builder.__name__} from config.json: {first_line_of(error)}", code="E_MODEL_CONFIG"
-        ) from None
+        problem = f"{name}: cannot build {builder.__name__} from config.json"
+        raise WrongConfig(f"{problem}: {first_line_of(error)}") from None
     wanted = {key: tuple(weight.shape) for key, weight in module.named_parameters()}
     needed, present = (sum(math.prod(shape) for shape in each.values()) for each in (wanted, shapes))
     if needed > (limit := 4 * present + 1_000_000):
         key = next((key for key in wanted if wanted[key] != shapes.get(key)), "")
         shape = f"is {list(shapes[key])}" if key in shapes else "is missing"
-        raise IncompleteModel(
+        raise TooLargeModel(
             f"{name}: config.json describes {needed:,} parameters, but the weights have only {present:,} "
             f"(the limit is {limit:,}). "
-            f"The first mismatch: {key} should be {list(wanted[key])} and {shape} in the file.",
-            code="E_MODEL_TOO_LARGE",
+            f"The first mismatch: {key} should be {list(wanted[key])} and {shape} in the file."
         )
     if (size := sum(buffer.nbytes for buffer in module.buffers())) > MAX_BUFFER_BYTES:
-        raise IncompleteModel(
+        raise TooLargeModel(
             f"{name}: config.json describes a model with {size:,} bytes of tables besides its weights; the limit is "
-            f"{MAX_BUFFER_BYTES:,}.",
-            code="E_MODEL_TOO_LARGE",
+            f"{MAX_BUFFER_BYTES:,}."
         )
 
 
@@ -329,37 +311,9 @@ def _refuse_incomplete(module: nn.Module, info: Any, name: str) -> None:
             raise IncompleteModel(f"The weight {key} of {name} contains NaN or infinity.")
 
 
-class SilenceCount:
-    """How many threads are loading; the first one in silences transformers, the last one out restores it."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.depth = 0
-        self.restore: list[Callable[[], None]] = []
-
-
-SILENCE = SilenceCount()
-
-
 @contextmanager
 def silence_transformers() -> Iterator[None]:
-    """Without loading reports and progress bars; our own errors report the problems."""
-    with SILENCE.lock:
-        SILENCE.depth += 1
-        if SILENCE.depth == 1:
-            SILENCE.restore = _silence_loggers()
-    try:
-        yield
-    finally:
-        with SILENCE.lock:
-            SILENCE.depth -= 1
-            if SILENCE.depth == 0:
-                for restore in SILENCE.restore:
-                    restore()
-
-
-def _silence_loggers() -> list[Callable[[], None]]:
-    """Silence transformers, and return what restores its state as it was.
+    """Without loading reports and progress bars; our own errors report the problems. Its state is restored as it was.
 
     Its own functions would not: `get_verbosity` gives the level of the root logger where none was set, and
     `enable_progress_bar` also switches on the bars of huggingface_hub.
@@ -371,14 +325,17 @@ def _silence_loggers() -> list[Callable[[], None]]:
     level, had_bar, hub_had_bar = logger.level, logging.is_progress_bar_enabled(), not are_progress_bars_disabled()
     logger.setLevel(logging.CRITICAL)
     logging.disable_progress_bar()
-
-    def restore_bars() -> None:
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
         if had_bar:
             logging.enable_progress_bar()
         if hub_had_bar != (not are_progress_bars_disabled()):
             enable_progress_bars() if hub_had_bar else disable_progress_bars()
 
-    return [lambda: logger.setLevel(level), restore_bars]
+
+SILENT_TRANSFORMERS = SharedContext(silence_transformers)
 
 
 def first_line_of(error: BaseException) -> str:

@@ -9,11 +9,13 @@ import json
 import math
 import re
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from whyformer.errors import IncompleteModel, ModelError
+from whyformer._plain.json_value import Json, JsonObject
+from whyformer.errors import IncompleteModel
 
 MAX_CONFIG_BYTES = 10_000_000
 MAX_CONFIG_DEPTH = 20
@@ -27,36 +29,41 @@ DTYPES = ("float64", "float32", "float16", "bfloat16", "auto")
 LAYER_COUNTS = re.compile(r"(n|num|encoder|decoder|num_encoder|num_decoder|num_hidden)_layers?|depths?|num_blocks")
 SIZE_KEYS = ("height", "width", "shortest_edge", "longest_edge", "max_height", "max_width")
 
-Check = Callable[[Any], str]  # what is needed, if the value is wrong; otherwise ""
+WrongConfig = partial(IncompleteModel, code="E_MODEL_CONFIG")
+TooLargeModel = partial(IncompleteModel, code="E_MODEL_TOO_LARGE")
 
 
-def read_json_object(path: Path, name: str) -> dict[str, Any]:
+def read_json_object(path: Path, name: str) -> JsonObject:
     """The object in a JSON file of a model folder; error messages call the model `name`."""
     problem = f"{name}: {path.name}"
     try:
         found = path.stat()
         if not stat.S_ISREG(found.st_mode):
-            raise _make_config_error(f"{problem} is not a regular file.")
+            raise WrongConfig(f"{problem} is not a regular file.")
         if found.st_size > MAX_CONFIG_BYTES:
-            raise _make_config_error(
+            raise WrongConfig(
                 f"{problem} has {found.st_size:,} bytes, too many for a config; the limit is {MAX_CONFIG_BYTES:,}."
             )
         raw = json.loads(path.read_bytes())
     except OSError as error:
-        raise _make_config_error(f"{problem} cannot be read ({error.strerror or error}).") from None
+        raise WrongConfig(f"{problem} cannot be read ({error.strerror or error}).") from None
     except (ValueError, RecursionError) as error:
-        raise _make_config_error(f"{problem} is not valid JSON ({str(error)[:200]}).") from None
+        raise WrongConfig(f"{problem} is not valid JSON ({str(error)[:200]}).") from None
     if not isinstance(raw, dict):
-        raise _make_config_error(f"{problem} must contain an object, got a {type(raw).__name__}.")
+        raise WrongConfig(f"{problem} must contain an object, got a {type(raw).__name__}.")
     for field, value in walk_fields(raw, problem):
-        _check_number(field, value, problem)
+        for number in value if isinstance(value, list) else [value]:
+            if isinstance(number, float) and math.isnan(number):
+                raise _make_field_error(problem, field, value, "a number")
+            if isinstance(number, int) and abs(number) > MAX_NUMBER:
+                raise _make_size_error(problem, field, number, MAX_NUMBER)
     return raw
 
 
-def walk_fields(raw: Mapping[str, Any], problem: str, depth: int = 0) -> Iterator[tuple[str, Any]]:
+def walk_fields(raw: JsonObject, problem: str, depth: int = 0) -> Iterator[tuple[str, Json]]:
     """Every field with its value, those of nested objects and lists included."""
     if depth > MAX_CONFIG_DEPTH:
-        raise _make_config_error(f"{problem} is nested more than {MAX_CONFIG_DEPTH} levels deep.")
+        raise WrongConfig(f"{problem} is nested more than {MAX_CONFIG_DEPTH} levels deep.")
     for field, value in raw.items():
         yield field, value
         for inner in value if isinstance(value, list) else [value]:
@@ -66,188 +73,148 @@ def walk_fields(raw: Mapping[str, Any], problem: str, depth: int = 0) -> Iterato
                 yield from walk_fields({field: inner}, problem, depth + 1)
 
 
-def _check_number(field: str, value: Any, problem: str) -> None:
-    for number in value if isinstance(value, list) else [value]:
-        if isinstance(number, float) and math.isnan(number):
-            raise _make_field_error(problem, field, value, "a number")
-        if isinstance(number, int) and abs(number) > MAX_NUMBER:
-            raise _make_size_error(problem, field, number, MAX_NUMBER)
-
-
-def _make_config_error(message: str) -> IncompleteModel:
-    return IncompleteModel(message, code="E_MODEL_CONFIG")
-
-
-def _make_field_error(problem: str, field: str, value: Any, needed: str) -> IncompleteModel:
+def _make_field_error(problem: str, field: str, value: Json, needed: str) -> IncompleteModel:
     shown = repr(value) if len(repr(value)) <= 80 else f"{repr(value)[:77]}..."
-    return _make_config_error(f"{problem}: {field} must be {needed}, got {shown}.")
+    return WrongConfig(f"{problem}: {field} must be {needed}, got {shown}.")
 
 
-def _make_size_error(problem: str, field: str, value: Any, limit: int) -> ModelError:
-    shown = f"{value:,}" if isinstance(value, int) and abs(value) < 10**30 else repr(value)[:40]
-    return IncompleteModel(f"{problem}: {field} is {shown}; the limit is {limit:,}.", code="E_MODEL_TOO_LARGE")
+def _make_size_error(problem: str, field: str, value: int, limit: int) -> IncompleteModel:
+    shown = f"{value:,}" if abs(value) < 10**30 else repr(value)[:40]
+    return TooLargeModel(f"{problem}: {field} is {shown}; the limit is {limit:,}.")
 
 
 # --- kinds of values --------------------------------------------------------------------------------------------------
 
 
-def _is_number(value: Any) -> bool:
+class Need(NamedTuple):
+    """What a field must be, in words, and whether a value is that."""
+
+    wanted: str
+    fits: Callable[[Any], bool]
+
+    def check(self, problem: str, field: str, value: Json) -> None:
+        if not self.fits(value):
+            raise _make_field_error(problem, field, value, self.wanted)
+
+
+def list_parts(value: Any) -> list[Any]:
+    """The values of a list; anything else is the only one."""
+    return value if isinstance(value, list) else [value]
+
+
+def is_finite_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _is_count(value: Any, least: int = 0) -> bool:
+def is_count(value: Any, least: int = 0) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
-def need_count(value: Any) -> str:
-    return "" if _is_count(value) else "a whole number >= 0"
-
-
-def need_size(value: Any) -> str:
+def is_size(value: Any) -> bool:
     """One whole number, or one per axis."""
-    parts = value if isinstance(value, list) else [value]
-    return "" if parts and all(_is_count(part, 1) for part in parts) else "a whole number >= 1"
+    return value != [] and all(is_count(part, 1) for part in list_parts(value))
 
 
-def need_counts(value: Any) -> str:
-    parts = value if isinstance(value, list) else [value]
-    return "" if all(_is_count(part) for part in parts) else "a whole number >= 0"
-
-
-def need_name(value: Any) -> str:
-    return "" if isinstance(value, str) and value else "a name"
-
-
-def need_names(value: Any) -> str:
-    wanted = "a list of names of classes"
-    return "" if isinstance(value, list) and value and all(isinstance(name, str) for name in value) else wanted
-
-
-def need_flag(value: Any) -> str:
-    return "" if isinstance(value, bool) else "true or false"
-
-
-def need_labels(value: Any) -> str:
-    """{"0": "cat", "1": "dog"}."""
-    if isinstance(value, dict) and len(value) <= MAX_CLASSES:
-        numbers = all(re.fullmatch("[0-9]{1,9}", key) for key in value)
-        if numbers and all(isinstance(name, str | int | float) for name in value.values()):
-            return ""
-    return 'an object from numbers to names, such as {"0": "cat"}'
-
-
-def need_label_numbers(value: Any) -> str:
-    if isinstance(value, dict) and all(isinstance(number, int | str) for number in value.values()):
-        return ""
-    return 'an object from names to numbers, such as {"cat": 0}'
-
-
-def need_dtype(value: Any) -> str:
-    known = isinstance(value, str) and value.removeprefix("torch.") in DTYPES
-    return "" if known else f"one of {', '.join(DTYPES)}"
-
-
-def need_image_size(value: Any) -> str:
+def is_image_size(value: Any) -> bool:
     """A number, [height width], or an object with some of SIZE_KEYS."""
-    parts = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else [value]
-    fits = not isinstance(value, dict) or (set(value) <= set(SIZE_KEYS) and ("height" in value) == ("width" in value))
-    if fits and 1 <= len(parts) <= 4 and all(_is_count(part, 1) for part in parts):
-        return ""
-    return "a whole number >= 1, or an object with height and width, or with shortest_edge"
+    if isinstance(value, dict):
+        fits = set(value) <= set(SIZE_KEYS) and ("height" in value) == ("width" in value)
+        value = list(value.values()) if fits else []
+    return is_size(value) and len(list_parts(value)) <= 4
 
 
-def need_channel_values(value: Any) -> str:
-    parts = value if isinstance(value, list) else [value]
-    fits = len(parts) in (1, 2, 3, 4) and all(_is_number(part) for part in parts)
-    return "" if fits else "one number for each of up to 4 channels"
+def has_labels(value: Any) -> bool:
+    """{"0": "cat", "1": "dog"}."""
+    is_small = isinstance(value, dict) and len(value) <= MAX_CLASSES
+    return (
+        is_small
+        and all(re.fullmatch("[0-9]{1,9}", key) for key in value)
+        and all(isinstance(name, str | int | float) for name in value.values())
+    )
 
 
-def need_channel_scales(value: Any) -> str:
-    parts = value if isinstance(value, list) else [value]
-    return need_channel_values(value) or ("" if all(part > 0 for part in parts) else "numbers > 0")
-
-
-def need_factor(value: Any) -> str:
-    return "" if _is_number(value) and value > 0 else "a number > 0"
-
-
-def need_crop_share(value: Any) -> str:
-    return "" if _is_number(value) and 0.1 <= value <= 1 else "a number from 0.1 to 1"
-
-
-def need_resampling(value: Any) -> str:
-    return "" if _is_count(value) and value <= 5 else "a number from 0 to 5 (a resampling filter of Pillow)"
+COUNT = Need("a whole number >= 0", is_count)
+COUNTS = Need("a whole number >= 0", lambda value: all(map(is_count, list_parts(value))))
+SIZE = Need("a whole number >= 1", is_size)
+NAME = Need("a name", lambda value: isinstance(value, str) and value != "")
+NAMES = Need(
+    "a list of names of classes",
+    lambda value: isinstance(value, list) and value != [] and all(isinstance(name, str) for name in value),
+)
+FLAG = Need("true or false", lambda value: isinstance(value, bool))
+LABELS = Need('an object from numbers to names, such as {"0": "cat"}', has_labels)
+LABEL_NUMBERS = Need(
+    'an object from names to numbers, such as {"cat": 0}',
+    lambda value: isinstance(value, dict) and all(isinstance(number, int | str) for number in value.values()),
+)
+DTYPE = Need(
+    f"one of {', '.join(DTYPES)}", lambda value: isinstance(value, str) and value.removeprefix("torch.") in DTYPES
+)
+IMAGE_SIZE = Need("a whole number >= 1, or an object with height and width, or with shortest_edge", is_image_size)
+CHANNELS = Need(
+    "one number for each of up to 4 channels",
+    lambda value: 1 <= len(parts := list_parts(value)) <= 4 and all(map(is_finite_number, parts)),
+)
+SCALES = Need("numbers > 0", lambda value: all(part > 0 for part in list_parts(value)))
+FACTOR = Need("a number > 0", lambda value: is_finite_number(value) and value > 0)
+CROP_SHARE = Need("a number from 0.1 to 1", lambda value: is_finite_number(value) and 0.1 <= value <= 1)
+RESAMPLING = Need("a number from 0 to 5 (a resampling filter of Pillow)", lambda value: is_count(value) and value <= 5)
 
 
 # --- config.json ------------------------------------------------------------------------------------------------------
 
-CONFIG_FIELDS: dict[str, Check] = {
-    "model_type": need_name,
-    "architectures": need_names,
-    "id2label": need_labels,
-    "label2id": need_label_numbers,
-    "num_labels": need_count,
-    "dtype": need_dtype,
-    "torch_dtype": need_dtype,
-    "vocab_size": need_count,
-    "type_vocab_size": need_count,
-    "num_channels": need_size,
-    "image_size": need_size,
-    "patch_size": need_size,
-    "tie_word_embeddings": need_flag,
-    **dict.fromkeys(
-        ("hidden_size", "num_attention_heads", "intermediate_size", "n_embd", "n_head", "d_model", "embed_dim"),
-        need_size,
-    ),
+CONFIG_FIELDS = {
+    NAME: "model_type",
+    NAMES: "architectures",
+    LABELS: "id2label",
+    LABEL_NUMBERS: "label2id",
+    COUNT: "num_labels vocab_size type_vocab_size",
+    DTYPE: "dtype torch_dtype",
+    FLAG: "tie_word_embeddings",
+    SIZE: "num_channels image_size patch_size hidden_size num_attention_heads intermediate_size n_embd n_head d_model "
+    "embed_dim",
 }
+NEED_OF_FIELD = {field: need for need, fields in CONFIG_FIELDS.items() for field in fields.split()}
 # Of a model with parts, these belong to the whole and may mean something else inside a part.
 TOP_FIELDS = ("model_type", "architectures", "num_channels", "embed_dim")
 
 
-def check_config_fields(raw: Mapping[str, Any], name: str) -> None:
+def check_config_fields(raw: JsonObject, name: str) -> None:
     """Refuse wrong types and sizes in the contents of a config.json."""
     problem = f"{name}: config.json"
     for field, value in walk_fields(raw, problem):
-        check = CONFIG_FIELDS.get(field)
         if value is None or (field in TOP_FIELDS and value is not raw.get(field)):
             continue
-        if check is not None and (needed := check(value)):
-            raise _make_field_error(problem, field, value, needed)
-        if field in ("num_labels", "num_classes") and _is_count(value) and value > MAX_CLASSES:
+        if field in NEED_OF_FIELD:
+            NEED_OF_FIELD[field].check(problem, field, value)
+        if field in ("num_labels", "num_classes") and isinstance(value, int) and value > MAX_CLASSES:
             raise _make_size_error(problem, field, value, MAX_CLASSES)
     for field, layers in list_layer_counts(raw, name):
         if layers > MAX_LAYERS:
             raise _make_size_error(problem, field, layers, MAX_LAYERS)
 
 
-def list_layer_counts(raw: Mapping[str, Any], name: str) -> Iterator[tuple[str, int]]:
+def list_layer_counts(raw: JsonObject, name: str) -> Iterator[tuple[str, int]]:
     """The fields that say how many layers there are, with their totals."""
     problem = f"{name}: config.json"
     for field, value in walk_fields(raw, problem):
         if value is not None and LAYER_COUNTS.fullmatch(str(field)):
-            if needed := need_counts(value):
-                raise _make_field_error(problem, field, value, needed)
-            yield field, sum(value) if isinstance(value, list) else value
+            COUNTS.check(problem, field, value)
+            yield field, sum(list_parts(value))
 
 
 # --- preprocessor_config.json -----------------------------------------------------------------------------------------
 
-PROCESSOR_FIELDS: dict[str, Check] = {
-    "image_processor_type": need_name,
-    "feature_extractor_type": need_name,
-    "processor_class": need_name,
-    "size": need_image_size,
-    "crop_size": need_image_size,
-    "pad_size": need_image_size,
-    "size_divisor": need_size,
-    "resample": need_resampling,
-    "image_mean": need_channel_values,
-    "image_std": need_channel_scales,
-    "rescale_factor": need_factor,
-    "crop_pct": need_crop_share,
-    **dict.fromkeys(
-        ("do_resize", "do_rescale", "do_normalize", "do_center_crop", "do_convert_rgb", "do_pad"), need_flag
-    ),
+PROCESSOR_FIELDS = {
+    NAME: "image_processor_type feature_extractor_type processor_class",
+    IMAGE_SIZE: "size crop_size pad_size",
+    SIZE: "size_divisor",
+    RESAMPLING: "resample",
+    CHANNELS: "image_mean image_std",
+    SCALES: "image_std",
+    FACTOR: "rescale_factor",
+    CROP_SHARE: "crop_pct",
+    FLAG: "do_resize do_rescale do_normalize do_center_crop do_convert_rgb do_pad",
 }
 
 
@@ -256,27 +223,25 @@ def check_processor_fields(path: Path, name: str, channels: int | None) -> None:
     raw, problem = read_json_object(path, name), f"{name}: {path.name}"
     inner = raw.get("image_processor", {})  # processor_config.json holds the processor in a field
     for fields in (raw, inner if isinstance(inner, dict) else {}):
-        for field, check in PROCESSOR_FIELDS.items():
+        for need, field in ((need, field) for need, names in PROCESSOR_FIELDS.items() for field in names.split()):
             if (value := fields.get(field)) is None:
                 continue
-            if needed := check(value):
-                raise _make_field_error(problem, field, value, needed)
-            if check is need_image_size:
+            need.check(problem, field, value)
+            if need is IMAGE_SIZE:
                 _check_processed_size(problem, field, value)
-            is_per_channel = check in (need_channel_values, need_channel_scales) and isinstance(value, list)
-            if is_per_channel and channels is not None and len(value) not in (1, channels):
+            is_per_channel = need is CHANNELS and isinstance(value, list)
+            if is_per_channel and channels is not None and len(list_parts(value)) not in (1, channels):
                 raise _make_field_error(problem, field, value, f"one number for each of the {channels} channels")
 
 
 def _check_processed_size(problem: str, field: str, value: Any) -> None:
-    sides = value if isinstance(value, dict) else dict.fromkeys(("height", "width"), value)
+    sides: dict[str, int] = value if isinstance(value, dict) else dict.fromkeys(("height", "width"), value)
     sides = {"height": value[0], "width": value[-1]} if isinstance(value, list) else sides
     if (edge := sides.get("shortest_edge", 0)) > MAX_SHORTEST_EDGE and "longest_edge" not in sides:
         raise _make_size_error(problem, f"shortest_edge of {field}", edge, MAX_SHORTEST_EDGE)
     largest = max(sides.values())
     pixels = sides["height"] * sides["width"] if sides.keys() >= {"height", "width"} else largest**2
     if pixels > MAX_PROCESSED_PIXELS:
-        raise IncompleteModel(
-            f"{problem}: {field} asks for images of {pixels:,} pixels; the limit is {MAX_PROCESSED_PIXELS:,}.",
-            code="E_MODEL_TOO_LARGE",
+        raise TooLargeModel(
+            f"{problem}: {field} asks for images of {pixels:,} pixels; the limit is {MAX_PROCESSED_PIXELS:,}."
         )

@@ -8,7 +8,7 @@ import importlib
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,26 +18,13 @@ from torch import Tensor, nn
 from whyformer._model.loading import checkpoint
 from whyformer._model.loading.checkpoint import first_line_of
 from whyformer._model.loading.config_fields import read_json_object
+from whyformer._model.loading.holders import OpenedModule
 from whyformer._model.loading.image_transform import TransformProcessor
+from whyformer._plain.json_value import JsonObject
 from whyformer.errors import IncompleteModel, ModelError, ModelNotFound, UnsafeModel, suggest_nearest
 
-LIBRARIES = ("timm", "torchvision", "open_clip")
 OPEN_CLIP_CONFIG = "open_clip_config.json"
 OPEN_CLIP_WEIGHTS = "open_clip_model.safetensors"
-
-
-@dataclass(frozen=True)
-class LibraryModel:
-    """A model of another library with its preprocessing."""
-
-    module: nn.Module
-    transform: Any
-    labels: tuple[str, ...] | None = None
-    notes: tuple[str, ...] = ()
-
-    @property
-    def processor(self) -> TransformProcessor:
-        return TransformProcessor(self.transform)
 
 
 def is_library_name(text: str) -> bool:
@@ -45,21 +32,17 @@ def is_library_name(text: str) -> bool:
     return text.partition(":")[0] in LIBRARIES and ":" in text
 
 
-def load_library_model(text: str, weights: Path | None) -> LibraryModel:
+def load_library_model(text: str, weights: Path | None) -> OpenedModule:
     """The model of a name such as "timm:vit_tiny_patch16_224"; without a file, its weights come from the hub."""
     library, _, name = text.partition(":")
-    load: Callable[[str, Path | None], LibraryModel] = {
-        "timm": load_timm, "torchvision": load_torchvision, "open_clip": load_open_clip
-    }[library]  # fmt: skip
-    return load(name, weights)
+    return LIBRARIES[library](name, weights)
 
 
-def load_library_folder(folder: Path | str, name: str) -> LibraryModel | None:
+def load_library_folder(folder: Path | str, name: str) -> OpenedModule | None:
     """The model in a folder or hub model that timm or open_clip has written; None if it is another library's."""
     if isinstance(folder, Path) and (folder / OPEN_CLIP_CONFIG).is_file():
         return load_open_clip_folder(folder, name)
-    config = folder / "config.json" if isinstance(folder, Path) else checkpoint.fetch_from_hub(folder, "config.json")
-    raw = read_json_object(config, name)
+    raw = read_json_object(checkpoint.find_file(folder, "config.json"), name)
     if isinstance(raw.get("architecture"), str) and not raw.get("model_type"):
         return load_timm_folder(folder, raw, name)
     return None
@@ -68,45 +51,37 @@ def load_library_folder(folder: Path | str, name: str) -> LibraryModel | None:
 # --- timm -------------------------------------------------------------------------------------------------------------
 
 
-def load_timm(name: str, weights: Path | None) -> LibraryModel:
+def load_timm(name: str, weights: Path | None) -> OpenedModule:
     timm = import_library("timm")
     if not timm.is_model(name):
-        known = timm.list_models()
-        raise ModelNotFound(f"timm has no model {name[:100]!r}.{suggest_nearest(name, known)}")
-    settings = timm.get_pretrained_cfg(name)
-    settings = settings.to_dict() if settings is not None else {}
+        raise ModelNotFound(f"timm has no model {name[:100]!r}.{suggest_nearest(name, timm.list_models())}")
+    known = timm.get_pretrained_cfg(name)
+    settings = known.to_dict() if known is not None else {}
     if weights is None:
-        hub_name = settings.get("hf_hub_id")
-        if not hub_name:
+        if not settings.get("hf_hub_id"):
             raise ModelNotFound(f"timm publishes no weights for {name!r}. Pass weights=, a safetensors file.")
-        weights = checkpoint.fetch_from_hub(hub_name, "model.safetensors")
+        weights = checkpoint.fetch_from_hub(settings["hf_hub_id"], "model.safetensors")
     return build_timm(timm, name, settings, {}, weights)
 
 
-def load_timm_folder(folder: Path | str, raw: Mapping[str, Any], name: str) -> LibraryModel:
+def load_timm_folder(folder: Path | str, raw: JsonObject, name: str) -> OpenedModule:
     timm = import_library("timm")
-    architecture = raw["architecture"]
+    architecture = str(raw["architecture"])
     if not timm.is_model(architecture):
         raise ModelNotFound(f"{name}: timm has no model {architecture[:100]!r}, the architecture in config.json.")
     if isinstance(folder, Path):
         checkpoint.refuse_unsafe_folder(folder, name)
-        weights = folder / "model.safetensors"
-    else:
-        weights = checkpoint.fetch_from_hub(folder, "model.safetensors")
-    settings = raw["pretrained_cfg"] if isinstance(raw.get("pretrained_cfg"), dict) else {}
-    chosen = {key: raw[key] for key in ("num_classes", "global_pool") if key in raw}
-    arguments = raw.get("model_args")
-    chosen |= arguments if isinstance(arguments, dict) else {}
+    settings, arguments = (find_object(raw, key) for key in ("pretrained_cfg", "model_args"))
+    chosen = {key: raw[key] for key in ("num_classes", "global_pool") if key in raw} | arguments
     names = raw.get("label_names", settings.get("label_names"))
+    weights = checkpoint.find_file(folder, "model.safetensors")
     model = build_timm(timm, architecture, settings, chosen, weights)
     if isinstance(names, list) and all(isinstance(label, str) for label in names):
-        return LibraryModel(model.module, model.transform, tuple(names))
+        return replace(model, labels=tuple(map(str, names)))
     return model
 
 
-def build_timm(
-    timm: Any, name: str, settings: Mapping[str, Any], chosen: dict[str, Any], weights: Path
-) -> LibraryModel:
+def build_timm(timm: Any, name: str, settings: JsonObject, chosen: JsonObject, weights: Path) -> OpenedModule:
     """settings: the pretrained_cfg of timm; chosen: arguments of create_model."""
     found = read_weights(weights)
     head = f"{settings.get('classifier')}.weight"
@@ -115,10 +90,10 @@ def build_timm(
     module = build_with_weights(lambda: timm.create_model(name, pretrained=False, **chosen), found, weights)
     data = timm.data.resolve_data_config({}, pretrained_cfg=dict(settings), model=module)
     transform = timm.data.create_transform(**data, is_training=False)
-    return LibraryModel(module, transform, name_imagenet_classes(timm, name, module))
+    return OpenedModule(module, processor=TransformProcessor(transform), labels=name_imagenet_classes(timm, module))
 
 
-def name_imagenet_classes(timm: Any, name: str, module: nn.Module) -> tuple[str, ...] | None:
+def name_imagenet_classes(timm: Any, module: nn.Module) -> tuple[str, ...] | None:
     """The class names of ImageNet, if timm says that the model was trained on it and it has as many classes."""
     try:
         subset = timm.data.infer_imagenet_subset(module)
@@ -133,7 +108,7 @@ def name_imagenet_classes(timm: Any, name: str, module: nn.Module) -> tuple[str,
 # --- torchvision ------------------------------------------------------------------------------------------------------
 
 
-def load_torchvision(name: str, weights: Path | None) -> LibraryModel:
+def load_torchvision(name: str, weights: Path | None) -> OpenedModule:
     models = import_library("torchvision.models")
     known = models.list_models(module=models)
     if name not in known:
@@ -150,13 +125,14 @@ def load_torchvision(name: str, weights: Path | None) -> LibraryModel:
     classes = {"num_classes": len(found[head])} if head else {}
     module = build_with_weights(lambda: models.get_model(name, weights=None, **classes), found, weights)
     labels = published.meta.get("categories", ())
-    return LibraryModel(module, published.transforms(), tuple(labels) if len(labels) == len(found[head]) else None)
+    labels = tuple(labels) if len(labels) == len(found[head]) else None
+    return OpenedModule(module, processor=TransformProcessor(published.transforms()), labels=labels)
 
 
 # --- open_clip --------------------------------------------------------------------------------------------------------
 
 
-def load_open_clip(name: str, weights: Path | None) -> LibraryModel:
+def load_open_clip(name: str, weights: Path | None) -> OpenedModule:
     open_clip = import_library("open_clip")
     architecture, _, tag = name.partition("/")
     known = open_clip.list_models()
@@ -180,11 +156,10 @@ def load_open_clip(name: str, weights: Path | None) -> LibraryModel:
     return build_open_clip(open_clip, architecture, weights, settings)
 
 
-def load_open_clip_folder(folder: Path, name: str) -> LibraryModel:
+def load_open_clip_folder(folder: Path, name: str) -> OpenedModule:
     open_clip = import_library("open_clip")
     checkpoint.refuse_unsafe_folder(folder, name)
-    raw = read_json_object(folder / OPEN_CLIP_CONFIG, name)
-    settings = raw["preprocess_cfg"] if isinstance(raw.get("preprocess_cfg"), dict) else {}
+    settings = find_object(read_json_object(folder / OPEN_CLIP_CONFIG, name), "preprocess_cfg")
     return build_open_clip(open_clip, f"local-dir:{folder.resolve()}", folder / OPEN_CLIP_WEIGHTS, settings)
 
 
@@ -202,28 +177,35 @@ class ImageEncoder(nn.Module):
         return made[0] if isinstance(made, tuple) else made  # some also return a vector per patch
 
 
-def build_open_clip(open_clip: Any, architecture: str, weights: Path, settings: Mapping[str, Any]) -> LibraryModel:
+def build_open_clip(open_clip: Any, architecture: str, weights: Path, settings: JsonObject) -> OpenedModule:
     """The image encoder of a CLIP model, which turns an image into an embedding."""
     found = read_weights(weights)
 
     def build() -> nn.Module:
+        arguments = {"load_weights": False, "pretrained_text": False}
         with silence_random_weights():
-            return open_clip.create_model(
-                architecture,
-                load_weights=False,
-                pretrained_text=False,
-                force_quick_gelu=bool(settings.get("quick_gelu")),
-            )
+            return open_clip.create_model(architecture, force_quick_gelu=bool(settings.get("quick_gelu")), **arguments)
 
     image: Any = build_with_weights(build, found, weights).visual
     wanted = {**image.preprocess_cfg, **{key: settings[key] for key in image.preprocess_cfg if key in settings}}
     transforms = open_clip.transform
     transform = transforms.image_transform_v2(transforms.PreprocessCfg(**wanted), is_train=False)
     note = "Only the image encoder of this CLIP model is opened; its answer is the embedding of the image."
-    return LibraryModel(ImageEncoder(image), transform, notes=(note,))
+    return OpenedModule(ImageEncoder(image), processor=TransformProcessor(transform), notes=(note,))
 
 
 # --- shared -----------------------------------------------------------------------------------------------------------
+
+LIBRARIES: dict[str, Callable[[str, Path | None], OpenedModule]] = {
+    "timm": load_timm,
+    "torchvision": load_torchvision,
+    "open_clip": load_open_clip,
+}
+
+
+def find_object(raw: JsonObject, key: str) -> JsonObject:
+    """The object in a field of a JSON file; an empty one if there is none."""
+    return inner if isinstance(inner := raw.get(key), dict) else {}
 
 
 def import_library(name: str) -> Any:
@@ -279,14 +261,12 @@ def build_with_weights(build: Callable[[], nn.Module], found: Mapping[str, Tenso
 def read_shapes(build: Callable[[], nn.Module]) -> dict[str, tuple[int, ...]]:
     """The shape of every weight; on the meta device where the model can be built there, so that it costs no memory."""
     try:
-        with torch.device("meta"):
-            module = build()
-    except (NotImplementedError, RuntimeError):  # reads a number from a tensor
         try:
+            with torch.device("meta"):
+                module = build()
+        except (NotImplementedError, RuntimeError):  # reads a number from a tensor
             module = build()
-        except Exception as error:  # the libraries raise different errors
-            raise IncompleteModel(f"The model cannot be built: {first_line_of(error)}", code="E_MODEL_CONFIG") from None
-    except Exception as error:
+    except Exception as error:  # the libraries raise different errors
         raise IncompleteModel(f"The model cannot be built: {first_line_of(error)}", code="E_MODEL_CONFIG") from None
     return {key: tuple(tensor.shape) for key, tensor in module.state_dict().items()}
 

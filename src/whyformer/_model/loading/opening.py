@@ -5,31 +5,28 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from PIL.Image import Image
+from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from whyformer._model.embedding import has_two_towers
 from whyformer._model.loading import checkpoint
 from whyformer._model.loading.checkpoint import first_line_of
 from whyformer._model.loading.config_fields import check_processor_fields
-from whyformer._model.loading.holders import read_holder
+from whyformer._model.loading.holders import OpenedModule, read_holder
 from whyformer._model.loading.image_transform import as_image_processor
-from whyformer._model.loading.library import (
-    OPEN_CLIP_CONFIG,
-    LibraryModel,
-    is_library_name,
-    load_library_folder,
-    load_library_model,
-)
+from whyformer._model.loading.library import OPEN_CLIP_CONFIG, is_library_name, load_library_folder, load_library_model
 from whyformer._model.model import InputKind, Model
 from whyformer._model.offload import find_unloaded_weights
+from whyformer._model.preprocessors import ImageProcessor, Tokenizer
 from whyformer._model.unwrap import unwrap
-from whyformer._model.weight_files import WeightFiles, find_weight_files, name_source
+from whyformer._model.weight_files import find_weight_files, name_source
 from whyformer._plain.url import find_url
 from whyformer.errors import (
     IncompleteModel,
@@ -43,12 +40,7 @@ from whyformer.errors import (
 
 DEMO_MODELS = Path(__file__).parents[2] / "demo" / "models"
 TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "vocab.txt",
-    "vocab.json",
-    "spiece.model",
-    "sentencepiece.bpe.model",
+    "tokenizer.json tokenizer_config.json vocab.txt vocab.json spiece.model sentencepiece.bpe.model".split()
 )
 PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)
@@ -57,20 +49,7 @@ HUB_ADDRESS = re.compile(
 )
 MAX_HUB_NAME_LENGTH = 96
 READER_FILE = "original.json"  # in the folder of a reader of Jain & Wallace's tasks
-PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
-
-
-@dataclass(frozen=True)
-class OpenedModule:
-    """A module with what came with it."""
-
-    module: nn.Module
-    name: str
-    tokenizer: Any = None
-    processor: Any = None
-    labels: Sequence[str] | None = None
-    notes: tuple[str, ...] = ()
-    files: WeightFiles | None = None
+WrongOption = partial(ModelError, code="E_OPTION")
 
 
 def open(
@@ -78,8 +57,8 @@ def open(
     *,
     dtype: torch.dtype | None = None,
     device: str | torch.device | None = None,
-    tokenizer: Any = None,
-    processor: Any = None,
+    tokenizer: Tokenizer | None = None,
+    processor: ImageProcessor | Callable[[Image], Tensor] | None = None,
     labels: Sequence[str] | None = None,
     readout: str | int | None = None,
     batch_axis: int | None = None,
@@ -103,15 +82,19 @@ def open(
     if isinstance(source, Model):
         given = (dtype, device, tokenizer, processor, labels, readout, batch_axis, weights)
         if any(option is not None for option in given):
-            raise ModelError(
-                f"{source.name} is already open. Pass these options when opening it, or open its module again.",
-                code="E_OPTION",
+            raise WrongOption(
+                f"{source.name} is already open. Pass these options when opening it, or open its module again."
             )
         return source
     _check_preprocessors(tokenizer, processor)
     _check_reading(readout, batch_axis)
     loads_preprocessors = tokenizer is None and processor is None
-    opened = _hold(source, dtype, device, weights) or _load(source, dtype, device, weights, loads_preprocessors)
+    opened = read_holder(source)
+    if opened is None:
+        opened = _load(source, dtype, device, weights, loads_preprocessors)
+    else:
+        _check_module(opened.module, dtype, device, weights)
+        opened = replace(opened, name=type(unwrap(opened.module)).__name__)
     if loads_preprocessors:
         tokenizer, processor = opened.tokenizer, opened.processor
     tokenizer = copy.deepcopy(tokenizer)  # tokenizing with split_special_tokens changes its state
@@ -124,21 +107,16 @@ def open(
     )  # fmt: skip
 
 
-def _hold(source: Any, dtype: Any, device: Any, weights: Any) -> OpenedModule | None:
-    """The module that the user holds already; None if the source is a name or folder."""
-    held = read_holder(source)
-    if held is None:
-        return None
-    if weights is not None:
-        raise ModelError("weights can only be passed with the name of an architecture.", code="E_OPTION")
-    module = _check_module(held.module, dtype, device)
-    return OpenedModule(module, type(unwrap(module)).__name__, held.tokenizer, held.processor, notes=held.notes)
-
-
-def _load(source: Any, dtype: Any, device: Any, weights: Any, loads_preprocessors: bool) -> OpenedModule:
+def _load(
+    source: Any,
+    dtype: torch.dtype | None,
+    device: str | torch.device | None,
+    weights: str | os.PathLike[str] | None,
+    loads_preprocessors: bool,
+) -> OpenedModule:
     """The module of a name or folder."""
     dtype, wanted_device = _check_dtype(dtype), _check_device(device)
-    made: LibraryModel | None
+    made: OpenedModule | None
     folder: Path | str
     if isinstance(source, str) and is_library_name(source):
         file = None if weights is None else Path(os.path.expanduser(os.fspath(weights)))
@@ -146,24 +124,18 @@ def _load(source: Any, dtype: Any, device: Any, weights: Any, loads_preprocessor
     else:
         folder = _find_folder(source)
         if weights is not None:
-            raise ModelError(
-                'weights can only be passed with the name of an architecture, such as "timm:vit_tiny_patch16_224".',
-                code="E_OPTION",
+            raise WrongOption(
+                'weights can only be passed with the name of an architecture, such as "timm:vit_tiny_patch16_224".'
             )
         made = load_library_folder(folder, os.fspath(source))
-    if made is not None:
-        module = made.module.to(wanted_device, dtype).eval()
-        files = find_weight_files(folder, module)
-        return OpenedModule(
-            module, name_source(os.fspath(source)), None, made.processor, made.labels, made.notes, files
-        )
     name = os.fspath(source)
-    module, notes = checkpoint.load_checkpoint(folder, name, dtype, wanted_device)
-    opened = OpenedModule(module, name_source(os.fspath(source)), notes=notes, files=find_weight_files(folder, module))
-    if not loads_preprocessors:
-        return opened
-    tokenizer, processor = _load_preprocessors(folder, module, name)
-    return replace(opened, tokenizer=tokenizer, processor=processor)
+    if made is not None:
+        made = replace(made, module=made.module.to(wanted_device, dtype).eval())
+    else:
+        module, notes = checkpoint.load_checkpoint(folder, name, dtype, wanted_device)
+        tokenizer, processor = _load_preprocessors(folder, module, name) if loads_preprocessors else (None, None)
+        made = OpenedModule(module, tokenizer, processor, notes=notes)
+    return replace(made, name=name_source(name), files=find_weight_files(folder, made.module))
 
 
 def _note_precision(module: nn.Module) -> tuple[str, ...]:
@@ -178,7 +150,9 @@ def _note_precision(module: nn.Module) -> tuple[str, ...]:
 # --- modules ----------------------------------------------------------------------------------------------------------
 
 
-def _check_module(module: nn.Module, dtype: Any, device: Any) -> nn.Module:
+def _check_module(module: nn.Module, dtype: Any, device: Any, weights: Any) -> None:
+    if weights is not None:
+        raise WrongOption("weights can only be passed with the name of an architecture.")
     if dtype is not None or device is not None:
         raise UnsupportedModel(
             "An nn.Module is used unchanged: call module.to(...) before opening it instead of passing dtype or device.",
@@ -195,7 +169,6 @@ def _check_module(module: nn.Module, dtype: Any, device: Any) -> nn.Module:
         raise IncompleteModel(
             f"{type(inner).__name__} has parameters on the meta device, which have no values. Load its weights."
         )
-    return module
 
 
 def _find_batch_axis(module: nn.Module) -> int:
@@ -208,24 +181,22 @@ def _find_batch_axis(module: nn.Module) -> int:
 
 def _check_preprocessors(tokenizer: Any, processor: Any) -> None:
     if tokenizer is not None and not (callable(tokenizer) and hasattr(tokenizer, "convert_ids_to_tokens")):
-        raise ModelError(
+        raise WrongOption(
             "tokenizer must be a transformers tokenizer such as PreTrainedTokenizerFast, got "
-            f"{quote_type(tokenizer)}. Load it with AutoTokenizer.from_pretrained(...).",
-            code="E_OPTION",
+            f"{quote_type(tokenizer)}. Load it with AutoTokenizer.from_pretrained(...)."
         )
     if processor is not None and not callable(processor):
-        raise ModelError(
+        raise WrongOption(
             f"processor must be a transformers image processor or a function from an image to a tensor, "
-            f"got {type(processor).__name__}.",
-            code="E_OPTION",
+            f"got {type(processor).__name__}."
         )
 
 
 def _check_reading(readout: Any, batch_axis: Any) -> None:
     if not (readout is None or readout in ("first", "last", "mean") or type(readout) is int):
-        raise ModelError(f'readout must be "first", "last", "mean" or an index, got {readout!r}.', code="E_OPTION")
+        raise WrongOption(f'readout must be "first", "last", "mean" or an index, got {readout!r}.')
     if not (batch_axis is None or (type(batch_axis) is int and batch_axis in (0, 1))):
-        raise ModelError(f"batch_axis must be 0 or 1, got {batch_axis!r}.", code="E_OPTION")
+        raise WrongOption(f"batch_axis must be 0 or 1, got {batch_axis!r}.")
 
 
 def _find_class_names(module: nn.Module, given: Sequence[str] | None) -> tuple[str, ...] | None:
@@ -235,11 +206,10 @@ def _find_class_names(module: nn.Module, given: Sequence[str] | None) -> tuple[s
         return tuple(str(names[i]) for i in sorted(names)) if names else None
     if isinstance(given, str) or not isinstance(given, Sequence):
         what = "string" if isinstance(given, str) else type(given).__name__
-        raise ModelError(f"labels must be a list with one name per class, got a {what}.", code="E_OPTION")
+        raise WrongOption(f"labels must be a list with one name per class, got a {what}.")
     if names and len(given) != len(names):
-        raise ModelError(
-            f"labels must have one name per class: got {len(given)}, but the model has {len(names)} classes.",
-            code="E_OPTION",
+        raise WrongOption(
+            f"labels must have one name per class: got {len(given)}, but the model has {len(names)} classes."
         )
     return tuple(str(label) for label in given)
 
@@ -251,9 +221,8 @@ def _find_folder(source: Any) -> Path | str:
     """The model folder, or the hub name if there is no such folder."""
     if not isinstance(source, str | os.PathLike) or not isinstance(text := os.fspath(source), str):
         hint = " Load these weights into their module, and pass that." if isinstance(source, Mapping) else ""
-        hint = (
-            f" Pass an instance, such as {source.__name__}.from_pretrained(...)." if isinstance(source, type) else hint
-        )
+        if isinstance(source, type):
+            hint = f" Pass an instance, such as {source.__name__}.from_pretrained(...)."
         raise ModelNotFound(f"A model must be a folder, a name or an nn.Module, got {quote_type(source)}.{hint}")
     if text.startswith("demo/"):
         return _find_demo_folder(text)
@@ -261,7 +230,7 @@ def _find_folder(source: Any) -> Path | str:
     if _is_true(path.is_dir):
         return _check_folder(path, text)
     if _is_true(path.exists):
-        if path.suffix in PICKLE_SUFFIXES:
+        if path.suffix in checkpoint.PICKLE_SUFFIXES:
             raise UnsafeModel(
                 f"{text!r} is a pickle file, which can run code when it is loaded. Save the model as safetensors, or "
                 "load it yourself and open the nn.Module."
@@ -316,7 +285,7 @@ def _check_folder(path: Path, text: str) -> Path:
 
 def _check_dtype(dtype: Any) -> torch.dtype | None:
     if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
-        raise ModelError(f"dtype must be a floating-point dtype such as torch.float32, got {dtype!r}.", code="E_OPTION")
+        raise WrongOption(f"dtype must be a floating-point dtype such as torch.float32, got {dtype!r}.")
     return dtype
 
 
@@ -335,43 +304,39 @@ def _check_device(device: Any) -> torch.device:
 # --- tokenizer and image processor ------------------------------------------------------------------------------------
 
 
-def _load_preprocessors(folder: Path | str, module: nn.Module, name: str) -> tuple[Any, Any]:
-    """The tokenizer or image processor that prepares the main input of the module, if there is one."""
+def _load_preprocessors(
+    folder: Path | str, module: nn.Module, name: str
+) -> tuple[Tokenizer | None, ImageProcessor | None]:
+    """The tokenizer or image processor that prepares the main input of the module, if there is one; both of CLIP."""
+    has_towers, is_visual = has_two_towers(module), getattr(module, "main_input_name", None) == "pixel_values"
+    if is_visual and not has_towers and isinstance(folder, Path):
+        channels = getattr(getattr(module, "config", None), "num_channels", None)
+        for file in (folder / file for file in PROCESSOR_FILES if (folder / file).is_file()):
+            check_processor_fields(file, name, channels if isinstance(channels, int) else None)
+    tokenizer = _load_preprocessor("tokenizer", folder, name) if has_towers or not is_visual else None
+    return tokenizer, _load_preprocessor("image processor", folder, name) if has_towers or is_visual else None
+
+
+def _load_preprocessor(what: str, folder: Path | str, name: str) -> Any:
+    """None if a hub model has none. In a folder that has one of the files, loading it must succeed."""
     import transformers
 
-    if has_two_towers(module):
-        tokenizer = _load_preprocessor(transformers.AutoTokenizer, TOKENIZER_FILES, folder, name, "tokenizer")
-        loader = transformers.AutoImageProcessor
-        return tokenizer, _load_preprocessor(loader, PROCESSOR_FILES, folder, name, "image processor")
-    if getattr(module, "main_input_name", None) == "pixel_values":
-        if isinstance(folder, Path):
-            channels = getattr(getattr(module, "config", None), "num_channels", None)
-            for file in (folder / file for file in PROCESSOR_FILES if (folder / file).is_file()):
-                check_processor_fields(file, name, channels if isinstance(channels, int) else None)
-        return None, _load_preprocessor(
-            transformers.AutoImageProcessor, PROCESSOR_FILES, folder, name, "image processor"
-        )
-    return _load_preprocessor(transformers.AutoTokenizer, TOKENIZER_FILES, folder, name, "tokenizer"), None
-
-
-def _load_preprocessor(kind: Any, files: Sequence[str], folder: Path | str, name: str, what: str) -> Any:
-    """None if a hub model has none. In a folder that has one of the files, loading it must succeed."""
+    files = TOKENIZER_FILES if what == "tokenizer" else PROCESSOR_FILES
     present = [folder / file for file in files if (folder / file).is_file()] if isinstance(folder, Path) else []
     if isinstance(folder, Path) and not present:
         return None
+    kind: Any = transformers.AutoTokenizer if what == "tokenizer" else transformers.AutoImageProcessor
     try:
-        with checkpoint.silence_transformers():
+        with checkpoint.SILENT_TRANSFORMERS:
             return kind.from_pretrained(folder, trust_remote_code=False)
     except Exception as error:
         if any(_has_custom_code(file) for file in present):
-            raise UnsafeModel(
-                f"The {what} in {name} needs its own Python code (auto_map), which whyformer does not run."
-            ) from None
+            reason = "needs its own Python code (auto_map), which whyformer does not run"
+            raise UnsafeModel(f"The {what} in {name} {reason}.") from None
         if present:
             code = "E_MODEL_TOKENIZER" if what == "tokenizer" else "E_MODEL_CONFIG"
-            raise IncompleteModel(
-                f"The {what} in {name} could not be loaded: {first_line_of(error)}", code=code
-            ) from None
+            problem = f"The {what} in {name} could not be loaded: {first_line_of(error)}"
+            raise IncompleteModel(problem, code=code) from None
         return None
 
 

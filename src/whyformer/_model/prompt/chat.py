@@ -20,8 +20,9 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from whyformer._model.preprocessors import ChatMessage, Tokenizer
 from whyformer._model.prompt.chat_bounds import refuse_overlong_chat
 from whyformer._model.prompt.regions import NamedPart
 from whyformer._plain.setting_checks import list_entries
@@ -46,6 +47,9 @@ class Owner:
     is_json: bool = False  # written as a JSON object, which belongs to it as a whole
 
 
+OwnedRange: TypeAlias = tuple[Owner, int, int]  # from the first character, up to and without the last
+
+
 @dataclass(frozen=True)
 class RenderedChat:
     """The text of a chat up to the answer, its parts, and the answer if the last message is one."""
@@ -63,52 +67,51 @@ class RenderedChat:
 
 @dataclass
 class Marks:
-    """Texts that were replaced by marks."""
+    """Texts that were replaced by marks, and who wrote them."""
 
-    texts: list[str] = field(default_factory=list)
-    owners: list[Owner] = field(default_factory=list)
+    texts: list[tuple[str, Owner]] = field(default_factory=list)
 
     def put(self, text: str, owner: Owner) -> str:
         """A mark for this text; white space around it stays, since templates strip it."""
         core = text.strip()
         if not core:
             return text
-        self.texts.append(core)
-        self.owners.append(owner)
-        number = str(len(self.texts) - 1).translate(DIGITS)
-        start = text.index(core)
-        return f"{text[:start]}{OPEN}{number}{CLOSE}{text[start + len(core) :]}"
+        number = str(len(self.texts)).translate(DIGITS)
+        self.texts.append((core, owner))
+        return text.replace(core, f"{OPEN}{number}{CLOSE}", 1)
 
 
 def render_chat(
     model: "Model",
-    messages: Sequence[Mapping[str, Any]],
+    messages: Sequence[ChatMessage],
     *,
     tools: Sequence[Any] | None,
-    documents: Sequence[Mapping[str, Any]] | None,
+    documents: Sequence[ChatMessage] | None,
     has_answer: bool,
     **template: Any,
 ) -> RenderedChat:
     """The prompt that the template makes of these messages."""
     chat = check_messages(messages)
     check_template(model)
-    given = None if tools is None else [as_tool_definition(tool) for tool in check_tools(tools)]
-    papers = None if documents is None else check_documents(documents)
-    refuse_private_characters([chat, given, papers])
-    answered = not has_answer and chat[-1]["role"] in ("assistant", "model")
-    if answered and len(chat) == 1:
-        raise InputError("The chat has nothing but an answer. Pass the messages before it too.")
-    before = chat[:-1] if answered else chat
-
-    def render(conversation: list[dict[str, Any]], tools: Any, documents: Any, *, generates: bool) -> str:
-        extra = {name: value for name, value in (("tools", tools), ("documents", documents)) if value is not None}
-        refuse_overlong_chat(
-            model.name, model.tokenizer, conversation, add_generation_prompt=generates, **extra, **template
+    extras: dict[str, list[ChatMessage]] = {}
+    if tools is not None:
+        extras["tools"] = list_tool_definitions(tools)
+    if documents is not None:
+        extras["documents"] = check_documents(documents)
+    if any(OPEN in text or CLOSE in text for text in list_texts([chat, extras])):
+        raise InputError(
+            f"A message contains the private-use character {OPEN!r} or {CLOSE!r}, which marks messages here. Remove it."
         )
+    is_answered = not has_answer and chat[-1]["role"] in ("assistant", "model")
+    if is_answered and len(chat) == 1:
+        raise InputError("The chat has nothing but an answer. Pass the messages before it too.")
+    before = len(chat) - is_answered
+
+    def render(conversation: list[ChatMessage], extras: dict[str, list[ChatMessage]], *, generates: bool = True) -> str:
+        variables = {"add_generation_prompt": generates, **extras, **template}
+        refuse_overlong_chat(model.name, model.tokenizer, conversation, **variables)
         try:
-            return model.tokenizer.apply_chat_template(
-                conversation, tokenize=False, add_generation_prompt=generates, **extra, **template
-            )
+            return model.tokenizer.apply_chat_template(conversation, tokenize=False, **variables)
         except Exception as error:
             if isinstance(error, ImportError) or not is_template_error(error):
                 raise
@@ -118,43 +121,38 @@ def render_chat(
             ) from None
 
     marks = Marks()
-    owners = name_messages(chat)
-    marked = [mark_message(message, own, marks) for message, own in zip(chat, owners, strict=True)]
-    marked_tools = None if given is None else [mark_tool(tool, marks) for tool in given]
-    marked_papers = None if papers is None else [mark_document(one, n, marks) for n, one in enumerate(papers, 1)]
-    text = render(before, given, papers, generates=True)
-    pattern = render(marked[: len(before)], marked_tools, marked_papers, generates=True)
-    found = find_parts(text, pattern, marks)
-    parts = found or ()
-    notes: tuple[str, ...] = ()
-    if found is None:
-        notes = ("The chat template changes messages by what they say, so where each is in the prompt is not known.",)
-    notes += note_special_tokens(model.tokenizer, text, parts)
-    if not answered:
-        return RenderedChat(text, parts, None, notes)
-    whole = render(chat, given, papers, generates=False)
-    full_pattern = render(marked, marked_tools, marked_papers, generates=False)
-    answer = find_answer(text, whole, full_pattern, marks)
-    if answer is None:
-        answer = join_message(chat[-1])
-        notes += ("The template writes an answer differently from its prompt; the text of the last message is used.",)
-    return RenderedChat(text, parts, answer, notes)
+    marked = [mark_message(message, own, marks) for message, own in zip(chat, name_messages(chat), strict=True)]
+    mark = {"tools": mark_tool, "documents": mark_document}
+    marked_extras = {
+        name: [mark[name](one, number, marks) for number, one in enumerate(values, 1)]
+        for name, values in extras.items()
+    }
+    text, pattern = render(chat[:before], extras), render(marked[:before], marked_extras)
+    ranges = locate_texts(text, pattern, marks)
+    parts, notes = name_parts(ranges or []), []
+    if ranges is None:
+        notes.append(
+            "The chat template changes messages by what they say, so where each is in the prompt is not known."
+        )
+    for part in parts:  # the model reads it as a special token, as in a prompt injection
+        if (token := find_special_text(model.tokenizer, text[slice(*part.characters)])) is not None:
+            notes.append(f"{part.name} contains {token!r}, which the tokenizer reads as a special token.")
+    answer = None
+    if is_answered:
+        whole = render(chat, extras, generates=False)
+        answer = find_answer(text, whole, render(marked, marked_extras, generates=False), marks)
+        if answer is None:
+            answer = join_message(chat[-1])
+            notes.append(
+                "The template writes an answer differently from its prompt; the text of the last message is used."
+            )
+    return RenderedChat(text, parts, answer, tuple(notes))
 
 
-def find_special_text(tokenizer: Any, text: str) -> str | None:
+def find_special_text(tokenizer: Tokenizer, text: str) -> str | None:
     """The first special token that is written in a text."""
     found = [token for token in tokenizer.all_special_tokens if len(token) > 1 and token in text]
     return min(found, key=text.index, default=None)
-
-
-def note_special_tokens(tokenizer: Any, text: str, parts: Sequence[NamedPart]) -> tuple[str, ...]:
-    """A note for every part that says a special token: the model reads it as one, as in a prompt injection."""
-    notes = []
-    for part in parts:
-        token = find_special_text(tokenizer, text[slice(*part.characters)])
-        if token is not None:
-            notes.append(f"{part.name} contains {token!r}, which the tokenizer reads as a special token.")
-    return tuple(notes)
 
 
 # --- what is given ----------------------------------------------------------------------------------------------------
@@ -173,7 +171,7 @@ def is_template_error(error: Exception) -> bool:
     return type(error).__module__.startswith("jinja2") or isinstance(error, TypeError | KeyError | ValueError)
 
 
-def check_messages(messages: Any) -> list[dict[str, Any]]:
+def check_messages(messages: Any) -> list[ChatMessage]:
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence) or not messages:
         raise InputError(
             'messages must be a list such as [{"role": "user", "content": "Where is Paris?"}], got '
@@ -195,35 +193,22 @@ def check_messages(messages: Any) -> list[dict[str, Any]]:
     return [dict(message) for message in messages]
 
 
-def check_documents(documents: Any) -> list[dict[str, Any]]:
+def check_documents(documents: Any) -> list[ChatMessage]:
     if not isinstance(documents, Sequence) or not all(isinstance(one, Mapping) for one in documents):
         raise InputError('documents must be a list of dictionaries such as {"title": "Paris", "text": "..."}.')
     return [dict(one) for one in documents]
 
 
-def check_tools(tools: Any) -> list[Any]:
+def list_tool_definitions(tools: Any) -> list[ChatMessage]:
+    """The JSON schemas of tools; that of a function is read from its docstring by transformers."""
     listed = list_entries(tools)
     if listed is None:
         raise InputError(f"tools must be a list of JSON schemas or functions, got {type(tools).__name__}.")
-    return listed
+    if odd := [tool for tool in listed if not isinstance(tool, Mapping) and not callable(tool)]:
+        raise InputError(f"A tool must be a JSON schema or a function, got {type(odd[0]).__name__}.")
+    from transformers.utils import get_json_schema
 
-
-def as_tool_definition(tool: Any) -> dict[str, Any]:
-    """The JSON schema of a tool; that of a function is read from its docstring by transformers."""
-    if isinstance(tool, Mapping):
-        return dict(tool)
-    if callable(tool):
-        from transformers.utils import get_json_schema
-
-        return get_json_schema(tool)
-    raise InputError(f"A tool must be a JSON schema or a function, got {type(tool).__name__}.")
-
-
-def refuse_private_characters(given: Any) -> None:
-    if any(OPEN in text or CLOSE in text for text in list_texts(given)):
-        raise InputError(
-            f"A message contains the private-use character {OPEN!r} or {CLOSE!r}, which marks messages here. Remove it."
-        )
+    return [dict(tool) if isinstance(tool, Mapping) else get_json_schema(tool) for tool in listed]
 
 
 def list_texts(value: Any) -> list[str]:
@@ -237,33 +222,35 @@ def list_texts(value: Any) -> list[str]:
 # --- marks instead of texts -------------------------------------------------------------------------------------------
 
 
-def name_messages(chat: Sequence[Mapping[str, Any]]) -> list[Owner]:
-    """Who each message is from; numbered where a role occurs more than once."""
+def number_repeated(names: Sequence[str]) -> list[str]:
+    """The names, each with a number where it occurs more than once."""
+    counts, seen, numbered = Counter(names), Counter[str](), []
+    for name in names:
+        seen[name] += 1
+        numbered.append(f"{name} {seen[name]}" if counts[name] > 1 else name)
+    return numbered
+
+
+def name_messages(chat: Sequence[ChatMessage]) -> list[Owner]:
+    """Who each message is from."""
     calls = {call.get("id"): find_call_name(call) for message in chat for call in list_calls(message)}
-    names = []
-    for message in chat:
-        kind = ROLES.get(message["role"], message["role"])
-        tool = message.get("name") or calls.get(message.get("tool_call_id"), "")
-        names.append((f"tool result {tool}".strip() if kind == "tool" else kind, kind))
-    counts, seen = Counter(names), Counter[tuple[str, str]]()
-    owners = []
-    for name, kind in names:
-        seen[name, kind] += 1
-        owners.append(Owner(f"{name} {seen[name, kind]}" if counts[name, kind] > 1 else name, kind))
-    return owners
+    kinds = [ROLES.get(role, role) for role in (str(message["role"]) for message in chat)]
+    tools = [message.get("name") or calls.get(message.get("tool_call_id"), "") for message in chat]
+    names = [f"tool result {tool}".strip() if kind == "tool" else kind for kind, tool in zip(kinds, tools, strict=True)]
+    return [Owner(name, kind) for name, kind in zip(number_repeated(names), kinds, strict=True)]
 
 
-def list_calls(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def list_calls(message: ChatMessage) -> list[ChatMessage]:
     calls = message.get("tool_calls")
     return [call for call in calls if isinstance(call, Mapping)] if isinstance(calls, Sequence) else []
 
 
-def find_call_name(call: Mapping[str, Any]) -> str:
+def find_call_name(call: ChatMessage) -> str:
     inner = call.get("function", call)
     return str(inner.get("name", "")) if isinstance(inner, Mapping) else ""
 
 
-def mark_message(message: Mapping[str, Any], owner: Owner, marks: Marks) -> dict[str, Any]:
+def mark_message(message: ChatMessage, owner: Owner, marks: Marks) -> ChatMessage:
     """The message with marks for its texts, in the order in which templates write them."""
     marked = dict(message)
     number = owner.name.removeprefix(owner.kind)
@@ -273,7 +260,7 @@ def mark_message(message: Mapping[str, Any], owner: Owner, marks: Marks) -> dict
             marked[name] = marks.put(message[name], thinking)
     content = message.get("content")
     if isinstance(content, str):
-        marked["content"] = mark_content(content, owner, thinking, marks)
+        marked["content"] = mark_thinking(content, owner, thinking, marks)
     elif isinstance(content, list):
         marked["content"] = [dict(part) | {"text": marks.put(part["text"], owner)} for part in content]
     if calls := list_calls(message):
@@ -281,7 +268,7 @@ def mark_message(message: Mapping[str, Any], owner: Owner, marks: Marks) -> dict
     return marked
 
 
-def mark_content(content: str, owner: Owner, thinking: Owner, marks: Marks) -> str:
+def mark_thinking(content: str, owner: Owner, thinking: Owner, marks: Marks) -> str:
     """A text with the thinking inside it marked apart; its tags stay, since templates look for them."""
     if owner.kind != "assistant" or "</think>" not in content:
         return marks.put(content, owner)
@@ -296,7 +283,7 @@ def mark_content(content: str, owner: Owner, thinking: Owner, marks: Marks) -> s
     return "".join(parts)
 
 
-def mark_call(call: Mapping[str, Any], marks: Marks) -> dict[str, Any]:
+def mark_call(call: ChatMessage, marks: Marks) -> ChatMessage:
     owner = Owner(f"tool call {find_call_name(call)}".strip(), "tool call", is_json=True)
     inner = call.get("function", call)
     written = {name: inner[name] for name in ("name", "arguments", "parameters") if name in inner}
@@ -304,16 +291,15 @@ def mark_call(call: Mapping[str, Any], marks: Marks) -> dict[str, Any]:
     return dict(call) | {"function": inner} if "function" in call else inner
 
 
-def mark_tool(tool: Mapping[str, Any], marks: Marks) -> dict[str, Any]:
+def mark_tool(tool: ChatMessage, number: int, marks: Marks) -> ChatMessage:
+    owner = Owner(f"tool definition {find_call_name(tool)}".strip(), "tool definition", is_json=True)
     inner = tool.get("function", tool)
-    name = str(inner.get("name", "")) if isinstance(inner, Mapping) else ""
-    owner = Owner(f"tool definition {name}".strip(), "tool definition", is_json=True)
     texts = {key: inner[key] for key in ("name", "description") if isinstance(inner.get(key), str)}
-    marked = dict(inner) | {key: marks.put(text, owner) for key, text in texts.items()}
+    marked = dict(inner) | mark_texts(texts, owner, marks)
     return dict(tool) | {"function": marked} if "function" in tool else marked
 
 
-def mark_document(document: Mapping[str, Any], number: int, marks: Marks) -> dict[str, Any]:
+def mark_document(document: ChatMessage, number: int, marks: Marks) -> ChatMessage:
     return mark_texts(document, Owner(f"document {number}", "document"), marks)
 
 
@@ -337,62 +323,40 @@ WRITTEN: tuple[Callable[[str], str], ...] = (  # how a template may write a text
 )
 
 
-def locate_marks(text: str, pattern: str, marks: Marks) -> list[tuple[Owner, int, int]] | None:
-    """Who wrote which characters of the text; None if the text is not the pattern with the texts put in."""
+FROM_DIGITS = {ord(mark): chr(digit) for digit, mark in DIGITS.items()}
+
+
+def locate_texts(text: str, pattern: str, marks: Marks) -> list[OwnedRange] | None:
+    """Who wrote which characters of the text; None if the text is not the pattern with the texts put in.
+
+    Neighbouring texts of one owner are one range; one that is written as JSON is the object around it.
+    """
     pieces = MARK.split(pattern)
     literals, numbers = pieces[::2], [int(name.translate(FROM_DIGITS)) for name in pieces[1::2]]
     at = len(literals[0])
     if not text.startswith(literals[0]):
         return None
-    found = []
+    found: list[OwnedRange] = []
     for number, literal in zip(numbers, literals[1:], strict=True):
-        forms = [write(marks.texts[number]) for write in WRITTEN]
-        form = next((one for one in forms if text.startswith(one + literal, at)), None)
+        original, owner = marks.texts[number]
+        form = next((one for write in WRITTEN if text.startswith((one := write(original)) + literal, at)), None)
         if form is None:
             return None
-        found.append((marks.owners[number], at, at + len(form)))
+        begin = found.pop()[1] if found and found[-1][0] is owner else at
+        found.append((owner, begin, at + len(form)))
         at += len(form) + len(literal)
+    for i, (owner, start, end) in enumerate(found):
+        if owner.is_json:
+            after, before = found[i + 1][1] if i + 1 < len(found) else len(text), found[i - 1][2] if i else 0
+            found[i] = (owner, *extend_to_object(text, start, end, (before, after)))
     return found if at == len(text) else None
 
 
-FROM_DIGITS = {ord(mark): chr(digit) for digit, mark in DIGITS.items()}
-
-
-def find_parts(text: str, pattern: str, marks: Marks) -> tuple[NamedPart, ...] | None:
-    """The parts of the text in order; neighbouring texts of one owner are one part."""
-    runs = find_runs(text, pattern, marks)
-    if runs is None:
-        return None
-    owners = list({id(owner): owner for owner, _, _ in runs}.values())
-    names = number_names(owners)
-    return tuple(NamedPart(names[id(owner)], owner.kind, (start, end)) for owner, start, end in runs)
-
-
-def find_runs(text: str, pattern: str, marks: Marks) -> list[tuple[Owner, int, int]] | None:
-    located = locate_marks(text, pattern, marks)
-    if located is None:
-        return None
-    runs: list[tuple[Owner, int, int]] = []
-    for owner, start, end in located:
-        if runs and runs[-1][0] is owner:
-            runs[-1] = (owner, runs[-1][1], end)
-        else:
-            runs.append((owner, start, end))
-    for i, (owner, start, end) in enumerate(runs):
-        if owner.is_json:
-            after, before = runs[i + 1][1] if i + 1 < len(runs) else len(text), runs[i - 1][2] if i else 0
-            runs[i] = (owner, *extend_to_object(text, start, end, (before, after)))
-    return runs
-
-
-def number_names(owners: Sequence[Owner]) -> dict[int, str]:
-    """The name of each owner; numbered where several calls of a tool have the same name."""
-    counts, seen = Counter(owner.name for owner in owners), Counter[str]()
-    names = {}
-    for owner in owners:
-        seen[owner.name] += 1
-        names[id(owner)] = f"{owner.name} {seen[owner.name]}" if counts[owner.name] > 1 else owner.name
-    return names
+def name_parts(ranges: Sequence[OwnedRange]) -> tuple[NamedPart, ...]:
+    """The parts of the text in order; numbered where several calls of a tool have the same name."""
+    owners = list({id(owner): owner for owner, _, _ in ranges}.values())
+    names = dict(zip(map(id, owners), number_repeated([owner.name for owner in owners]), strict=True))
+    return tuple(NamedPart(names[id(owner)], owner.kind, (start, end)) for owner, start, end in ranges)
 
 
 def extend_to_object(text: str, start: int, end: int, within: tuple[int, int]) -> tuple[int, int]:
@@ -410,14 +374,14 @@ def extend_to_object(text: str, start: int, end: int, within: tuple[int, int]) -
 
 def find_answer(prompt: str, whole: str, pattern: str, marks: Marks) -> str | None:
     """The text of the last message as the template writes it after the prompt; None if it changes the prompt."""
-    runs = find_runs(whole, pattern, marks)
-    if runs is None or not whole.startswith(prompt):
+    ranges = locate_texts(whole, pattern, marks)
+    if ranges is None or not whole.startswith(prompt):
         return None
-    end = max((end for _, _, end in runs if end > len(prompt)), default=None)
+    end = max((end for _, _, end in ranges if end > len(prompt)), default=None)
     return None if end is None else whole[len(prompt) : end]
 
 
-def join_message(message: Mapping[str, Any]) -> str:
+def join_message(message: ChatMessage) -> str:
     """The text of a message without a template."""
     content = message.get("content")
     text = content if isinstance(content, str) else "".join(part["text"] for part in content or [])

@@ -12,11 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from whyformer._model.preprocessors import Tokenizer
 from whyformer._model.prompt.chat import find_special_text, render_chat
 from whyformer._model.prompt.continuation import encode_continuation
 from whyformer._model.prompt.prompt_log import PROMPT_IDS, LoggedAnswer, find_first, find_token_ids, read_answer
 from whyformer._model.prompt.regions import (
-    KIND_OF_PARTS,
     SPLITTERS,
     Characters,
     NamedPart,
@@ -30,13 +30,13 @@ from whyformer._model.prompt.regions import (
 from whyformer._model.spans import correct_offsets, decode_with_spans
 from whyformer._model.text import TokenizedText, check_text
 from whyformer._plain.setting_checks import list_entries
-from whyformer._plain.tokens import NamedTokens, Pieces
+from whyformer._plain.tokens import NamedTokens, Pieces, take_pieces
 from whyformer.errors import InputError, suggest_nearest
 
 if TYPE_CHECKING:
     from whyformer._model.model import Model
 
-LIST_OF_UNITS = ", ".join(f'"{name}"' for name in (*SPLITTERS, "document", "role"))
+UNITS = (*SPLITTERS, "document", "role")
 LARGEST_ID = 2**63  # what a tensor holds
 WHOLE = "prompt"  # the name of the only region of a prompt that has no roles
 
@@ -91,8 +91,7 @@ class Prompt:
     @property
     def answer_start(self) -> int:
         """The first character of the answer."""
-        ends = [span[1] for span in self.pieces.spans[: self.prompt_length] if span is not None]
-        return max(ends, default=0) if self.answer else len(self.text)
+        return find_end(self.pieces, self.prompt_length) if self.answer else len(self.text)
 
     def without_answer(self) -> "Prompt":
         """The prompt alone, as the model sees it before it generates."""
@@ -112,8 +111,7 @@ class Prompt:
         wanted = list_parts(by(text) if callable(by) else by)
         if wanted and all(isinstance(one, str) for one in wanted):
             wanted = list(find_texts(text, [str(one) for one in wanted]))
-        places = check_characters(wanted, len(text))
-        return self._name_parts([(place, f"passage {n}", "passage") for n, place in enumerate(places, 1)])
+        return self._name_parts(check_characters(wanted, len(text)), "passage", "passage")
 
     def _split_by_name(self, by: str) -> tuple[Region, ...]:
         if by in ("role", "document"):
@@ -126,30 +124,25 @@ class Prompt:
                 )
             return kept
         if by not in SPLITTERS:
-            known = [*SPLITTERS, "document", "role"]
             raise InputError(
-                f"A prompt cannot be split by {by!r}.{suggest_nearest(by, known)} Available: {', '.join(known)}; a "
+                f"A prompt cannot be split by {by!r}.{suggest_nearest(by, UNITS)} Available: {', '.join(UNITS)}; a "
                 "list of texts, a list of (start, stop) in characters, or a function of the text.",
                 code="E_OPTION",
             )
-        places = [place for within in self._find_contents() for place in SPLITTERS[by](self.text, within)]
-        kind = KIND_OF_PARTS[by]
-        return self._name_parts([(place, f"{by} {n}", kind) for n, place in enumerate(places, 1)])
-
-    def _find_contents(self) -> list[Characters]:
-        """The characters of the regions that are no template text; all of the prompt if it has no roles."""
+        # Of what is no template text; of all of the prompt if it has no roles.
         contents = [r.characters for r in self.regions if r.kind != "other" and r.characters is not None]
-        return contents or [(0, self.answer_start)]
+        contents = contents or [(0, self.answer_start)]
+        places = [place for within in contents for place in SPLITTERS[by](self.text, within)]
+        return self._name_parts(places, by, "sentence" if by == "sentence" else "passage")
 
-    def _name_parts(self, parts: Sequence[tuple[Characters, str, str]]) -> tuple[Region, ...]:
-        named = [NamedPart(name, kind, place) for place, name, kind in parts]
+    def _name_parts(self, places: Sequence[Characters], name: str, kind: str) -> tuple[Region, ...]:
+        named = [NamedPart(f"{name} {n}", kind, place) for n, place in enumerate(places, 1)]
         regions = assign_tokens(self.text, list_offsets(self.pieces, self.prompt_length), named)
-        trimmed = []
-        for region in regions:
-            assert region.characters is not None
-            place = trim_blanks(self.text, region.characters)
-            trimmed.append(replace(region, text=self.text[slice(*place)], characters=place))
-        return tuple(trimmed)
+        trimmed = [trim_blanks(self.text, region.characters or (0, 0)) for region in regions]
+        return tuple(
+            replace(region, text=self.text[slice(*place)], characters=place)
+            for region, place in zip(regions, trimmed, strict=True)
+        )
 
     # --- where prompts come from ------------------------------------------------------------------------------------
 
@@ -170,7 +163,7 @@ class Prompt:
         if not special and (found := find_special_text(model.tokenizer, text)):
             notes += (f"{found!r} in the prompt is read as plain text. Pass special=True to read it as that token.",)
         whole = (Region(WHOLE, "other", 0, len(one), text, (0, len(text))),)
-        prompt = cls(tuple(one.ids), one.as_pieces(), len(one), whole, notes)
+        prompt = cls(tuple(one.ids), one.plain, len(one), whole, notes)
         return add_answer(model, prompt, answer, special=special)
 
     @classmethod
@@ -192,10 +185,9 @@ class Prompt:
         model = open_language_model(model)
         chat = render_chat(model, messages, tools=tools, documents=documents, has_answer=answer is not None, **template)
         one = tokenize_special(model, chat.text)
-        pieces = one.as_pieces()
-        offsets = list_offsets(pieces, len(one))
-        regions = fill_gaps(chat.text, len(one), assign_tokens(chat.text, offsets, chat.parts), chat.filler)
-        prompt = cls(tuple(one.ids), pieces, len(one), regions, (*model.notes, *chat.notes))
+        assigned = assign_tokens(chat.text, list_offsets(one, len(one)), chat.parts)
+        regions = fill_gaps(chat.text, len(one), assigned, chat.filler)
+        prompt = cls(tuple(one.ids), one.plain, len(one), regions, (*model.notes, *chat.notes))
         return add_answer(model, prompt, chat.answer if answer is None else answer, special=answer is None)
 
     @classmethod
@@ -214,14 +206,13 @@ class Prompt:
             raise InputError(f"text must be a text, got {type(text).__name__}.", code="E_TXT_TYPE")
         whole = (*before, *after)
         model.check_token_ids(whole)
-        pieces = name_tokens(model, whole)
+        pieces = spell_tokens(model, whole)
         notes = model.notes
         if model.tokenizer is not None:
             notes += note_missing_start(model.tokenizer, before)
             if text is not None:
                 compare_texts(model.tokenizer, whole, pieces.text or "", text)
-        ends = [span[1] for span in pieces.spans[: len(before)] if span is not None]
-        end = max(ends, default=0)
+        end = find_end(pieces, len(before))
         region = Region(WHOLE, "other", 0, len(before), (pieces.text or "")[:end], (0, end))
         return cls(whole, pieces, len(before), (region,), notes)
 
@@ -328,6 +319,11 @@ def list_offsets(pieces: Pieces, length: int) -> list[Characters]:
     return [span or (0, 0) for span in pieces.spans[:length]]
 
 
+def find_end(pieces: Pieces, length: int) -> int:
+    """Where the first tokens end in the text."""
+    return max((span[1] for span in pieces.spans[:length] if span is not None), default=0)
+
+
 def tokenize_special(model: "Model", text: str) -> TokenizedText:
     """A text whose special tokens are written in it; none is added."""
     check_text(text, "the prompt")
@@ -337,21 +333,17 @@ def tokenize_special(model: "Model", text: str) -> TokenizedText:
     )
     ids = [int(i) for i in encoding["input_ids"]]
     model.check_token_ids(ids)
-    if not tokenizer.is_fast:
-        pieces = name_tokens(model, ids)
-        if pieces.text != text:
-            raise InputError(
-                f"The tokenizer of {model.name} reports no offsets, and its tokens do not spell the text. Use its fast "
-                "version.",
-                code="E_MODEL_TOKENIZER",
-            )
-        spans, names, is_special = pieces.spans, pieces.pieces, pieces.special
-    else:
-        names = tuple(tokenizer.convert_ids_to_tokens(ids))
-        spans = correct_offsets(text, names, encoding["offset_mapping"], (False,) * len(ids))
-        is_special = find_special(model, ids)
-    return TokenizedText(text, {"input_ids": ids, "attention_mask": [1] * len(ids)}, names, is_special, spans,
-                         (False,) * len(ids))  # fmt: skip
+    if tokenizer.is_fast:
+        names, padding = tuple(tokenizer.convert_ids_to_tokens(ids)), (False,) * len(ids)
+        spans = correct_offsets(text, names, encoding["offset_mapping"], padding)
+        pieces = Pieces(names, find_special(model, ids), padding, spans, text)
+    elif (pieces := spell_tokens(model, ids)).text != text:
+        raise InputError(
+            f"The tokenizer of {model.name} reports no offsets, and its tokens do not spell the text. Use its fast "
+            "version.",
+            code="E_MODEL_TOKENIZER",
+        )
+    return TokenizedText.from_pieces(ids, pieces)
 
 
 def find_special(model: "Model", ids: Sequence[int]) -> tuple[bool, ...]:
@@ -363,15 +355,14 @@ def find_special(model: "Model", ids: Sequence[int]) -> tuple[bool, ...]:
     return tuple(i in special for i in ids)
 
 
-def name_tokens(model: "Model", ids: Sequence[int]) -> Pieces:
-    """Token ids as pieces, with the text that they spell; numbers and no text without a tokenizer."""
-    padding = (False,) * len(ids)
+def spell_tokens(model: "Model", ids: Sequence[int], first: int = 0) -> Pieces:
+    """Token ids from `first` on as pieces, with the text that they spell; numbers and no text without a tokenizer."""
+    own = ids[first:]
+    names, padding = model.name_ids(own), (False,) * len(own)
     if model.tokenizer is None:
-        return Pieces(tuple(map(str, ids)), padding, padding, (None,) * len(ids))
-    text, spans = decode_with_spans(model.tokenizer, ids)
-    names = model.tokenizer.convert_ids_to_tokens(list(ids))
-    named = tuple(str(i) if name is None else name for i, name in zip(ids, names, strict=True))
-    return Pieces(named, find_special(model, ids), padding, tuple(spans), text)
+        return Pieces(names, padding, padding, (None,) * len(own))
+    text, spans = decode_with_spans(model.tokenizer, ids, first)
+    return Pieces(names, find_special(model, own), padding, tuple(spans), text)
 
 
 def drop_end_token(model: "Model", one: TokenizedText) -> TokenizedText:
@@ -379,12 +370,7 @@ def drop_end_token(model: "Model", one: TokenizedText) -> TokenizedText:
     kept = len(one)
     while kept > 1 and one.special[kept - 1] and one.ids[kept - 1] == end:
         kept -= 1
-    if kept == len(one):
-        return one
-    return TokenizedText(
-        one.text, {name: row[:kept] for name, row in one.inputs.items()}, one.pieces[:kept], one.special[:kept],
-        one.spans[:kept], one.padding[:kept],
-    )  # fmt: skip
+    return one.take(range(kept))
 
 
 def add_answer(
@@ -400,54 +386,35 @@ def add_answer(
     if answer.strip():  # a line break may be an answer
         check_text(answer, "the answer")
     ids, is_joined = encode_continuation(model.tokenizer, prompt.text, answer, special=special)
-    notes: tuple[str, ...] = (
-        "The answer was given as text and tokenised here; the model may have generated other tokens.",
-    )
+    notes = ["The answer was given as text and tokenised here; the model may have generated other tokens."]
     if not is_joined:
-        notes += (
+        notes.append(
             "The tokenizer would join the end of the prompt and the start of the answer in one token; the answer was "
-            "tokenised on its own.",
+            "tokenised on its own."
         )
-    return replace(append_tokens(model, prompt, ids), notes=prompt.notes + notes)
+    return replace(append_tokens(model, prompt, ids), notes=(*prompt.notes, *notes))
 
 
 def append_tokens(model: "Model", prompt: Prompt, ids: Sequence[int]) -> Prompt:
     """The prompt with these tokens as its answer."""
     whole = (*prompt.ids, *ids)
     model.check_token_ids(whole)
-    before = prompt.pieces
-    padding = (False,) * len(whole)
-    if model.tokenizer is None:
-        pieces = Pieces(before.pieces + tuple(map(str, ids)), padding, padding, (None,) * len(whole))
-        return replace(prompt, ids=whole, pieces=pieces)
-    text, spans = decode_with_spans(model.tokenizer, whole, len(prompt.ids))
-    start = len(before.text or "")
-    names = model.tokenizer.convert_ids_to_tokens(list(ids))
-    return replace(
-        prompt,
-        ids=whole,
-        pieces=Pieces(
-            before.pieces + tuple(str(i) if name is None else name for i, name in zip(ids, names, strict=True)),
-            before.special + find_special(model, ids),
-            padding,
-            before.spans + tuple(None if span is None else (span[0] + start, span[1] + start) for span in spans),
-            (before.text or "") + text,
-        ),
+    before, after, start = prompt.pieces, spell_tokens(model, whole, len(prompt.ids)), len(prompt.text)
+    pieces = Pieces(
+        before.pieces + after.pieces,
+        before.special + after.special,
+        before.padding + after.padding,
+        before.spans + tuple(None if span is None else (span[0] + start, span[1] + start) for span in after.spans),
+        None if after.text is None else prompt.text + after.text,
     )
+    return replace(prompt, ids=whole, pieces=pieces)
 
 
 def cut_prompt(prompt: Prompt, length: int) -> Prompt:
     """The first tokens of a prompt."""
-    pieces = prompt.pieces
-    ends = [span[1] for span in pieces.spans[:length] if span is not None]
-    return replace(
-        prompt,
-        ids=prompt.ids[:length],
-        pieces=Pieces(
-            pieces.pieces[:length], pieces.special[:length], pieces.padding[:length], pieces.spans[:length],
-            None if pieces.text is None else pieces.text[: max(ends, default=0)],
-        ),
-    )  # fmt: skip
+    pieces = take_pieces(prompt.pieces, range(min(length, len(prompt))))
+    text = None if pieces.text is None else pieces.text[: find_end(pieces, length)]
+    return replace(prompt, ids=prompt.ids[:length], pieces=replace(pieces, text=text))
 
 
 def fill_gaps(text: str, length: int, regions: Sequence[Region], filler: str) -> tuple[Region, ...]:
@@ -477,8 +444,9 @@ def list_parts(by: Any) -> list[Any]:
     """The parts that a caller lists, or that his function returns."""
     parts = list_entries(by)
     if parts is None:
+        units = ", ".join(f'"{name}"' for name in UNITS)
         raise InputError(
-            f"A prompt is split by {LIST_OF_UNITS}, a list of texts that occur in it, a list of (start, stop) in "
+            f"A prompt is split by {units}, a list of texts that occur in it, a list of (start, stop) in "
             f"characters, or a function that returns such a list, got {type(by).__name__}.",
             code="E_OPTION",
         )
@@ -500,7 +468,7 @@ def check_ids(given: Any, what: str) -> tuple[int, ...]:
     return tuple(found)
 
 
-def note_missing_start(tokenizer: Any, ids: Sequence[int]) -> tuple[str, ...]:
+def note_missing_start(tokenizer: Tokenizer, ids: Sequence[int]) -> tuple[str, ...]:
     """A note if the tokenizer puts a token before every text, and these tokens begin without it."""
     usual = list(tokenizer("a", verbose=False)["input_ids"])
     plain = list(tokenizer("a", add_special_tokens=False, verbose=False)["input_ids"])
@@ -510,7 +478,7 @@ def note_missing_start(tokenizer: Any, ids: Sequence[int]) -> tuple[str, ...]:
     return (f"The tokens do not begin with {first}, which the tokenizer of this model puts before every text.",)
 
 
-def compare_texts(tokenizer: Any, ids: Sequence[int], decoded: str, given: str) -> None:
+def compare_texts(tokenizer: Tokenizer, ids: Sequence[int], decoded: str, given: str) -> None:
     """Refuse tokens that say something else than the text that was given for them; blanks and case do not count."""
     plain = tokenizer.decode(list(ids), skip_special_tokens=True)
     if any(squeeze(one) == squeeze(given) for one in (decoded, plain)):

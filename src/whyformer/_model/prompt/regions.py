@@ -103,12 +103,7 @@ def split_passages(text: str, within: Characters) -> list[Characters]:
     return split_at(starts or [0], within)
 
 
-SPLITTERS = {
-    "sentence": split_sentences,
-    "paragraph": split_paragraphs,
-    "passage": split_passages,
-}
-KIND_OF_PARTS = {"sentence": "sentence", "paragraph": "passage", "passage": "passage"}
+SPLITTERS = {"sentence": split_sentences, "paragraph": split_paragraphs, "passage": split_passages}
 
 
 def find_texts(text: str, wanted: Sequence[str]) -> list[Characters]:

@@ -1,0 +1,118 @@
+"""What the search found, to look at: the observed attention and the other one, over the same tokens, with both answers.
+
+A distribution is that of the audited attention at the position where the output is read (the mean over heads, or the
+rollout), as everywhere in an audit. What is kept is bounded: `MOST_EXAMPLES` examples of each attention, texts of at
+most `MOST_TOKENS` tokens, the `MOST_CLASSES` most probable classes. A text is kept with its tokens, an image as the
+grid of its patches, without its pixels.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from whyformer._audit.checks.importance import take_units
+from whyformer._audit.checks.row_schemas import AuditRow
+from whyformer._audit.replay import AttentionReplay, AuditedAttention, BlockWeights
+from whyformer._plain.tokens import Grid, Pieces, Tokens
+
+MOST_EXAMPLES = 100
+MOST_TOKENS = 512
+MOST_CLASSES = 4
+DIGITS = 6
+
+
+@dataclass(frozen=True)
+class FoundAttention:
+    """The observed attention of one example and the farthest other one with the same answer."""
+
+    tokens: Tokens
+    observed: Tensor  # [token]
+    other: Tensor  # [token]
+    classes: tuple[int, ...]  # the most probable first
+    before: tuple[float, ...]  # the probability of each, with the observed attention
+    after: tuple[float, ...]  # and with the other
+    jsd: float
+    tvd: float
+
+
+def keep_found(audited: AuditedAttention, example: int, weights: BlockWeights) -> dict[str, Any] | None:
+    """The fields of a row for these weights [1 head query key] of each block; None if the example is too long."""
+    replay, of = audited.replay, torch.tensor([example])
+    fields = save_tokens(replay.layout.tokens[example])
+    if fields is None:
+        return None
+    with torch.no_grad():
+        other = audited.read_distribution(audited.complete_weights(weights, of), of)[0]
+        after = audited.predict(weights, of)[0]
+    before = replay.probabilities[example]
+    classes = take_likeliest(before)
+    return {
+        **fields,
+        "observed": list_shown_weights(replay, example, audited.distribution[example]),
+        "other": list_shown_weights(replay, example, other),
+        "classes": classes.tolist(),
+        "before": round_values(before[classes]),
+        "after": round_values(after[classes]),
+    }
+
+
+def save_tokens(tokens: Tokens) -> dict[str, Any] | None:
+    """Tokens without padding, as plain values; None if there are too many."""
+    if len(tokens) > MOST_TOKENS:
+        return None
+    if isinstance(tokens, Grid):
+        return {**dict.fromkeys(("pieces", "special", "spans", "text")), "grid": [tokens.rows, tokens.columns]}
+    real = [i for i, is_padding in enumerate(tokens.padding) if not is_padding]
+    spans = [tokens.spans[i] for i in real]
+    return {
+        "pieces": [tokens.pieces[i] for i in real],
+        "special": [tokens.special[i] for i in real],
+        "spans": [None if span is None else list(span) for span in spans],
+        "text": tokens.text,
+        "grid": None,
+    }
+
+
+def restore_tokens(saved: AuditRow) -> Tokens:
+    if saved.get("grid"):
+        return Grid(*saved["grid"])
+    spans = tuple(None if span is None else (span[0], span[1]) for span in saved["spans"])
+    pieces = tuple(saved["pieces"])
+    return Pieces(pieces, tuple(saved["special"]), (False,) * len(pieces), spans, saved.get("text"))
+
+
+def list_shown_weights(replay: AttentionReplay, example: int, row: Tensor) -> list[float]:
+    """The weights of the saved tokens of an example, from [token]."""
+    tokens = replay.layout.tokens[example]
+    if isinstance(tokens, Grid):
+        return round_values(take_units(replay, row[None])[0])
+    return round_values(row[~torch.tensor(tokens.padding, device=row.device)])
+
+
+def take_likeliest(probabilities: Tensor) -> Tensor:
+    """The most probable classes [... class]."""
+    return probabilities.topk(min(MOST_CLASSES, probabilities.size(-1))).indices
+
+
+def round_values(values: Tensor) -> list[float]:
+    return [round(float(value), DIGITS) for value in values.double().cpu()]
+
+
+def read_found(row: AuditRow) -> FoundAttention | None:
+    """What a row of the search holds; None if nothing was found or kept."""
+    found = row.get("found")
+    if not found:
+        return None
+    best = max(range(len(row["apart"])), key=lambda i: row["apart"][i] if row["apart"][i] == row["jsd"] else -1.0)
+    return FoundAttention(
+        restore_tokens(found),
+        torch.tensor(found["observed"], dtype=torch.double),
+        torch.tensor(found["other"], dtype=torch.double),
+        tuple(found["classes"]),
+        tuple(found["before"]),
+        tuple(found["after"]),
+        row["jsd"],
+        row["tvd"][best],
+    )

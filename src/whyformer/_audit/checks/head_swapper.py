@@ -1,0 +1,93 @@
+"""Swaps the heads of one batch: other weights for one head of one block, and the answers with them (head_swaps.py)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from whyformer._audit.checks.adversarial import PRESETS, Candidates, divide_examples
+from whyformer._audit.checks.found_attention import list_shown_weights, round_values, save_tokens, take_likeliest
+from whyformer._audit.checks.replacement import ReplacementNoise, make_uniform, permute_weights
+from whyformer._audit.replay import AttentionChoice, AttentionReplay, AuditedAttention, BlockWeights, EachHead
+
+SEARCH = replace(PRESETS["paper"], candidates=1, steps=100)
+
+FoundWeights = Mapping[tuple[int, int], Tensor]  # example, head -> [1 1 query key]
+HeadSwap = tuple[int, str, int | None, Tensor]  # example, replacement, the head it is taken from, [1 1 query key]
+
+
+class HeadSwapper:
+    """Swaps the heads of one batch."""
+
+    def __init__(self, replay: AttentionReplay, searched: Sequence[int], steps: int, seed: int) -> None:
+        self.replay, self.searched, self.steps, self.seed = replay, searched, steps, seed
+        self.classes = take_likeliest(replay.probabilities)  # [example class]
+
+    def describe_example(self, i: int, name: str) -> dict[str, Any] | None:
+        """What holds for all heads: tokens, classes, the answer; None if it has too many tokens."""
+        tokens = save_tokens(self.replay.layout.tokens[i])
+        if tokens is None:
+            return None
+        before = round_values(self.replay.probabilities[i][self.classes[i]])
+        return {"name": name, **tokens, "classes": self.classes[i].tolist(), "before": before, "heads": []}
+
+    def swap_head(self, block: int, head: int, adversarial: FoundWeights) -> list[dict[str, Any]]:
+        """For each example: what the head attends to, and the answers with other weights.
+
+        adversarial: what `search_block` found.
+        """
+        heads = self.replay.heads[block]
+        choice = AttentionChoice((block,), None if heads == 1 else head, is_single=heads == 1)
+        audited = AuditedAttention(self.replay, choice)
+        found: list[dict[str, Any]] = [
+            {"observed": list_shown_weights(self.replay, i, row), "swaps": []}
+            for i, row in enumerate(audited.distribution)
+        ]
+        jobs = self.list_swaps(audited, block, head, adversarial)
+        for start in range(0, len(jobs), audited.max_rows):
+            part = jobs[start : start + audited.max_rows]
+            of = torch.tensor([i for i, *_ in part])
+            weights: BlockWeights = {block: torch.cat([given for *_, given in part])}
+            with torch.no_grad():
+                after = audited.predict(weights, of)
+                rows = audited.read_distribution(audited.complete_weights(weights, of), of)
+            for (i, kind, other, _), row, probabilities in zip(part, rows, after, strict=True):
+                swap = {"kind": kind, "head": other, "after": round_values(probabilities[self.classes[i]])}
+                if other is None:  # those of another head are observed there
+                    swap["weights"] = list_shown_weights(self.replay, i, row)
+                found[i]["swaps"].append(swap)
+        return found
+
+    def list_swaps(self, audited: AuditedAttention, block: int, head: int, adversarial: FoundWeights) -> list[HeadSwap]:
+        own, free = audited.own_weights(block), audited.free_keys(block)
+        every = audited.take_queries(block, self.replay.attention[block])
+        noise = ReplacementNoise(audited, 1, self.seed)
+        swaps: list[HeadSwap] = []
+        for i in range(self.replay.batch):
+            if not audited.can_change(i):
+                continue
+            one, can = own[i : i + 1], free[i : i + 1]
+            swaps.append((i, "uniform", None, make_uniform(one, can)))
+            swaps.append((i, "permuted", None, permute_weights(one, can, noise.draw("permutation", block, i))))
+            if (i, head) in adversarial:
+                swaps.append((i, "adversarial", None, adversarial[i, head]))
+            others = [other for other in range(every.size(1)) if other != head]
+            swaps += [(i, f"head {other}", other, every[i : i + 1, other : other + 1]) for other in others]
+        return swaps
+
+    def search_block(self, block: int) -> FoundWeights:
+        """The weights with the same answer, where the search finds any."""
+        if block not in self.searched:
+            return {}
+        audited, search = EachHead(self.replay, block), replace(SEARCH, steps=self.steps)
+        found: dict[tuple[int, int], Tensor] = {}
+        for part in divide_examples(audited, search, range(self.replay.batch * audited.heads)):
+            candidates = Candidates(audited, part, search, self.seed)
+            list(candidates.search_all())
+            for row in part:
+                weights = candidates.take_found(row)
+                if weights is not None:
+                    found[divmod(row, audited.heads)] = weights[block]
+        return found

@@ -1,0 +1,168 @@
+"""The report of an audit: one self-contained HTML page. Every chart comes with its numbers."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from whyformer._audit.checks import DELETED, GRADIENT, REMOVED
+from whyformer._audit.report.class_sections import CLASS_DRAWINGS
+from whyformer._audit.report.findings import AuditFindings
+from whyformer._audit.report.limits import TEST_LIMITS
+from whyformer._audit.report.sections import CHARTS, arrange_charts, chart_shape
+from whyformer._audit.report.verdict import VerdictSentence
+from whyformer._audit.report.wording import capitalise_first
+from whyformer.show import report as html
+from whyformer.show.page_facts import format_settings, list_facts
+from whyformer.show.report import Html
+
+TITLE = "Is attention an explanation here?"
+TEST_TITLES = {
+    "agreement": "Does it rank tokens as importance measures do?",
+    "replacement": "Does the output change when the weights are moved?",
+    "adversarial": "Is there other attention with the same output?",
+    "seeds": "How much does it change with the seed?",
+    "diagnostic": "Does it help a model that sees each token separately?",
+}
+STYLE = """
+.charts { display: flex; flex-wrap: wrap; gap: 1rem; align-items: flex-start; }
+.charts figure { flex: 0 1 auto; width: auto; max-width: 100%; }
+h3 { margin-top: 2rem; }
+"""
+MAX_SECTIONS = 6  # audited attention with a section of its own; beyond that, only a row in the table
+
+
+def make_audit_page(audit: AuditFindings) -> str:
+    """The whole page."""
+    sections = {"verdict": html.make_section("Verdict", *make_verdict(audit), anchor="verdict")}
+    contents = {"verdict": "Verdict"}
+    if len(audit.attention) > 1:
+        contents["all"] = "Side by side"
+        sections["all"] = html.make_section(contents["all"], tabulate_attention(audit), anchor="all")
+    for place, name in enumerate(audit.attention[:MAX_SECTIONS]):
+        anchor = f"attention-{place}"
+        contents[anchor] = capitalise_first(name)
+        sections[anchor] = html.make_section(
+            contents[anchor], *make_attention_blocks(audit, name), remark=audit.descriptions[place], anchor=anchor
+        )
+    if audit.summary["shape"]:
+        contents["shape"] = "Shape"
+        sections["shape"] = html.make_section("The shape of attention", *make_shape_blocks(audit), anchor="shape")
+    contents["how"] = "How"
+    sections["how"] = html.make_section("How this was measured", list_audit_settings(audit), anchor="how")
+    about = list_facts(audit.model, {}, audit.versions, settings=format_settings({"": audit.settings}))
+    content = list(sections.values())
+    return html.make_page(TITLE, content, lead=describe_scope(audit), about=about, contents=contents, style=STYLE)
+
+
+def make_audit_fragment(audit: AuditFindings) -> str:
+    """The verdict alone, for a notebook."""
+    sentences = [list_sentences(audit.sentences[name]) for name in audit.attention[:MAX_SECTIONS]]
+    lead = html.make_element("p", describe_scope(audit))
+    return html.make_fragment(html.make_section(TITLE, lead, *make_verdict(audit, beside=sentences)))
+
+
+def describe_scope(audit: AuditFindings) -> str:
+    names = list(audit.attention)
+    more = f" and {len(names) - MAX_SECTIONS} more" if len(names) > MAX_SECTIONS else ""
+    named = "; ".join(names[:MAX_SECTIONS])
+    return f"{audit.model} on {len(audit)} examples of {audit.data}. Audited: {named}{more}."
+
+
+def make_verdict(audit: AuditFindings, beside: Sequence[Html | None] = ()) -> Iterator[Html | None]:
+    """The headline of each attention, what holds for all attention, and the notes. beside: what follows a headline."""
+    for place, name in enumerate(audit.attention[:MAX_SECTIONS]):
+        yield html.make_element("p", html.make_element("strong", audit.headlines[name]))
+        yield from beside[place : place + 1]
+    yield list_sentences(audit.sentences[""])
+    if audit.summary["baseline"]:
+        yield make_limits("baseline")
+    if audit.notes:
+        yield html.make_notes(audit.notes)
+
+
+def list_sentences(sentences: Sequence[VerdictSentence]) -> Html | None:
+    if not sentences:
+        return None
+    items = [
+        html.make_element("li", sentence.text, " ", html.make_element("span", sentence.evidence, class_="dim"))
+        for sentence in sentences
+    ]
+    return html.make_element("ul", *items)
+
+
+def make_limits(test: str) -> Html:
+    return html.make_element("p", "Limits: " + TEST_LIMITS[test], class_="dim")
+
+
+def make_attention_blocks(audit: AuditFindings, name: str) -> Iterator[Any]:
+    found = audit.summary["attention"][name]
+    for test, title in TEST_TITLES.items():
+        if found.get(test):
+            yield html.make_element("h3", title)
+            yield list_sentences([sentence for sentence in audit.sentences[name] if sentence.test == test])
+            yield from CHARTS[test](audit, name, found[test])
+            by_class = list(CLASS_DRAWINGS[test](audit, name)) if test in CLASS_DRAWINGS else []
+            if by_class:
+                yield html.fold_content("Figures by predicted class", arrange_charts(by_class))
+            yield make_limits(test)
+
+
+def make_shape_blocks(audit: AuditFindings) -> Iterator[Any]:
+    yield list_sentences([sentence for sentence in audit.sentences[""] if sentence.test == "shape"])
+    yield from chart_shape(audit)
+    yield make_limits("shape")
+
+
+def tabulate_attention(audit: AuditFindings) -> Html:
+    head = [
+        "attention",
+        "permuted",
+        "uniform",
+        "other attention",
+        "tau, gradient",
+        "tau, leave-one-out",
+        "diagnostic gain",
+    ]
+    table = []
+    for name in audit.attention:
+        found = audit.summary["attention"][name]
+        kinds = (found.get("replacement") or {}).get("kinds", {})
+        pairs = found.get("agreement") or {}
+        left_out = pairs.get(f"attention ~ {DELETED}") or pairs.get(f"attention ~ {REMOVED}")
+        table.append(
+            [
+                name,
+                (kinds.get("permutation") or {}).get("change", {}).get("median"),
+                (kinds.get("uniform") or {}).get("change", {}).get("median"),
+                (found.get("adversarial") or {}).get("jsd", {}).get("mean"),
+                (pairs.get(f"attention ~ {GRADIENT}") or {}).get("tau", {}).get("mean"),
+                left_out["tau"]["mean"] if left_out else None,
+                (found.get("diagnostic") or {}).get("gain", {}).get("mean"),
+            ]
+        )
+    return html.make_table(head, table, caption="Change of probability (median), JSD, tau and gain in accuracy (means)")
+
+
+def list_audit_settings(audit: AuditFindings) -> Html:
+    answers, settings = audit.summary["answers"], audit.settings
+    search = settings["search"]
+    among = (
+        "words or patches only"
+        if settings["words_only"]
+        else "all tokens a query may attend to, including special ones"
+    )
+    limit = "all examples" if settings["searched"] is None else f"at most {settings['searched']} examples"
+    lines = {
+        "examples": f"{answers['n']}; predicted: " + ", ".join(f"{k} {v}" for k, v in answers["predicted"].items()),
+        "accuracy": "no labels" if answers["accuracy"] is None else f"{answers['accuracy']['mean']:.1%}",
+        "tokens": f"{answers['tokens']['mean']:.1f} words or patches on average",
+        "permutations": f"{settings['draws']} per example; weights move among {among}",
+        "queries": "the weights of the queries the output depends on are replaced; in the last block of a model that "
+        "reads its output at one token, only those of that token",
+        "search": f"{search['candidates']} candidates, {search['steps']} steps, tolerance {search['tolerance']:g} "
+        f"in the search and {search['selection']:g} in the selection; on {limit}",
+        "intervals": "95 %, bootstrap over examples",
+        "seed": settings["seed"],
+        "papers": "Jain & Wallace, Attention is not Explanation (NAACL 2019); Wiegreffe & Pinter, Attention is not not "
+        "Explanation (EMNLP 2019)",
+    }
+    return html.make_fact_list(lines)

@@ -1,0 +1,76 @@
+"""Words for the numbers of an audit. The thresholds are our choice."""
+
+from collections.abc import Sequence
+
+from whyformer._audit.checks import SIGNIFICANCE_LEVEL
+from whyformer._audit.report.summary import Statistics
+
+# By the median change of probability, and by the absolute value of tau: below the number, the word.
+CHANGE_WORDS = ((0.02, "hardly"), (0.1, "slightly"), (0.3, "noticeably"), (2.0, "strongly"))
+AGREEMENT_WORDS = ((0.1, "hardly at all"), (0.3, "weakly"), (0.5, "moderately"), (2.0, "strongly"))
+OPPOSITE_TAU = -0.1  # below this, a ranking counts as opposite
+FLIP_SHARE = 0.05  # share of the draws that change the predicted class, from which a sentence mentions it
+
+
+def interpret_change(change: float, flips: float | None) -> str:
+    """The median change in words. A median alone would hide predictions that change for a part of the examples."""
+    text = f"on this data the answers {choose_word(change, CHANGE_WORDS)} depend on the order of these weights"
+    if change < 0.1 and flips is not None and flips >= FLIP_SHARE:
+        return f"{text} for most examples, but some predictions change with them"
+    return text
+
+
+def compare_ranking(tau: float) -> str:
+    """A verb for the agreement of two rankings."""
+    return "is opposite to that by" if tau < OPPOSITE_TAU else f"agrees {choose_word(abs(tau), AGREEMENT_WORDS)} with"
+
+
+def choose_word(value: float, words: Sequence[tuple[float, str]]) -> str:
+    return next(word for limit, word in words if value < limit)
+
+
+def is_significant(gain: Statistics) -> bool:
+    return gain["p"] is not None and gain["p"] < SIGNIFICANCE_LEVEL
+
+
+def format_estimate(value: float | None) -> str:
+    if value is None:
+        return "undefined"
+    return f"{value:.2g}" if 0 < abs(value) < 0.1 else f"{value:z.2f}"
+
+
+def format_percent(value: float | None) -> str:
+    return "undefined" if value is None else f"{100 * value:.1f} %" if value < 0.1 else f"{100 * value:.0f} %"
+
+
+def format_exact_percent(value: float | None) -> str:
+    return "undefined" if value is None else f"{100 * value:.1f} %"
+
+
+def format_interval(figure: Statistics) -> str:
+    middle = figure["mean"] if "mean" in figure else figure["median"]
+    if figure["low"] is None:
+        return format_estimate(middle)
+    return f"{format_estimate(middle)} [{format_estimate(figure['low'])}, {format_estimate(figure['high'])}]"
+
+
+def format_tau_evidence(pair: Statistics) -> str:
+    tau = pair["tau"]
+    undefined = f"; undefined for {tau['undefined']}" if tau["undefined"] else ""
+    return (
+        f"tau {format_interval(tau)} ± {format_estimate(tau['spread'])}; {format_percent(pair['significant'])} "
+        f"significant; n = {tau['n']}{undefined}; Spearman {format_estimate(pair['spearman']['mean'])}, Pearson "
+        f"{format_estimate(pair['pearson']['mean'])}, overlap of the highest "
+        f"{format_percent(pair['overlap']['mean'])} (by chance {format_percent(pair['by_chance'])})"
+    )
+
+
+def format_accuracy(kind: Statistics) -> str:
+    accuracy = kind["accuracy"]
+    if accuracy is None:
+        return ""
+    return f"; accuracy {100 * accuracy['before']:.1f} % before, {100 * accuracy['after']:.1f} % after"
+
+
+def capitalise_first(text: str) -> str:
+    return text[:1].upper() + text[1:]
