@@ -24,11 +24,11 @@ import torch
 import whyformer as why
 from whyformer._cite.ablations import Ablations
 from whyformer._cite.run import CITE_METHOD, explain_sources
-from whyformer._summary.inputs import make_probe
 from whyformer._cite.sources import find_sources, make_source_players
 from whyformer._cite.verification import choose_top
 from whyformer._plain.random_generator import make_generator
 from whyformer._plain.statistics import bootstrap, paired_test
+from whyformer._summary.inputs import make_probe
 from whyformer.demo import reader
 from whyformer.methods import context_cite
 from whyformer.methods.context_cite import draw_ablations
@@ -48,7 +48,7 @@ def find_right_answers(
     right, asked = [], 0
     while len(right) < wanted and asked < 20 * wanted:
         for question in reader.generate(50, first + asked):
-            prompt = why.generate(model, question.text, tokens=12)
+            prompt = why.generate(model, question.text, max_new_tokens=12)
             asked += 1
             if prompt.answer_text.strip().rstrip(".") == question.answer.rstrip("."):
                 right.append((question, prompt))

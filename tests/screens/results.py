@@ -75,7 +75,9 @@ def cite_passages(bench: Workbench) -> why.Citations:
 def trace_program(bench: Workbench) -> why.Hops:
     program = tracking.generate(1, seed=0, links=2)[0]
     model = bench.open("tracking")
-    return why.trace_reasoning(model, why.generate(model, program.prompt, tokens=30), select=-1, by=program.spans)
+    return why.trace_reasoning(
+        model, why.generate(model, program.prompt, max_new_tokens=30), select=-1, by=program.spans
+    )
 
 
 def judge_reviews(bench: Workbench) -> why.Judgement:
@@ -137,8 +139,8 @@ RESULTS: Mapping[str, Callable[[Workbench], Any]] = {
     "classes-text": lambda bench: why.explain_classes(bench.sentiment, TEXT, TEXT_METHODS, classes=2),
     "inspect-text": lambda bench: why.inspect_attention(bench.sentiment, TEXT),
     "inspect-image": lambda bench: why.inspect_attention(bench.pets, bench.photo),
-    "generation": lambda bench: why.explain_generation(bench.decoder, PROMPT, tokens=4),
-    "prompt": lambda bench: why.explain(bench.decoder, why.generate(bench.decoder, PROMPT, tokens=4)),
+    "generation": lambda bench: why.explain_generation(bench.decoder, PROMPT, max_new_tokens=4),
+    "prompt": lambda bench: why.explain(bench.decoder, why.generate(bench.decoder, PROMPT, max_new_tokens=4)),
     "rules": lambda bench: why.compare_redistribution(bench.open("untrained-vit"), bench.photo),
     "doctor": lambda bench: why.diagnose(bench.sentiment, TEXT, TEXT_METHODS),
     "similarity-text": lambda bench: why.explain_similarity(bench.open("shared-words"), *ALIKE),

@@ -1,6 +1,6 @@
 """Explain every token that a language model generates.
 
-    g = explain_generation(model, "the keys to the cabinet", tokens=8)
+    g = explain_generation(model, "the keys to the cabinet", max_new_tokens=8)
     g[0]; g.whole; print(g); g.save("why.html")      # a page: click on a token to see why the model chose it
 
 Each token is explained as the next token after all before it. Methods whose recipe sends slopes (attnlrp, libragrad
@@ -44,7 +44,7 @@ def explain_generation(
     prompt: PromptLike,
     method: MethodLike = TEXT_METHOD,
     *,
-    tokens: int = 20,
+    max_new_tokens: int = 20,
     continuation: str | Sequence[int] | None = None,
     temperature: float = 0.0,
     top_p: float = 1.0,
@@ -54,11 +54,11 @@ def explain_generation(
     """Why each token of a continuation was chosen.
 
     prompt: a text, a list of messages or a Prompt; the answer of a Prompt is the continuation.
-    tokens: how many tokens the model generates at most. continuation: explain this text, or these token ids, instead of
-    the model's own. temperature, top_p, seed: as in generate().
+    max_new_tokens: how many tokens the model generates at most. continuation: explain this text, or these token ids,
+    instead of the model's own. temperature, top_p, seed: as in generate().
     """
     call = choose_method(method, settings)
-    check_options(tokens, temperature, top_p, seed)
+    check_options(max_new_tokens, temperature, top_p, seed)
     model = as_model(model)
     for what, text in (("prompt", prompt), ("continuation", continuation)):
         if isinstance(text, bytes) or not isinstance(text, str | Prompt | Sequence | None):
@@ -69,7 +69,7 @@ def explain_generation(
     if continuation is not None:
         whole = append_tokens(model, whole.without_answer(), encode_given(model, whole.without_answer(), continuation))
     elif not whole.answer:
-        ids = generate_tokens(model, whole.ids, tokens, temperature=temperature, top_p=top_p, seed=seed)
+        ids = generate_tokens(model, whole.ids, max_new_tokens, temperature=temperature, top_p=top_p, seed=seed)
         whole = append_tokens(model, whole, ids)
     if not whole.answer:
         raise InputError("The model generates nothing after this prompt: its first token is the end of the text.")

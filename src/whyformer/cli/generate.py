@@ -22,7 +22,9 @@ def run_generate(
     messages: prompts.MessagesOption = None,
     model: options.ModelOption = "demo/decoder",
     method: Annotated[str, options.make_method_option("See: whyformer methods.", show_default=True)] = "libragrad",
-    tokens: Annotated[int, make_option("-n --tokens", "Maximum number of tokens to generate.", min=1)] = 20,
+    max_new_tokens: Annotated[
+        int, make_option("-n --max-new-tokens", "Maximum number of tokens to generate.", min=1)
+    ] = 20,
     continuation: Annotated[
         Word, make_option("--continuation", "Explain this continuation instead of the model's own.")
     ] = None,
@@ -57,9 +59,11 @@ def run_generate(
     given = source.make_prompt(opened)
     drawn: dict[str, Any] = {"temperature": temperature, "top_p": top_p, "seed": seed}
     if not whole:
-        result = explain_generation(opened, given, method, tokens=tokens, continuation=continuation, **drawn)
+        result = explain_generation(
+            opened, given, method, max_new_tokens=max_new_tokens, continuation=continuation, **drawn
+        )
         running.show_result(result, out)
         return
     if continuation is None:
-        given = generate(opened, given, tokens=tokens, **drawn)
+        given = generate(opened, given, max_new_tokens=max_new_tokens, **drawn)
     running.show_result(explain(opened, given, method, answer=continuation), out)
