@@ -88,7 +88,7 @@ def test_words_only_is_true_or_false(value):
 
 
 def test_numbers_of_numpy_and_torch_are_plain_numbers_in_the_plan():
-    found = audit(draws=np.int64(2), seed=torch.tensor(3), top=np.float64(0.5), words_only=np.bool_(True))
+    found = audit(samples=np.int64(2), seed=torch.tensor(3), top=np.float64(0.5), words_only=np.bool_(True))
     assert [found.settings[name] for name in ("draws", "seed", "top", "words_only")] == [2, 3, 0.5, True]
 
 

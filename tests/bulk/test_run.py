@@ -482,6 +482,8 @@ def test_without_a_method_each_kind_of_input_gets_its_default(tmp_path):
     """Also where only the tensors tell what they are: a model without a processor may take either."""
     vit = why.open("demo/untrained-vit")
     pixels = torch.rand(2, 3, *[vit.module.config.image_size] * 2, generator=torch.Generator().manual_seed(0))
-    images = why.bulk(vit.module, [*pixels], out=tmp_path / "images", batch=2)
-    texts = why.bulk("demo/sentiment", ["a gorgeous film", "a dull film"], out=tmp_path / "texts", batch=2, workers=1)
+    images = why.bulk(vit.module, [*pixels], out=tmp_path / "images", batch_size=2)
+    texts = why.bulk(
+        "demo/sentiment", ["a gorgeous film", "a dull film"], out=tmp_path / "texts", batch_size=2, workers=1
+    )
     assert (images.methods, texts.methods) == (("gamma_attribution",), ("libragrad",))

@@ -35,7 +35,7 @@ def test_numbers_of_judge_are_checked(name, value):
 
 @pytest.mark.parametrize("value", [np.int64(2), 2, 10**30], ids=name_value)
 def test_whole_numbers_of_any_kind_are_taken(value):
-    assert judge(limit=value, batch=value).plan.fields["batch"] == value
+    assert judge(limit=value, batch_size=value).plan.fields["batch"] == value
 
 
 @pytest.mark.parametrize(

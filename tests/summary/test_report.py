@@ -225,7 +225,7 @@ def test_the_command_prints_json(tmp_path):
         (["--no-test", "-m", "lrp"], 2, "The run has no method 'lrp'"),
         (["--no-test", "-o", "summary.pdf"], 2, "Unknown file format"),
         (["-M", "no/such/model"], 4, "no/such/model"),
-        (["--no-test", "--per-class", "1"], 2, "per_class must be a whole number >= 8"),
+        (["--no-test", "--class-limit", "1"], 2, "per_class must be a whole number >= 8"),
     ],
     ids=["method", "format", "model", "per class"],
 )

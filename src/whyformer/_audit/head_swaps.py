@@ -17,9 +17,8 @@ of the model. What is kept is bounded: `MAX_SWAPPED` examples, texts of `MOST_TO
 `MOST_HEADS` heads together, the `MOST_CLASSES` most probable classes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from whyformer._audit.checks import MOST_TOKENS, SEARCH, HeadSwapper
 from whyformer._audit.progress import Advance
@@ -31,6 +30,7 @@ from whyformer._model import Model
 from whyformer._plain.torch_state import neutral_torch
 from whyformer._runs.arguments import MAX_SEED, check_run_number, read_run_data
 from whyformer.data import Example
+from whyformer.data.data_like import DataLike
 from whyformer.data.example import ClassNames
 from whyformer.errors import InputError, UnsupportedModel
 
@@ -43,11 +43,11 @@ PAGE_EXAMPLES = 8
 @neutral_torch()
 def swap_heads(
     model: ModelLike,
-    data: Any,
+    data: DataLike,
     *,
     limit: int = PAGE_EXAMPLES,
     split: str | None = None,
-    columns: Mapping[str, Any] | None = None,
+    columns: Mapping[str, Hashable] | None = None,
     classes: ClassNames | None = None,
     steps: int = SEARCH.steps,
     seed: int = 0,

@@ -1,7 +1,7 @@
 """audit(): is attention an explanation here? All tests on one data set, resumable."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from whyformer._audit.auditor import Auditor
@@ -23,6 +23,7 @@ from whyformer._runs.arguments import (
     read_run_data,
 )
 from whyformer.data import Data
+from whyformer.data.data_like import DataLike
 from whyformer.data.example import ClassNames
 from whyformer.errors import InputError
 
@@ -32,23 +33,23 @@ HEADS_FILE = "heads.html"
 @neutral_torch()
 def audit(
     model: ModelLike,
-    data: Any,
+    data: DataLike,
     attention: AttentionLike = "last",
     *,
     tests: Sequence[str] | None = None,
     methods: MethodLike | Sequence[MethodLike] = (),
     limit: int | None = None,
     split: str | None = None,
-    columns: Mapping[str, Any] | None = None,
+    columns: Mapping[str, Hashable] | None = None,
     classes: ClassNames | None = None,
-    draws: int = 100,
+    samples: int = 100,
     kinds: Sequence[str] = REPLACEMENT_KINDS,
     preset: str = "paper",
     search_limit: int | None = 100,
     steps: int | None = None,
     checkpoints: Sequence[ModelLike] = (),
     baseline: ModelLike | None = None,
-    training: Any = None,
+    training: DataLike | None = None,
     words_only: bool = False,
     top: float = 0.2,
     target: int | str | None = None,
@@ -63,7 +64,7 @@ def audit(
     attention: which attention to audit: a block, (block, head), "last", "3:2", "3:each", "each", "rollout", or a list.
     tests: some of "agreement", "replacement", "adversarial", "shape", "diagnostic", "seeds", "baseline"; by default
     all that are possible. methods: explanation methods to compare with attention, besides gradients and leave-one-out.
-    limit: use at most this many examples. draws: random permutations per example. kinds: of replacement.
+    limit: use at most this many examples. samples: random permutations per example. kinds: of replacement.
     preset: of the adversarial search, "paper" or "released". search_limit: the number of examples to search on, which
     is slow; None for all. steps: of the search.
     checkpoints: the same model trained with other seeds. baseline: the same model trained with uniform attention.
@@ -82,7 +83,7 @@ def audit(
     settings = AuditSettings(
         tests=TESTS if tests is None else tuple(as_argument_list(tests)),
         methods=normalise_methods(methods),
-        draws=as_plain_setting(draws),
+        samples=as_plain_setting(samples),
         kinds=tuple(as_argument_list(kinds)),
         search=choose_search(preset, steps=as_plain_setting(steps)),
         search_limit=as_plain_setting(search_limit),
@@ -120,7 +121,7 @@ def audit(
     return result
 
 
-def read_training(training: Any, columns: Mapping[str, Any] | None, classes: ClassNames | None) -> Data:
+def read_training(training: DataLike, columns: Mapping[str, Hashable] | None, classes: ClassNames | None) -> Data:
     return read_run_data(training, None, None if isinstance(training, Data) else columns, classes)
 
 

@@ -23,7 +23,7 @@ class AuditSettings:
 
     tests: tuple[str, ...]
     methods: tuple[MethodLike, ...] | str  # a string is one of METHOD_GROUPS
-    draws: int
+    samples: int
     kinds: tuple[str, ...]
     search: SearchSettings
     search_limit: int | None  # the number of examples in the adversarial search; None for all
@@ -36,7 +36,7 @@ class AuditSettings:
     def check(self) -> None:
         check_names(self.tests, TESTS, "test")
         check_names(self.kinds, REPLACEMENT_KINDS, "replacement")
-        check_audit_number("draws", self.draws, least=1, most=MAX_DRAWS)
+        check_audit_number("samples", self.samples, least=1, most=MAX_DRAWS)
         check_audit_number("seed", self.seed, least=0, most=MAX_SEED)
         check_audit_number("swap_limit", self.swap_limit, least=0, most=MAX_SWAPPED)
         if self.search_limit is not None:
@@ -63,7 +63,7 @@ class AuditSettings:
             "attention": list(attention),
             "tests": list(self.tests),
             "methods": self.methods if isinstance(self.methods, str) else [str(method) for method in self.methods],
-            "draws": self.draws,
+            "draws": self.samples,
             "kinds": list(self.kinds),
             "search": asdict(self.search),
             "searched": self.search_limit,

@@ -1,7 +1,7 @@
 """bulk(): explain a whole data set, in shards that are complete or missing, and resume where it stopped."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -21,6 +21,7 @@ from whyformer._bulk.site import (
 from whyformer._bulk.stopping import listen_for_stop
 from whyformer._bulk.trial import TrialRun, choose_settings
 from whyformer._bulk.worker import WorkerSetup
+from whyformer._engine import TargetLike
 from whyformer._explain.default_method import DEFAULT_METHODS
 from whyformer._explain.explain import ModelLike
 from whyformer._explain.method_call import MethodLike, label_methods
@@ -40,6 +41,7 @@ from whyformer._runs.model_folder import write_model_folder
 from whyformer._runs.parts import PartStore
 from whyformer._runs.plan import write_or_check_plan
 from whyformer._runs.preparation import find_kind_of_input
+from whyformer.data.data_like import DataLike
 from whyformer.data.example import ClassNames
 from whyformer.errors import InputError, MethodError, OutputError
 
@@ -47,23 +49,23 @@ from whyformer.errors import InputError, MethodError, OutputError
 @neutral_torch()
 def bulk(
     model: ModelLike,
-    data: Any,
+    data: DataLike,
     methods: MethodLike | Sequence[MethodLike] | None = None,
     *,
     out: str | os.PathLike[str],
-    target: Any = "predicted",
+    target: TargetLike = None,
     device: str | torch.device | None = None,
     engine: str = "local",
     workers: int | None = None,
     address: str | None = None,
-    batch: int | None = None,
+    batch_size: int | None = None,
     memory: int | None = None,
     shard: int | None = None,
     threads: int | None = None,
     loaders: int | None = None,
     limit: int | None = None,
     split: str | None = None,
-    columns: Mapping[str, Any] | None = None,
+    columns: Mapping[str, Hashable] | None = None,
     classes: ClassNames | None = None,
     truncate: bool = False,
     windows: bool | int = False,
@@ -80,12 +82,12 @@ def bulk(
     data: anything that `whyformer.data.read` accepts, or its result. limit: a random sample of so many items.
     split, columns, classes: which part of the data, its columns by role, and what the model calls its labels, as for
         `whyformer.data.read`; columns={"name": ...} chooses the ids.
-    target: the class to explain: "predicted", "label" (the true class), one class for all items, or one of
-        whyformer.targets, also as text ("group:cat,dog").
+    target: the class to explain: by default the predicted one; "label" (the true class), one class for all items, or
+        one of whyformer.targets, also as text ("group:cat,dog").
     engine: "local", or "ray" with the `address` of a cluster. workers: processes; by default one per GPU or core.
-    batch: items per pass; by default found on a GPU, or under a budget of `memory` bytes per worker. shard: items per
-    file. threads: of each worker on the processor. loaders: threads that read and decode ahead;
-    next to a GPU, each has a process.
+    batch_size: items per pass; by default found on a GPU, or under a budget of `memory` bytes per worker. shard: items
+    per file. threads: of each worker on the processor. loaders: threads that read and decode ahead; next to a GPU, each
+    has a process.
     truncate: cut texts that are too long instead of recording an error. windows: explain them in overlapping windows,
     as `explain` does; a number says how many tokens windows share. maps: also store each map as a PNG.
     """
@@ -95,7 +97,7 @@ def bulk(
     check_run_data(data)
     for name, flag in {"truncate": truncate, "maps": maps, "retry_failed": retry_failed}.items():
         check_run_flag(name, flag)
-    numbers = {"workers": workers, "batch": batch, "memory": memory, "shard": shard, "threads": threads,
+    numbers = {"workers": workers, "batch_size": batch_size, "memory": memory, "shard": shard, "threads": threads,
                "loaders": loaders, "limit": limit}  # fmt: skip
     for name, number in numbers.items():
         if number is not None:
@@ -125,7 +127,9 @@ def bulk(
     with lock_folder(folder), listen_for_stop() as stop:
         stored = read_stored_settings(folder)
         trial = None if stored else TrialRun(setup, opened, items)
-        settings = choose_settings(stored, trial, site.device, batch=batch, memory=memory, shard=shard, threads=threads)
+        settings = choose_settings(
+            stored, trial, site.device, batch=batch_size, memory=memory, shard=shard, threads=threads
+        )
         plan = make_bulk_plan(opened, items, chosen, setup, device=site.device, settings=settings)
         write_or_check_plan(plan, folder)
         if opened.opened_by_path is not None:

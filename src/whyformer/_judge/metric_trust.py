@@ -13,7 +13,7 @@ evidence shows.
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, ClassVar, Literal
@@ -23,6 +23,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 from scipy.stats import rankdata
 
+from whyformer._engine import TargetLike
 from whyformer._explain.default_method import choose_default_method
 from whyformer._explain.explain import ModelLike, as_model
 from whyformer._explain.method_call import MethodLike, label_methods
@@ -36,6 +37,7 @@ from whyformer._plain.statistics import draw_resamples
 from whyformer._runs.arguments import as_argument_list, read_run_data
 from whyformer._runs.choice import choose_judged_methods
 from whyformer.data import Data
+from whyformer.data.data_like import DataLike
 from whyformer.data.example import ClassNames
 from whyformer.errors import InputError
 from whyformer.metrics._registry import MetricLike, choose_metric
@@ -136,17 +138,17 @@ def format_evidence(evidence: tuple[float, float, float] | None) -> str:
 
 def judge_metrics(
     model: ModelLike,
-    data: Any,
+    data: DataLike,
     metrics: "MetricLike | Sequence[MetricLike] | None" = None,
     method: MethodLike | None = None,
     *,
     methods: Literal["quick", "all"] | Sequence[MethodLike] | None = None,
-    target: Any = "predicted",
+    target: TargetLike = None,
     out: str | os.PathLike[str] | None = None,
-    batch: int | None = None,
+    batch_size: int | None = None,
     limit: int | None = None,
     split: str | None = None,
-    columns: Mapping[str, Any] | None = None,
+    columns: Mapping[str, Hashable] | None = None,
     classes: ClassNames | None = None,
     levels: Sequence[float] = LEVELS,
     seed: int = 0,
@@ -157,7 +159,7 @@ def judge_metrics(
     methods: at least three methods whose ranking by each metric is compared with the ranking by the masks of the data.
         Only sensible where the masks are the exact evidence, as in the generated worlds.
     levels: shares of noise from 0 to 1, rising. out: a folder for rows and the table (metrics.csv, metrics.md).
-    metrics, target, batch, limit, split, columns, classes: as for judge().
+    metrics, target, batch_size, limit, split, columns, classes: as for judge().
     """
     levels = check_levels(levels)
     explained = as_model(model)
@@ -169,14 +171,14 @@ def judge_metrics(
     degraded = [degrade_method(base, level, seed) for level in levels]
     folder = None if out is None else os.fspath(out)
     made = judge(
-        explained, examples, degraded, metrics, target=target, batch=batch,
+        explained, examples, degraded, metrics, target=target, batch_size=batch_size,
         out=None if folder is None else os.path.join(folder, "degraded"), report=False,
     )  # fmt: skip
     judgements, evidence = [made], {}
     if methods is not None:
         names = make_evidence_metrics(metrics, made)
         compared = judge(
-            explained, examples, methods, names, target=target, batch=batch,
+            explained, examples, methods, names, target=target, batch_size=batch_size,
             out=None if folder is None else os.path.join(folder, "methods"), report=False,
         )  # fmt: skip
         evidence = compare_with_evidence(compared)

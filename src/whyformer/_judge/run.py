@@ -3,11 +3,12 @@
 import os
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
+from whyformer._engine import TargetLike
 from whyformer._explain.explain import ModelLike, as_model
 from whyformer._explain.method_call import MethodLike
 from whyformer._judge.bench import Bench
@@ -30,6 +31,7 @@ from whyformer._runs.choice import (
 from whyformer._runs.lock import lock_folder
 from whyformer._runs.plan import write_or_check_plan
 from whyformer._runs.preparation import find_kind_of_input
+from whyformer.data.data_like import DataLike
 from whyformer.data.example import ClassNames
 from whyformer.metrics._registry import MetricLike
 from whyformer.show.visible import make_visible
@@ -38,16 +40,16 @@ from whyformer.show.visible import make_visible
 @neutral_torch()
 def judge(
     model: ModelLike,
-    data: Any,
+    data: DataLike,
     methods: Literal["quick", "all"] | MethodLike | Sequence[MethodLike] = "quick",
     metrics: "MetricLike | Sequence[MetricLike] | None" = None,
     *,
     out: str | os.PathLike[str] | None = None,
-    target: Any = "predicted",
-    batch: int | None = None,
+    target: TargetLike = None,
+    batch_size: int | None = None,
     limit: int | None = None,
     split: str | None = None,
-    columns: Mapping[str, Any] | None = None,
+    columns: Mapping[str, Hashable] | None = None,
     classes: ClassNames | None = None,
     report: bool = True,
 ) -> Judgement:
@@ -57,16 +59,16 @@ def judge(
     methods: names, functions or partials; "quick" is every method that needs one pass, "all" is every method.
     metrics: names, functions or partials; by default, those that fit the input and the ground truth in the data.
     out: a folder for rows, table and report. The same call resumes a run that was interrupted.
-    target: the class to explain: "predicted", "label" (the true class), one class for all examples, or one of
-        whyformer.targets, also as text ("group:cat,dog").
+    target: the class to explain: by default the predicted one; "label" (the true class), one class for all examples, or
+        one of whyformer.targets, also as text ("group:cat,dog").
     split, columns, classes: which part of the data, its columns by role, and what the model calls its labels, as for
         `whyformer.data.read`.
-    limit: use this many examples, sampled at random. batch: examples per batch; it is part of the plan.
+    limit: use this many examples, sampled at random. batch_size: examples per batch; it is part of the plan.
     """
     folder = check_run_folder(out)
     check_run_data(data)
     check_run_flag("report", report)
-    for name, number in {"batch": batch, "limit": limit}.items():
+    for name, number in {"batch_size": batch_size, "limit": limit}.items():
         if number is not None:
             check_run_number(name, number, least=1)
     chosen_methods = choose_judged_methods(methods)
@@ -79,7 +81,7 @@ def judge(
     refuse_missing_truth(model, data, chosen_metrics, target)
     kind = find_kind_of_input(model, data)
     chosen_methods = add_controls(chosen_methods, kind)
-    plan = make_judge_plan(model, data, chosen_methods, chosen_metrics, target=target, batch=batch)
+    plan = make_judge_plan(model, data, chosen_methods, chosen_metrics, target=target, batch=batch_size)
     bench = Bench(model, data, chosen_methods, chosen_metrics, target, kind)
     if folder is None:
         with tempfile.TemporaryDirectory() as temporary:

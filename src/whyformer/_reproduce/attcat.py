@@ -84,7 +84,7 @@ def rerun_on_texts(request: Request) -> Iterator[Section]:
     assert request.data is not None and request.model is not None
     table = adapt_table(PAPER_TABLES[NAME], request.data, request.model)
     made = reproduce(
-        table, request.data, request.model, out=request.folder(NAME), batch=request.batch, limit=request.limit
+        table, request.data, request.model, out=request.folder(NAME), batch_size=request.batch_size, limit=request.limit
     )
     yield Section(NAME, made)
     if request.out is not None:
@@ -113,7 +113,12 @@ def rerun_on_images(request: Request) -> Iterator[Section]:
     has_masks = any(example.mask is not None for example in request.data.examples)
     table = VISION if has_masks else replace(VISION, columns=VISION.columns[:-1])
     made = reproduce(
-        table, request.data, request.model, out=request.folder(table.name), batch=request.batch, limit=request.limit
+        table,
+        request.data,
+        request.model,
+        out=request.folder(table.name),
+        batch_size=request.batch_size,
+        limit=request.limit,
     )
     yield Section(table.name, made)
     shown = next((e for e in request.data.examples if find_class_index(request.model, e, {}) >= 0), None)

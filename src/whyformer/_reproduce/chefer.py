@@ -114,7 +114,7 @@ def draw_token_f1(made: Reproduction, *, measured: bool) -> Drawing:
 
 def measure_table(name: str, request: Request) -> Section:
     found = reproduce(
-        name, request.data, request.model, out=request.folder(name), batch=request.batch, limit=request.limit
+        name, request.data, request.model, out=request.folder(name), batch_size=request.batch_size, limit=request.limit
     )
     return Section(name, found)
 

@@ -97,7 +97,7 @@ def measure_each_head(
     tests = [test for test, is_wanted in zip(ATTENTION_TESTS, (1, draws, search_limit), strict=True) if is_wanted]
     wanted = [*range(count_blocks(model, examples)), "each"]
     found = audit(
-        model, examples, wanted, tests=tests, kinds=["permutation"], preset="released", draws=draws or 1,
+        model, examples, wanted, tests=tests, kinds=["permutation"], preset="released", samples=draws or 1,
         search_limit=search_limit or 1, limit=limit,
     )  # fmt: skip
     names = sorted(found.attention, key=lambda name: int(name.split(",")[0].split()[1]))

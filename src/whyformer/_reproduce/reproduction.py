@@ -242,7 +242,7 @@ def reproduce(
     model: ModelLike | None = None,
     *,
     out: str | os.PathLike[str] | None = None,
-    batch: int | None = None,
+    batch_size: int | None = None,
     limit: int | None = None,
     split: str | None = None,
     columns: Mapping[str, Any] | None = None,
@@ -267,7 +267,7 @@ def reproduce(
     for target in dict.fromkeys(column.target for column in table.columns):
         metrics = {repr(c.metric): fill_settings(METRICS, c.metric) for c in table.columns if c.target == target}
         judgements[target] = judge(
-            explained, examples, list(methods.values()), list(metrics.values()), target=target, batch=batch,
+            explained, examples, list(methods.values()), list(metrics.values()), target=target, batch_size=batch_size,
             out=None if folder is None else folder / target, report=False,
         )  # fmt: skip
     labels = {row: next(iter(label_methods([method]))) for row, method in methods.items()}

@@ -37,7 +37,12 @@ def rerun_sawaki_murata(request: Request) -> Iterator[Section]:
     if request.model.labels and len(request.data) > 1:
         name = "sawaki-murata-rules"
         made = reproduce(
-            name, request.data, request.model, out=request.folder(name), batch=request.batch, limit=request.limit
+            name,
+            request.data,
+            request.model,
+            out=request.folder(name),
+            batch_size=request.batch_size,
+            limit=request.limit,
         )
         yield Section(name, made)
 

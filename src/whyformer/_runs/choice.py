@@ -52,6 +52,8 @@ def is_chance(label: str) -> bool:
 
 def read_judged_target(target: Any, model: Model) -> Any:
     """The target as explain() takes it: a text such as "group:cat,dog" becomes a target of whyformer.targets."""
+    if target is None:
+        return "predicted"
     return parse(target) if is_target_text(target, model.labels) else target
 
 
@@ -68,8 +70,8 @@ def check_judged_target(target: Any, model: Model) -> None:
         return
     if not isinstance(target, str) and not is_class_number(target):
         raise TargetError(
-            "The target of judge() is 'predicted', 'label', one class for all examples, or one of whyformer.targets, "
-            f"got {quote_value(target)}."
+            "The target of judge() is None (the predicted class), 'label', one class for all examples, or one of "
+            f"whyformer.targets, got {quote_value(target)}."
         )
     if model.labels is not None:
         TargetNames(model, len(model.labels), is_language=False).index(target)

@@ -1,7 +1,7 @@
 """summarise_bulk(): from the folder of a bulk run to its summary."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from whyformer._summary.rows import StoredRun, open_stored_run
 from whyformer._summary.suspicion import Finding, correct_findings
 from whyformer._summary.tally import Tally
 from whyformer.data import Example
+from whyformer.data.data_like import DataLike
 from whyformer.data.folders import find_mask_paths
 from whyformer.data.masks import MASK_VALUES
 from whyformer.errors import InputError, WhyformerError
@@ -42,15 +43,15 @@ def summarise_bulk(
     folder: str | os.PathLike[str],
     model: ModelLike | None = None,
     *,
-    data: Any = None,
+    data: DataLike | None = None,
     split: str | None = None,
-    columns: Mapping[str, Any] | None = None,
+    columns: Mapping[str, Hashable] | None = None,
     method: str | None = None,
     masks: str | os.PathLike[str] | None = None,
     mask_values: str | Mapping[int, int] = "binary",
     test: bool = True,
-    per_class: int = PER_CLASS,
-    tested: int = TESTED,
+    class_limit: int = PER_CLASS,
+    test_limit: int = TESTED,
     seed: int = 0,
 ) -> BulkSummary:
     """What the explanations of a bulk run have in common: per class, per cluster, with tests and suspicion.
@@ -58,19 +59,19 @@ def summarise_bulk(
     model: reruns the inputs to test each cluster; None opens the model that the run names. data, split, columns: the
     data of the run, needed for images that were not files, such as those of a DataFrame. method: the method whose
     scores are summarised; None is the first of the run. masks: a folder of masks, named like the images. test=False
-    skips everything that needs the model. per_class: at most this many items of each class are clustered. tested: at
-    most this many items of each cluster are rerun.
+    skips everything that needs the model. class_limit: at most this many items of each class are clustered.
+    test_limit: at most this many items of each cluster are rerun.
     """
-    check_summary_settings(per_class, tested, seed, mask_values)
+    check_summary_settings(class_limit, test_limit, seed, mask_values)
     run = open_stored_run(Path(folder))
-    tally = Tally(choose_summarised_method(run, method), per_class, seed)
+    tally = Tally(choose_summarised_method(run, method), class_limit, seed)
     for rows in run.iterate_parts():
         tally.add_part(rows)
     notes = [*run.notes, *note_tally(tally)]
     classes = sample_classes(tally)
     held = {} if data is None else {as_utf8(one.name): one for one in read_run_data(data, split, columns).examples}
     examiner, reason = (
-        make_examiner(run, classes, model, masks, mask_values, tested, seed, held) if test else (None, NOT_ASKED)
+        make_examiner(run, classes, model, masks, mask_values, test_limit, seed, held) if test else (None, NOT_ASKED)
     )
     if test and examiner is None:
         notes.append(f"No cluster was tested: {reason}")
@@ -88,7 +89,7 @@ def summarise_bulk(
         findings=tuple(findings),
         outliers=tuple(rank_outliers(classes)),
         notes=tuple(notes),
-        settings={"per_class": tally.samples.per_class, "tested": tested, "seed": seed, "test": test},
+        settings={"per_class": tally.samples.per_class, "tested": test_limit, "seed": seed, "test": test},
         reader=examiner.reader if examiner else None,
         plan=run.plan,
     )
@@ -97,8 +98,12 @@ def summarise_bulk(
 NOT_ASKED = "test=False was given"
 
 
-def check_summary_settings(per_class: Any, tested: Any, seed: Any, mask_values: Any) -> None:
-    for name, value, least in (("per_class", per_class, MIN_CLASS), ("tested", tested, 2), ("seed", seed, 0)):
+def check_summary_settings(class_limit: Any, test_limit: Any, seed: Any, mask_values: Any) -> None:
+    for name, value, least in (
+        ("class_limit", class_limit, MIN_CLASS),
+        ("test_limit", test_limit, 2),
+        ("seed", seed, 0),
+    ):
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise InputError(f"{name} must be a whole number >= {least}, got {value!r}.", code="E_OPTION")
     if not isinstance(mask_values, Mapping) and mask_values not in MASK_VALUES:

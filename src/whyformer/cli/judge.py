@@ -27,7 +27,7 @@ def run_judge(
     metric: Annotated[
         Words, make_option("-k --metric", "Repeatable, with settings: 'aopc(fill=\"pad\")'.", "METRIC")
     ] = None,
-    target: options.OneTargetOption = "predicted",
+    target: options.OneTargetOption = None,
     degrade: Annotated[
         Word,
         make_option(
@@ -38,7 +38,7 @@ def run_judge(
         ),
     ] = None,
     limit: options.LimitOption = None,
-    batch: options.BatchOption = None,
+    batch_size: options.BatchSizeOption = None,
     split: options.SplitOption = None,
     column: options.ColumnOption = None,
     classes: options.ClassesOption = None,
@@ -59,18 +59,20 @@ def run_judge(
     destination.check_out_folder(out)
     examples = read_examples(data, column, classes, split=split, masks=masks, mask_values=mask_values, limit=limit)
     opened = running.open_quietly(model, device)
-    aim = target if target in ("predicted", "label") else parsing.parse_target(opened, [target])
+    aim = target if target in (None, "predicted", "label") else parsing.parse_target(opened, [target])
     if degrade is not None:
         degraded = parsing.parse_call(degrade, METHODS, "method")
         several = methods if method else None
-        trust = judge_metrics(opened, examples, metrics, degraded, methods=several, target=aim, out=out, batch=batch)
+        trust = judge_metrics(
+            opened, examples, metrics, degraded, methods=several, target=aim, out=out, batch_size=batch_size
+        )
         output.print_result(trust)
         if out is not None:
             output.print_saved(out)
         if trust.failed:
             raise typer.Exit(FAILED_EXIT_CODE)
         return
-    judgement = judge(opened, examples, methods, metrics, out=out, target=aim, batch=batch)
+    judgement = judge(opened, examples, methods, metrics, out=out, target=aim, batch_size=batch_size)
     if as_json:
         fields = {"verdict": judgement.verdict, "cautions": judgement.cautions, "lines": judgement.table.records()}
         output.print_text(json.dumps(fields, indent=1))
