@@ -132,7 +132,7 @@ def test_workers_get_images_of_a_dataset_that_they_cannot_import(tmp_path):
         def __getitem__(self, number):
             return images[number], number % 2
 
-    settings = {"methods": ["rollout"], "shard": 2, "batch": 2}
+    settings = {"methods": ["rollout"], "shard": 2, "batch_size": 2}
     here = why.bulk("demo/untrained-vit", Local(), out=tmp_path / "one", workers=1, **settings)
     there = why.bulk("demo/untrained-vit", Local(), out=tmp_path / "two", workers=2, **settings)
     assert not here.failed and here.table().equals(there.table())

@@ -19,7 +19,7 @@ from whyformer._audit.report.page import make_audit_page
 from whyformer.data import read
 from whyformer.errors import InputError, MethodError, NoAttention, OutputError, TargetError, UnsupportedModel
 
-QUICK = {"draws": 5, "search_limit": 2, "steps": 3}
+QUICK = {"samples": 5, "search_limit": 2, "steps": 3}
 TEXTS = [
     "the film is good",
     "not good",
@@ -181,7 +181,7 @@ def test_an_interrupted_audit_continues(model, tmp_path, monkeypatch):
     assert json.loads((tmp_path / "audit.json").read_text())["kind"] == "audit"
     assert (tmp_path / "audit.html").read_text().startswith("<!doctype html>")
     with pytest.raises(OutputError, match="holds another audit: draws differ"):
-        audit(model, texts, 1, out=tmp_path, **settings | {"draws": 6})
+        audit(model, texts, 1, out=tmp_path, **settings | {"samples": 6})
 
 
 # --- bad input --------------------------------------------------------------------------------------------------------
@@ -195,7 +195,7 @@ def test_an_interrupted_audit_continues(model, tmp_path, monkeypatch):
         ({"tests": ["permutations"]}, "There is no test 'permutations'."),
         ({"kinds": ["unifrom"]}, "There is no replacement 'unifrom'. Did you mean 'uniform'?"),
         ({"preset": "best"}, "There is no preset 'best'."),
-        ({"draws": 0}, "draws must be >= 1, got 0."),
+        ({"samples": 0}, "samples must be >= 1, got 0."),
         ({"search_limit": 0}, "search_limit must be >= 1, got 0. Pass None for all examples."),
         ({"top": 2}, "top must be a share of the tokens, > 0 and <= 1, got 2."),
         ({"methods": ["rolout"]}, "No method 'rolout'. Did you mean 'rollout'?"),

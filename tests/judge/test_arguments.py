@@ -26,7 +26,7 @@ def numbers(name):
     return [(name, value) for value in [*values, torch.ones(3), np.ones(2), torch.tensor(1.5)]]
 
 
-@pytest.mark.parametrize(("name", "value"), [*numbers("limit"), *numbers("batch")], ids=name_value)
+@pytest.mark.parametrize(("name", "value"), [*numbers("limit"), *numbers("batch_size")], ids=name_value)
 def test_numbers_of_judge_are_checked(name, value):
     with pytest.raises(InputError, match=f"^{name} must be (a whole number|>= 1), got ") as raised:
         judge(**{name: value})

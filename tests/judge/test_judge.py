@@ -34,7 +34,9 @@ METHODS_OF_IT = (BRIGHTNESS, PICKY, "rollout", "transformer_attribution")
 
 
 def judge_all(out, **more):
-    settings = dict(methods=METHODS_OF_IT, metrics=[FIRST_SCORE, positive()], out=out, batch=2, report=False) | more
+    settings = (
+        dict(methods=METHODS_OF_IT, metrics=[FIRST_SCORE, positive()], out=out, batch_size=2, report=False) | more
+    )
     return judge(tiny(), pictures(7), **settings)
 
 
@@ -119,7 +121,7 @@ def test_a_damaged_shard_is_made_again(finished):
 
 def test_another_plan_is_refused(finished):
     with pytest.raises(OutputError, match="another judgement: batch differ"):
-        judge_all(finished, batch=4)
+        judge_all(finished, batch_size=4)
 
 
 @pytest.mark.parametrize(
