@@ -4,11 +4,12 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
+from torch import nn
 
 import whyformer
 
@@ -72,6 +73,10 @@ USUAL_CHANGES = {
     "a command or an option": "cli",
     "a document for `reproduce`": "_reproduce",
 }
+# Private names of other libraries than torch that are used, each in one or two files.
+OTHERS = {"_exit", "_worker_logs_enabled", "_hf_hook", "_attn_implementation", "_compile_jinja_template"}
+OF_NAMED_TUPLES = {"_asdict", "_fields", "_make", "_replace"}
+IN_MODULES = {name for name in vars(nn.Module()) if name.startswith("_")} | {"_orig_mod", "_compiled_call_impl"}
 WITHOUT_AN_IDEA = {"utils", "util", "helpers", "helper", "base", "core", "common", "misc"}
 
 files = sorted(SOURCE.rglob("*.py"))
@@ -146,6 +151,25 @@ def test_the_picture_of_the_house_is_up_to_date():
     code = "import draw_house; print(draw_house.draw(), end='')"
     drawn = subprocess.run([sys.executable, "-c", code], cwd=docs, capture_output=True, text=True, check=True).stdout
     assert drawn == (docs / "images" / "house.svg").read_text()
+
+
+def test_private_names_of_torch_are_in_one_file():
+    """Each with its reason; another file uses the name that it has there."""
+    own = names_defined(trees.values())
+    found = {module_of(file): private_names(tree) - own for file, tree in trees.items()}
+    del found["_plain.private_torch"]
+    assert {module: names for module, names in found.items() if names} == {}
+
+
+def test_private_names_of_torch_are_found():
+    code = """
+import torch._dynamo
+from torch.overrides import _get_current_function_mode_stack
+def count(module, tensor):
+    torch._C.DisableTorchFunction(), tensor._version, module.__dict__["_buffers"], os._exit, "_softmax"
+"""
+    names = {"torch._dynamo", "torch.overrides._get_current_function_mode_stack", "_C", "_version", "_buffers"}
+    assert private_names(ast.parse(code)) == names
 
 
 def test_every_file_has_a_docstring():
@@ -227,6 +251,37 @@ def names_at_door(door: str) -> set[str]:
     return {
         alias.asname or alias.name for node in imported.body if isinstance(node, ast.ImportFrom) for alias in node.names
     }
+
+
+def private_names(tree: ast.AST) -> set[str]:
+    """Imports of private names of torch; private attributes and keys of modules that no file of ours defines."""
+    found = set()
+    for node in ast.walk(tree):
+        parts = {name: name.split(".") for name in imported_names(node)}
+        found |= {n for n, own in parts.items() if own[0] == "torch" and any(map(is_private, own))}
+        if isinstance(node, ast.Attribute) and is_private(node.attr):
+            found.add(node.attr)
+        if isinstance(node, ast.Constant) and node.value in IN_MODULES:
+            found.add(node.value)
+    return found - OTHERS - OF_NAMED_TUPLES
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith(("__", "_whyformer"))
+
+
+def names_defined(code: Iterable[ast.AST]) -> set[str]:
+    """Of functions, classes, and attributes that are assigned to."""
+    found = set()
+    for node in (node for tree in code for node in ast.walk(tree)):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and ast.unparse(node.value) == "self":
+            found.add(node.attr)
+        if isinstance(node, ast.AnnAssign | ast.Assign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            found |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return found
 
 
 def constants_classes_functions(name: str) -> tuple[bool, bool, str]:

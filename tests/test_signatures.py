@@ -79,7 +79,7 @@ def test_every_parameter_of_a_verb_has_a_type(name):
 
 
 def test_any_is_found_wherever_it_is():
-    def odd(a: list[typing.Any], b: "dict[str, Any]", c: Callable[[int], typing.Any], d: int) -> None: ...
+    def odd(a: list[typing.Any], b: "dict[str, typing.Any]", c: Callable[[int], typing.Any], d: int) -> None: ...
 
     found = [name for name, annotation in list_annotations(inspect.signature(odd)) if mentions_any(annotation)]
     assert found == ["a", "b", "c"]

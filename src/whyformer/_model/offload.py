@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from whyformer._model.unwrap import list_modules
+from whyformer._plain.private_torch import without_interception
 
 
 def has_hook(module: nn.Module) -> bool:
@@ -106,7 +107,7 @@ def reload_weights(shadow: nn.Module) -> AbstractContextManager[Any]:
         return nullcontext()
 
     def pack(tensor: Tensor) -> Tensor | ReloadedWeight:
-        with torch._C.DisableTorchFunction():
+        with without_interception():
             storage = tensor.untyped_storage().data_ptr()
             for part, hook in offloaded:
                 for name, weight in part.named_parameters(recurse=_places_submodules(hook)):

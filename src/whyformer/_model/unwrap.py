@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from whyformer._plain.private_torch import CHILDREN, COMPILED_MODULE, children_of
 from whyformer.errors import UnsupportedModel
 
 
@@ -22,7 +23,7 @@ def unwrap(module: nn.Module) -> nn.Module:
                 "Pass the nn.Module it was scripted from."
             )
         if has_original(module):  # torch.compile
-            module = module._orig_mod  # type: ignore[assignment]
+            module = getattr(module, COMPILED_MODULE)
         elif isinstance(module, nn.DataParallel | nn.parallel.DistributedDataParallel):
             module = module.module
         elif is_sharded(module):
@@ -38,9 +39,9 @@ def unwrap(module: nn.Module) -> nn.Module:
 
 
 def has_original(module: nn.Module) -> bool:
-    """As `hasattr(module, "_orig_mod")`, which is slow on a module that has none."""
+    """As `hasattr(module, COMPILED_MODULE)`, which is slow on a module that has none."""
     own = getattr(module, "__dict__", {})
-    return "_orig_mod" in own.get("_modules", ()) or "_orig_mod" in own
+    return COMPILED_MODULE in own.get(CHILDREN, ()) or COMPILED_MODULE in own
 
 
 def list_modules(module: nn.Module) -> list[nn.Module]:
@@ -51,7 +52,7 @@ def list_modules(module: nn.Module) -> list[nn.Module]:
         part = waiting.pop()
         if id(part) not in found:
             found[id(part)] = part
-            waiting.extend(child for child in reversed(part._modules.values()) if child is not None)
+            waiting.extend(child for child in reversed(children_of(part).values()) if child is not None)
     return list(found.values())
 
 

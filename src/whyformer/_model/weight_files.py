@@ -15,6 +15,7 @@ from pathlib import Path
 from torch import nn
 
 from whyformer._model.unwrap import list_modules, unwrap
+from whyformer._plain.private_torch import buffers_of, parameters_of, writes_of
 
 NO_FILES = "not hashed: a module in memory, or weights that a library fetched"
 
@@ -70,9 +71,9 @@ def read_stamps(source: Path) -> tuple[tuple[str, int, int], ...]:
 def count_writes(module: nn.Module) -> tuple[int, ...]:
     """How often each weight and buffer was written to; tensors made in inference mode do not count."""
     return tuple(
-        0 if tensor.is_inference() else tensor._version
+        0 if tensor.is_inference() else writes_of(tensor)
         for part in list_modules(unwrap(module))
-        for tensor in (*part._parameters.values(), *part._buffers.values())
+        for tensor in (*parameters_of(part).values(), *buffers_of(part).values())
         if tensor is not None
     )
 

@@ -4,11 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from whyformer._engine import Returned, attach_trace, axis_of, map_tensors, trace_of
 from whyformer._engine.tracing import provenance
+from whyformer._plain.private_torch import without_interception
 
 COMPUTED: Returned = (None,)  # this very object marks a call that is computed, not replayed
 
@@ -55,7 +55,7 @@ class CallTape:
 
     def leave(self, output: Any) -> None:
         call = self.running.pop()
-        with torch._C.DisableTorchFunction():  # the interception is active inside hooks
+        with without_interception():  # the interception is active inside hooks
             call.output, call.finished = detach_output(output), []
         self.running[-1].finished.append(call)
 
@@ -99,7 +99,7 @@ def make_replaying_forward(
         output = next(remaining, COMPUTED)
         if output is COMPUTED:
             return compute(*args, **kwargs)
-        with torch._C.DisableTorchFunction():
+        with without_interception():
             return map_tensors(output, lambda tensor: select_example_rows(tensor, of, batch))
 
     return forward

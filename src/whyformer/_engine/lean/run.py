@@ -22,6 +22,7 @@ from whyformer._engine.lean.backward_plan import ASKING, FREE, INPUT, MOST_ARGUM
 from whyformer._engine.run import WriteGuard, find_output, refuse_unsuitable_inputs
 from whyformer._engine.tracing import Operation, operations
 from whyformer._model import EncodedBatch, Model, unwrap
+from whyformer._plain.private_torch import without_interception
 from whyformer._plain.torch_state import leave_inference, use_device_of_model
 
 
@@ -207,11 +208,11 @@ class RecomputedBlock:
             given = [start if value is state else value for value in args]
             return self.forward(*given, **{k: start if value is state else value for k, value in options.items()})
 
-        with torch._C.DisableTorchFunction():  # not an operation of the model
+        with without_interception():  # not an operation of the model
             before = state.detach()
         returned = run(before)
         first = returned if isinstance(returned, Tensor) else returned[0]
-        with torch._C.DisableTorchFunction():
+        with without_interception():
             made = BlockNode.apply(state, first, run, self)
         self.mode.at = self.block.stop
         if self.block.stop - 1 in self.mode.keeps:
@@ -287,7 +288,7 @@ def pick_states(args: Any, places: Sequence[Sequence[int]], length: int) -> Any:
     states = args[0] if args else None
     if not isinstance(states, Tensor) or states.dim() != 3 or states.shape[:2] != (len(places), length):
         return None
-    with torch._C.DisableTorchFunction():
+    with without_interception():
         first = places[0]
         is_range = list(first) == list(range(first[0], first[0] + len(first)))
         if is_range and all(list(one) == list(first) for one in places):

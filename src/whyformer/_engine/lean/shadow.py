@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from whyformer._engine.run import ModelState, make_shadow
 from whyformer._model import list_modules, unwrap
+from whyformer._plain.private_torch import buffers_of, parameters_of
 from whyformer._plain.torch_state import leave_inference
 
 Identities = list[tuple[int, ...]]
@@ -32,16 +33,16 @@ class KeptShadow:
         """Give it the weights of the model, as detached views; shared weights stay shared."""
         views: dict[int, Tensor] = {}
         for part, original in zip(self.parts, originals, strict=True):
-            for name, weight in original._parameters.items():
+            for name, weight in parameters_of(original).items():
                 if weight is not None and id(weight) not in views:
                     views[id(weight)] = nn.Parameter(weight.detach(), requires_grad=False)
-                part._parameters[name] = None if weight is None else views[id(weight)]  # type: ignore[assignment]
-            for name, buffer in original._buffers.items():
-                part._buffers[name] = None if buffer is None else buffer.detach()
+                parameters_of(part)[name] = None if weight is None else views[id(weight)]  # type: ignore[assignment]
+            for name, buffer in buffers_of(original).items():
+                buffers_of(part)[name] = None if buffer is None else buffer.detach()
 
     def empty(self) -> None:
         for part in self.parts:
-            for store in (part._parameters, part._buffers):
+            for store in (parameters_of(part), buffers_of(part)):
                 store.update(dict.fromkeys(store))
 
 
@@ -98,7 +99,7 @@ def find_shadows(module: nn.Module) -> ShadowsOfModel:
 
 def has_unusual_weights(module: nn.Module) -> bool:
     """Weights of other classes, or made in inference mode, of which a shadow needs copies."""
-    weights = [w for part in list_modules(unwrap(module)) for w in part._parameters.values() if w is not None]
+    weights = [w for part in list_modules(unwrap(module)) for w in parameters_of(part).values() if w is not None]
     return any(type(weight) is not nn.Parameter or leave_inference(weight) is not weight for weight in weights)
 
 

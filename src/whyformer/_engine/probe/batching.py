@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from whyformer._model import Model
 from whyformer._plain.failure import is_out_of_memory
+from whyformer._plain.private_torch import parameters_of
 from whyformer.errors import MethodError, ResourceError
 
 MOST_ROWS = 1024
@@ -118,7 +119,7 @@ def read_layer_widths(module: nn.Module) -> list[int]:
         max(weight.shape[0], weight.shape[-1])
         for part in module.modules()
         if not isinstance(part, nn.Embedding)
-        for weight in part._parameters.values()
+        for weight in parameters_of(part).values()
         if weight is not None and weight.dim() >= 2
     ]
 

@@ -15,9 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whyformer._engine.program.recorder import Recorder, Slot, Step, WayDiffers, address_of, aten, map_slots
+from whyformer._engine.program.recorder import Recorder, Slot, Step, WayDiffers, aten, map_slots
 from whyformer._engine.program.rematerialise import compute_again
 from whyformer._engine.program.schedule import order_by_layer
+from whyformer._plain.private_torch import kernel_of, storage_of
 
 ALIASES = {aten.detach.default, aten.alias.default, aten.lift_fresh.default}
 RECOMPUTED_ABOVE = 2**28  # bytes: programs that need less keep all results
@@ -75,7 +76,7 @@ class Program:
         """A view of a constant, or a small result of numbers."""
         if result.numel() <= SMALL and not of_weights:
             return True
-        return any(address_of(self.constants[number]) == address_of(result) for number in step.operands)
+        return any(storage_of(self.constants[number]) == storage_of(result) for number in step.operands)
 
     def save_memory(self, repeats_products: bool) -> None:
         """Go through the layers once (layer_order.py), and compute again what is cheap to compute (recompute.py).
@@ -265,7 +266,7 @@ def write_function(program: Program) -> Callable[[Mapping[str, Tensor]], list[An
     lines += [f"    v{number} = inputs[{name!r}]" for name, number in program.inputs.items()]
     for at, step in enumerate(program.steps):
         if step.function not in functions:
-            functions[step.function] = bind(step.function._op, "f")  # past a layer of Python
+            functions[step.function] = bind(kernel_of(step.function), "f")  # past a layer of Python
         arguments = [spell(value) for value in step.args]
         arguments += [f"{name}={spell(value)}" for name, value in step.kwargs.items()]
         call = f"{functions[step.function]}({', '.join(arguments)})"

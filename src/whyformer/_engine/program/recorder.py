@@ -23,6 +23,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from whyformer._engine.tracing import PausableMode, is_constant
+from whyformer._plain.private_torch import READ_NUMBER, UNIQUE, schema_of, storage_of
 
 aten = torch.ops.aten
 LITERALS = {aten.lift_fresh.default, aten.lift_fresh_copy.default}  # `torch.tensor(...)`: its operand is a number
@@ -31,7 +32,7 @@ DATA_SIZED = {  # the shape of the result depends on the values
     aten.masked_select.default,
     aten.bincount.default,
     aten.repeat_interleave.Tensor,
-    aten._unique2.default,
+    UNIQUE,
     aten.unique_dim.default,
     aten.index.Tensor,
 }
@@ -84,7 +85,7 @@ class Recorder(PausableMode):
         self.inputs: dict[str, int] = {}  # name -> slot
         self.constants: dict[int, Tensor] = {}  # slot -> a weight, or a number
         self.live: set[int] = set()  # slots of weights: their values may change between runs
-        self.weights = {address_of(tensor): tensor for tensor in constants}  # by memory: a shadow has views of them
+        self.weights = {storage_of(tensor): tensor for tensor in constants}  # by memory: a shadow has views of them
         self.converted: dict[int, tuple[int, Tensor]] = {}  # memory of what was computed from weights alone -> slot
         self.constant_slots: dict[int, tuple[int, Tensor]] = {}  # id of a view of a weight -> its slot
         self.dependent: set[int] = set()  # slots that depend on the inputs
@@ -123,7 +124,7 @@ class Recorder(PausableMode):
             number = self.constant_slots[id(tensor)][0]
         if number is not None:
             return Slot(number)
-        address = address_of(tensor)
+        address = storage_of(tensor)
         if address in self.converted and self.converted[address][1].shape == tensor.shape:
             return Slot(self.converted[address][0])  # nn.Parameter(tensor) is another object
         is_weight = address in self.weights or is_constant(tensor)
@@ -153,7 +154,7 @@ class Recorder(PausableMode):
 
         def take(tensor: Tensor) -> Slot:
             slot = self.take(tensor, is_literal=is_literal)
-            near[address_of(tensor)] = self.memory[slot.number]
+            near[storage_of(tensor)] = self.memory[slot.number]
             operands.append(slot.number)
             return slot
 
@@ -167,7 +168,7 @@ class Recorder(PausableMode):
     def note(self, step: Step, result: Any, near: Mapping[int, int]) -> None:
         step.depends = any(number in self.dependent for number in step.operands)
         is_of_weights = any(number in self.live or number in self.of_weights for number in step.operands)
-        if step.function._schema.is_mutable:
+        if schema_of(step.function).is_mutable:
             step.writes = tuple(slot.number for slot in find_written(step.function, step.args, step.kwargs))
         for number in step.writes:
             if self.memory[number] in self.protected:
@@ -195,11 +196,11 @@ class Recorder(PausableMode):
         known = self.slot_of(tensor)
         if known is not None:
             return known
-        number = self.add_slot(tensor, near.get(address_of(tensor)))
+        number = self.add_slot(tensor, near.get(storage_of(tensor)))
         if step.depends:
             self.dependent.add(number)
         elif self.memory[number] == number and step.operands:
-            self.converted[address_of(tensor)] = (number, tensor)
+            self.converted[storage_of(tensor)] = (number, tensor)
         return number
 
     def note_read(self, step: Step, value: Any, is_of_weights: bool) -> None:
@@ -207,7 +208,7 @@ class Recorder(PausableMode):
             return
         if step.depends and not isinstance(value, bool | int):
             raise Unrecordable("Python code reads a number with a fraction that depends on the inputs")
-        if step.function not in (aten._local_scalar_dense.default, aten.equal.default):
+        if step.function not in (READ_NUMBER, aten.equal.default):
             raise Unrecordable(f"Python code reads what {step.function} returns")
         step.reads, step.is_read = value, True
         self.steps.append(step)
@@ -240,7 +241,7 @@ class Recorder(PausableMode):
 
     def is_of_weights(self, tensor: Tensor) -> bool:
         """Whether a tensor is a weight, or computed from weights."""
-        return self.slot_of(tensor) in self.of_weights or address_of(tensor) in self.weights
+        return self.slot_of(tensor) in self.of_weights or storage_of(tensor) in self.weights
 
     def require_slot(self, tensor: Tensor) -> Slot:
         """The slot of a result."""
@@ -306,7 +307,7 @@ def has_unknown_size(func: Any, args: Sequence[Any]) -> bool:
 
 def read_dropout(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> float | None:
     """The share that fused attention drops at random; None for other operations."""
-    for place, argument in enumerate(func._schema.arguments):
+    for place, argument in enumerate(schema_of(func).arguments):
         if argument.name == "dropout_p":
             given = args[place] if place < len(args) else kwargs.get("dropout_p", argument.default_value)
             return float(given)
@@ -315,12 +316,7 @@ def read_dropout(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> f
 
 def find_written(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[Slot]:
     """The arguments that an operation writes into, as its schema says."""
-    for place, argument in enumerate(func._schema.arguments):
+    for place, argument in enumerate(schema_of(func).arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:
             value = args[place] if place < len(args) else kwargs.get(argument.name)
             yield from find_slots(value)
-
-
-def address_of(tensor: Tensor) -> int:
-    """The identity of the memory of a tensor."""
-    return tensor.untyped_storage()._cdata

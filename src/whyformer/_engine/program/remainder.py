@@ -18,12 +18,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.overrides import _get_current_function_mode_stack
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from whyformer._engine.program.program import drop_unused, find_last_uses, run_step
 from whyformer._engine.program.recorder import DATA_SIZED, Slot, Step, Unrecordable, map_entries
 from whyformer._engine.run import Intercept
+from whyformer._plain.private_torch import TorchDispatchMode, list_function_modes, schema_of
 
 TensorShape = tuple[int, ...]
 
@@ -111,15 +110,15 @@ class RemainderRecorder(TorchDispatchMode):
         is_comparison = is_comparison or self.compared.issuperset(step.operands)
         if not isinstance(result, (Tensor, tuple, list)):
             # After the interception, the output is looked at for NaN.
-            is_model_running = any(isinstance(mode, Intercept) for mode in _get_current_function_mode_stack())
+            is_model_running = any(isinstance(mode, Intercept) for mode in list_function_modes())
             if not is_comparison and is_model_running:
                 raise Unrecordable(f"Python code reads what {func} returns")
             return
         if func in DATA_SIZED and func is not torch.ops.aten.index.Tensor:
             raise Unrecordable(f"{func} has a result whose size depends on the attention")
-        if torch.Tag.nondeterministic_seeded in func.tags and "attention" not in func._schema.name:
+        if torch.Tag.nondeterministic_seeded in func.tags and "attention" not in schema_of(func).name:
             raise Unrecordable(f"{func} draws random numbers")
-        if func._schema.is_mutable:
+        if schema_of(func).is_mutable:
             raise Unrecordable(f"{func} writes into a tensor")
         step.is_tuple = not isinstance(result, Tensor)
         results = (result,) if isinstance(result, Tensor) else result

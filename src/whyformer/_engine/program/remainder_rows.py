@@ -22,6 +22,7 @@ from torch import Tensor
 
 from whyformer._engine.program.recorder import Slot, Step, aten, find_slots, map_entries
 from whyformer._engine.program.remainder import Remainder, TensorShape, make_remainder
+from whyformer._plain.private_torch import schema_of
 
 Operand = Slot | Tensor
 
@@ -75,7 +76,7 @@ class RowChoice:
         if all(self.axes.get(number) is None for number in step.operands):
             self.steps.append(step)  # the same in every row
             return
-        name = step.function._schema.name.removeprefix("aten::")
+        name = schema_of(step.function).name.removeprefix("aten::")
         rule = RULES.get(name)
         if rule is None and torch.Tag.pointwise in step.function.tags:
             rule = follow_pointwise

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from whyformer._engine.program.recorder import Slot, Step, map_slots
+from whyformer._plain.private_torch import TO_COPY
 
 aten = torch.ops.aten
 ENTRY_BY_ENTRY = {
@@ -28,7 +29,7 @@ ENTRY_BY_ENTRY = {
     aten.div.Tensor,
     aten.native_layer_norm.default,
     aten.clone.default,
-    aten._to_copy.default,
+    TO_COPY,
 }
 SUMS = {aten.add.Tensor}
 PRODUCTS = {aten.addmm.default, aten.mm.default}

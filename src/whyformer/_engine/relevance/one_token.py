@@ -16,6 +16,7 @@ from torch import Tensor
 
 from whyformer._engine.relevance import calls, rules, slopes
 from whyformer._engine.tracing import SampleGroups
+from whyformer._plain.private_torch import writes_of
 
 # Rules that compute the shares of a token from that token, or from sums to which tokens without relevance add nothing
 BY_TOKEN = {
@@ -53,14 +54,14 @@ class OneToken:
 
 
 def mark(tensor: Tensor, token: OneToken) -> Tensor:
-    tensor._whyformer_token = (token, tensor._version)  # type: ignore[attr-defined]
+    tensor._whyformer_token = (token, writes_of(tensor))  # type: ignore[attr-defined]
     return tensor
 
 
 def token_of(tensor: Tensor) -> OneToken | None:
     """The only token that has relevance, if that is known: autograd may have added to the tensor since."""
     token, version = getattr(tensor, "_whyformer_token", (None, -1))
-    return token if version == tensor._version else None
+    return token if version == writes_of(tensor) else None
 
 
 def find_token(index: Any, size: tuple[int, ...]) -> OneToken | None:

@@ -1,7 +1,7 @@
 """Running a model: a shadow of it under interception, interventions, and what the model's code does besides."""
 
 from whyformer._engine.run.fill_token import find_fill_token
-from whyformer._engine.run.foreign_errors import FOREIGN_ERRORS, refuse_unsuitable_inputs, shorten_message
+from whyformer._engine.run.foreign_errors import FOREIGN_ERRORS, refuse_unsuitable_inputs
 from whyformer._engine.run.forward import Run, choose_relevance_dtype, run_forward, run_plain, run_plain_returned
 from whyformer._engine.run.gradients import TrackedTensors, compute_gradients, refuse_untracked
 from whyformer._engine.run.graph import refuse_switched_off_gradient, refuse_unknown_nodes

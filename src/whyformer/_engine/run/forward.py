@@ -19,6 +19,7 @@ from whyformer._engine.run.shadow import make_shadow, weights_of
 from whyformer._engine.run.weight_versions import refuse_changed_weights
 from whyformer._engine.tracing import Frames, PlainLabels, Trace, attach_trace
 from whyformer._model import EncodedBatch, Model, list_modules, reload_weights, unwrap
+from whyformer._plain.private_torch import parameters_of, without_interception
 from whyformer._plain.torch_state import leave_inference, neutral_torch, use_device_of_model
 from whyformer.errors import NoAttention, NonFinite, UnsupportedModel
 
@@ -164,7 +165,7 @@ def check_run(model: Model, encoded: EncodedBatch, mode: Intercept, output: Tens
 
 def choose_relevance_dtype(model: Model) -> torch.dtype | None:
     """float32 if a weight has fewer bits; None leaves the weights as they are."""
-    dtypes = {p.dtype for part in list_modules(model.module) for p in part._parameters.values() if p is not None}
+    dtypes = {p.dtype for part in list_modules(model.module) for p in parameters_of(part).values() if p is not None}
     is_short = any(dtype.is_floating_point and dtype.itemsize < 4 for dtype in dtypes)
     return torch.float32 if is_short else None
 
@@ -201,7 +202,7 @@ def watch_modules(shadow: nn.Module, mode: Intercept) -> None:
 
     def watch(path: str, module: nn.Module) -> None:
         def before(_: nn.Module, args: Any, kwargs: Any) -> None:
-            with torch._C.DisableTorchFunction():
+            with without_interception():
                 given = (value for value in (*args, *kwargs.values()) if isinstance(value, Tensor))
                 first = next((tensor for tensor in given if tensor.is_floating_point()), None)
             mode.enter(path, first)
@@ -233,7 +234,7 @@ def note_chosen_output(answer: Any, output: Tensor) -> tuple[str, ...]:
 
 
 def note_copied_weights(module: nn.Module) -> tuple[str, ...]:
-    weights = (weight for part in list_modules(module) for weight in part._parameters.values() if weight is not None)
+    weights = (weight for part in list_modules(module) for weight in parameters_of(part).values() if weight is not None)
     if not any(weight.is_inference() for weight in weights):
         return ()
     return ("The weights were made in torch.inference_mode(), so they are copied for every run of the model.",)

@@ -13,6 +13,7 @@ from torch.autograd.function import BackwardCFunction
 
 from whyformer._engine.relevance import RuleNode
 from whyformer._engine.tracing import Operation, operations
+from whyformer._plain.private_torch import backward_class_of
 from whyformer.errors import UnknownOperation, UnsupportedModel
 
 PASS_THROUGH_NODES = frozenset(
@@ -27,7 +28,7 @@ DIFFERENTIABLE = (
     operations.PRODUCTS | operations.CONVOLUTIONS | operations.NORMS | {"linear", operations.FUSED_ATTENTION}
 )
 
-RULE_NODE: Any = RuleNode._backward_cls
+RULE_NODE = backward_class_of(RuleNode)
 
 
 def refuse_unknown_nodes(score: Tensor, leaf: Tensor | None = None) -> None:

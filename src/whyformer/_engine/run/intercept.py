@@ -60,6 +60,7 @@ from whyformer._engine.tracing import (
     trace_of,
     unmasked_scores_of,
 )
+from whyformer._plain.private_torch import without_interception
 from whyformer.errors import UnknownOperation, UnsupportedModel
 
 
@@ -405,7 +406,7 @@ class Intercept(TorchFunctionMode):
         target = operation.args[0]
         rest = Operation(operation.name, operation.function, operation.args[1:], operation.kwargs)
         rest = rest.map_arguments(self.resolve)
-        with torch._C.DisableTorchFunction():
+        with without_interception():
             target = self.written.follow_moves(target, self.place)
             places = locate(target)
             if operation.name == "setitem":
@@ -424,7 +425,7 @@ class Intercept(TorchFunctionMode):
                 f"{self.place} changes a tensor in place with {operation.name}; relevance cannot be propagated through "
                 "that. Write it as an assignment, or use a method without relevance."
             )
-        with torch._C.DisableTorchFunction():
+        with without_interception():
             self.written.note(target, places, new, is_private=operation.name == "setitem")
         return None if operation.name == "setitem" else new
 
@@ -432,7 +433,7 @@ class Intercept(TorchFunctionMode):
         """The operation on what was written into its arguments. A view shows the memory itself, so that later writes
         reach it."""
         if operation.name in operations.VIEWS and operation.args and self.written.covers(operation.args[0]):
-            with torch._C.DisableTorchFunction():
+            with without_interception():
                 base = self.written.follow_moves(operation.args[0], self.place)
             rest = Operation(operation.name, operation.function, operation.args[1:], operation.kwargs)
             rest = rest.map_arguments(self.resolve)

@@ -13,6 +13,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from whyformer._plain.private_torch import buffers_of, parameters_of
+
 LIBRARIES = {"torch", "transformers", "timm", "torchvision", "open_clip", "sentence_transformers", "peft", "whyformer"}
 # What the files of these libraries import: Python's own modules, and those that load files and show progress.
 OTHERS = {"accelerate", "einops", "filelock", "huggingface_hub", "jinja2", "numpy", "packaging", "PIL", "regex"}
@@ -43,7 +45,7 @@ def are_modules_known(parts: Iterable[nn.Module]) -> bool:
     for part in parts:
         if not all(is_known(base) for base in type(part).__mro__):
             return False
-        weights = (*part._parameters.values(), *part._buffers.values())
+        weights = (*parameters_of(part).values(), *buffers_of(part).values())
         if any(weight is not None and type(weight) not in (nn.Parameter, nn.Buffer, Tensor) for weight in weights):
             return False
         if not all(is_setting_known(value) for value in vars(part).values()):

@@ -17,16 +17,26 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import _get_current_function_mode_stack
-from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from whyformer._engine.run.known_code import are_known, is_of_libraries
 from whyformer._engine.run.watched_code import WatchedCode, is_same_code
 from whyformer._model import list_modules, unwrap
+from whyformer._plain.private_torch import (
+    BACKWARD_HOOKS,
+    BUFFERS,
+    CHILDREN,
+    FORWARD_HOOKS,
+    PARAMETERS,
+    has_global_hooks,
+    list_dispatch_modes,
+    list_function_modes,
+    writes_of,
+)
 
 CONTAINERS = {dict, list}  # what a module keeps in these is compared too
 REPLACEABLE = (FunctionType, MethodType, type)
 ATOMS = (int, float, str, bytes, bool, type(None), torch.dtype, torch.device)
+HOOKS = (*FORWARD_HOOKS, *BACKWARD_HOOKS)
 # Where a module keeps what is read apart: weights, submodules and hooks.
 OWN_PLACES = {name for name, value in vars(nn.Module()).items() if type(value) is not bool}
 
@@ -50,10 +60,10 @@ class ModelState:
         weights: list[Tensor | None] = []
         for part in parts:
             own = part.__dict__
-            if own["_parameters"]:
-                weights.extend(own["_parameters"].values())
-            if own["_buffers"]:
-                weights.extend(own["_buffers"].values())
+            if own[PARAMETERS]:
+                weights.extend(own[PARAMETERS].values())
+            if own[BUFFERS]:
+                weights.extend(own[BUFFERS].values())
         self.weights: list[Tensor] = [weight for weight in weights if weight is not None]
         self.contents += map(id, self.weights)
         self.memory = [(weight.data_ptr(), weight.shape, weight.stride()) for weight in self.weights]
@@ -68,7 +78,7 @@ class ModelState:
         parts: list[nn.Module] = []
         configs: list[Any] = []
         self.identities: list[int] = []
-        self.has_hooks = nn.modules.module._has_any_global_hook()
+        self.has_hooks = has_global_hooks()
         self.trains = False
         self.is_known = False  # found out when the snapshot is stored
         seen, waiting = {id(inner)}, [inner]
@@ -78,27 +88,21 @@ class ModelState:
             parts.append(part)
             self.identities.append(id(part))
             self.identities += map(id, own.values())
-            if (
-                own["_forward_hooks"]
-                or own["_forward_pre_hooks"]
-                or own["_backward_hooks"]
-                or own["_backward_pre_hooks"]
-                or "forward" in own
-            ):
+            if any(map(own.get, HOOKS)) or "forward" in own:
                 self.has_hooks = True
             if own["training"]:
                 self.trains = True
             if "config" in own:
                 configs.append(own["config"])
-            if own["_modules"]:
-                for child in own["_modules"].values():
+            if own[CHILDREN]:
+                for child in own[CHILDREN].values():
                     if child is not None and id(child) not in seen:
                         seen.add(id(child))
                         waiting.append(child)
         return parts, configs
 
     def read_versions(self) -> list[int]:
-        return [0 if weight.is_inference() else weight._version for weight in self.weights]
+        return [0 if weight.is_inference() else writes_of(weight) for weight in self.weights]
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ModelState):
@@ -233,8 +237,4 @@ def rounds_to_tf32(device: torch.device) -> bool:
 
 def is_torch_watched() -> bool:
     """Anomaly detection is on, or another mode sees the operations."""
-    return (
-        torch.is_anomaly_enabled()
-        or bool(_get_current_function_mode_stack())
-        or bool(_get_current_dispatch_mode_stack())
-    )
+    return torch.is_anomaly_enabled() or bool(list_function_modes()) or bool(list_dispatch_modes())

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from whyformer._engine.tracing import Operation
+from whyformer._plain.private_torch import buffers_of, without_interception
 
 WRITERS: WeakSet[nn.Module] = WeakSet()  # models whose forward writes into their own tensors
 
@@ -42,7 +43,7 @@ class WriteGuard:
 
     def owns(self, tensor: Tensor) -> bool:
         """The memory of the tensor belongs to the model."""
-        with torch._C.DisableTorchFunction():
+        with without_interception():
             try:
                 return tensor.untyped_storage().data_ptr() in self.storages
             except (RuntimeError, NotImplementedError):  # a tensor of vmap has no memory of its own
@@ -52,7 +53,7 @@ class WriteGuard:
 def list_kept_tensors(module: nn.Module) -> Iterator[Tensor]:
     """The tensors that modules keep besides their parameters: buffers and plain attributes."""
     for part in module.modules():
-        yield from (buffer for buffer in part._buffers.values() if buffer is not None)
+        yield from (buffer for buffer in buffers_of(part).values() if buffer is not None)
         yield from (value for value in part.__dict__.values() if isinstance(value, Tensor))
 
 

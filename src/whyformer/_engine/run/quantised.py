@@ -16,6 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from whyformer._plain.private_torch import parameters_of
+
 REWRITTEN_BY_THEIR_FORWARD = ("bitsandbytes",)  # libraries whose weights are rewritten when they are used
 
 
@@ -49,7 +51,7 @@ def restores_weights(module: nn.Module) -> bool:
 
 def find_codes(module: nn.Module) -> tuple[Tensor, Any] | None:
     """The codes of a 4-bit layer and how to read them; the state may be kept at the weight or at the layer."""
-    weight = module._parameters.get("weight")
+    weight = parameters_of(module).get("weight")
     state = getattr(weight, "quant_state", None)
     state = getattr(module, "quant_state", None) if state is None else state
     if weight is None or state is None:

@@ -22,16 +22,19 @@ from torch import Tensor, nn
 from whyformer._engine.run.model_writes import WRITERS
 from whyformer._engine.run.quantised import RestoredLinear, find_codes, is_rewritten, restores_weights
 from whyformer._model import copy_hook, has_hook, list_modules, unwrap
+from whyformer._plain.private_torch import (
+    BUFFERS,
+    CHILDREN,
+    COMPILED_CALL,
+    FORWARD_HOOKS,
+    PARAMETERS,
+    buffers_of,
+    children_of,
+    parameters_of,
+)
 from whyformer._plain.torch_state import leave_inference
 
-KEPT_HOOKS = (
-    "_forward_hooks",
-    "_forward_pre_hooks",
-    "_forward_hooks_with_kwargs",
-    "_forward_pre_hooks_with_kwargs",
-    "_forward_hooks_always_called",
-)
-REGISTRIES = frozenset(("_parameters", "_buffers", "_modules", *KEPT_HOOKS))  # the shadow gets its own
+REGISTRIES = frozenset((PARAMETERS, BUFFERS, CHILDREN, *FORWARD_HOOKS))  # the shadow gets its own
 ATOMS = frozenset((bool, int, float, str, type(None), set, torch.dtype, torch.device))  # point at no module
 
 
@@ -57,7 +60,7 @@ def _copy_kept_tensors(shadows: Iterable[nn.Module]) -> None:
     copies: dict[int, Tensor] = {}
     shared: list[Tensor] = []  # kept alive, so that no two of them have one id
     for shadow in shadows:
-        for kept in (shadow._buffers, shadow.__dict__):
+        for kept in (buffers_of(shadow), shadow.__dict__):
             for name, value in list(kept.items()):
                 if isinstance(value, Tensor):
                     shared.append(value)
@@ -85,20 +88,20 @@ def _fill(
             is_hooks = name.endswith("_hooks") and isinstance(value, dict)
             value = type(value)() if is_hooks else _redirect(value, shadows)
         own[name] = value
-    own["_parameters"] = {
-        name: _detach_weight(value, weights, dtype, shadows) for name, value in original._parameters.items()
+    own[PARAMETERS] = {
+        name: _detach_weight(value, weights, dtype, shadows) for name, value in parameters_of(original).items()
     }
-    own["_buffers"] = {
-        name: _detach_weight(value, weights, dtype, shadows) for name, value in original._buffers.items()
+    own[BUFFERS] = {
+        name: _detach_weight(value, weights, dtype, shadows) for name, value in buffers_of(original).items()
     }
-    own["_modules"] = {
-        name: shadows[id(child)] if child is not None else None for name, child in original._modules.items()
+    own[CHILDREN] = {
+        name: shadows[id(child)] if child is not None else None for name, child in children_of(original).items()
     }
-    for kept in KEPT_HOOKS:
+    for kept in FORWARD_HOOKS:
         if kept in original.__dict__:
             own[kept] = original.__dict__[kept].copy()
     own["training"] = False
-    own["_compiled_call_impl"] = None
+    own[COMPILED_CALL] = None
     if isinstance(shadow, RestoredLinear):
         own["codes"] = find_codes(original)
     shadow.__dict__.update(own)

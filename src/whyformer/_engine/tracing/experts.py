@@ -21,6 +21,7 @@ from torch import Tensor
 from whyformer._engine.tracing.follow import label_rows
 from whyformer._engine.tracing.operations import Operation
 from whyformer._engine.tracing.provenance import Trace, attach_trace, trace_of
+from whyformer._plain.private_torch import without_interception
 
 
 def split_by_expert(operation: Operation) -> Tensor | None:
@@ -29,7 +30,7 @@ def split_by_expert(operation: Operation) -> Tensor | None:
     ends = operation.argument(2, "offs")
     if ends is None or weights.requires_grad or x.dim() != 2 or weights.dim() != 3:
         return None
-    with torch._C.DisableTorchFunction():
+    with without_interception():
         ends = ends.tolist()
     starts = [0, *ends[:-1]]
     rows = [
@@ -45,7 +46,7 @@ def split_by_expert(operation: Operation) -> Tensor | None:
 def split_row_sum(operation: Operation) -> Tensor | None:
     """`index_add` or `scatter_add` as a sum of rows and an addition; None if it adds to zeros already."""
     start = operation.argument(0, "input", "self")
-    with torch._C.DisableTorchFunction():
+    with without_interception():
         if not start.requires_grad and not bool(start.any()):
             return None
         zeros = torch.zeros_like(start)
@@ -63,7 +64,7 @@ def merge_rows(before: Trace | None, added: Trace | None) -> Trace | None:
     if before is None or added is None or before.samples is None or added.samples is None:
         return None
     tokens = None
-    with torch._C.DisableTorchFunction():
+    with without_interception():
         samples = torch.where(added.samples >= 0, added.samples, before.samples)
         if before.tokens is not None and added.tokens is not None:
             tokens = torch.where(added.tokens >= 0, added.tokens, before.tokens)

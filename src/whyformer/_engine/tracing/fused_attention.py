@@ -14,6 +14,7 @@ from torch import Tensor
 
 from whyformer._engine.tracing.operations import Operation
 from whyformer._engine.tracing.tiles import TileSetting
+from whyformer._plain.private_torch import without_interception
 
 NAMES = ("query", "key", "value")
 SHARED_FROM = 2**24  # bytes of a mask in numbers from which it is made once for all layers
@@ -115,7 +116,7 @@ def share_numbers(allowed: Tensor, dtype: torch.dtype) -> Tensor:
     """A boolean mask as numbers, made once: in one row if it is the same for all queries."""
     made = getattr(allowed, "_whyformer_numbers", None)
     if made is None or made.dtype != dtype:
-        with torch._C.DisableTorchFunction():
+        with without_interception():
             is_same = bool((allowed == allowed[..., :1, :]).all())
             made = to_numbers(allowed[..., :1, :] if is_same else allowed, dtype)
         allowed._whyformer_numbers = made  # type: ignore[attr-defined]

@@ -18,6 +18,7 @@ from torch import Tensor
 from whyformer._engine.tracing import operations
 from whyformer._engine.tracing.operations import Operation
 from whyformer._engine.tracing.provenance import Trace, attach_trace, trace_of
+from whyformer._plain.private_torch import without_interception
 from whyformer.errors import UnknownOperation
 
 
@@ -87,7 +88,7 @@ class InPlaceWrites:
     def find_memory(self, tensor: Tensor) -> Memory | None:
         if not self.memories or self.is_reading:
             return None
-        with torch._C.DisableTorchFunction():  # also called from hooks, where the mode is on
+        with without_interception():  # also called from hooks, where the mode is on
             return self.memories.get(tensor.untyped_storage().data_ptr())
 
     def covers(self, tensor: Any) -> bool:
@@ -101,7 +102,7 @@ class InPlaceWrites:
         memory = self.find_memory(tensor)
         if memory is None or len(memory.written) < MOST_PARTS or not memory.is_private:
             return
-        with torch._C.DisableTorchFunction():
+        with without_interception():
             places = (memory.writer >= 0).nonzero().flatten()
             numbers, entries = memory.writer[places], memory.entry[places]
             used = numbers.unique().tolist()
@@ -182,7 +183,7 @@ class InPlaceWrites:
 
     def read(self, tensor: Tensor, place: str) -> Tensor:
         """What the model would find in this tensor. Call it under the mode, so that the parts keep their traces."""
-        with torch._C.DisableTorchFunction():
+        with without_interception():
             tensor = self.follow_moves(tensor, place)
             memory = self.find_memory(tensor)
             if memory is None:
@@ -208,7 +209,7 @@ class InPlaceWrites:
 
     def put_together(self, like: Tensor, sources: list[Tensor], picks: list[tuple[Tensor, Tensor]]) -> Tensor:
         """A tensor of the shape of `like` with entries of several tensors: (where they go, which they are) for each."""
-        with torch._C.DisableTorchFunction():
+        with without_interception():
             order = torch.cat([places for places, _ in picks]).argsort()
         self.is_reading = True
         try:
@@ -243,7 +244,7 @@ def locate(tensor: Tensor) -> Tensor:
 def complete_samples(shape: torch.Size, places: list[Tensor], parts: list[Tensor]) -> None:
     """Give parts without examples (entries of an empty or zero tensor) those of the other parts, if one axis decides
     which example an entry belongs to."""
-    with torch._C.DisableTorchFunction():
+    with without_interception():
         unknown = [part for part in parts if trace_of(part).samples is None]
         if not unknown or len(unknown) == len(parts):
             return

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 
-from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
+from whyformer._plain.private_torch import TorchDispatchMode, list_dispatch_modes
 
 
 class PausableMode(TorchDispatchMode):
@@ -17,7 +17,7 @@ class PausableMode(TorchDispatchMode):
 def pause_recording() -> Iterator[None]:
     """Inside, a recording that is under way notes nothing: for what is done anew in every run."""
     with ExitStack() as stack:
-        for mode in _get_current_dispatch_mode_stack():
+        for mode in list_dispatch_modes():
             if isinstance(mode, PausableMode):
                 stack.enter_context(mode.pause())
         yield

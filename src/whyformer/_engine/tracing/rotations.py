@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from whyformer._engine.tracing.operations import Operation
+from whyformer._plain.private_torch import without_interception
 
 
 def view_pairs(operation: Operation) -> Tensor:
@@ -19,7 +20,7 @@ def view_pairs(operation: Operation) -> Tensor:
 
 
 def remember_pairs(pairs: Tensor) -> Tensor:
-    with torch._C.DisableTorchFunction():
+    with without_interception():
         numbers = torch.view_as_complex(pairs.contiguous())
     numbers._whyformer_pairs = pairs  # type: ignore[attr-defined]
     return numbers
