@@ -20,7 +20,7 @@ VERBS = (
     "bulk summarise_bulk"
 ).split()
 PAGE = (Path(__file__).parents[1] / "docs" / "parameters.md").read_text("utf-8")
-KNOWN = {"record": {"finish"}}  # belongs to the engine; leaves the public signature with the runners
+KNOWN = {"record": {"finish"}}  # the epilogue of recorded programs; it leaves the public signature with the runners
 
 
 # --- types ------------------------------------------------------------------------------------------------------------

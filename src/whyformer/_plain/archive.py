@@ -11,7 +11,7 @@ import json
 import math
 import os
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
+from typing_extensions import TypeAliasType
 
 from whyformer._plain.schema import SchemaError, check_schema
 from whyformer._plain.tokens import Grid
@@ -34,7 +35,10 @@ READ_ERRORS = (
     InputError,
 )  # fmt: skip
 
-Fields = Mapping[str, Any]
+# What is written into a file: tensors and plain values, and collections of these.
+Field = TypeAliasType("Field", "str | float | Tensor | Sequence[Field] | Mapping[str, Field] | None")
+Fields = Mapping[str, Any]  # as they are read: a schema says which
+WrittenFields = Mapping[str, Field]
 FilePath = str | os.PathLike[str]
 
 

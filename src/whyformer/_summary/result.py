@@ -12,6 +12,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from whyformer._plain import archive
+from whyformer._plain.json_value import JsonValue
 from whyformer._summary.clusters import Outlier
 from whyformer._summary.inputs import InputReader
 from whyformer._summary.report import make_summary_fragment, make_summary_page
@@ -52,9 +53,9 @@ class BulkSummary(Result):
     findings: tuple[Finding, ...] = field(repr=False)
     outliers: tuple[Outlier, ...] = field(default=(), repr=False)
     notes: tuple[str, ...] = ()
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, JsonValue] = field(default_factory=dict)
     reader: InputReader | None = field(default=None, repr=False)  # for the examples on the page
-    plan: Mapping[str, Any] = field(default_factory=dict, repr=False)  # of the bulk run
+    plan: Mapping[str, JsonValue] = field(default_factory=dict, repr=False)  # of the bulk run
 
     formats: ClassVar[Mapping[str, Callable[[Any], bytes]]] = {
         ".html": lambda summary: make_summary_page(summary).encode("utf-8"),

@@ -23,9 +23,10 @@ Row: TypeAlias = Mapping[Any, Any]  # the cells of a table by the name of their 
 Wanted: TypeAlias = Mapping[str, Hashable]  # the name of a column for each role that the caller gave
 DataError = partial(InputError, code="E_DATA")
 WrongOption = partial(InputError, code="E_OPTION")
+# By label, or in the order of the labels 0, 1, ...
 ClassNames: TypeAlias = (
-    Mapping[Any, str | int] | Sequence[str]
-)  # by label, or in the order of the labels 0, 1, ...  # by label, or in the order of the labels 0, 1, ...
+    Mapping[str, str | int] | Mapping[int, str | int] | Mapping[str | int, str | int] | Sequence[str]
+)
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ def repeatability(explanation: Explanation, rerun: Rerun, *, runs: int = 2) -> M
     Higher is better, 1 means identical. Control: random scores get about 0, a method without random numbers exactly 1.
     Undefined if the map is constant.
     """
-    seeds = [int(explanation.settings.get("seed") or 0) + run for run in range(1, runs + 1)]
+    seeds = [int(str(explanation.settings.get("seed") or 0)) + run for run in range(1, runs + 1)]
     others = [rerun(seed=seed) if "seed" in explanation.settings else rerun() for seed in seeds]
     return measure_similarity(
         [select_compared_scores(explanation, i) for i in range(len(explanation))],

@@ -18,6 +18,7 @@ from torch import Tensor
 from whyformer._engine import Target
 from whyformer._model import KeptImage
 from whyformer._plain.archive import Fields
+from whyformer._plain.json_value import JsonValue
 from whyformer._plain.tokens import Grid, Pieces, Tokens, pad_pieces
 from whyformer._plain.words import WORD_REDUCTIONS, group_by_unit, join_groups, reduce_groups
 from whyformer.errors import InputError
@@ -61,7 +62,7 @@ class Explanation(LoadableResult):
     targets: tuple[Target, ...]
     names: tuple[str, ...]
     method: str
-    settings: Mapping[str, Any]
+    settings: Mapping[str, JsonValue]
     model: str
     versions: Mapping[str, str]
     class_specific: bool

@@ -179,7 +179,7 @@ class Similarity(LoadableResult):
 
     # --- files ---
 
-    def to_fields(self) -> archive.Fields:
+    def to_fields(self) -> archive.WrittenFields:
         return {**vars(self), "a": vars(self.a), "b": vars(self.b)}
 
     @classmethod

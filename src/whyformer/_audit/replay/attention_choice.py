@@ -13,12 +13,17 @@ A block is one attention of the forward pass, in the order of execution.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
+
+from typing_extensions import TypeAliasType
 
 from whyformer._plain.setting_checks import quote_value
 from whyformer.errors import MethodError
 
-AttentionLike: TypeAlias = Any  # int | str | tuple[int, int] | AttentionChoice, or a list of these
+# A block, (block, head), its form as text or an AttentionChoice; or a list of these.
+AttentionLike = TypeAliasType(
+    "AttentionLike", "int | str | tuple[int, int | None] | AttentionChoice | Sequence[AttentionLike]"
+)
 
 ATTENTION_FORMS = 'an int, (block, head), "last", "3:2", "3:each", "each" or "rollout"'
 
