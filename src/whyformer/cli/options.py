@@ -21,9 +21,8 @@ Number: TypeAlias = int | None
 def complete_method_names(incomplete: str) -> Iterator[str]:
     """Shell completion: the names of all methods, without importing torch."""
     tree = ast.parse((PACKAGE_FOLDER / "methods" / "__init__.py").read_text("utf-8"))
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
-            yield from (name for name in ast.literal_eval(node.value) if name.startswith(incomplete))
+    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom) and "._" not in str(node.module)]
+    yield from sorted(alias.name for node in imports for alias in node.names if alias.name.startswith(incomplete))
 
 
 def complete_model_names(incomplete: str) -> Iterator[str]:
