@@ -21,7 +21,7 @@ from whyformer._cite.likelihood import Likelihood, measure_likelihood
 from whyformer._cite.mention import is_mentioned
 from whyformer._cite.sources import find_sources, make_source_players
 from whyformer._cite.verification import Verification, describe_verification, verify_sources
-from whyformer._engine import SCORE_NAMES, Answer, AnswerText, Probe, Scale, Target, record
+from whyformer._engine import SCORE_NAMES, Answer, Probe, Scale, Target, record
 from whyformer._explain.decoding import refuse_other_prompt
 from whyformer._explain.explain import ModelLike, as_model, explain_encoded
 from whyformer._explain.method_call import MethodLike, choose_method
@@ -83,7 +83,7 @@ def cite(
     scores = explanation.scores[0].double().cpu()
     per_source = sum_regions(scores, sources)
     ablations = Ablations(make_answer_probe(model, prompt, aim), players)
-    tokens = aim.choose_tokens(AnswerText.from_prompt(prompt))
+    tokens = aim.find_tokens(prompt)
     likelihood = measure_likelihood(model, prompt, tokens)
     doubts = list_doubts(likelihood, is_mentioned(prompt, tokens, sources))
     verified = verify_sources(ablations, per_source, verify, doubts) if verify else None

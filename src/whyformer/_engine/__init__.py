@@ -6,11 +6,10 @@ from whyformer._engine.capture import (
     LazyLayers,
     LinearNorm,
     RoundingEstimate,
-    is_on_missing_attention,
-    is_on_mixed_states,
+    describe_run,
     iterate_rows,
 )
-from whyformer._engine.layout import Layout, Order, find_blocks, find_order, lay_out, pick_places, to_canonical_axes
+from whyformer._engine.layout import Layout, Order, find_order, lay_out, to_canonical_axes
 from whyformer._engine.lean import lean
 from whyformer._engine.probe import (
     FILLS,
@@ -45,7 +44,6 @@ from whyformer._engine.run import (
     find_output,
     make_shadow,
     map_tensors,
-    refuse_changed_weights,
     refuse_single_side,
     run_forward,
     run_plain,
@@ -56,7 +54,6 @@ from whyformer._engine.targets import (
     SCORE_NAMES,
     Answer,
     Answers,
-    AnswerText,
     ExplainedAnswer,
     FunctionReading,
     Scale,
@@ -74,7 +71,5 @@ from whyformer._engine.targets import (
     probabilities_of,
     read_logits,
     refuse_encoder_decoders,
-    shorten,
-    widen,
 )
 from whyformer._engine.tracing import MASK_THRESHOLD, attach_trace, attention_tiles, axis_of, trace_of

@@ -20,17 +20,11 @@ from torch import Tensor
 
 from whyformer._engine import (
     Capture,
-    Order,
-    Run,
     TargetLike,
-    find_blocks,
-    find_order,
-    find_task,
-    is_causal,
+    describe_run,
     make_shadow,
     record,
     refuse_encoder_decoders,
-    run_forward,
     run_plain,
 )
 from whyformer._explain.default_method import choose_default_method
@@ -44,6 +38,7 @@ from whyformer._plain.progress import show_progress
 from whyformer._plain.setting_checks import list_entries
 from whyformer._plain.tokens import Grid, Pieces
 from whyformer._plain.torch_state import neutral_torch
+from whyformer._plain.words import list_some
 from whyformer.errors import InputError, MethodError, WhyformerError
 from whyformer.methods._registry import METHODS, Method, Setting, find_method
 from whyformer.results.diagnosis import Diagnosis, MethodCheck
@@ -60,20 +55,11 @@ SMALL_BUDGETS: dict[str, dict[str, Setting]] = {  # enough to see whether a meth
     "smooth_grad": {"samples": 4},
     "vit_cx": {"budget": 8},
 }
-TASK_WORDING = {
-    "next token": "the next token, of {count}",
-    "masked token": "the token at a mask, of {count}",
-    "token class": "a class for every token, of {count}",
-    "answer span": "a span of the text (start and end)",
-    "frame": "a character for every frame, of {count}",
-    "representation": "a representation of the input ({count} channels): the model has no head",
-}
 SAMPLE_TEXTS = ("The film was not good, but its ending surprised me.", "The film was not good.", "good")
 SAMPLE_QUESTION = "What surprised me?"
 SAMPLE_TOKENS = 8
 SLOW_SECONDS = 2.0  # a method that takes longer is not run a second time to measure it warm
 FORWARD_REPEATS = 3
-NAMED = 3  # classes or special tokens that are listed by name
 
 
 @neutral_torch()
@@ -96,7 +82,7 @@ def diagnose(
     encoded = model.encode(make_sample_input(model) if inputs is None else inputs)
     encoded, target = choose_tower(model, encoded, target)
     seconds, memory, failure = measure_forward(model, encoded)
-    found = {**describe_model(model), **describe_run(model, encoded, target)}
+    found = {**describe_model(model), **describe_findings(model, encoded, target)}
     found["default method"] = describe_default(model, encoded, target)
     found |= {"forward pass": failure} if failure else {}
     checks = []
@@ -219,16 +205,10 @@ def describe_model(model: Model) -> dict[str, str]:
     }
 
 
-def describe_run(model: Model, encoded: EncodedBatch, target: TargetLike) -> dict[str, str]:
+def describe_findings(model: Model, encoded: EncodedBatch, target: TargetLike) -> dict[str, str]:
     """What a run of the model shows; where something is not found, the reason."""
-    found: dict[str, str] = {}
     try:
-        refuse_encoder_decoders(model.module)
-        with run_forward(model, encoded, asks_gradient=True) as run:
-            found |= describe_attention(run)
-            found["order"] = try_to_say(lambda: describe_order(find_order(model, encoded, run, always=True)))
-            found["blocks"] = try_to_say(lambda: describe_blocks(run))
-            found["task"] = try_to_say(lambda: describe_task(model, encoded, run))
+        found = describe_run(model, encoded)
     except Exception as error:
         return {"attention": f"not found: {describe_refusal(error)[1]}"}
     try:
@@ -251,51 +231,6 @@ def describe_default(model: Model, encoded: EncodedBatch, target: TargetLike) ->
     return name if explanation.method == name else explanation.notes[-1]
 
 
-def describe_order(order: Order) -> str:
-    """What the check found about the places of tokens and examples in the model."""
-    if order.moves_examples:
-        return "checked: examples of a batch change places inside, so each is run alone"
-    if order.obstacle:
-        return f"checked: {order.obstacle}"
-    if order.sequence is None:
-        return "not checked: the tokens of the input are not known"
-    how = "checked, measured" if order.is_measured else "checked"
-    if not order.is_as_given:
-        return f"{how}: tokens change places inside, which is undone"
-    missing = int(order.sequence.max()) + 1 - int((order.sequence[0] >= 0).sum())
-    extra = int((order.sequence[0] < 0).sum())
-    added = f", {extra} added by the model" if extra else ""
-    return f"{how}: tokens are in the order of the input{added}" + (f", {missing} left out" if missing > 0 else "")
-
-
-def try_to_say(say: Callable[[], str]) -> str:
-    try:
-        return say()
-    except WhyformerError as error:
-        return f"not found: {error}"
-
-
-def describe_blocks(run: Run) -> str:
-    """How many blocks there are; where some have no attention, how many do."""
-    blocks = find_blocks(run.mode)
-    attending = len(set(blocks.attending))
-    return f"{blocks.count}" if attending == blocks.count else f"{blocks.count}, {attending} of them with attention"
-
-
-def describe_attention(run: Run) -> dict[str, str]:
-    """How many attention sites there are, and of what kind."""
-    sites = run.mode.sites
-    heads = sorted({site.value.size(1) for site in sites})
-    fused = sum(site.query is not None for site in sites)
-    kind = "fused" if fused == len(sites) else "not fused" if not fused else f"{fused} fused"
-    obstacles = list(dict.fromkeys(site.obstacle for site in sites if site.obstacle))
-    found = {
-        "attention": f"{len(sites)} sites, {kind}",
-        "heads": " or ".join(map(str, heads)) + " per site",
-    }
-    return {**found, "but": "; ".join(obstacles)} if obstacles else found
-
-
 def describe_answer(capture: Capture) -> dict[str, str]:
     """The tokens, where the answer is read, and the target that is explained by default."""
     target, tokens = capture.targets[0], capture.tokens[0]
@@ -315,19 +250,6 @@ def describe_token_counts(tokens: Grid | Pieces, capture: Capture) -> str:
     return f"{sum(not p for p in tokens.padding)}, {special} special{named}"
 
 
-def describe_task(model: Model, encoded: EncodedBatch, run: Run) -> str:
-    """What the model answers, from what it returned."""
-    task = find_task(model, encoded, run.returned, lambda: is_causal(run))
-    count = task.output.shape[-1] if task.output.dim() > 1 else 1
-    if task.kind in TASK_WORDING:
-        return TASK_WORDING[task.kind].format(count=count)
-    problem = getattr(getattr(unwrap(model.module), "config", None), "problem_type", None)
-    if count == 1 or problem == "regression":
-        return "one number (regression)" if count == 1 else f"{count} numbers (regression)"
-    named = f": {list_some(model.labels)}" if model.labels is not None and len(model.labels) == count else ""
-    return f"{'any of' if problem == 'multi_label_classification' else 'one of'} {count} classes{named}"
-
-
 def describe_readout(readout: Tensor, tokens: Grid | Pieces) -> str:
     """At which tokens the answer is read."""
     weights = readout.double().cpu()
@@ -338,11 +260,6 @@ def describe_readout(readout: Tensor, tokens: Grid | Pieces) -> str:
     spread = weights[used]
     mean = "the mean over" if bool((spread - spread.mean()).abs().max() < 1e-6) else "different weights for"
     return f"{mean} {len(used)} tokens"
-
-
-def list_some(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:NAMED])
-    return shown if len(names) <= NAMED else f"{shown} and {len(names) - NAMED} more"
 
 
 def abbreviate(count: int) -> str:

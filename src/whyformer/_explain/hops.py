@@ -40,7 +40,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from whyformer._engine import Answer, AnswerText, Capture, Recipe, TargetLike, find_output, find_recipe, record, shorten
+from whyformer._engine import Answer, Capture, Recipe, TargetLike, find_output, find_recipe, record
 from whyformer._explain.conservation import find_sent_relevance
 from whyformer._explain.decoding import as_prompt
 from whyformer._explain.explain import ModelLike, as_model
@@ -59,6 +59,7 @@ from whyformer.show.chips import get_piece_text
 
 LEAST_PREFERENCE = 0.5  # standard deviations above the mean logit; with less, a token keeps what it received
 NEGLIGIBLE = 0.01  # of the relevance in hop 0, by magnitude: what generated tokens received is not sent on
+LONGEST_LABEL = 60  # characters of the explained tokens in their name
 KEPT = "tokens that the model did not choose"
 
 
@@ -180,9 +181,10 @@ def choose_regions(prompt: Prompt) -> tuple[Region, ...]:
 
 def select_tokens(model: Model, prompt: Prompt, select: AnswerPart) -> SelectedTokens:
     """The score of hop 0, from numbers of tokens or a text of the answer."""
-    numbers = Answer(select).choose_tokens(AnswerText.from_prompt(prompt))
+    numbers = Answer(select).find_tokens(prompt)
     places = tuple(prompt.prompt_length + number for number in numbers)
-    words = shorten(" ".join(get_piece_text(prompt.pieces, place).strip() for place in places))
+    words = " ".join(get_piece_text(prompt.pieces, place).strip() for place in places)
+    words = words if len(words) <= LONGEST_LABEL else f"{words[: LONGEST_LABEL - 3]}..."
     return SelectedTokens(PredictedTokens.of(model, prompt, places), repr(words))
 
 

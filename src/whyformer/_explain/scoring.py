@@ -15,10 +15,7 @@ from whyformer._engine import (
     Finish,
     Recipe,
     RoundingEstimate,
-    is_on_missing_attention,
-    is_on_mixed_states,
     pick_examples,
-    pick_places,
 )
 from whyformer._explain.conditioning import estimate_conditioning, watch_attention_layers
 from whyformer._explain.conservation import check_health
@@ -57,7 +54,10 @@ def make_explanation(call: MethodCall, model: Model, encoded: EncodedBatch, capt
         None if part is None else part.cpu() for part in (computed.scores, computed.pixels, computed.special)
     )
     assert scores is not None
-    details, notes = dict(computed.details), select_notes(call, capture.notes)
+    details, notes = (
+        dict(computed.details),
+        capture.select_notes(call.needs, reads_attention=call.method.reads_attention),
+    )
     if computed.rounding is not None:
         estimate = RoundingEstimate(computed.rounding, computed.layers)
         conditioning = estimate_conditioning(estimate, call.needs, computed.read)
@@ -159,16 +159,6 @@ def make_finish(calls: Sequence[MethodCall]) -> Finish | None:
     return Finish(keys, compute)
 
 
-def select_notes(call: MethodCall, notes: tuple[str, ...]) -> tuple[str, ...]:
-    """The notes on a run that concern this method: not all methods read attention, or states between blocks."""
-    of = {SITES[need].of or need for need in call.needs if need in SITES}
-    if not call.method.reads_attention and not any(site.startswith("attention") for site in of):
-        notes = tuple(note for note in notes if not is_on_missing_attention(note))
-        if "hidden" in of and "unattended" not in of:
-            return notes
-    return tuple(note for note in notes if not is_on_mixed_states(note))
-
-
 def call_method(call: MethodCall, captured: Mapping[str, Any], selection: _layers_and_heads.Selection) -> Scores:
     """Call the method's function on the selected layers and heads."""
     needs = [selection.of(need, value) for need, value in captured.items()]
@@ -234,8 +224,7 @@ def split_scores(
     in_sequence = in_sequence or scores.shape[-1] != len(capture.tokens[0])
     if in_sequence and capture.obstacle and scores.dim() == 2:
         raise UnsupportedModel(capture.obstacle)
-    if in_sequence and capture.slots is not None and scores.dim() == 2 and len(scores) == len(capture.slots):
-        placed = pick_places(scores, capture.slots)
+    if in_sequence and (placed := capture.pick_slots(scores)) is not None:
         is_grid = isinstance(capture.tokens[0], Grid)
         return (placed if is_grid else drop_padding(placed, capture, encoded)), None, None
     is_image = getattr(encoded.inputs.get(encoded.main), "ndim", 0) == 4

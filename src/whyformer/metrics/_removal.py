@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from whyformer._engine import Answers, Probe, refuse_changed_weights
+from whyformer._engine import Answers, Probe
 from whyformer._plain.tokens import Pieces
 from whyformer.errors import InputError
 from whyformer.metrics._maps import resize_map
@@ -132,7 +132,7 @@ def ask_once(probe: Probe, keep: Tensor, shape: Sequence[int], fill: str | None,
     variants = hashlib.sha256(keep.numpy().tobytes()).digest()
     key = (variants, tuple(keep.shape), tuple(shape), fill or probe.fill, seed)
     if key in remembered:
-        with refuse_changed_weights(probe.model.module, probe.weight_versions):
+        with probe.refuse_changed_weights():
             return remembered[key].copy()
     batch, steps = keep.shape[:2]
     of = torch.arange(batch).repeat_interleave(steps)
