@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from whyformer._cite.ablations import Ablations
-from whyformer._cite.verification import choose_top, draw_source_sets
+from whyformer._cite.verification import choose_top
 from whyformer._plain.random_generator import make_generator
 from whyformer._plain.statistics import bootstrap
 from whyformer.methods.context_cite import draw_ablations
@@ -29,7 +29,7 @@ def measure_faithfulness(
 ) -> Faithfulness:
     """LDS and drops of scores [source], each beside chance."""
     keep, sets = draw_questions(len(scores), samples, seed, fingerprint)
-    ablations.ask(torch.cat([keep, *(leave_out(some, len(scores)) for some in sets.values())]))  # all in one call
+    ablations.ask(torch.cat([keep, *map(ablations.leave_out, sets.values())]))  # all in one call
     actual = ablations.ask(keep)
     drawn = make_generator(seed + 2, fingerprint)
     random = torch.randn(RANDOM_SCORES, len(scores), generator=drawn, dtype=torch.float64)
@@ -50,16 +50,12 @@ def draw_questions(
     """The random ablations [sample source], and the random sets of sources for each size."""
     keep = draw_ablations(sources, samples, make_generator(seed, fingerprint))
     generator = make_generator(seed + 1, fingerprint)
-    sizes = [size for size in TOP_SIZES if size < sources]
-    return keep, {size: draw_source_sets(sources, size, RANDOM_SETS, generator) for size in sizes}
-
-
-def leave_out(sets: list[list[int]], sources: int) -> Tensor:
-    """[set source] bool: False for the sources of each set."""
-    keep = torch.ones(len(sets), sources, dtype=torch.bool)
-    for row, some in zip(keep, sets, strict=True):
-        row[some] = False
-    return keep
+    sets = {
+        size: [torch.randperm(sources, generator=generator)[:size].tolist() for _ in range(RANDOM_SETS)]
+        for size in TOP_SIZES
+        if size < sources
+    }
+    return keep, sets
 
 
 def measure_top_drop(ablations: Ablations, scores: Tensor, size: int, random: list[list[int]], seed: int) -> TopDrop:

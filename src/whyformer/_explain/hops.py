@@ -50,7 +50,7 @@ from whyformer._explain.scoring import make_explanation
 from whyformer._explain.sharing import record_for_methods
 from whyformer._explain.unforeseen import report_own_bugs
 from whyformer._model import AnswerPart, EncodedBatch, Model, PromptLike, refuse_learned_prompt
-from whyformer._model.prompt import Prompt, Region, SplitBy, add_answer
+from whyformer._model.prompt import Prompt, SplitBy, add_answer
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import InputError, MethodError, TargetError
 from whyformer.methods._registry import METHODS, Setting
@@ -153,7 +153,10 @@ def trace_reasoning(
     model = as_model(model)
     refuse_learned_prompt(model.module, "trace_reasoning")
     prompt = read_prompt(model, prompt, answer)
-    regions = prompt.split(by) if by is not None else choose_regions(prompt)
+    if by is None:  # without a text, all of it
+        regions = prompt.regions if len(prompt.regions) > 1 or not prompt.text.strip() else prompt.split("passage")
+    else:
+        regions = prompt.split(by)
     if target is None and versus is None:
         target = select_tokens(model, prompt, select)
     elif select is not None:
@@ -172,11 +175,6 @@ def read_prompt(model: Model, prompt: PromptLike, answer: str | Sequence[int] | 
             "answer=, or let it generate: trace_reasoning(model, generate(model, prompt))."
         )
     return whole
-
-
-def choose_regions(prompt: Prompt) -> tuple[Region, ...]:
-    """The roles or documents of a prompt that has them, else its passages; without a text, all of it."""
-    return prompt.regions if len(prompt.regions) > 1 or not prompt.text.strip() else prompt.split("passage")
 
 
 def select_tokens(model: Model, prompt: Prompt, select: AnswerPart) -> SelectedTokens:

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from whyformer._plain.tokens import Grid, Tokens
+from whyformer._plain.words import list_some
 from whyformer.methods._registry import Method
 
-MOST_NAMES, MOST_CHARACTERS = 3, 40
+MOST_CHARACTERS = 40
 READ_BY_CLIPPING_METHODS = {"attention_grad", "attention_relevance", "hidden"}
 
 
@@ -50,5 +51,4 @@ def explain_zeros(method: Method) -> str:
 def list_names(names: Sequence[str]) -> str:
     """The first few names, shortened."""
     short = [name if len(name) <= MOST_CHARACTERS else f"{name[: MOST_CHARACTERS - 3]}..." for name in names]
-    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    return ", ".join(repr(name) for name in short[:MOST_NAMES]) + more
+    return list_some([repr(name) for name in short])

@@ -96,7 +96,8 @@ def ask_without_units(
     units = find_removable_units(explanation, probe, per=per)
     place = rank_for_removal(units, probe, seed=seed, ties=ties, lowest=lowest)
     counts = torch.tensor([[to_count(fraction, count) for fraction in fractions] for count in units.counts])
-    keep = keep_only_first(place, counts) if keeps else keep_all_but_first(place, counts)
+    removed = keep_all_but_first(place, counts)
+    keep = ~removed if keeps else removed
     answers = ask_variants(probe, keep, units.shape, fill=fill, seed=seed)
     set_undefined(answers, ~units.real.any(1))
     return answers
@@ -167,11 +168,6 @@ def as_step_answers(answers: Answers, batch: int) -> StepAnswers:
 def keep_all_but_first(place: Tensor, counts: Tensor) -> Tensor:
     """[batch step unit] bool, True where a unit is kept: the first counts[batch step] units are removed."""
     return place[:, None, :] >= counts[:, :, None]
-
-
-def keep_only_first(place: Tensor, counts: Tensor) -> Tensor:
-    """[batch step unit] bool, True where a unit is kept: only the first counts[batch step] units."""
-    return place[:, None, :] < counts[:, :, None]
 
 
 def trapezoid_area(curve: Tensor, at: Sequence[float]) -> Tensor:

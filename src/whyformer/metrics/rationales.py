@@ -108,14 +108,11 @@ def token_f1(
     curve = torch.full((len(explanation), len(sizes)), NAN, dtype=torch.float64)
     for i, text in enumerate(align_rationales(explanation, rationale)):
         if bool(text.truth.any()) and text.seen:
-            curve[i] = torch.tensor([f1_at_k(text, text.size(size)) for size in sizes], dtype=torch.float64)
+            marked, counts = float(text.truth.sum()), [text.size(size) for size in sizes]
+            f1 = [2 * expected_hits(text, count) / (count + marked) for count in counts]  # the same as 2 P R / (P + R)
+            curve[i] = torch.tensor(f1, dtype=torch.float64)
     at = tuple(float(size) if size != "marked" else NAN for size in sizes)
     return Measurement(curve.mean(1), curve, at)
-
-
-def f1_at_k(text: MarkedText, k: int) -> float:
-    """2 hits / (k + marked): the same as 2 P R / (P + R)."""
-    return 2 * expected_hits(text, k) / (k + float(text.truth.sum()))
 
 
 def expected_hits(text: MarkedText, k: int) -> float:
