@@ -58,7 +58,7 @@ def read_answer_logits(model: Model, prompt: Prompt) -> Tensor:
         raise InputError(
             f"{model.name} does not predict the next token at every position. Use a causal language model."
         )
-    return task.output[0, [place - 1 for place in prompt.answer]].detach()
+    return task.output[0, [position - 1 for position in prompt.answer]].detach()
 
 
 def check_logged(logged: Sequence[float] | None, length: int) -> tuple[float, ...] | None:

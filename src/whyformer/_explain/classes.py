@@ -68,7 +68,7 @@ def choose_classes(ranking: list[list[int]], classes: int | Sequence[TargetLike]
         return [[wanted] * len(ranking) for wanted in classes]
     if not 1 <= classes <= len(ranking[0]):
         raise TargetError(f"classes must be from 1 to {len(ranking[0])}, the number of classes, got {classes}.")
-    return [[likeliest[place] for likeliest in ranking] for place in range(classes)]
+    return [[likeliest[rank] for likeliest in ranking] for rank in range(classes)]
 
 
 def find_strongest_others(ranking: list[list[int]], targets: Sequence[TargetLike], model: Model) -> list[int]:

@@ -113,4 +113,4 @@ def call_own_generate(
             ids, attention_mask=torch.ones_like(ids), generation_config=config
         )
     found = [int(i) for i in made[0, len(start) :]]
-    return found[: next((place for place, i in enumerate(found) if i in ends), len(found))]
+    return found[: next((index for index, i in enumerate(found) if i in ends), len(found))]

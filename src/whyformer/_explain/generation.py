@@ -107,27 +107,27 @@ def explain_from_one_forward(call: MethodCall, model: Model, prompt: Prompt) -> 
     assert call.recipe is not None
     steps: list[Explanation] = []
     with report_own_bugs(model), show_progress(count, "explaining") as progress:
-        for place, capture in enumerate(record_each(own, encoded, [*targets, Answer()], call.needs, [call.recipe])):
+        for position, capture in enumerate(record_each(own, encoded, [*targets, Answer()], call.needs, [call.recipe])):
             e = make_explanation(call, model, encoded, capture)
-            if place == count:
+            if position == count:
                 return steps, e
-            steps.append(cut_step(e, model, prompt, prompt.prompt_length + place, count))
+            steps.append(cut_step(e, model, prompt, prompt.prompt_length + position, count))
             progress.advance()
     raise AssertionError("the last capture is that of the sum")
 
 
-def cut_step(e: Explanation, model: Model, prompt: Prompt, place: int, count: int) -> Explanation:
+def cut_step(e: Explanation, model: Model, prompt: Prompt, position: int, count: int) -> Explanation:
     """The explanation of one token, without the tokens that come later: these have no part in it."""
-    before, target, index = cut_prompt(prompt, place), e.targets[0], prompt.ids[place]
+    before, target, index = cut_prompt(prompt, position), e.targets[0], prompt.ids[position]
     label = str(index) if model.tokenizer is None else model.tokenizer.decode([index])
-    explained = Target(index, label, target.score, target.probability, target.predicted, position=place - 1)
+    explained = Target(index, label, target.score, target.probability, target.predicted, position=position - 1)
     return replace(
         e,
-        scores=e.scores[:, :place],
+        scores=e.scores[:, :position],
         tokens=(before.pieces,),
         names=(before.text or e.names[0],),
         targets=(explained,),
-        details=cut_details(e, range(place), len(prompt)),
+        details=cut_details(e, range(position), len(prompt)),
         spent={name: passes / count if name == "forward" else passes for name, passes in e.spent.items()},
     )
 
@@ -138,13 +138,13 @@ def explain_prefixes(call: MethodCall, model: Model, prompt: Prompt) -> list[Exp
     size = BATCH if model.takes_batches_of_texts else 1
     with show_progress(len(prompt.answer), "explaining") as progress:
         for first in range(prompt.prompt_length, len(prompt), size):
-            places = list(range(first, min(first + size, len(prompt))))
-            prefixes = [cut_prompt(prompt, place) for place in places]
+            positions = list(range(first, min(first + size, len(prompt))))
+            prefixes = [cut_prompt(prompt, position) for position in positions]
             encoded = replace(model.encode(prefixes), answers=())
-            capture = record_for_methods([call], model, encoded, [prompt.ids[place] for place in places], None)
+            capture = record_for_methods([call], model, encoded, [prompt.ids[position] for position in positions], None)
             batch = make_explanation(call, model, encoded, capture)
             steps += [drop_padded_tokens(batch[i], prefix) for i, prefix in enumerate(prefixes)]
-            progress.advance(len(places))
+            progress.advance(len(positions))
     return steps
 
 

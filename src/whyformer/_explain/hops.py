@@ -68,13 +68,13 @@ class PredictedTokens:
     """Some tokens of a sequence, and where in the output they were predicted."""
 
     module: nn.Module  # which tensor the logits are
-    places: tuple[int, ...]  # in the sequence
+    positions: tuple[int, ...]  # in the sequence
     ids: tuple[int, ...]
     length: int  # of the sequence
 
     @classmethod
-    def of(cls, model: Model, prompt: Prompt, places: Sequence[int]) -> "PredictedTokens":
-        return cls(model.module, tuple(places), tuple(prompt.ids[place] for place in places), len(prompt))
+    def of(cls, model: Model, prompt: Prompt, positions: Sequence[int]) -> "PredictedTokens":
+        return cls(model.module, tuple(positions), tuple(prompt.ids[position] for position in positions), len(prompt))
 
     def read_preferences(self, returned: Any) -> tuple[Tensor, Tensor]:
         """[token]: the logit of each token over the mean logit; and the standard deviation of these logits."""
@@ -84,7 +84,7 @@ class PredictedTokens:
                 f"Hops need a language model that returns logits for every token, got {list(logits.shape)} for "
                 f"{self.length} tokens. Use a causal language model with its head."
             )
-        rows = logits[0, torch.tensor(self.places, device=logits.device) - 1]  # [token, vocabulary]
+        rows = logits[0, torch.tensor(self.positions, device=logits.device) - 1]  # [token, vocabulary]
         rows = rows.to(torch.promote_types(rows.dtype, torch.float32))
         own = rows.gather(1, torch.tensor(self.ids, device=logits.device)[:, None])[:, 0]
         return own - rows.mean(-1), rows.detach().std(-1, correction=0)
@@ -180,10 +180,10 @@ def read_prompt(model: Model, prompt: PromptLike, answer: str | Sequence[int] | 
 def select_tokens(model: Model, prompt: Prompt, select: AnswerPart) -> SelectedTokens:
     """The score of hop 0, from numbers of tokens or a text of the answer."""
     numbers = Answer(select).find_tokens(prompt)
-    places = tuple(prompt.prompt_length + number for number in numbers)
-    words = " ".join(get_piece_text(prompt.pieces, place).strip() for place in places)
+    positions = tuple(prompt.prompt_length + number for number in numbers)
+    words = " ".join(get_piece_text(prompt.pieces, position).strip() for position in positions)
     words = words if len(words) <= LONGEST_LABEL else f"{words[: LONGEST_LABEL - 3]}..."
-    return SelectedTokens(PredictedTokens.of(model, prompt, places), repr(words))
+    return SelectedTokens(PredictedTokens.of(model, prompt, positions), repr(words))
 
 
 def pass_on(

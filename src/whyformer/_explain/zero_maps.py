@@ -30,11 +30,11 @@ def note_zero_maps(method: Method, scores: Tensor, tokens: Sequence[Tokens], nam
     return (f"{method.name} gives 0 to every {unit} of {list_names(zero)}. {explain_zeros(method)}",)
 
 
-def has_content(tokens: Tokens, places: Sequence[int]) -> bool:
-    """Whether one of these places is a patch, or a token that is neither special nor padding."""
+def has_content(tokens: Tokens, indices: Sequence[int]) -> bool:
+    """Whether one of these indices is a patch, or a token that is neither special nor padding."""
     if isinstance(tokens, Grid):
-        return bool(places)
-    return any(not tokens.special[i] and not tokens.padding[i] for i in places)
+        return bool(indices)
+    return any(not tokens.special[i] and not tokens.padding[i] for i in indices)
 
 
 def explain_zeros(method: Method) -> str:

@@ -95,11 +95,11 @@ class IntegrationPath:
     def integrate(self, points: int, examples: Tensor) -> Tensor:
         """The scores of these examples from this number of points."""
         ones = (1,) * (self.start.dim() - 1)
-        place, weight = (part.to(self.start).view(-1, *ones) for part in gauss_legendre(points))  # [point 1 1 ...]
+        point_at, weight = (part.to(self.start).view(-1, *ones) for part in gauss_legendre(points))  # [point 1 1 ...]
         total = torch.zeros_like(self.start[: len(examples)])
         for row, point in self.rows(points, len(examples)):
             of = examples[row]
-            _, gradient = self.probe.run_at_leaf(self.start[of] + place[point] * self.difference[of], of)
+            _, gradient = self.probe.run_at_leaf(self.start[of] + point_at[point] * self.difference[of], of)
             assert gradient is not None
             weighted = gradient * weight[point]
             for example in row.unique().tolist():  # not index_add_, which is not deterministic on a GPU
@@ -118,8 +118,8 @@ class IntegrationPath:
 @cache
 def gauss_legendre(points: int) -> tuple[Tensor, Tensor]:
     """Points in [0, 1], and weights that sum to 1."""
-    place, weight = numpy.polynomial.legendre.leggauss(points)
-    return torch.from_numpy((place + 1) / 2), torch.from_numpy(weight / 2)
+    point_at, weight = numpy.polynomial.legendre.leggauss(points)
+    return torch.from_numpy((point_at + 1) / 2), torch.from_numpy(weight / 2)
 
 
 def plan_step_counts(steps: int | None, most_steps: int) -> list[int]:

@@ -5,7 +5,7 @@ for the same variants of one probe share the answers: AttCAT's AOPC and log-odds
 """
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 from weakref import WeakKeyDictionary
@@ -94,9 +94,9 @@ def ask_without_units(
     lowest: remove the lowest-scored first. keeps: keep only the first fractions instead of removing them.
     """
     units = find_removable_units(explanation, probe, per=per)
-    place = rank_for_removal(units, probe, seed=seed, ties=ties, lowest=lowest)
+    rank = rank_for_removal(units, probe, seed=seed, ties=ties, lowest=lowest)
     counts = torch.tensor([[to_count(fraction, count) for fraction in fractions] for count in units.counts])
-    removed = keep_all_but_first(place, counts)
+    removed = keep_all_but_first(rank, counts)
     keep = ~removed if keeps else removed
     answers = ask_variants(probe, keep, units.shape, fill=fill, seed=seed)
     set_undefined(answers, ~units.real.any(1))
@@ -124,7 +124,7 @@ def ask_variants(probe: Probe, keep: Tensor, shape: Sequence[int], *, fill: str 
     return answers
 
 
-_asked: "WeakKeyDictionary[Probe, dict[tuple[object, ...], StepAnswers]]" = WeakKeyDictionary()
+_asked: "WeakKeyDictionary[Probe, dict[Hashable, StepAnswers]]" = WeakKeyDictionary()
 
 
 def ask_once(probe: Probe, keep: Tensor, shape: Sequence[int], fill: str | None, seed: int) -> StepAnswers:
@@ -165,9 +165,9 @@ def as_step_answers(answers: Answers, batch: int) -> StepAnswers:
     return StepAnswers(score, probability, logits)
 
 
-def keep_all_but_first(place: Tensor, counts: Tensor) -> Tensor:
+def keep_all_but_first(rank: Tensor, counts: Tensor) -> Tensor:
     """[batch step unit] bool, True where a unit is kept: the first counts[batch step] units are removed."""
-    return place[:, None, :] >= counts[:, :, None]
+    return rank[:, None, :] >= counts[:, :, None]
 
 
 def trapezoid_area(curve: Tensor, at: Sequence[float]) -> Tensor:

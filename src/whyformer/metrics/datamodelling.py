@@ -72,7 +72,7 @@ def ask_log_odds(probe: Probe, keep: Tensor, fill: str | None, seed: int) -> Ten
     of = torch.arange(batch).repeat_interleave(torch.tensor([len(rows) for rows, _ in unique]))
     answers = probe.keep_only(torch.cat([rows for rows, _ in unique]), of, fill, seed=seed)
     found = read_log_odds(probe, answers, of).split([len(rows) for rows, _ in unique])
-    return torch.stack([one[places] for one, (_, places) in zip(found, unique, strict=True)]).masked_fill(empty, NAN)
+    return torch.stack([one[inverse] for one, (_, inverse) in zip(found, unique, strict=True)]).masked_fill(empty, NAN)
 
 
 def correlate_defined_ranks(predicted: Tensor, actual: Tensor) -> float:

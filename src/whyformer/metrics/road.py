@@ -66,8 +66,8 @@ def road(
     at = drop_zero_fraction(fractions)
     units = find_removable_units(explanation, probe, per=per)
     counts = torch.tensor([[to_unit_count(f, n) for f in at] for n in units.counts])
-    places = [rank_for_removal(units, probe, seed=seed, ties=ties, lowest=lowest) for lowest in (False, True)]
-    keep = torch.cat([keep_all_but_first(place, counts) for place in places], 1)
+    ranks = [rank_for_removal(units, probe, seed=seed, ties=ties, lowest=lowest) for lowest in (False, True)]
+    keep = torch.cat([keep_all_but_first(rank, counts) for rank in ranks], 1)
     variants, of = make_variants(probe, keep, units.shape, noise, exact, seed)
     curve = as_step_answers(probe.replace_inputs(variants, of), probe.batch).probability
     highest, lowest = curve.chunk(2, 1)

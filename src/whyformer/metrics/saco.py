@@ -65,13 +65,13 @@ def saco(
     return Measurement(torch.tensor(values, dtype=torch.float64), change, tuple(float(k) for k in range(groups)))
 
 
-def split_into_groups(units: RemovableUnits, place: Tensor, groups: int) -> Tensor:
+def split_into_groups(units: RemovableUnits, rank: Tensor, groups: int) -> Tensor:
     """[batch group unit] bool: groups of equal size (the first ones may have one more), the most salient first."""
     counts = torch.tensor(units.counts)[:, None]
     number = torch.arange(groups + 1)
     edges = number * (counts // groups) + torch.minimum(number, counts % groups)  # [batch group + 1]
     first, last = edges[:, :-1, None], edges[:, 1:, None]
-    return (place[:, None] >= first) & (place[:, None] < last) & units.real[:, None]
+    return (rank[:, None] >= first) & (rank[:, None] < last) & units.real[:, None]
 
 
 def faithfulness_coefficient(salience: Tensor, change: Tensor) -> float:
