@@ -22,7 +22,7 @@ VERBS = (
 PAGE = (Path(__file__).parents[1] / "docs" / "parameters.md").read_text("utf-8")
 KNOWN = {"record": {"finish"}}  # the epilogue of recorded programs; it leaves the public signature with the runners
 
-PENDING = {"BulkSummary", "Capture", "HeadSwaps", "Model", "Prompt", "open", "record"}  # being typed
+PENDING = {"BulkSummary", "Capture", "HeadSwaps", "record"}  # being typed
 
 
 # --- types ------------------------------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ from whyformer._explain.method_call import MethodLike, choose_method
 from whyformer._explain.tower_choice import choose_tower
 from whyformer._model import EncodedBatch, InputLike, Model, unwrap
 from whyformer._plain.failure import describe_failure
-from whyformer._plain.peak_memory import free_memory, measure_peak
+from whyformer._plain.peak_memory import free_memory, measure_peak_memory
 from whyformer._plain.progress import show_progress
 from whyformer._plain.setting_checks import list_entries
 from whyformer._plain.tokens import Grid, Pieces
@@ -150,7 +150,7 @@ def measure_call(call: Callable[[], R], device: torch.device) -> tuple[R, float,
     """What the call returns, its seconds when it is warm, and the most memory that it needs."""
     results: list[tuple[R, float]] = []
     started = time.perf_counter()
-    memory = measure_peak(lambda: results.append(time_call(call, device)), device, collects=False)
+    memory = measure_peak_memory(lambda: results.append(time_call(call, device)), device, collects=False)
     if not results:  # where the peak cannot be measured, nothing was run
         results.append(time_call(call, device))
     if time.perf_counter() - started < SLOW_SECONDS:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from whyformer._plain.tokens import Grid, Tokens
+from whyformer._plain.tokens import Grid, ScoredTokens
 from whyformer._plain.words import list_some
 from whyformer.methods._registry import Method
 
@@ -15,7 +15,9 @@ MOST_CHARACTERS = 40
 READ_BY_CLIPPING_METHODS = {"attention_grad", "attention_relevance", "hidden"}
 
 
-def note_zero_maps(method: Method, scores: Tensor, tokens: Sequence[Tokens], names: Sequence[str]) -> tuple[str, ...]:
+def note_zero_maps(
+    method: Method, scores: Tensor, tokens: Sequence[ScoredTokens], names: Sequence[str]
+) -> tuple[str, ...]:
     """A note that names the examples whose patches or words all score 0, with the reason; none if there are none."""
     if all(isinstance(its_tokens, Grid) for its_tokens in tokens):
         has_scores = (scores != 0).any(1).tolist()
@@ -30,7 +32,7 @@ def note_zero_maps(method: Method, scores: Tensor, tokens: Sequence[Tokens], nam
     return (f"{method.name} gives 0 to every {unit} of {list_names(zero)}. {explain_zeros(method)}",)
 
 
-def has_content(tokens: Tokens, indices: Sequence[int]) -> bool:
+def has_content(tokens: ScoredTokens, indices: Sequence[int]) -> bool:
     """Whether one of these indices is a patch, or a token that is neither special nor padding."""
     if isinstance(tokens, Grid):
         return bool(indices)

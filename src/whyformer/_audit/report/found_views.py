@@ -18,7 +18,7 @@ from whyformer.errors import InputError
 from whyformer.show import report as html
 from whyformer.show.canvas import Canvas
 from whyformer.show.chips import ScoredText, find_chip_limits, make_scored_text
-from whyformer.show.colours import paint
+from whyformer.show.colours import paint_scores
 from whyformer.show.drawing import DIM_INK, Drawing
 from whyformer.show.figures import PAGE_WIDTH, draw_chips
 from whyformer.show.head_figures import paint_tile
@@ -142,7 +142,7 @@ def render_pair(pair: FoundPair, screen: Screen) -> Iterator[Text]:
             continue
         line = Text()
         for chip in text.chips:
-            colour = tuple(paint(torch.tensor(chip.score), text.between, signed=False).tolist())
+            colour = tuple(paint_scores(torch.tensor(chip.score), text.between, signed=False).tolist())
             line.append(chip.before).append(chip.text, choose_text_style(colour))
         yield line
 

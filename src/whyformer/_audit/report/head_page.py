@@ -198,7 +198,7 @@ def describe_shown_example(example: Mapping[str, Any], labels: tuple[str, ...] |
     shown: dict[str, Any] = {"grid": example["grid"], "chips": None, "tail": ""}
     if not isinstance(tokens, Grid):
         chips, tail = make_chips(tokens, torch.zeros(len(tokens)))
-        shown["chips"] = [[chip.text, chip.before, chip.special, list(chip.places)] for chip in chips]
+        shown["chips"] = [[chip.text, chip.before, chip.special, list(chip.positions)] for chip in chips]
         shown["tail"] = tail
     text = example["text"] if example["text"] is not None else example["name"]
     return {
