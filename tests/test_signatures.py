@@ -20,9 +20,9 @@ VERBS = (
     "bulk summarise_bulk"
 ).split()
 PAGE = (Path(__file__).parents[1] / "docs" / "parameters.md").read_text("utf-8")
-KNOWN = {"record": {"finish"}}  # the epilogue of recorded programs; it leaves the public signature with the runners
+KNOWN: dict[str, set[str]] = {}  # verb -> parameters that the page does not list
 
-PENDING = {"BulkSummary", "Capture", "HeadSwaps", "record"}  # being typed
+PENDING = {"BulkSummary", "Capture"}  # the plan of a bulk run, and the values of sites
 
 
 # --- types ------------------------------------------------------------------------------------------------------------

@@ -83,7 +83,7 @@ def diagnose(
     encoded, target = choose_tower(model, encoded, target)
     seconds, memory, failure = measure_forward(model, encoded)
     found = {**describe_model(model), **describe_findings(model, encoded, target)}
-    found["default method"] = describe_default(model, encoded, target)
+    found |= describe_default(model, encoded, target)
     found |= {"forward pass": failure} if failure else {}
     checks = []
     with show_progress(len(tried), "trying", is_uniform=False) as progress:
@@ -221,14 +221,15 @@ def describe_findings(model: Model, encoded: EncodedBatch, target: TargetLike) -
     return found
 
 
-def describe_default(model: Model, encoded: EncodedBatch, target: TargetLike) -> str:
-    """What `explain` uses without a method, with its note on a stand-in; or what it raises."""
+def describe_default(model: Model, encoded: EncodedBatch, target: TargetLike) -> dict[str, str]:
+    """What `explain` uses without a method, with its note on a stand-in, or what it raises; and which engine ran."""
     name = choose_default_method(encoded)
     try:
         explanation = explain_encoded(model, encoded, None, target)
     except Exception as error:
-        return f"{name}, which does not work here: {describe_refusal(error)[1]}"
-    return name if explanation.method == name else explanation.notes[-1]
+        return {"default method": f"{name}, which does not work here: {describe_refusal(error)[1]}"}
+    default = name if explanation.method == name else explanation.notes[-1]
+    return {"default method": default, "engine": str(explanation.engine)}
 
 
 def describe_answer(capture: Capture) -> dict[str, str]:

@@ -9,6 +9,7 @@ the sums over each of them add up to the sum over all tokens. Every special toke
 import unicodedata
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from functools import cache
 
 import regex
 import torch
@@ -90,6 +91,7 @@ def add_trailing_blanks(tokens: Pieces, groups: list[list[int]], blanks: Sequenc
         groups.append(list(blanks))
 
 
+@cache
 def is_blank_mark(piece: str) -> bool:
     """Whether a piece is nothing but a tokenizer's mark for blanks."""
     return bool(piece) and not piece.strip(BLANK_MARKS)

@@ -166,7 +166,7 @@ class Comparison(LoadableResult):
     def to_fields(self) -> WrittenFields:
         """All methods share the images, so they are written once."""
         explanations = {
-            label: {name: value for name, value in vars(e).items() if name != "images"}
+            label: {name: value for name, value in e.to_fields().items() if name != "images"}
             for label, e in self.explanations.items()
         }
         images = next((vars(e)["images"] for e in self), ())

@@ -17,9 +17,9 @@ from rich.console import RenderableType
 from rich.text import Text
 from torch import Tensor
 
-from whyformer._engine import Target
+from whyformer._engine import EngineChoice, Target
 from whyformer._model import KeptImage
-from whyformer._plain.archive import Fields
+from whyformer._plain.archive import Fields, WrittenFields
 from whyformer._plain.json_value import JsonValue
 from whyformer._plain.tokens import Grid, Pieces, ScoredTokens, pad_pieces
 from whyformer._plain.words import WORD_REDUCTIONS, group_by_unit, join_groups, reduce_groups
@@ -76,6 +76,7 @@ class Explanation(LoadableResult):
     details: Mapping[str, Tensor] = field(default_factory=dict)  # more results of the method; the batch comes first
     spent: Mapping[str, float] = field(default_factory=dict)  # passes through the model per example, by kind
     images: tuple[KeptImage, ...] = ()  # the originals, to draw on; empty for texts and tensors
+    engine: EngineChoice | None = None  # which runner ran and why not the others; None if it was loaded from a file
 
     def __post_init__(self) -> None:
         counts = (len(self.tokens), len(self.targets), len(self.names))
@@ -89,6 +90,10 @@ class Explanation(LoadableResult):
                 raise InputError(f"{self.scores.shape[1]} scores do not fit {len(tokens)} tokens.")
         if self.images and len(self.images) != len(self.scores):
             raise InputError(f"{len(self.images)} images do not fit {len(self.scores)} examples.")
+
+    def to_fields(self) -> WrittenFields:
+        """What is saved: everything but the engine."""
+        return {name: value for name, value in vars(self).items() if name != "engine"}
 
     def __len__(self) -> int:
         return len(self.scores)

@@ -169,7 +169,7 @@ class Similarity(LoadableResult):
     # --- files ---
 
     def to_fields(self) -> archive.WrittenFields:
-        return {**vars(self), "a": vars(self.a), "b": vars(self.b)}
+        return {**vars(self), "a": self.a.to_fields(), "b": self.b.to_fields()}
 
     @classmethod
     def _from_fields(cls, saved: archive.Fields) -> "Similarity":
