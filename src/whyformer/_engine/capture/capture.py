@@ -20,7 +20,7 @@ from torch import Tensor
 
 from whyformer._engine.capture.missing_attention import ON_STATES, OPENINGS
 from whyformer._engine.capture.sites import SITES
-from whyformer._engine.layout import pick_places
+from whyformer._engine.layout import pick_positions
 from whyformer._engine.relevance import Recipe
 from whyformer._engine.targets import Target, TargetLike
 from whyformer._plain.tokens import ScoredTokens
@@ -166,7 +166,7 @@ class Capture:
     def pick_slots(self, scores: Tensor) -> Tensor | None:
         """[batch token], from scores [batch position] whose positions differ by example; None if they do not."""
         is_by_example = self.slots is not None and scores.dim() == 2 and len(scores) == len(self.slots)
-        return pick_places(scores, self.slots) if self.slots is not None and is_by_example else None
+        return pick_positions(scores, self.slots) if self.slots is not None and is_by_example else None
 
     def select_notes(self, needs: Sequence[str], *, reads_attention: bool) -> tuple[str, ...]:
         """The notes that concern a method: not all methods read attention, or states between blocks."""
