@@ -26,7 +26,7 @@ ANSWER_HELP = "What a language model answered; explained in one pass."
 PromptArgument = Annotated[Word, typer.Argument(metavar="PROMPT", help=PROMPT_HELP, show_default=False)]
 PromptFileOption = Annotated[Word, make_option("--prompt", FILE_HELP, "FILE")]
 AnswerOption = Annotated[Word, make_option("--answer", ANSWER_HELP, "TEXT")]
-LengthOption = Annotated[int, make_option("-n --tokens", "Maximum number of tokens to generate.", min=1)]
+LengthOption = Annotated[int, make_option("-n --max-new-tokens", "Maximum number of tokens to generate.", min=1)]
 MessagesOption = Annotated[Word, make_option("--messages", MESSAGES_HELP, "FILE")]
 TokensFileOption = Annotated[Word, make_option("--tokens", TOKENS_HELP, "FILE")]
 

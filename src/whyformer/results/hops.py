@@ -222,7 +222,7 @@ class Hops(Result):
             **list_panel_fields(self.first.panels()[0]) | {"signed": True, "notes": self.notes},
         )
 
-    def to_fields(self) -> archive.Fields:
+    def to_fields(self) -> archive.WrittenFields:
         """Everything as plain values, for a file."""
         return {
             **{name: getattr(self.first, name) for name in ("model", "method", "settings", "versions")},

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 # What each operand gets; None for an operand that gets nothing.
 Shares = tuple[Tensor | None, ...]
 # The call (of the class for its kind) and what arrives -> shares, or None to let the true gradient pass.
-Rule = Callable[[Any, Tensor], Shares | None]
+Rule = Callable[..., Shares | None]
 SomeCall = TypeVar("SomeCall", bound="OperationCall")
 SomeRule = TypeVar("SomeRule", bound=Rule)
 
