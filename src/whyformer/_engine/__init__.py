@@ -29,7 +29,6 @@ from whyformer._engine.relevance import RECIPES, Recipe, find_recipe, make_recip
 from whyformer._engine.run import (
     Intervention,
     ModelMemo,
-    Run,
     choose_relevance_dtype,
     compare_towers,
     find_output,

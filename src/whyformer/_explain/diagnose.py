@@ -18,15 +18,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from whyformer._engine import (
-    Capture,
-    TargetLike,
-    describe_run,
-    make_shadow,
-    record,
-    refuse_encoder_decoders,
-    run_plain,
-)
+from whyformer._engine import Capture, TargetLike, describe_run, make_shadow, record, refuse_encoder_decoders, run_plain
 from whyformer._explain.default_method import choose_default_method
 from whyformer._explain.explain import ModelLike, as_model, explain_encoded
 from whyformer._explain.method_call import MethodLike, choose_method

@@ -9,15 +9,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from whyformer._engine import (
-    SITES,
-    Capture,
-    Epilogue,
-    EpilogueResults,
-    Recipe,
-    RoundingEstimate,
-    pick_examples,
-)
+from whyformer._engine import SITES, Capture, Epilogue, EpilogueResults, Recipe, RoundingEstimate, pick_examples
 from whyformer._explain.conditioning import estimate_conditioning, watch_attention_layers
 from whyformer._explain.conservation import check_health
 from whyformer._explain.method_call import MethodCall

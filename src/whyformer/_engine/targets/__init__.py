@@ -45,4 +45,4 @@ from whyformer._engine.targets.target_kinds import (
 from whyformer._engine.targets.target_like import Settled, TargetKind, TargetLike
 from whyformer._engine.targets.target_text import is_target_text, parse
 from whyformer._engine.targets.task import Task, find_task, refuse_encoder_decoders
-from whyformer._engine.targets.terms import Scale, TermSum, widen
+from whyformer._engine.targets.terms import Scale, TermSum
