@@ -27,10 +27,10 @@ from rich.table import Table as Grid
 from torch import Tensor
 
 from whyformer._engine import record
-from whyformer._judge.metric_trust import correlate_ranks
 from whyformer._judge.order import PairOrder, compare_pairs
 from whyformer._judge.table import format_mean
 from whyformer._model import Model, OneInput
+from whyformer._plain.rank_correlation import spearman
 from whyformer._plain.statistics import bootstrap
 from whyformer._reproduce.document import Document, Request, Section
 from whyformer._reproduce.figure import DocumentFigure
@@ -153,7 +153,7 @@ def correlate_matrices(matrices: Sequence[Tensor], words: Tensor, gradient: np.n
     """Spearman's correlation of the largest weight that each word gets with its gradient, by layer."""
     if len(gradient) < MIN_TOKENS:
         return np.full(len(matrices), np.nan)
-    return np.array([correlate_ranks(matrix.amax(0)[words].numpy(), gradient) for matrix in matrices])
+    return np.array([spearman(matrix.amax(0)[words].numpy(), gradient) for matrix in matrices])
 
 
 def rerun_abnar_zuidema(request: Request) -> Iterator[Section]:
