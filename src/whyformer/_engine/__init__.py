@@ -66,7 +66,6 @@ from whyformer._engine.targets import (
     TargetNames,
     Task,
     TermSum,
-    Tokens,
     choose_target,
     compute_readout,
     expand_per_example,
