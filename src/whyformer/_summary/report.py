@@ -32,7 +32,7 @@ from whyformer._summary.clusters import Cluster
 from whyformer._summary.inputs import InputReader
 from whyformer._summary.shares import list_word_shares
 from whyformer.errors import InputError
-from whyformer.show.colours import find_limits, paint
+from whyformer.show.colours import find_limits, paint_scores
 from whyformer.show.marked_text import mark_first_words
 from whyformer.show.panel_images import render_model_input
 from whyformer.show.report import join_html
@@ -295,7 +295,9 @@ def list_edges(region: np.ndarray, width: int, height: int) -> list[tuple[float,
 def draw_mean_map(shares: np.ndarray, region: np.ndarray | None = None) -> Image.Image:
     """A mean map in the colours of unsigned scores."""
     scores = torch.from_numpy(np.ascontiguousarray(shares))
-    image = Image.fromarray(paint(scores, find_limits(scores, signed=False, floor=0.0), signed=False).byte().numpy())
+    image = Image.fromarray(
+        paint_scores(scores, find_limits(scores, signed=False, floor=0.0), signed=False).byte().numpy()
+    )
     image = image.resize((SIDE, SIDE), Image.Resampling.NEAREST)
     if region is not None:
         outline_region(image, region)
