@@ -82,7 +82,7 @@ def test_refuses_arguments_outside_their_range(given):
 
 def test_the_model_writes_the_chain_and_the_answer(model):
     for program in PROGRAMS[:3]:
-        written = why.generate(model, program.prompt, tokens=40)
+        written = why.generate(model, program.prompt, max_new_tokens=40)
         assert written.answer_text.split() == program.continuation.split()
 
 

@@ -73,7 +73,7 @@ def measure_each_head(
     blocks = AttentionReplay(model, model.encode([load_first(examples)])).blocks
     found = audit(
         model, examples, [*range(blocks), "each"], tests=tests, kinds=["permutation"], preset="released",
-        draws=draws or 1, search_limit=search_limit or 1, limit=limit,
+        samples=draws or 1, search_limit=search_limit or 1, limit=limit,
     )  # fmt: skip
     names = sorted(found.attention, key=lambda name: int(name.split(",")[0].split()[1]))
     return {name: collect_jain_wallace_rows(found, name) for name in names}

@@ -172,7 +172,7 @@ def measure_jain_wallace(
     search: Any = choose_jain_wallace_search(preset, has_question=is_text_pair(first))
     found = audit(
         model, examples if isinstance(examples, Data) else list(examples), "last",
-        tests=tests, preset=search, draws=draws, kinds=["permutation"], search_limit=search_limit, limit=limit,
+        tests=tests, preset=search, samples=draws, kinds=["permutation"], search_limit=search_limit, limit=limit,
     )  # fmt: skip
     return collect_jain_wallace_rows(found)
 

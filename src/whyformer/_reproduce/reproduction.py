@@ -194,7 +194,7 @@ def reproduce(
     model: ModelLike | None = None,
     *,
     out: str | os.PathLike[str] | None = None,
-    batch: int | None = None,
+    batch_size: int | None = None,
     limit: int | None = None,
     split: str | None = None,
     columns: Mapping[str, Hashable] | None = None,
@@ -219,7 +219,7 @@ def reproduce(
     for target in dict.fromkeys(column.target for column in table.columns):
         metrics = {repr(c.metric): fill_settings(METRICS, c.metric) for c in table.columns if c.target == target}
         judgements[target] = judge(
-            explained, examples, list(methods.values()), list(metrics.values()), target=target, batch=batch,
+            explained, examples, list(methods.values()), list(metrics.values()), target=target, batch_size=batch_size,
             out=None if folder is None else folder / target, report=False,
         )  # fmt: skip
     labels = {row: next(iter(label_methods([method]))) for row, method in methods.items()}
@@ -242,7 +242,7 @@ def measure_table(request: Request, table: str | PaperTable) -> Section:
     assert request.data is not None
     name = table if isinstance(table, str) else table.name
     made = reproduce(
-        table, request.data, request.model, out=request.folder(name), batch=request.batch, limit=request.limit
+        table, request.data, request.model, out=request.folder(name), batch_size=request.batch_size, limit=request.limit
     )
     return Section(name, made)
 

@@ -1,6 +1,6 @@
 """Targets: from what a model returned to the score that is explained."""
 
-from whyformer._engine.targets.answer_target import SCORE_NAMES, Answer, AnswerText, aim_at_answers, shorten
+from whyformer._engine.targets.answer_target import SCORE_NAMES, Answer, aim_at_answers
 from whyformer._engine.targets.answer_view import AnswerView
 from whyformer._engine.targets.choice import Choice, has_choices, pick_choices
 from whyformer._engine.targets.chosen_answer import PLAIN_TASKS, ChosenAnswer, choose_answer, choose_terms, is_causal
