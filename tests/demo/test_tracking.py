@@ -18,7 +18,7 @@ def model() -> why.Model:
     return why.open("demo/tracking")
 
 
-def run_program(program: tracking.Program) -> str:
+def run_program(program: tracking.Assignments) -> str:
     """The definition: what the program prints."""
     values: dict[str, str] = {}
     for name, value in program.statements:
@@ -29,7 +29,7 @@ def run_program(program: tracking.Program) -> str:
 
 
 def test_a_program_by_hand():
-    program = tracking.Program((("k", "47"), ("r", "12"), ("c", "k"), ("m", "r")), path=(2, 0))
+    program = tracking.Assignments((("k", "47"), ("r", "12"), ("c", "k"), ("m", "r")), path=(2, 0))
     assert program.prompt == "k = 47 ; r = 12 ; c = k ; m = r ; print c :"
     assert program.continuation == " c = k ; k = 47 ; answer 47"
     assert (program.source, program.value) == (0, "47")

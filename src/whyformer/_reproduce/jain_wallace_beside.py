@@ -40,8 +40,8 @@ class BesideTable(TableResult):
     def text_rows(self) -> TextRows:
         rows = [list(COLUMNS)]
         for model, attentions in self.measured.items():
-            for place, (attention, found) in enumerate(attentions.items()):
-                rows.append([model if place == 0 else "", attention, *format_rows(found)])
+            for index, (attention, found) in enumerate(attentions.items()):
+                rows.append([model if index == 0 else "", attention, *format_rows(found)])
         return rows
 
     def outline(self) -> TableOutline:

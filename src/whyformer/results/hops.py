@@ -34,7 +34,6 @@ from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
 from whyformer.show.wording import name_target, shorten_text
 
-REGION_FIELDS = ("name", "kind", "start", "stop")  # in a file
 MOST_REGIONS = 12  # in the printed table
 
 
