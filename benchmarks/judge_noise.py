@@ -41,7 +41,7 @@ class PlantedStore:
         return self
 
     @property
-    def examples(self) -> int:
+    def total(self) -> int:
         return len(self.values)
 
     def __iter__(self) -> Iterator[Shard]:

@@ -23,9 +23,9 @@ from typer.testing import CliRunner
 import whyformer as why
 from whyformer._bulk.engine import make_lost_error
 from whyformer._bulk.pool import ProcessPool
+from whyformer._bulk.queue import ShardTask
 from whyformer._bulk.ray_engine import import_ray
 from whyformer._bulk.stopping import StopRequest
-from whyformer._bulk.task import ShardTask
 from whyformer._engine.capture.query_tiles import QueryTiles
 from whyformer._engine.tracing import tiles
 from whyformer._plain import archive

@@ -25,25 +25,10 @@ function is relevance of its linear part at this output: it starts with the slop
 
 from whyformer._engine.targets import *
 
-__all__ = [
-    "Answer",
-    "AnswerSpan",
-    "Character",
-    "Choice",
-    "Class",
-    "Entity",
-    "Frame",
-    "Group",
-    "LogProbability",
-    "Representation",
-    "TargetKind",
-    "Token",
-    "TokenClasses",
-    "Tokens",
-    "Value",
-    "is_target_text",
-    "parse",
-]
+__all__ = """
+    Answer AnswerSpan Character Choice Class Entity Frame Group LogProbability Representation TargetKind Token
+    TokenClasses Tokens Value is_target_text parse
+""".split()
 
 
 def __dir__() -> list[str]:

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from whyformer._bulk.task import ShardTask
+from whyformer._bulk.queue import ShardTask
 
 
 @dataclass(frozen=True)

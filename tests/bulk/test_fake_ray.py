@@ -8,9 +8,9 @@ import pytest
 from bulk.fake_workers import FakeStart
 
 from whyformer._bulk import ray_engine
+from whyformer._bulk.queue import ShardTask
 from whyformer._bulk.ray_engine import MAX_FAILED_STARTS, RayEngine
 from whyformer._bulk.stopping import StopRequest
-from whyformer._bulk.task import ShardTask
 from whyformer.errors import ResourceError, WhyformerError
 
 

@@ -10,12 +10,12 @@ from bulk.test_worker import make_worker
 
 import whyformer as why
 from whyformer import data
-from whyformer._bulk import writer as writer_module
+from whyformer._bulk import job as writer_module
 from whyformer._bulk.feed import Encoder, ShardFeed
 from whyformer._bulk.items import Item, ItemList
+from whyformer._bulk.job import PartWriter
 from whyformer._bulk.loading import LoadedItem, encode_batch
-from whyformer._bulk.task import ShardTask
-from whyformer._bulk.writer import PartWriter
+from whyformer._bulk.queue import ShardTask
 from whyformer._runs.seal import read_seal
 
 

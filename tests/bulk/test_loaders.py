@@ -16,9 +16,8 @@ from torch import nn
 
 from whyformer._bulk import loaders as loaders_module
 from whyformer._bulk.items import Item
-from whyformer._bulk.loader_process import LoaderProcess
-from whyformer._bulk.loaders import ItemLoaders
-from whyformer._bulk.loading import ItemReader, LoadedItem, can_be_stacked, form_batches, make_batches
+from whyformer._bulk.loaders import ItemLoaders, LoaderProcess
+from whyformer._bulk.loading import ItemReader, LoadedItem, can_be_stacked, form_batches, group_into_batches
 from whyformer._model.model import Model
 from whyformer.data import LazyContent
 
@@ -202,7 +201,7 @@ def test_batches_formed_as_items_arrive_are_those_of_the_whole_shard():
         loaded = [LoadedItem(Item(str(n), n), **kinds[order[n * 5 % 7 % 6]]) for n in range(11)]
         found, expected = (
             sorted([one.item.position for one in batch] for batch in form(loaded, 2))
-            for form in (form_batches, make_batches)
+            for form in (form_batches, group_into_batches)
         )
         assert found == expected
 

@@ -13,8 +13,8 @@ from bulk.child import start_child, wait_for
 from bulk.fake_workers import FakeStart
 
 from whyformer._bulk.pool import ProcessPool
+from whyformer._bulk.queue import ShardTask
 from whyformer._bulk.stopping import StopRequest
-from whyformer._bulk.task import ShardTask
 from whyformer.errors import WhyformerError
 
 

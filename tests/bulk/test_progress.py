@@ -5,7 +5,7 @@ from io import StringIO
 
 import whyformer as why
 from whyformer._bulk import fresh_process
-from whyformer._bulk.progress import BulkProgress
+from whyformer._bulk.job import BulkProgress
 from whyformer._plain import progress
 from whyformer._plain.progress import STATUS_LINE
 

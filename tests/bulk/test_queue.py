@@ -5,8 +5,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whyformer._bulk.queue import MAX_ATTEMPTS, ShardQueue
-from whyformer._bulk.task import ShardTask
+from whyformer._bulk.queue import MAX_ATTEMPTS, ShardQueue, ShardTask
 
 
 def make_queue(count: int) -> ShardQueue:

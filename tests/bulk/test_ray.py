@@ -21,9 +21,9 @@ ray = pytest.importorskip("ray")
 from bulk.bulk_inputs import check_complete, hash_parts, run_bulk, write_images  # noqa: E402
 from bulk.fake_workers import FakeStart  # noqa: E402
 
+from whyformer._bulk.queue import ShardTask  # noqa: E402
 from whyformer._bulk.ray_engine import RayEngine  # noqa: E402
 from whyformer._bulk.stopping import StopRequest  # noqa: E402
-from whyformer._bulk.task import ShardTask  # noqa: E402
 from whyformer.errors import ResourceError, WhyformerError  # noqa: E402
 
 TESTS = Path(__file__).parents[1]
@@ -121,7 +121,7 @@ def test_without_the_token_nobody_gets_in(cluster):
     script = f"""
     from whyformer._bulk.ray_engine import RayEngine
     from whyformer._bulk.stopping import StopRequest
-    from whyformer._bulk.task import ShardTask
+    from whyformer._bulk.queue import ShardTask
     engine = RayEngine(print, address={cluster.address!r}, device="cpu", workers=1, threads=1)
     try:
         list(engine.run(iter([ShardTask(0, ())]), StopRequest()))
@@ -167,7 +167,7 @@ def test_what_ray_logs_about_a_lost_node_does_not_reach_the_terminal(cluster, tm
     from bulk.fake_workers import FakeStart
     from whyformer._bulk.ray_engine import RayEngine
     from whyformer._bulk.stopping import StopRequest
-    from whyformer._bulk.task import ShardTask
+    from whyformer._bulk.queue import ShardTask
     start = FakeStart(Path({str(tmp_path)!r}), seconds=0.2)
     engine = RayEngine(start, address={cluster.address!r}, device="cpu", workers=2, threads=1)
     tasks = iter([ShardTask(number, ()) for number in range(6)])

@@ -5,7 +5,7 @@ import torch
 
 import whyformer as why
 from whyformer._bulk import site
-from whyformer._bulk.site import Site, choose_site, list_worker_devices
+from whyformer._bulk.site import BulkSite, choose_site, list_worker_devices
 
 CPU = torch.device("cpu")
 
@@ -31,18 +31,18 @@ def test_a_worker_per_gpu_or_core(device, workers, expected, model, monkeypatch)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
     monkeypatch.setattr(site, "count_cores", lambda: 8)
     monkeypatch.setattr(site, "read_physical_memory", lambda: 2**40)
-    place = Site("local", torch.device(device), workers, True)
+    place = BulkSite("local", torch.device(device), workers, True)
     assert list_worker_devices(place, model, threads=1) == expected
 
 
 def test_threads_and_memory_limit_the_workers(model, monkeypatch):
     monkeypatch.setattr(site, "count_cores", lambda: 8)
     monkeypatch.setattr(site, "read_physical_memory", lambda: 2**40)
-    assert len(list_worker_devices(Site("local", CPU, None, True), model, threads=3)) == 2
+    assert len(list_worker_devices(BulkSite("local", CPU, None, True), model, threads=3)) == 2
     monkeypatch.setattr(site, "read_physical_memory", lambda: 4 * 2**30)
-    assert len(list_worker_devices(Site("local", CPU, None, True), model, threads=1)) == 3
+    assert len(list_worker_devices(BulkSite("local", CPU, None, True), model, threads=1)) == 3
     monkeypatch.setattr(site, "read_physical_memory", lambda: 1000)
-    assert len(list_worker_devices(Site("local", CPU, None, True), model, threads=1)) == 1
+    assert len(list_worker_devices(BulkSite("local", CPU, None, True), model, threads=1)) == 1
 
 
 def test_a_model_that_is_open_stays_in_this_process(model):
@@ -58,6 +58,6 @@ def test_a_model_that_is_open_stays_in_this_process(model):
 def test_the_workers_share_the_cores_for_loading(device, workers, expected, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
     monkeypatch.setattr(site, "count_cores", lambda: 16)
-    place = Site("local", torch.device(device), workers, True)
+    place = BulkSite("local", torch.device(device), workers, True)
     assert site.count_loaders(place) == expected
     assert site.uses_loader_processes(place) == (device != "cpu")

@@ -12,7 +12,7 @@ import whyformer as why
 from whyformer import data
 from whyformer._bulk.feed import ShardFeed
 from whyformer._bulk.items import ItemList
-from whyformer._bulk.loading import LoadedItem, encode_batch, make_batches
+from whyformer._bulk.loading import LoadedItem, encode_batch, group_into_batches
 from whyformer._bulk.worker import ShardWorker, WorkerSetup
 from whyformer._engine import run_request
 from whyformer._runs.parts import BulkRow
@@ -185,11 +185,11 @@ def test_batches_hold_one_shape_and_are_sorted_by_length():
     sizes = [(1, 3, 8, 8), (1, 3, 4, 8), (1, 3, 8, 8), (1, 3, 4, 8), (1, 3, 8, 8)]
     items = ItemList(data.read([Image.new("RGB", (4, 4))] * 5))
     loaded = [LoadedItem(i, pixels=torch.zeros(s), shape=s) for i, s in zip(items, sizes, strict=True)]
-    found = [[one.item.position for one in batch] for batch in make_batches(loaded, 2)]
+    found = [[one.item.position for one in batch] for batch in group_into_batches(loaded, 2)]
     assert found == [[1, 3], [0, 2], [4]]
     lengths = [5, 2, 9, 2, 1]
     texts = [LoadedItem(i, "x", length=n) for i, n in zip(items, lengths, strict=True)]
-    assert [[one.item.position for one in batch] for batch in make_batches(texts, 2)] == [[4, 1], [3, 0], [2]]
+    assert [[one.item.position for one in batch] for batch in group_into_batches(texts, 2)] == [[4, 1], [3, 0], [2]]
 
 
 def test_a_worker_refuses_other_weights_and_another_version():

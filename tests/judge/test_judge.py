@@ -332,15 +332,6 @@ def test_a_chart_of_the_report_shows_the_best_curves_only(tmp_path, monkeypatch)
     assert "Mean curves of the best 1 and the controls" in text
 
 
-def test_without_matplotlib_there_is_a_table_and_no_report(finished, monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    for name in [name for name in sys.modules if name.startswith("matplotlib.")]:
-        monkeypatch.setitem(sys.modules, name, None)
-    assert judge_all(finished, report=True).table.lines
-    assert not (finished / "report.html").exists()
-    assert "No report was written: matplotlib" in capsys.readouterr().err
-
-
 def test_the_report_of_texts(tmp_path):
     model = opened(tiny_text.bert(), tokenizer=tiny_text.wordpiece())
     texts = [("the film is not good", 0), ("a good film !", 2), ("the film is bad", 0), ("not bad", "unheard of")]

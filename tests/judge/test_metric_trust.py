@@ -11,11 +11,11 @@ from whyformer._judge.degradation import degrade_method, mix_with_noise, name_le
 from whyformer._judge.metric_trust import (
     TrustLine,
     bootstrap_rank_correlation,
-    correlate_ranks,
     format_evidence,
     judge_metrics,
 )
 from whyformer._judge.order import PairOrder
+from whyformer._plain.rank_correlation import spearman
 from whyformer.errors import InputError, MethodError
 from whyformer.methods._registry import METHODS
 
@@ -81,14 +81,14 @@ def test_the_verdict_by_hand(steps, ends, verdict):
 def test_correlation_of_rankings_equals_scipy_and_a_slow_bootstrap():
     generator = np.random.default_rng(2)
     values, truth = generator.normal(size=(2, 12, 5))
-    assert correlate_ranks(values[0], truth[0]) == pytest.approx(spearmanr(values[0], truth[0]).statistic, abs=1e-6)
+    assert spearman(values[0], truth[0]) == pytest.approx(spearmanr(values[0], truth[0]).statistic, abs=1e-6)
     middle, low, high = bootstrap_rank_correlation(values, truth)
     same, drawn = np.random.default_rng(0), []
     for rows in same.integers(12, size=(2000, 12)):
         drawn.append(spearmanr(values[rows].mean(0), truth[rows].mean(0)).statistic)
     assert middle == pytest.approx(spearmanr(values.mean(0), truth.mean(0)).statistic, abs=1e-6)
     assert (low, high) == tuple(pytest.approx(q, abs=1e-6) for q in np.quantile(drawn, [0.025, 0.975]))
-    assert np.isnan(correlate_ranks(np.ones(3), np.arange(3)))
+    assert np.isnan(spearman(np.ones(3), np.arange(3)))
     assert format_evidence((0.5, -0.25, 1.0)) == "+0.50 [-0.25, +1.00]" and format_evidence(None) == "-"
 
 

@@ -40,7 +40,7 @@ SCHEMA = pa.schema(
 def write_run(folder, rows, *, parts=1, plan=None):
     """All rows, in `parts` files."""
     (folder / "parts").mkdir(parents=True, exist_ok=True)
-    fields = plan or {"methods": ["rollout"]}
+    fields = plan or {"methods": {"rollout": {}}}
     fingerprint = RunPlan(fields).fingerprint
     (folder / "plan.json").write_text(json.dumps({"version": PLAN_VERSION, **fields, "fingerprint": fingerprint}))
     size = -(-len(rows) // max(1, parts))

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import whyformer
 from whyformer import cli
-from whyformer._summary.scope import CANNOT_FIND, EVIDENCE_TITLE, LOOKED_FOR
+from whyformer._summary.wording import CANNOT_FIND, EVIDENCE_TITLE, LOOKED_FOR
 from whyformer.demo.tour import CAT
 from whyformer.errors import InputError
 
@@ -241,7 +241,7 @@ def test_nothing_is_drawn_over_what_a_cluster_looks_at():
     """The outline of the region once hid the artefact in it."""
     from PIL import Image
 
-    from whyformer._summary.examples import mark_region
+    from whyformer._summary.report import mark_region
 
     pixels = np.random.default_rng(0).integers(0, 255, (256, 256, 3)).astype(np.uint8)
     region = np.zeros((8, 8), bool)

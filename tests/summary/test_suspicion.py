@@ -7,14 +7,26 @@ import pytest
 from summary.bulk_folder import image_row, text_row, write_run
 
 from whyformer._summary.clusters import find_clusters, find_common_words, find_outliers
-from whyformer._summary.effect import Effect, adjust_effects, measure_effect
-from whyformer._summary.hiding import compare_variances, draw_other_places, find_alike
-from whyformer._summary.hiding_words import find_common_place, measure_fixed_place
+from whyformer._summary.hiding import (
+    compare_variances,
+    draw_other_places,
+    find_alike,
+    find_common_place,
+    measure_fixed_place,
+)
 from whyformer._summary.rows import open_stored_run
 from whyformer._summary.run import sample_classes
-from whyformer._summary.suspicion import Finding, Sameness, correct_findings, measure_exclusivity
+from whyformer._summary.shares import WordShare
+from whyformer._summary.suspicion import (
+    Effect,
+    Finding,
+    Sameness,
+    adjust_effects,
+    correct_findings,
+    measure_effect,
+    measure_exclusivity,
+)
 from whyformer._summary.tally import Tally
-from whyformer._summary.word_shares import WordShare
 
 
 def sample(folder, rows):

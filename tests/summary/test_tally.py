@@ -7,10 +7,9 @@ from hypothesis import strategies as st
 from scipy.stats import spearmanr
 from summary.bulk_folder import image_row, text_row, write_run
 
-from whyformer._summary.maps import find_core, mark_border, resample_map, take_positive_shares
 from whyformer._summary.rows import open_stored_run
-from whyformer._summary.sample import ClassSamples
-from whyformer._summary.tally import Tally, correlate_ranks
+from whyformer._summary.shares import find_core, mark_border, resample_map, take_positive_shares
+from whyformer._summary.tally import ClassSamples, Tally, correlate_scores
 
 
 def count(folder, rows, method="rollout", **more):
@@ -110,8 +109,8 @@ def test_rank_correlation_is_that_of_scipy():
     rng = np.random.default_rng(0)
     for _ in range(5):
         first, second = rng.integers(0, 5, (2, 30)).astype(float)
-        assert correlate_ranks(first, second) == pytest.approx(spearmanr(first, second).statistic)
-    assert correlate_ranks(np.ones(5), np.arange(5.0)) is None
+        assert correlate_scores(first, second) == pytest.approx(spearmanr(first, second).statistic)
+    assert correlate_scores(np.ones(5), np.arange(5.0)) is None
 
 
 def test_finds_the_items_on_which_methods_disagree(tmp_path):

@@ -10,9 +10,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
-from whyformer._bulk.queue import MAX_ATTEMPTS, Assignment, ShardQueue
+from whyformer._bulk.queue import MAX_ATTEMPTS, Assignment, ShardQueue, ShardTask
 from whyformer._bulk.stopping import StopRequest
-from whyformer._bulk.task import ShardTask
 from whyformer.errors import ResourceError, WhyformerError
 
 Outcomes: TypeAlias = Generator[tuple[ShardTask, bytes | Exception], None, None]

@@ -89,12 +89,12 @@ class ItemList:
         """A hash of every id, label and content, in order. Of an image file only size and time of change are used."""
         digest = hashlib.sha256()
         for item in self:
-            marks = (item.id, repr(item.label), item.problem or "", mark_content(item.content, kind))
+            marks = (item.id, repr(item.label), item.problem or "", identify_content(item.content, kind))
             digest.update("".join(f"{len(mark)}:{mark};" for mark in marks).encode(errors="surrogatepass"))
         return digest.hexdigest()
 
 
-def mark_content(content: Any, kind: InputKind) -> str:
+def identify_content(content: Any, kind: InputKind) -> str:
     """A text that identifies the content without reading a whole file."""
     match content:
         case LazyContent():

@@ -1,23 +1,63 @@
-"""The job of a bulk run: which parts are there, which are missing, and writing them as they come."""
+"""The job of a bulk run: which parts are there, which are missing, and writing them in a thread as they come."""
 
 import shutil
 import sys
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
 
 from whyformer._bulk.engine import Engine
 from whyformer._bulk.items import ItemList
 from whyformer._bulk.plan import BulkPlan
-from whyformer._bulk.progress import BulkProgress
+from whyformer._bulk.queue import ShardTask
 from whyformer._bulk.rows import make_error_row
 from whyformer._bulk.stopping import StopRequest
-from whyformer._bulk.task import ShardTask
-from whyformer._bulk.writer import PartWriter
 from whyformer._model import InputKind
-from whyformer._plain.progress import STATUS_LINE, show_activity
+from whyformer._plain.progress import STATUS_LINE, ProgressBar, show_activity
 from whyformer._runs.parts import PartStore, encode_part
 from whyformer.errors import OutputError, ResourceError
 from whyformer.show.visible import make_visible
+
+MAX_WAITING = 2  # parts that are computed but not written yet
+
+
+class PartWriter:
+    """Writes parts in the order in which they come; an error is raised by one of the next calls, or at the end."""
+
+    def __init__(self, commit: Callable[[ShardTask, bytes | Exception], None]) -> None:
+        self._commit = commit
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="whyformer-writer")
+        self._waiting: deque[Future[None]] = deque()
+
+    def __enter__(self) -> "PartWriter":
+        return self
+
+    def write(self, task: ShardTask, part: bytes | Exception) -> None:
+        """Returns at once, unless too many parts wait already."""
+        self._waiting.append(self._thread.submit(self._commit, task, part))
+        while self._waiting and (len(self._waiting) > MAX_WAITING or self._waiting[0].done()):
+            self._waiting.popleft().result()
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Write what waits, also after an error; an interrupt drops it, except what is being written."""
+        is_interrupt = kind is not None and not issubclass(kind, Exception)
+        self._thread.shutdown(cancel_futures=is_interrupt)
+        if kind is None:
+            for future in self._waiting:
+                future.result()
+
+
+class BulkProgress(ProgressBar):
+    """Counts items; those that were done before do not count for the rate."""
+
+    def __init__(self, total: int, done_before: int, parallel: int | None = 1) -> None:
+        super().__init__(total, "bulk", is_logged=True, parallel=parallel)
+        self.done = done_before
+
+    def describe(self, now: float) -> str:
+        rate = "" if self.pace.rate is None else f", {self.pace.rate:,.3g} per second"
+        return f"{self.label}: {self.done:,} of {self.total:,} items{rate}, {self.describe_time(now)}"
 
 
 class BulkJob:

@@ -19,7 +19,7 @@ from whyformer._model import EncodedBatch, KeptImage, Model, TextPair, as_image,
 from whyformer.data import Example, LazyContent
 from whyformer.errors import InputError, TargetError
 
-Shape = tuple[int, ...]
+BatchShape = tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,29 +29,26 @@ class LoadedItem:
     item: Item
     content: Any = None  # a text, or tensors
     pixels: Tensor | None = None  # of an image: [1 channel height width] on the CPU
-    shape: Shape = ()  # items of different shapes cannot share a batch, except texts
+    shape: BatchShape = ()  # items of different shapes cannot share a batch, except texts
     length: int = 0  # tokens of a text
     is_long: bool = False  # a text that is explained in windows, in a batch of its own
     image: KeptImage | None = None
     error: Exception | None = None
 
 
+@dataclass
 class ItemReader:
     """Loads single items for one model, in any thread."""
 
-    def __init__(
-        self,
-        model: Model,
-        *,
-        truncate: bool = False,
-        keeps_images: bool = False,
-        needs_label: bool = False,
-        windows: bool | int = False,
-    ) -> None:
+    model: Model
+    truncate: bool = False
+    keeps_images: bool = False
+    needs_label: bool = False
+    windows: bool | int = False
+
+    def __post_init__(self) -> None:
         # A fast tokenizer changes its state when it is called, so whoever loads has one of their own.
-        self.model = replace(model, tokenizer=copy.deepcopy(model.tokenizer))
-        self.truncate, self.keeps_images, self.needs_label = truncate, keeps_images, needs_label
-        self.windows = windows
+        self.model = replace(self.model, tokenizer=copy.deepcopy(self.model.tokenizer))
 
     def without_weights(self) -> "ItemReader":
         """The same for images, small enough to be sent to another process."""
@@ -90,18 +87,18 @@ class ItemReader:
         return LoadedItem(item, text, length=len(self.model.tokenize(text)))
 
 
-def shape_of(content: Any) -> Shape:
+def shape_of(content: Any) -> BatchShape:
     """The sizes of all tensors of an example, so that equal shapes can share a batch."""
     tensors = content.values() if isinstance(content, dict) else [content]
     return tuple(size for tensor in tensors if isinstance(tensor, Tensor) for size in tensor.shape)
 
 
-def key_of_batch(one: LoadedItem) -> tuple[bool, Shape]:
+def key_of_batch(one: LoadedItem) -> tuple[bool, BatchShape]:
     """Items with the same key can share a batch."""
     return one.pixels is None, one.shape
 
 
-def make_batches(loaded: Iterable[LoadedItem], size: int) -> Iterator[list[LoadedItem]]:
+def group_into_batches(loaded: Iterable[LoadedItem], size: int) -> Iterator[list[LoadedItem]]:
     """The items that are ready, in batches: one shape each, texts sorted by length, ties by position."""
     ready = [one for one in loaded if one.error is None]
     ready.sort(key=lambda one: (*key_of_batch(one), one.length, one.item.position))
@@ -118,7 +115,7 @@ def form_batches(loaded: Iterable[LoadedItem], size: int) -> Iterator[list[Loade
 
     Only texts have to wait for the last one, since a batch holds texts of similar length.
     """
-    waiting: dict[tuple[bool, Shape], list[LoadedItem]] = {}
+    waiting: dict[tuple[bool, BatchShape], list[LoadedItem]] = {}
     for one in loaded:
         if one.error is not None:
             continue
@@ -126,7 +123,7 @@ def form_batches(loaded: Iterable[LoadedItem], size: int) -> Iterator[list[Loade
         group.append(one)
         if len(group) == size and not any(other.length for other in group):
             yield waiting.pop(key_of_batch(one))
-    yield from make_batches((one for group in waiting.values() for one in group), size)
+    yield from group_into_batches((one for group in waiting.values() for one in group), size)
 
 
 def encode_batch(model: Model, batch: Sequence[LoadedItem]) -> EncodedBatch:

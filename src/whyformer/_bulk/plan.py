@@ -18,7 +18,7 @@ from whyformer._explain.method_call import MethodCall
 from whyformer._model import Model
 from whyformer._plain import archive
 from whyformer._plain.versions import __version__
-from whyformer._runs.choice import write_judged_target
+from whyformer._runs.choice import write_run_target
 from whyformer._runs.plan import PLAN_FILE, ShardedPlan, read_plan_file
 from whyformer._runs.weights import describe_planned_model
 
@@ -67,7 +67,7 @@ def make_bulk_plan(
         "precision": torch.get_float32_matmul_precision() if device.type == "cuda" else "highest",
         "data": {"items": len(items), "fingerprint": items.fingerprint(model.kind)},
         "methods": {label: call.all_settings for label, call in methods.items()},
-        "target": write_judged_target(setup.target),
+        "target": write_run_target(setup.target),
         "truncate": setup.truncate,
         "maps": setup.maps,
         **asdict(settings),

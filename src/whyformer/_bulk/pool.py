@@ -19,8 +19,7 @@ from typing import TypeAlias
 
 from whyformer._bulk.engine import StartWorker, TeamWorker, WorkerMessage, WorkerTeam
 from whyformer._bulk.fresh_process import start_process
-from whyformer._bulk.queue import Assignment
-from whyformer._bulk.task import ShardTask
+from whyformer._bulk.queue import Assignment, ShardTask
 from whyformer._plain.failure import describe_failure
 from whyformer.errors import MethodError, ResourceError
 

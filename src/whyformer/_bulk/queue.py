@@ -5,10 +5,21 @@ it while it computes.
 """
 
 from collections import Counter, deque
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from whyformer._bulk.task import ShardTask
+if TYPE_CHECKING:  # a worker process must start fast, also where it only computes something small
+    from whyformer._bulk.items import Item
+
+
+@dataclass(frozen=True)
+class ShardTask:
+    """The items of one shard."""
+
+    number: int
+    items: "Sequence[Item]"
+
 
 MAX_ATTEMPTS = 3  # workers that may be lost on one shard
 

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from whyformer._bulk.engine import StartWorker, TeamWorker, WorkerMessage, WorkerTeam, count_cores
-from whyformer._bulk.queue import Assignment
-from whyformer._bulk.task import ShardTask
+from whyformer._bulk.queue import Assignment, ShardTask
 from whyformer._plain.failure import describe_failure
 from whyformer.errors import ResourceError
 

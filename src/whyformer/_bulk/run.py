@@ -1,8 +1,7 @@
 """bulk(): explain a whole data set, in shards that are complete or missing, and resume where it stopped."""
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 
@@ -21,25 +20,28 @@ from whyformer._bulk.site import (
 from whyformer._bulk.stopping import listen_for_stop
 from whyformer._bulk.trial import TrialRun, choose_settings
 from whyformer._bulk.worker import WorkerSetup
+from whyformer._engine import TargetLike
 from whyformer._explain.default_method import DEFAULT_METHODS
 from whyformer._explain.explain import ModelLike
 from whyformer._explain.method_call import MethodLike, label_methods
 from whyformer._model import Model, check_windows
 from whyformer._plain.torch_state import neutral_torch
 from whyformer._runs.arguments import (
+    ColumnNames,
     as_argument_list,
+    check_run_counts,
     check_run_data,
     check_run_flag,
     check_run_folder,
-    check_run_number,
     read_run_data,
 )
-from whyformer._runs.choice import check_judged_target, read_judged_target
+from whyformer._runs.choice import read_run_target
 from whyformer._runs.lock import lock_folder
 from whyformer._runs.model_folder import write_model_folder
 from whyformer._runs.parts import PartStore
 from whyformer._runs.plan import write_or_check_plan
 from whyformer._runs.preparation import find_kind_of_input
+from whyformer.data.data_like import DataLike
 from whyformer.data.example import ClassNames
 from whyformer.errors import InputError, MethodError, OutputError
 
@@ -47,11 +49,11 @@ from whyformer.errors import InputError, MethodError, OutputError
 @neutral_torch()
 def bulk(
     model: ModelLike,
-    data: Any,
+    data: DataLike,
     methods: MethodLike | Sequence[MethodLike] | None = None,
     *,
     out: str | os.PathLike[str],
-    target: Any = "predicted",
+    target: TargetLike = "predicted",
     device: str | torch.device | None = None,
     engine: str = "local",
     workers: int | None = None,
@@ -63,7 +65,7 @@ def bulk(
     loaders: int | None = None,
     limit: int | None = None,
     split: str | None = None,
-    columns: Mapping[str, Any] | None = None,
+    columns: ColumnNames | None = None,
     classes: ClassNames | None = None,
     truncate: bool = False,
     windows: bool | int = False,
@@ -95,29 +97,26 @@ def bulk(
     check_run_data(data)
     for name, flag in {"truncate": truncate, "maps": maps, "retry_failed": retry_failed}.items():
         check_run_flag(name, flag)
-    numbers = {"workers": workers, "batch": batch, "memory": memory, "shard": shard, "threads": threads,
-               "loaders": loaders, "limit": limit}  # fmt: skip
-    for name, number in numbers.items():
-        if number is not None:
-            check_run_number(name, number, least=1)
+    check_run_counts(
+        workers=workers, batch=batch, memory=memory, shard=shard, threads=threads, loaders=loaders, limit=limit
+    )
     windows = check_windows(windows)
     if truncate and windows is not False:
         raise InputError("truncate and windows cannot be combined. Choose one.", code="E_OPTION")
     check_engine_name(engine, address)
-    chosen = (
-        None if methods is None else label_methods(check_methods(methods))
-    )  # misspelt names, before a model is opened
+    wanted = [] if methods is None else as_argument_list(methods)
+    if methods is not None and not wanted:
+        raise MethodError("There are no methods. Name at least one.")
+    chosen = label_methods(wanted)  # misspelt names, before a model is opened
     site = choose_site(model, device, engine, workers)
     opened = open_here(model, site)
     source = read_run_data(data, split, columns, classes)
     if methods is None:
-        methods = DEFAULT_METHODS[find_kind_of_input(opened, source) or "texts"]
-    wanted = as_argument_list(methods)
-    chosen = chosen or label_methods(wanted)
+        wanted = [DEFAULT_METHODS[find_kind_of_input(opened, source) or "texts"]]
+        chosen = label_methods(wanted)
     items = ItemList(source, limit)
     items.check_ids()
-    target = as_class_number(read_judged_target(target, opened), opened)
-    check_judged_target(target, opened)
+    target = read_run_target(as_class_number(target, opened), opened)
     setup = WorkerSetup(
         os.fspath(model) if isinstance(model, str | os.PathLike) else opened, tuple(wanted), target, truncate, maps,
         loaders or count_loaders(site), uses_loader_processes(site), windows,
@@ -139,14 +138,8 @@ def bulk(
         return BulkRun(folder, len(items), job.failed, job.computed, tuple(chosen), source.notes)
 
 
-def check_methods(methods: MethodLike | Sequence[MethodLike]) -> Sequence[MethodLike]:
-    wanted = as_argument_list(methods)
-    if not wanted:
-        raise MethodError("There are no methods. Name at least one.")
-    return wanted
-
-
-def as_class_number(target: Any, opened: Model) -> Any:
+def as_class_number(target: TargetLike, opened: Model) -> TargetLike:
     """A target like "7" is a class number, unless it is the name of a class."""
-    is_number = isinstance(target, str) and target.isascii() and target.isdecimal()
-    return int(target) if is_number and target not in (opened.labels or ()) else target
+    if isinstance(target, str) and target.isascii() and target.isdecimal() and target not in (opened.labels or ()):
+        return int(target)
+    return target

@@ -2,15 +2,13 @@
 
 import os
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import nn
 
 from whyformer._bulk.engine import Engine, count_cores
 from whyformer._bulk.pool import ProcessPool
-from whyformer._bulk.this_process import ThisProcess
-from whyformer._bulk.worker import ShardWorker, WorkerSetup
+from whyformer._bulk.worker import ShardWorker, ThisProcess, WorkerSetup
 from whyformer._explain.explain import ModelLike
 from whyformer._model import Model, find_device
 from whyformer._model.loading import open as open_model
@@ -23,7 +21,7 @@ MEMORY_PER_WORKER = 2**30  # bytes of activations and libraries, beside the weig
 
 
 @dataclass(frozen=True)
-class Site:
+class BulkSite:
     """Where the workers are."""
 
     engine: str
@@ -37,7 +35,7 @@ class Site:
         return self.can_be_sent and str(self.device) == "cuda"
 
 
-def check_engine_name(engine: Any, address: Any) -> None:
+def check_engine_name(engine: str, address: str | None) -> None:
     if engine not in ENGINES:
         raise InputError(f"There is no engine {engine!r}. Available: {', '.join(ENGINES)}.", code="E_OPTION")
     if address is not None and (not isinstance(address, str) or not address.strip()):
@@ -52,30 +50,26 @@ def check_engine_name(engine: Any, address: Any) -> None:
         raise InputError("address is for engine='ray' only.", code="E_OPTION")
 
 
-def choose_site(model: ModelLike, device: Any, engine: str, workers: int | None) -> Site:
+def choose_site(model: ModelLike, device: str | torch.device | None, engine: str, workers: int | None) -> BulkSite:
     if isinstance(model, Model | nn.Module):
         if device is not None:
             raise ModelError("The model is already open. Pass device when opening it.", code="E_OPTION")
-        first = find_device(as_module(model))
-        return Site(engine, first, workers if workers is not None or engine == "ray" else 1, False)
+        first = find_device(model.module if isinstance(model, Model) else model)
+        return BulkSite(engine, first, workers if workers is not None or engine == "ray" else 1, False)
     try:
-        return Site(engine, torch.device(device or "cpu"), workers, True)
+        return BulkSite(engine, torch.device(device or "cpu"), workers, True)
     except (RuntimeError, TypeError) as error:
         raise ModelError(f"There is no device {device!r} ({str(error)[:100]}).", code="E_DEVICE") from None
 
 
-def as_module(model: Model | nn.Module) -> nn.Module:
-    return model.module if isinstance(model, Model) else model
-
-
-def open_here(model: ModelLike, site: Site) -> Model:
+def open_here(model: ModelLike, site: BulkSite) -> Model:
     """The model in this process: on the device if the worker may be here, or else only to plan."""
     if isinstance(model, Model | nn.Module):
         return open_model(model)
     return open_model(model, device="cpu" if site.engine == "ray" else site.device)
 
 
-def choose_engine(site: Site, setup: WorkerSetup, opened: Model, shards: int, address: str | None) -> Engine:
+def choose_engine(site: BulkSite, setup: WorkerSetup, opened: Model, shards: int, address: str | None) -> Engine:
     """The engine for this many shards."""
     if site.engine == "ray":
         from whyformer._bulk.ray_engine import RayEngine
@@ -92,7 +86,7 @@ def choose_engine(site: Site, setup: WorkerSetup, opened: Model, shards: int, ad
     return ProcessPool(setup.start, devices)
 
 
-def list_worker_devices(site: Site, opened: Model, threads: int) -> list[str]:
+def list_worker_devices(site: BulkSite, opened: Model, threads: int) -> list[str]:
     """A device for each worker: every GPU once, or the processor as often as cores and memory allow."""
     if site.is_every_gpu:
         found = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
@@ -107,7 +101,7 @@ def list_worker_devices(site: Site, opened: Model, threads: int) -> list[str]:
     return ["cpu"] * max(1, min(count_cores() // threads, fitting))
 
 
-def count_loaders(site: Site) -> int:
+def count_loaders(site: BulkSite) -> int:
     """Threads that load items in each worker: a GPU is faster than one of them."""
     if site.device.type != "cuda":
         return 1
@@ -115,7 +109,7 @@ def count_loaders(site: Site) -> int:
     return max(1, min(MAX_LOADERS, count_cores() // max(1, site.workers or here)))
 
 
-def uses_loader_processes(site: Site) -> bool:
+def uses_loader_processes(site: BulkSite) -> bool:
     """Whether images are decoded in processes: next to a GPU, whose computation must not wait for the interpreter."""
     return site.device.type == "cuda"
 

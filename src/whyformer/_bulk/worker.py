@@ -14,13 +14,15 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from whyformer._bulk.engine import Outcomes
 from whyformer._bulk.feed import Encoder, ShardFeed
 from whyformer._bulk.items import Item
 from whyformer._bulk.loaders import ItemLoaders
 from whyformer._bulk.loading import ItemReader, LoadedItem, encode_batch, find_label_index
 from whyformer._bulk.plan import BulkPlan
+from whyformer._bulk.queue import ShardTask
 from whyformer._bulk.rows import Prediction, make_bulk_row, make_error_row
-from whyformer._bulk.task import ShardTask
+from whyformer._bulk.stopping import StopOverdue, StopRequest
 from whyformer._engine import Capture, TargetLike, TargetNames, probabilities_of, read_logits
 from whyformer._explain.explain import as_model
 from whyformer._explain.method_call import MethodCall, MethodLike, label_methods
@@ -116,11 +118,10 @@ class ShardWorker:
 
     def run(self, task: ShardTask, upcoming: ShardTask | None = None) -> bytes:
         """The part of this shard. Meanwhile `upcoming` is loaded: the shard that this worker gets next, if known."""
-        wanted = [task] if upcoming is None else [task, upcoming]
         if task.number not in self._feeds:  # another worker took the shard that was to come next
             self._close_feeds()
-        for one in wanted:
-            if one.number not in self._feeds:
+        for one in (task, upcoming):
+            if one is not None and one.number not in self._feeds:
                 self._feeds[one.number] = ShardFeed(self.loaders.start(one.items), self.encoder, self.limit)
         try:
             rows = self.make_rows(task.items, self._feeds[task.number])
@@ -145,7 +146,7 @@ class ShardWorker:
             self.check_stop()
             rows |= self.explain_batch(batch, self.methods, encoded)
         for item, error in feed.failed:
-            rows |= self.make_error_rows([item], self.methods, error)
+            rows |= self.make_error_rows(item, self.methods, error)
         return [rows[item.position, label] for item in items for label in self.methods]
 
     def explain_batch(
@@ -158,15 +159,12 @@ class ShardWorker:
             if is_out_of_memory(error) and len(batch) > 1:
                 return self.explain_halves(batch, methods)
             rows, failed = {}, dict.fromkeys(methods, error)
-        if not failed:
-            return rows
         if len(batch) == 1:
             for label, reason in failed.items():
-                rows |= self.make_error_rows([batch[0].item], [label], reason)
-            return rows
-        again = {label: methods[label] for label in failed}
-        for one in batch:
-            rows |= self.explain_batch([one], again)
+                rows |= self.make_error_rows(batch[0].item, [label], reason)
+        elif failed:
+            for one in batch:
+                rows |= self.explain_batch([one], {label: methods[label] for label in failed})
         return rows
 
     def explain_halves(self, batch: Sequence[LoadedItem], methods: Mapping[str, MethodCall]) -> RowsByKey:
@@ -231,12 +229,8 @@ class ShardWorker:
             return [find_label_index(self.model, one.item) for one in batch]
         return self.setup.target
 
-    def make_error_rows(self, items: Iterable[Item], methods: Iterable[str], error: Exception) -> RowsByKey:
-        return {
-            (item.position, label): make_error_row(item, label, self.model.kind, error)
-            for item in items
-            for label in methods
-        }
+    def make_error_rows(self, item: Item, methods: Iterable[str], error: Exception) -> RowsByKey:
+        return {(item.position, label): make_error_row(item, label, self.model.kind, error) for label in methods}
 
 
 def describe_predictions(model: Model, logits: Tensor, name: Callable[[int, int], str]) -> list[Prediction]:
@@ -268,3 +262,28 @@ def use_threads(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+class ThisProcess:
+    """One worker, here."""
+
+    parallel = 1
+
+    def __init__(self, worker: ShardWorker) -> None:
+        self.worker = worker
+
+    def run(self, tasks: Iterator[ShardTask], stop: StopRequest) -> Outcomes:
+        self.worker.check_stop = stop.check
+        try:
+            task = next(tasks, None)
+            while task is not None and not stop:
+                upcoming = next(tasks, None)
+                try:
+                    with use_threads(self.worker.setup.threads):
+                        part = self.worker.run(task, upcoming)
+                except StopOverdue:
+                    return
+                yield task, part
+                task = upcoming
+        finally:
+            self.worker.close()

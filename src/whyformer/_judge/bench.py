@@ -15,22 +15,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from whyformer._engine import Capture, record
+from whyformer._engine import Capture, TargetLike, record
 from whyformer._explain.method_call import MethodCall
 from whyformer._explain.sharing import explain_by_each, record_for_methods, share_captures
 from whyformer._judge.controls import is_control
 from whyformer._judge.rows import NAN, Row, Shard
 from whyformer._model import EncodedBatch, Model, is_text_pair
 from whyformer._plain.progress import show_progress
-from whyformer._plain.tokens import Pieces, Tokens
-from whyformer._runs.failure import reason_of
-from whyformer._runs.preparation import KindOfInput, PreparedExample, prepare_example
+from whyformer._plain.tokens import Pieces, ScoredTokens
+from whyformer._runs.preparation import KindOfInput, PreparedExample, prepare_example, reason_of
 from whyformer.data import Data
 from whyformer.metrics._registry import Measurement, MetricCall, Rationale, measure
 from whyformer.metrics._rerun import Rerun
 from whyformer.results.comparison import rank_correlation
 from whyformer.results.conditioning import Conditioning
 from whyformer.results.explanation import Explanation
+
+CurveSteps = dict[str, Sequence[float]]  # the x values of each metric's curve
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +54,7 @@ class Bench:
     data: Data
     methods: Mapping[str, MethodCall]
     metrics: Mapping[str, MetricCall]
-    target: Any = "predicted"
+    target: TargetLike = "predicted"
     kind: KindOfInput | None = None
 
     @property
@@ -66,20 +67,17 @@ class Bench:
         """Every method with every metric."""
         return [(method, metric) for method in self.methods for metric in self.metrics]
 
-    def make_shard(self, places: Sequence[int]) -> Shard:
-        """All rows of the examples at these places."""
-        prepared = [prepare_example(self.model, self.data, place) for place in places]
+    def make_shard(self, indices: Sequence[int]) -> Shard:
+        """All rows of these examples."""
+        prepared = [prepare_example(self.model, self.data, index) for index in indices]
         examples, encoded = self.encode_examples(prepared)
-        ready = [example for example in examples if example.failure is None]
-        curve_steps: dict[str, Sequence[float]] = {}
-        rows = self.measure_rows(ready, encoded, curve_steps) if encoded is not None else []
+        curve_steps: CurveSteps = {}
+        rows = self.fail_all([example for example in examples if example.failure is not None])
+        if encoded is not None:
+            ready = [example for example in examples if example.failure is None]
+            rows += self.measure_rows(ready, encoded, curve_steps)
         by_key = {(row.example, row.method, row.metric): row for row in rows}
-        for example in examples:
-            if example.failure is not None:
-                by_key |= {
-                    (example.place, m, k): make_failed_row(example, m, k, example.failure) for m, k in self.pairs
-                }
-        return Shard(tuple(by_key[example.place, m, k] for example in examples for m, k in self.pairs), curve_steps)
+        return Shard(tuple(by_key[index, m, k] for index in indices for m, k in self.pairs), curve_steps)
 
     def encode_examples(self, examples: Sequence[PreparedExample]) -> tuple[list[PreparedExample], EncodedBatch | None]:
         """The examples, with the reason as `failure` where the model rejects one, and a batch of the others."""
@@ -98,15 +96,14 @@ class Bench:
     # --- explaining ---------------------------------------------------------------------------------------------------
 
     def measure_rows(
-        self, examples: Sequence[PreparedExample], encoded: EncodedBatch, curve_steps: dict[str, Sequence[float]]
+        self, examples: Sequence[PreparedExample], encoded: EncodedBatch, curve_steps: CurveSteps
     ) -> list[Row]:
         """All rows of these examples; a method and metric that fail on the batch are tried on each example alone."""
         group = self.explain_group(examples, encoded)
+        rows, agreement = [], [NAN] * len(examples)
         if isinstance(group, str):
-            rows = [make_failed_row(example, m, k, group) for example in examples for m, k in self.pairs]
-            agreement = [NAN] * len(examples)
+            rows = self.fail_all(examples, group)
         else:
-            rows = []
             with show_progress(len(self.pairs), "measuring", is_uniform=False) as progress:
                 for m, k in self.pairs:
                     rows += self.measure_group(group, m, k, curve_steps)
@@ -145,7 +142,7 @@ class Bench:
         predicted = base["probe"].before.logits.argmax(-1).tolist()
         return ExampleGroup(examples, encoded, base, explanations, failures, predicted)
 
-    def choose_targets(self, examples: Sequence[PreparedExample]) -> Any:
+    def choose_targets(self, examples: Sequence[PreparedExample]) -> TargetLike:
         """The classes to explain: predicted (None), true where known, or the one given."""
         if self.target == "predicted":
             return None
@@ -153,11 +150,13 @@ class Bench:
             return [example.label if example.label >= 0 else None for example in examples]
         return self.target
 
+    def fail_all(self, examples: Sequence[PreparedExample], reason: str = "") -> list[Row]:
+        """Rows that failed, for this reason or the one that the example has."""
+        return [make_failed_row(one, m, k, reason or str(one.failure)) for one in examples for m, k in self.pairs]
+
     # --- measuring ----------------------------------------------------------------------------------------------------
 
-    def measure_group(
-        self, group: ExampleGroup, method: str, metric: str, curve_steps: dict[str, Sequence[float]]
-    ) -> list[Row]:
+    def measure_group(self, group: ExampleGroup, method: str, metric: str, curve_steps: CurveSteps) -> list[Row]:
         """The rows of a group for one method and one metric."""
         if method in group.failures:
             return [make_failed_row(example, method, metric, group.failures[method]) for example in group.examples]
@@ -173,7 +172,7 @@ class Bench:
                 curve_steps.setdefault(metric, [float(step) for step in measurement.at])
         rows = []
         for i, example in enumerate(group.examples):
-            row = make_empty_row(group, i, method, metric)
+            row = make_explained_row(group, i, method, metric)
             if measurement is None or (truth is not None and not example.has_truth(truth)):
                 rows.append(replace(row, state="missing", reason=example.why_missing(str(truth))))
             else:
@@ -183,8 +182,8 @@ class Bench:
     def collect_metric_inputs(self, group: ExampleGroup, method: str) -> dict[str, Any]:
         """Everything a metric can ask for, see METRIC_INPUTS."""
         explanation, probe = group.explanations[method], group.base["probe"]
-        size = input_size_of(probe.encoded)
-        unknown = np.full(size or (1, 1), -1, dtype=np.int8)
+        shape = probe.encoded.inputs[probe.encoded.main].shape
+        unknown = np.full(shape[-2:] if len(shape) == 4 else (1, 1), -1, dtype=np.int8)
         return {
             "explanation": explanation,
             "probe": probe,
@@ -201,31 +200,29 @@ class Bench:
 # --- rows -------------------------------------------------------------------------------------------------------------
 
 
-def make_empty_row(group: ExampleGroup, i: int, method: str, metric: str) -> Row:
+def make_empty_row(example: PreparedExample, method: str, metric: str) -> Row:
+    """A row with what is known before anything is explained."""
+    return Row(example.place, example.name, method, metric, note=example.note, label=example.label)
+
+
+def make_failed_row(example: PreparedExample, method: str, metric: str, reason: str) -> Row:
+    return replace(make_empty_row(example, method, metric), state="failed", reason=reason)
+
+
+def make_explained_row(group: ExampleGroup, i: int, method: str, metric: str) -> Row:
     """A row with everything but the number."""
-    example, explanation = group.examples[i], group.explanations[method]
-    target = explanation.targets[i]
-    return Row(
-        example.place,
-        example.name,
-        method,
-        metric,
-        note=example.note,
-        label=example.label,
+    explanation, spent = group.explanations[method], group.explanations[method].spent
+    target, conditioning = explanation.targets[i], Conditioning.from_details(explanation.details)
+    return replace(
+        make_empty_row(group.examples[i], method, metric),
         target=target.index,
         predicted=group.predicted[i],
         probability=NAN if target.probability is None else target.probability,
-        forward=float(explanation.spent.get("forward", NAN)),
-        backward=float(explanation.spent.get("backward", 0.0)),
-        relevance=float(explanation.spent.get("relevance", 0.0)),
-        undetermined=is_undetermined(explanation, i),
+        forward=float(spent.get("forward", NAN)),
+        backward=float(spent.get("backward", 0.0)),
+        relevance=float(spent.get("relevance", 0.0)),
+        undetermined=NAN if conditioning is None else float(not conditioning.is_determined[i]),
     )
-
-
-def is_undetermined(explanation: Explanation, i: int) -> float:
-    """1 if rounding may decide the order of the top scores of example i, 0 if not; NaN without relevance."""
-    conditioning = Conditioning.from_details(explanation.details)
-    return NAN if conditioning is None else float(not conditioning.is_determined[i])
 
 
 def fill_row(row: Row, measurement: Measurement, i: int) -> Row:
@@ -237,19 +234,6 @@ def fill_row(row: Row, measurement: Measurement, i: int) -> Row:
     return row
 
 
-def make_failed_row(example: PreparedExample, method: str, metric: str, reason: str) -> Row:
-    return Row(
-        example.place,
-        example.name,
-        method,
-        metric,
-        state="failed",
-        reason=reason,
-        label=example.label,
-        note=example.note,
-    )
-
-
 def as_floats(rows: Tensor | None, i: int) -> tuple[float, ...]:
     return () if rows is None else tuple(rows[i].double().tolist())
 
@@ -259,12 +243,6 @@ def make_empty_rationale(example: PreparedExample) -> Rationale:
     texts = example.content if is_text_pair(example.content) else (example.content,)
     words = [word for text in texts if isinstance(text, str) for word in text.split()]
     return Rationale((0,) * len(words))
-
-
-def input_size_of(encoded: EncodedBatch) -> tuple[int, int] | None:
-    """Height and width of the pixels that the model takes; None for texts."""
-    shape = encoded.inputs[encoded.main].shape
-    return (shape[-2], shape[-1]) if len(shape) == 4 else None
 
 
 # --- agreement --------------------------------------------------------------------------------------------------------
@@ -282,7 +260,7 @@ def measure_method_agreement(explanations: Mapping[str, Explanation], count: int
     ]
 
 
-def mean_rank_correlation(scores: Tensor, tokens: Tokens) -> float:
+def mean_rank_correlation(scores: Tensor, tokens: ScoredTokens) -> float:
     """The mean over all pairs of rows of [method unit], without padding and special tokens."""
     if isinstance(tokens, Pieces):
         scores = scores[:, ~(torch.tensor(tokens.padding) | torch.tensor(tokens.special))]

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from rich.cells import cell_len
+from rich.console import RenderableType
 from rich.table import Table as Grid
 from rich.text import Text
 
 from whyformer._judge.plan import JudgePlan
 from whyformer._judge.rows import RowTable
 from whyformer._judge.table import HEADINGS, Line, Table, format_line
-from whyformer._judge.verdict import list_cautions, list_verdict, write_metric_sentence, write_verdict
+from whyformer._judge.verdict import list_cautions, write_metric_sentence, write_verdict
 from whyformer.data import Problem
 from whyformer.results.result import Result
 from whyformer.show import report, terminal
@@ -47,11 +48,6 @@ class Judgement(Result):
         return write_verdict(self.table)
 
     @property
-    def verdict_sentences(self) -> list[str]:
-        """The sentences of the verdict, the most important first."""
-        return list_verdict(self.table)
-
-    @property
     def sentences(self) -> list[str]:
         """One sentence per metric."""
         return [write_metric_sentence(self.table, metric) for metric in self.table.metrics]
@@ -71,7 +67,7 @@ class Judgement(Result):
         """As text for a terminal: a table and a sentence per metric, the verdict, and what to know about the data."""
         screen = screen or Screen.from_stdout()
         columns = self._choose_columns(screen.width)
-        parts: list[Any] = []
+        parts: list[RenderableType] = []
         for metric in self.table.metrics:
             parts += [Text(make_visible(self._heading(metric)), "bold")]
             parts += [Text(make_visible(self.table.descriptions[metric]), "dim"), self._grid(metric, columns), ""]
@@ -98,8 +94,7 @@ class Judgement(Result):
         """The table of a metric. columns: the headings to show, with the width of their cells."""
         grid = Grid(box=None, pad_edge=False, header_style="dim")
         for heading, width in columns.items():
-            justify: Any = "right" if heading in ("mean", "n") else "left"
-            grid.add_column(heading, justify=justify, width=width)
+            grid.add_column(heading, justify="right" if heading in ("mean", "n") else "left", width=width)
         for line in self.table.of(metric):
             cells = dict(zip(HEADINGS, describe_cells(line), strict=True))
             grid.add_row(*(Text(cells[heading]) for heading in columns))

@@ -15,14 +15,16 @@ evidence shows.
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from rich.table import Table as Grid
 from rich.text import Text
-from scipy.stats import rankdata
 
+from whyformer._engine import TargetLike
 from whyformer._explain.default_method import choose_default_method
 from whyformer._explain.explain import ModelLike, as_model
 from whyformer._explain.method_call import MethodLike, label_methods
@@ -32,13 +34,15 @@ from whyformer._judge.judgement import Judgement, encode_utf8
 from whyformer._judge.order import PairOrder, compare_pairs
 from whyformer._judge.run import judge
 from whyformer._judge.table import collect_values, combine_of, format_csv, format_markdown, format_mean
+from whyformer._plain.rank_correlation import spearman
 from whyformer._plain.statistics import draw_resamples
-from whyformer._runs.arguments import as_argument_list, read_run_data
-from whyformer._runs.choice import choose_judged_methods
+from whyformer._runs.arguments import ColumnNames, as_argument_list, read_run_data
+from whyformer._runs.choice import MetricsLike, choose_judged_methods
 from whyformer.data import Data
+from whyformer.data.data_like import DataLike
 from whyformer.data.example import ClassNames
 from whyformer.errors import InputError
-from whyformer.metrics._registry import MetricLike, choose_metric
+from whyformer.metrics._registry import choose_metric
 from whyformer.results.result import Result
 from whyformer.show import report, terminal
 from whyformer.show.terminal import Screen
@@ -136,17 +140,17 @@ def format_evidence(evidence: tuple[float, float, float] | None) -> str:
 
 def judge_metrics(
     model: ModelLike,
-    data: Any,
-    metrics: "MetricLike | Sequence[MetricLike] | None" = None,
+    data: DataLike,
+    metrics: MetricsLike = None,
     method: MethodLike | None = None,
     *,
     methods: Literal["quick", "all"] | Sequence[MethodLike] | None = None,
-    target: Any = "predicted",
+    target: TargetLike = "predicted",
     out: str | os.PathLike[str] | None = None,
     batch: int | None = None,
     limit: int | None = None,
     split: str | None = None,
-    columns: Mapping[str, Any] | None = None,
+    columns: ColumnNames | None = None,
     classes: ClassNames | None = None,
     levels: Sequence[float] = LEVELS,
     seed: int = 0,
@@ -167,25 +171,20 @@ def judge_metrics(
     if methods is not None:
         check_evidence(examples, methods)
     degraded = [degrade_method(base, level, seed) for level in levels]
-    folder = None if out is None else os.fspath(out)
-    made = judge(
-        explained, examples, degraded, metrics, target=target, batch=batch,
-        out=None if folder is None else os.path.join(folder, "degraded"), report=False,
-    )  # fmt: skip
+    folder = None if out is None else Path(out)
+    run = partial(judge, explained, examples, target=target, batch=batch, report=False)
+    made = run(degraded, metrics, out=folder and folder / "degraded")
     judgements, evidence = [made], {}
     if methods is not None:
-        names = make_evidence_metrics(metrics, made)
-        compared = judge(
-            explained, examples, methods, names, target=target, batch=batch,
-            out=None if folder is None else os.path.join(folder, "methods"), report=False,
-        )  # fmt: skip
-        evidence = compare_with_evidence(compared)
-        judgements.append(compared)
+        wanted = list(made.rows.metrics) if metrics is None else as_argument_list(metrics)
+        wanted += [] if EVIDENCE_METRIC in made.rows.metrics else [EVIDENCE_METRIC]
+        judgements.append(run(methods, wanted, out=folder and folder / "methods"))
+        evidence = compare_with_evidence(judgements[1])
     lines = tuple(make_trust_line(made, metric, label, levels, evidence.get(metric)) for metric in made.rows.metrics)
     trust = MetricTrust(label, explained.name, examples.name, len(examples), levels, lines, judgements)
     if folder is not None:
         for suffix in (".csv", ".md"):
-            trust.save(os.path.join(folder, f"metrics{suffix}"))
+            trust.save(folder / f"metrics{suffix}")
     return trust
 
 
@@ -196,13 +195,7 @@ def check_levels(levels: Sequence[float]) -> tuple[float, ...]:
     return found
 
 
-def make_evidence_metrics(metrics: Any, made: Judgement) -> list[Any]:
-    """The judged metrics, and the one that compares a map with the evidence."""
-    wanted = list(made.rows.metrics) if metrics is None else as_argument_list(metrics)
-    return wanted if EVIDENCE_METRIC in made.rows.metrics else [*wanted, EVIDENCE_METRIC]
-
-
-def check_evidence(examples: Data, methods: Any) -> None:
+def check_evidence(examples: Data, methods: MethodLike | Sequence[MethodLike]) -> None:
     """Refuse to compare without masks, or with too few methods."""
     if all(example.mask is None for example in examples.examples):
         raise InputError(f"methods= compares with masks, but {examples.name} has none.", code="E_DATA")
@@ -215,7 +208,7 @@ def make_trust_line(
     made: Judgement, metric: str, label: str, levels: Sequence[float], evidence: tuple[float, float, float] | None
 ) -> TrustLine:
     rows, k = made.rows, made.rows.metrics.index(metric)
-    chosen = find_metric_call(metric)
+    chosen = choose_metric(metric.split("(")[0])  # settings do not change how the values of examples are combined
     names = [name_level(label, level) for level in levels]
     values = {name: collect_values(rows, rows.methods.index(name), k, chosen) for name in names}
     better = made.table.better[metric]
@@ -230,11 +223,6 @@ def make_trust_line(
         orders[-1] if complete else None,
         evidence,
     )
-
-
-def find_metric_call(label: str) -> Any:
-    """The metric of a label. Settings do not change how the values of examples are combined."""
-    return choose_metric(label.split("(")[0])
 
 
 def compare_with_evidence(judgement: Judgement) -> dict[str, tuple[float, float, float]]:
@@ -257,18 +245,11 @@ def compare_with_evidence(judgement: Judgement) -> dict[str, tuple[float, float,
 
 def bootstrap_rank_correlation(values: np.ndarray, truth: np.ndarray) -> tuple[float, float, float]:
     """[example method] twice: Spearman's correlation over methods of the two means, with a 95 % interval."""
-    middle = correlate_ranks(values.mean(0), truth.mean(0))
+    middle = spearman(values.mean(0), truth.mean(0))
     drawn = [
-        correlate_ranks(values[row].mean(0), truth[row].mean(0))
+        spearman(values[row].mean(0), truth[row].mean(0))
         for chunk in draw_resamples(len(values), np.random.default_rng(0))
         for row in chunk
     ]
     low, high = np.nanquantile(drawn, [0.025, 0.975]) if not np.isnan(drawn).all() else (np.nan, np.nan)
     return middle, float(low), float(high)
-
-
-def correlate_ranks(a: np.ndarray, b: np.ndarray) -> float:
-    """Spearman's correlation; NaN if one of the two is constant."""
-    first, second = rankdata(a) - (len(a) + 1) / 2, rankdata(b) - (len(b) + 1) / 2
-    scale = np.sqrt((first**2).sum() * (second**2).sum())
-    return float((first * second).sum() / scale) if scale else float("nan")

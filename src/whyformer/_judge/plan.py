@@ -2,16 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from torch import __version__ as torch_version
 
+from whyformer._engine import TargetLike
 from whyformer._explain.method_call import MethodCall
 from whyformer._model import Model
 from whyformer._plain import archive
 from whyformer._plain.versions import __version__
 from whyformer._runs.arguments import check_run_number
-from whyformer._runs.choice import write_judged_target
+from whyformer._runs.choice import write_run_target
 from whyformer._runs.plan import ShardedPlan
 from whyformer._runs.weights import describe_planned_model
 from whyformer.data import Data
@@ -43,7 +44,7 @@ def make_judge_plan(
     methods: Mapping[str, MethodCall],
     metrics: Mapping[str, MetricCall],
     *,
-    target: Any,
+    target: TargetLike,
     batch: int | None,
 ) -> JudgePlan:
     """The plan, in JSON fields."""
@@ -55,7 +56,7 @@ def make_judge_plan(
         "mask_values": data.mask_values,
         "methods": {label: call.all_settings for label, call in methods.items()},
         "metrics": {label: call.settings for label, call in metrics.items()},
-        "target": write_judged_target(target),
+        "target": write_run_target(target),
         "batch": int(size),
         "whyformer": __version__,
         "torch": torch_version,

@@ -1,5 +1,6 @@
 """The report of a judgement: one HTML page with the verdict, rankings, curves, and the examples methods disagree on."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from PIL import Image
@@ -10,14 +11,15 @@ from whyformer._judge.controls import is_control
 from whyformer._judge.judgement import Judgement
 from whyformer._judge.rows import Row
 from whyformer._judge.table import HEADINGS, Line, Table
-from whyformer._judge.verdict import CONTROL_WORDING, write_metric_sentence
+from whyformer._judge.verdict import CONTROL_WORDING, list_verdict, write_metric_sentence
 from whyformer._plain.tokens import Grid, Pieces
 from whyformer._runs.preparation import prepare_example
 from whyformer.results.explanation import Explanation
 from whyformer.show import charts, report
 from whyformer.show.chart_style import SeriesStyle, assign_styles
 from whyformer.show.chips import get_piece_text
-from whyformer.show.colours import find_limits, paint
+from whyformer.show.colours import find_limits, paint_scores
+from whyformer.show.marked_text import mark_first_words
 from whyformer.show.page import make_method_name
 from whyformer.show.page_facts import format_settings, list_facts
 from whyformer.show.panel_images import render_model_input
@@ -52,7 +54,7 @@ def make_judgement_page(judgement: Judgement, bench: Bench) -> str:
     if problems:
         contents["failed"] = "What could not be measured"
         sections.append(report.make_section("What could not be measured", problems, anchor="failed"))
-    first, *others = judgement.verdict_sentences
+    first, *others = list_verdict(judgement.table)
     verdict = join_html(
         [make_element("p", make_element("strong", first)), *(make_element("p", other) for other in others)]
     )
@@ -74,9 +76,9 @@ def make_judgement_page(judgement: Judgement, bench: Bench) -> str:
 
 def choose_method_styles(table: Table) -> dict[str, SeriesStyle]:
     """One colour and marker for each method, in all charts and tables; the best eight have different colours."""
-    ranks: dict[str, int] = {}
+    ranks: Counter[str] = Counter()
     for line in table.lines:
-        ranks[line.method] = ranks.get(line.method, 0) + line.rank
+        ranks[line.method] += line.rank
     methods = sorted((label for label in ranks if not is_control(label)), key=lambda label: (ranks[label], label))
     return assign_styles(methods, [label for label in ranks if is_control(label)])
 
@@ -156,15 +158,14 @@ def find_disagreements(judgement: Judgement) -> list[Row]:
 
 def tabulate_problems(judgement: Judgement) -> Html | None:
     """How often each method and metric has no value, and why; and which rows of the data could not be used."""
-    counts: dict[tuple[str, str, str, str], int] = {}
-    for row in judgement.rows.all.reshape(-1):
-        if row.state != "measured":
-            key = (row.state, row.method if row.state == "failed" else "all", row.metric, row.reason)
-            counts[key] = counts.get(key, 0) + 1
+    counts = Counter(
+        (row.method if row.state == "failed" else "all", row.metric, row.state, row.reason)
+        for row in judgement.rows.all.flat
+        if row.state != "measured"
+    )
     if not counts and not judgement.problems:
         return None
-    by_count = sorted(counts.items(), key=lambda item: -item[1])
-    rows = [[method, metric, state, count, reason] for (state, method, metric, reason), count in by_count]
+    rows = [[*key[:3], count, key[3]] for key, count in counts.most_common()]
     blocks = [report.make_table(["method", "metric", "state", "rows", "why"], rows[:100])] if rows else []
     if judgement.problems:
         blocks.append(
@@ -206,7 +207,7 @@ def blend_map(image: Image.Image, e: Explanation) -> Image.Image:
     scores = e.map(0) if e.pixels is None else e.pixels[0]
     limits = find_limits(scores, signed=e.signed)
     large = functional.interpolate(scores[None, None].float(), size=(IMAGE_SIDE, IMAGE_SIDE), mode="bilinear")[0, 0]
-    colours = Image.fromarray(paint(large, limits, signed=e.signed).numpy())
+    colours = Image.fromarray(paint_scores(large, limits, signed=e.signed).numpy())
     return Image.blend(image.convert("L").convert("RGB"), colours, 0.62)
 
 
@@ -217,14 +218,7 @@ def make_text_row(label: str, e: Explanation, styles: Styles) -> list[Html]:
     scores = e.scores[0]
     ordinary = [i for i in range(len(pieces)) if not pieces.padding[i] and not pieces.special[i]]
     limits = find_limits(scores[ordinary], signed=e.signed, floor=0.0)
-    marks: list[Html] = []
-    for i in ordinary[:MOST_WORDS]:
-        level = report.choose_colour_level(float(scores[i]), limits, signed=e.signed)
-        marks += [
-            make_element("mark", get_piece_text(pieces, i), class_=level, title=f"{float(scores[i]):+.3g}"),
-            Html(" "),
-        ]
-    rest = len(ordinary) - MOST_WORDS
-    marks += [make_element("span", f"… {rest} more", class_="dim")] if rest > 0 else []
+    words = [(get_piece_text(pieces, i), float(scores[i]), {"title": f"{float(scores[i]):+.3g}"}) for i in ordinary]
+    marks = mark_first_words(words, limits, signed=e.signed, most=MOST_WORDS)
     name = make_element("div", make_series_symbol(styles[label]), make_element("code", label))
     return [name, make_element("div", *marks, class_="text")]

@@ -6,17 +6,15 @@ all of them.
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
-from importlib.util import find_spec
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from sys import intern
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from whyformer._judge.plan import JudgePlan
-from whyformer._plain import archive
-from whyformer._runs.store import ShardFormat, ShardStore, decode_json_lines, encode_json_lines
+from whyformer._runs.store import ShardFormat, ShardStore
 from whyformer.errors import InputError
 from whyformer.show.score_rows import as_utf8
 
@@ -66,15 +64,11 @@ class Shard:
 
 
 class JudgeStore(ShardStore[Row]):
-    """The shards of a judgement: as Parquet, or as JSON lines where pyarrow is not installed."""
+    """The shards of a judgement."""
 
-    def __init__(self, folder: Path, plan: JudgePlan, suffix: str | None = None) -> None:
+    def __init__(self, folder: Path, plan: JudgePlan) -> None:
         self.plan = plan
-        suffix = suffix or (".parquet" if find_spec("pyarrow") is not None else ".jsonl")
-        super().__init__(folder / "rows", plan, FORMATS[suffix])
-
-    def has(self, number: int) -> bool:
-        return self.read(number) is not None
+        super().__init__(folder / "rows", plan, ShardFormat(".parquet", encode_judge_rows, decode_judge_rows))
 
     def write(self, number: int, shard: Shard) -> None:
         rows = [make_row_storable(row) for row in shard.rows]
@@ -114,10 +108,10 @@ def make_row_storable(row: Row) -> Row:
     return row if escaped == texts else replace(row, **escaped)
 
 
-# --- formats ----------------------------------------------------------------------------------------------------------
+# --- files ------------------------------------------------------------------------------------------------------------
 
 
-def shard_to_parquet(rows: Sequence[Row], header: str) -> bytes:
+def encode_judge_rows(rows: Sequence[Row], header: str) -> bytes:
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -135,7 +129,7 @@ def shard_to_parquet(rows: Sequence[Row], header: str) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-def shard_from_parquet(path: Path) -> tuple[list[Row], str]:
+def decode_judge_rows(path: Path) -> tuple[list[Row], str]:
     from pyarrow import parquet
 
     table = parquet.read_table(path, partitioning=None)
@@ -143,29 +137,12 @@ def shard_from_parquet(path: Path) -> tuple[list[Row], str]:
     columns = {name: table.column(name).to_pylist() for name in table.column_names}
     for name in ("name", "method", "metric", "state", "reason"):  # share one string between all rows
         columns[name] = [intern(word) for word in columns[name]]
+    for name in ("curve", "parts"):
+        columns[name] = [tuple(numbers) for numbers in columns[name]]
     names = [column.name for column in fields(Row)]
     names = [name for name in names if name in columns or name not in LATER_COLUMNS]
     cells = zip(*(columns[name] for name in names), strict=True)
-    return [make_row(dict(zip(names, row, strict=True))) for row in cells], header
-
-
-def shard_to_jsonl(rows: Sequence[Row], header: str) -> bytes:
-    return encode_json_lines((archive.as_json_value(asdict(row)) for row in rows), header)
-
-
-def shard_from_jsonl(path: Path) -> tuple[list[Row], str]:
-    values, header = decode_json_lines(path)
-    return [make_row(value) for value in values], header
-
-
-def make_row(values: Mapping[str, Any]) -> Row:
-    return Row(**{**values, "curve": tuple(values["curve"]), "parts": tuple(values["parts"])})
-
-
-FORMATS = {
-    ".parquet": ShardFormat(".parquet", shard_to_parquet, shard_from_parquet),
-    ".jsonl": ShardFormat(".jsonl", shard_to_jsonl, shard_from_jsonl),
-}
+    return [Row(**dict(zip(names, row, strict=True))) for row in cells], header
 
 
 # --- all rows ---------------------------------------------------------------------------------------------------------

@@ -1,13 +1,13 @@
 """judge(): methods x metrics x examples, resumable, then a table with intervals, a verdict and a report."""
 
 import os
-import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
+from whyformer._engine import TargetLike
 from whyformer._explain.explain import ModelLike, as_model
 from whyformer._explain.method_call import MethodLike
 from whyformer._judge.bench import Bench
@@ -16,38 +16,46 @@ from whyformer._judge.judgement import Judgement, encode_utf8
 from whyformer._judge.plan import JudgePlan, make_judge_plan
 from whyformer._judge.rows import JudgeStore, RowTable
 from whyformer._judge.table import tabulate_rows
-from whyformer._judge.unsuitable_data import refuse_missing_truth, refuse_other_kind
 from whyformer._plain import archive
 from whyformer._plain.progress import Wait, show_activity, show_progress
 from whyformer._plain.torch_state import neutral_torch
-from whyformer._runs.arguments import check_run_data, check_run_flag, check_run_folder, check_run_number, read_run_data
+from whyformer._runs.arguments import (
+    ColumnNames,
+    check_run_counts,
+    check_run_data,
+    check_run_flag,
+    check_run_folder,
+    read_run_data,
+)
 from whyformer._runs.choice import (
-    check_judged_target,
+    MetricsLike,
     choose_judged_methods,
     choose_judged_metrics,
-    read_judged_target,
+    read_run_target,
+    refuse_missing_truth,
+    refuse_other_kind,
 )
 from whyformer._runs.lock import lock_folder
 from whyformer._runs.plan import write_or_check_plan
 from whyformer._runs.preparation import find_kind_of_input
+from whyformer.data.data_like import DataLike
 from whyformer.data.example import ClassNames
-from whyformer.metrics._registry import MetricLike
 from whyformer.show.visible import make_visible
 
 
 @neutral_torch()
 def judge(
     model: ModelLike,
-    data: Any,
+    data: DataLike,
     methods: Literal["quick", "all"] | MethodLike | Sequence[MethodLike] = "quick",
-    metrics: "MetricLike | Sequence[MetricLike] | None" = None,
+    metrics: MetricsLike = None,
     *,
     out: str | os.PathLike[str] | None = None,
-    target: Any = "predicted",
+    target: TargetLike = "predicted",
     batch: int | None = None,
     limit: int | None = None,
     split: str | None = None,
-    columns: Mapping[str, Any] | None = None,
+    columns: ColumnNames | None = None,
     classes: ClassNames | None = None,
     report: bool = True,
 ) -> Judgement:
@@ -66,16 +74,13 @@ def judge(
     folder = check_run_folder(out)
     check_run_data(data)
     check_run_flag("report", report)
-    for name, number in {"batch": batch, "limit": limit}.items():
-        if number is not None:
-            check_run_number(name, number, least=1)
+    check_run_counts(batch=batch, limit=limit)
     chosen_methods = choose_judged_methods(methods)
     model = as_model(model)
     data = read_run_data(data, split, columns, classes, limit=limit)
     refuse_other_kind(model, data)
     chosen_metrics = choose_judged_metrics(metrics, model, data)
-    target = read_judged_target(target, model)
-    check_judged_target(target, model)
+    target = read_run_target(target, model)
     refuse_missing_truth(model, data, chosen_metrics, target)
     kind = find_kind_of_input(model, data)
     chosen_methods = add_controls(chosen_methods, kind)
@@ -92,15 +97,17 @@ def judge(
         problems = "".join(f"{make_visible(str(problem))}\n" for problem in data.problems)
         archive.write_file(folder / "problems.txt", encode_utf8(problems))
         if report:
+            from whyformer._judge.report import make_judgement_page  # matplotlib takes a while
+
             with show_activity(Wait("writing the report")):
-                write_judgement_report(judgement, bench, folder / "report.html")
+                archive.write_file(folder / "report.html", encode_utf8(make_judgement_page(judgement, bench)))
     return judgement
 
 
 def run_judgement(bench: Bench, plan: JudgePlan, folder: Path) -> Judgement:
     """Compute the rows that are missing, then the table of all rows."""
     store = JudgeStore(folder, plan)
-    missing = [shard for shard in range(plan.shards) if not store.has(shard)]
+    missing = [shard for shard in range(plan.shards) if store.read(shard) is None]
     total = sum(len(plan.indices(shard)) for shard in missing)
     with show_progress(total, "judging", is_logged=True) as progress:
         for shard in missing:
@@ -109,13 +116,3 @@ def run_judgement(bench: Bench, plan: JudgePlan, folder: Path) -> Judgement:
     rows = RowTable(store)
     table = tabulate_rows(rows, bench.metrics, class_blind=bench.class_blind, kind=bench.kind)
     return Judgement(plan, rows, table, bench.data.problems, folder, bench.data.notes)
-
-
-def write_judgement_report(judgement: Judgement, bench: Bench, path: Path) -> None:
-    """Write the HTML report. A missing matplotlib is a message, not an error: the rows may have taken hours."""
-    try:
-        from whyformer._judge.report import make_judgement_page
-
-        archive.write_file(path, encode_utf8(make_judgement_page(judgement, bench)))
-    except ModuleNotFoundError as error:
-        print(f"No report was written: {error.name} is not installed. Install it and repeat the call.", file=sys.stderr)

@@ -11,6 +11,7 @@ from whyformer.data import Problem
 
 STATE_WORDING = {"failed": "failed", "missing": "had no ground truth", "undefined": "are undefined"}
 DECIDING_KINDS = ("faithfulness", "localisation", "plausibility")  # kinds of metric by which a method is recommended
+MOST_NAMED = 3
 FALSE_RATE = "58 of 2,900"  # measured by benchmarks/judge_noise.py, see docs/judge.md
 CONTROL_WORDING = {
     "centre_blob": "the same blob in the centre of every image",
@@ -35,15 +36,15 @@ def list_verdict(table: Table) -> list[str]:
     if not any(line.count for line in table.lines):
         return ["Nothing could be measured on this data: no metric has a value for any method."]
     candidates = [metric for metric in table.metrics if table.kinds[metric] in DECIDING_KINDS] or list(table.metrics)
-    deciding = [metric for metric in candidates if is_deciding(table, metric)]
-    undecided = [metric for metric in candidates if metric not in deciding and not find_unfit_controls(table, metric)]
+    fair = [metric for metric in candidates if not find_unfit_controls(table, metric)]
+    deciding = [metric for metric in fair if any(line.beats_control and line.is_fit for line in table.of(metric))]
+    undecided = [metric for metric in fair if metric not in deciding]
     winner = recommend_method(table, deciding) if deciding else None
     if not deciding:
         undecided = [metric for metric in undecided if rewards_control(table, metric)]
-        is_fair = not any(find_unfit_controls(table, metric) for metric in candidates)
-        where = "any of these metrics" if is_fair else "any metric that allows a fair comparison"
+        where = "any of these metrics" if fair == candidates else "any metric that allows a fair comparison"
         parts = [
-            f"On this data no method is significantly better than {name_controls(table)} in {where}, so there is "
+            f"On this data no method is significantly better than {name_all_controls(table)} in {where}, so there is "
             "nothing to recommend. Use more examples, or other metrics."
         ]
     elif winner is None:
@@ -63,12 +64,6 @@ def list_verdict(table: Table) -> list[str]:
         *([] if winner is None else [write_false_rate(table)]),
         *write_weaknesses(table, weak),
     ]
-
-
-def is_deciding(table: Table, metric: str) -> bool:
-    """Whether any method beats every control in this metric, and all of them could be compared fairly."""
-    is_won = any(line.beats_control and line.is_fit for line in table.of(metric))
-    return is_won and not find_unfit_controls(table, metric)
 
 
 def find_unfit_controls(table: Table, metric: str) -> list[Line]:
@@ -138,13 +133,13 @@ def write_recommendation(table: Table, deciding: Sequence[str], winner: str) -> 
 
 def write_few_examples(table: Table, deciding: Sequence[str]) -> list[str]:
     """The metrics that decide although no row has values for nearly all examples of the data."""
-    parts = []
-    for metric in deciding:
-        line = table.of(metric)[0]
-        total = line.count + line.undefined + line.missing + line.failed
-        if not has_enough_values(line.expected, total):
-            parts.append(f"{metric} has values for only {line.expected} of the {total} examples.")
-    return parts
+    lines = [table.of(metric)[0] for metric in deciding]
+    totals = [line.count + line.undefined + line.missing + line.failed for line in lines]
+    return [
+        f"{line.metric} has values for only {line.expected} of the {total} examples."
+        for line, total in zip(lines, totals, strict=True)
+        if not has_enough_values(line.expected, total)
+    ]
 
 
 def write_left_out(table: Table, metrics: Sequence[str]) -> list[str]:
@@ -157,7 +152,10 @@ def write_left_out(table: Table, metrics: Sequence[str]) -> list[str]:
             found.setdefault((name, describe_lack(line)), []).append(metric)
     if not found:
         return []
-    reasons = [f"{name} ({lack} in {name_metrics(own)})" for (name, lack), own in found.items()]
+    reasons = [
+        f"{name} ({lack} in {join_with_and(own) if len(own) <= MOST_NAMED else f'{len(own)} metrics'})"
+        for (name, lack), own in found.items()
+    ]
     return [f"Left out, because the values do not allow a fair comparison: {join_with_and(reasons)}."]
 
 
@@ -165,18 +163,14 @@ def describe_lack(line: Line) -> str:
     if not line.count:
         return "no value"
     if line.infinite:
-        return f"{format_count(line.infinite, 'infinite value', 'infinite values')}"
+        return f"{count_noun(line.infinite, 'infinite value', 'infinite values')}"
     return f"values for only {line.count} of {line.expected} examples"
-
-
-def name_metrics(metrics: Sequence[str], most: int = 3) -> str:
-    return join_with_and(metrics) if len(metrics) <= most else f"{len(metrics)} metrics"
 
 
 def write_false_rate(table: Table) -> str:
     """How often a table of this kind would recommend a method if there were nothing to find."""
     methods = len({line.method for line in table.lines if not line.is_control})
-    tested = f"{format_count(methods, 'method', 'methods')} and {format_count(len(table.metrics), 'metric', 'metrics')}"
+    tested = f"{count_noun(methods, 'method', 'methods')} and {count_noun(len(table.metrics), 'metric', 'metrics')}"
     return (
         f"Where no method differs from the controls, at most 5 % of such tables recommend one: {tested} are tested "
         f"together (measured with 12 methods and 10 metrics of noise: {FALSE_RATE})."
@@ -191,7 +185,7 @@ def write_refusal(table: Table, deciding: Sequence[str]) -> str:
         if len(lines) == len(deciding)
     }
     start = (
-        f"On this data no method is significantly better than {name_controls(table)} in all of "
+        f"On this data no method is significantly better than {name_all_controls(table)} in all of "
         f"{join_with_and(deciding)}, so there is nothing to recommend."
     )
     if not matched:
@@ -212,29 +206,35 @@ def write_class_warnings(table: Table, deciding: Sequence[str], winner: str) -> 
     if other is not None:
         parts.append(f"Of the methods that depend on the class, {other} comes first.")
     elif any(method not in table.class_blind for method in group_by_method(table, deciding)):
-        controls, where = name_controls(table), deciding[0] if len(deciding) == 1 else "all of them"
+        controls, where = name_all_controls(table), deciding[0] if len(deciding) == 1 else "all of them"
         parts.append(f"No method that depends on the class is significantly better than {controls} in {where}.")
     return parts
 
 
 def write_comparison_with_controls(table: Table, deciding: Sequence[str]) -> list[str]:
     """Which methods are not better than the best control in any metric, and which are worse."""
-    is_single = len(deciding) == 1
-    relation = "different from chance" if name_controls(table) == "chance" else "better than every control"
-    rival, parts = name_rival(table, deciding), []
-    if alike := find_like_controls(table, deciding):
-        verb, where = "is" if len(alike) == 1 else "are", deciding[0] if is_single else "any of them"
-        parts.append(f"{join_with_and(alike)} {verb} not significantly {relation} in {where}.")
-    if worse := find_worse_than_controls(table, deciding):
-        verb = "is" if len(worse) == 1 else "are"
-        where = deciding[0] if is_single else "some of them and better in none"
-        parts.append(f"{join_with_and(worse)} {verb} worse than {rival} in {where}.")
-    return parts
+    results = {
+        method: {line.beats_control for line in lines} for method, lines in group_by_method(table, deciding).items()
+    }
+    rivals = {best.method for metric in deciding if (best := table.best_control(metric)) is not None}
+    rival = rivals.pop() if len(rivals) == 1 else "the best control"
+    alike = [method for method, one in results.items() if one == {None}]
+    worse = [method for method, one in results.items() if False in one and True not in one]
+    found = [
+        (alike, f"not significantly {name_relation(table)}", "any of them"),
+        (worse, f"worse than {rival}", "some of them and better in none"),
+    ]
+    return [
+        f"{join_with_and(methods)} {'is' if len(methods) == 1 else 'are'} {relation} in "
+        f"{deciding[0] if len(deciding) == 1 else where}."
+        for methods, relation, where in found
+        if methods
+    ]
 
 
 def write_undecided(table: Table, metrics: Sequence[str]) -> list[str]:
     """The metrics in which no method beats every control, and the best control."""
-    controls = name_controls(table)
+    controls = name_all_controls(table)
     groups: dict[tuple[str, bool], list[str]] = {}
     for metric in metrics:
         groups.setdefault((name_control(table, metric), rewards_control(table, metric)), []).append(metric)
@@ -268,31 +268,13 @@ def name_control(table: Table, metric: str) -> str:
     return f"{best.method} ({wording})" if wording else best.method
 
 
-def name_controls(table: Table) -> str:
+def name_all_controls(table: Table) -> str:
     """What a method has to beat: "chance", if there is no other control."""
     return "every control" if any(line.is_control and not is_chance(line.method) for line in table.lines) else "chance"
 
 
-def name_rival(table: Table, metrics: Sequence[str]) -> str:
-    """The best control, by name if it is the same in all these metrics."""
-    names = {best.method for metric in metrics if (best := table.best_control(metric)) is not None}
-    return names.pop() if len(names) == 1 else "the best control"
-
-
-def find_like_controls(table: Table, metrics: Sequence[str]) -> list[str]:
-    """Methods that are in no metric better than every control, and in none worse than the best one."""
-    lines = group_by_method(table, metrics)
-    return [method for method, own in lines.items() if all(line.beats_control is None for line in own)]
-
-
-def find_worse_than_controls(table: Table, metrics: Sequence[str]) -> list[str]:
-    """Methods that are worse than the best control in some metric and better in none."""
-    lines = group_by_method(table, metrics)
-    return [
-        method
-        for method, own in lines.items()
-        if any(line.beats_control is False for line in own) and not any(line.beats_control for line in own)
-    ]
+def name_relation(table: Table) -> str:
+    return "different from chance" if name_all_controls(table) == "chance" else "better than every control"
 
 
 def write_metric_sentence(table: Table, metric: str) -> str:
@@ -303,10 +285,9 @@ def write_metric_sentence(table: Table, metric: str) -> str:
         return f"{metric}: no value for any method."
     methods = [line for line in table.of(metric) if not line.is_control and (line.is_fit or not line.count)]
     rival = "chance" if control is None else control.method
-    relation = "different from chance" if name_controls(table) == "chance" else "better than every control"
     remarks = {
         "not significantly different from it": [line.method for line in table.tied(metric) if not line.is_best],
-        f"not significantly {relation}": [m.method for m in methods if m.beats_control is None and m.count],
+        f"not significantly {name_relation(table)}": [m.method for m in methods if m.beats_control is None and m.count],
         f"worse than {rival}": [line.method for line in methods if line.beats_control is False],
         "no value for": [line.method for line in methods if not line.count],
         "not compared": [f"{line.method} ({describe_lack(line)})" for line in unfit],
@@ -327,23 +308,23 @@ def list_cautions(rows: RowTable, problems: Sequence[Problem], *, explains_label
     examples = rows.examples()
     cautions = []
     if problems:
-        count = format_count(len(problems), "problem", "problems")
+        count = count_noun(len(problems), "problem", "problems")
         cautions.append(f"{count} in the data: {format_first_problems(problems)}.")
     if len(examples) < FEW_EXAMPLES:
-        count = format_count(len(examples), "example", "examples")
+        count = count_noun(len(examples), "example", "examples")
         cautions.append(f"Only {count}: intervals are wide and tests weak.")
     if len({row.label for row in examples if row.label >= 0}) == 1:
         cautions.append("All labelled examples have the same class: the result says nothing about other classes.")
     cautions += list_rows_without_value(list(rows.all.reshape(-1)))
     notes = Counter(note for row in examples for note in row.note.split(NOTE_SEPARATOR) if note)
-    cautions += [f"{format_count(count, 'example', 'examples')} {note}." for note, count in sorted(notes.items())]
+    cautions += [f"{count_noun(count, 'example', 'examples')} {note}." for note, count in sorted(notes.items())]
     right = [row.predicted == row.label for row in examples if row.label >= 0 and row.predicted >= 0]
     if right:
         share = sum(right) / len(right)
         cautions.append(f"The model is right on {sum(right)} of {len(right)} labelled examples ({share:.1%}).")
     unlabelled = sum(row.label < 0 and row.predicted >= 0 for row in examples)
     if explains_labels and unlabelled:
-        count = format_count(unlabelled, "example", "examples")
+        count = count_noun(unlabelled, "example", "examples")
         cautions.append(f"{count} without a known label: the predicted class was explained.")
     return cautions
 
@@ -353,7 +334,7 @@ def list_rows_without_value(rows: Sequence[Row]) -> list[str]:
     lines = []
     for state, wording in STATE_WORDING.items():
         if affected := [row for row in rows if row.state == state]:
-            count = format_count(len(affected), "row", "rows")
+            count = count_noun(len(affected), "row", "rows")
             lines.append(f"{count} of {len(rows)} {wording}: {format_reasons(affected)}.")
     return lines
 
@@ -370,7 +351,7 @@ def format_reasons(rows: Sequence[Row], most: int = 3) -> str:
         names = ", ".join(owners[reason]) if len(owners[reason]) <= most else f"{len(owners[reason])} {kind}"
         written.append(f"{names}, {count} x: {reason.rstrip('.')}")
     rest = len(counts) - len(written)
-    return "; ".join(written) + (f"; and {format_count(rest, 'more reason', 'more reasons')}" if rest > 0 else "")
+    return "; ".join(written) + (f"; and {count_noun(rest, 'more reason', 'more reasons')}" if rest > 0 else "")
 
 
 def format_first_problems(problems: Sequence[Problem], most: int = 3) -> str:
@@ -380,7 +361,7 @@ def format_first_problems(problems: Sequence[Problem], most: int = 3) -> str:
     return "; ".join([*written, f"and {rest} more"] if rest > 0 else written)
 
 
-def format_count(count: int, singular: str, plural: str) -> str:
+def count_noun(count: int, singular: str, plural: str) -> str:
     return f"{count} {singular if count == 1 else plural}"
 
 

@@ -20,42 +20,27 @@ PEOPLE = "people mark what convinces them, which may not be what the model uses"
 CONSTANT = "a map that never changes is perfectly stable, so it says nothing about being right"
 RANDOM_PASSES = "random maps pass, so it can only raise an alarm"
 
-# By metric; (images, texts) where the two differ.
-WEAKNESSES: dict[str, str | tuple[str, str]] = {
-    "aopc": HOLES,
-    "comprehensiveness": HOLES,
-    "deletion": (DUST, HOLES),
-    "faithfulness_correlation": f"{HOLES}; with few random sets it is noisy",
-    "infidelity": f"{HOLES}; scores must add up, which many maps are not made for",
-    "insertion": (WHOLE_OBJECT, FEW_WORDS),
-    "lds": f"{HOLES}, and half of it is removed; scores must add up, which many maps are not made for",
-    "log_odds": f"{HOLES}; one input whose probability falls to almost nothing outweighs many",
-    "negative_perturbation": (WHOLE_OBJECT, FEW_WORDS),
-    "positive_perturbation": (DUST, HOLES),
-    "road": "pixels imputed from their neighbours still show coarse shapes, so smooth parts are hardly removed at all",
-    "saco": HOLES,
-    "sufficiency": (WHOLE_OBJECT, FEW_WORDS),
-    "grid_pointing_game": "grids of images are unlike the training data, and a tile counts as a whole",
-    "mass_in_mask": OBJECT,
-    "mean_average_precision": OBJECT,
-    "mean_f1": OBJECT,
-    "mean_iou": OBJECT,
-    "pixel_accuracy": OBJECT,
-    "pointing_game": f"one pixel decides; {OBJECT}",
-    "rank_in_mask": OBJECT,
-    "answer_tokens": f"in a text of about k tokens every map does well; {PEOPLE}",
-    "auprc": PEOPLE,
-    "iou_f1": PEOPLE,
-    "token_f1": PEOPLE,
-    "consistency": CONSTANT,
-    "max_sensitivity": CONSTANT,
-    "repeatability": "a method without random numbers is always repeatable, right or wrong",
-    "class_discrimination": RANDOM_PASSES,
-    "class_swap": RANDOM_PASSES,
-    "label_randomised_twin": RANDOM_PASSES,
-    "parameter_randomisation": RANDOM_PASSES,
-    "agreement": "methods that agree may all be wrong",
+# The metrics that have each; (images, texts) where the two differ.
+METRICS_BY_WEAKNESS: dict[str | tuple[str, str], str] = {
+    HOLES: "aopc comprehensiveness saco",
+    (DUST, HOLES): "deletion positive_perturbation",
+    (WHOLE_OBJECT, FEW_WORDS): "insertion negative_perturbation sufficiency",
+    f"{HOLES}; with few random sets it is noisy": "faithfulness_correlation",
+    f"{HOLES}; scores must add up, which many maps are not made for": "infidelity",
+    f"{HOLES}, and half of it is removed; scores must add up, which many maps are not made for": "lds",
+    f"{HOLES}; one input whose probability falls to almost nothing outweighs many": "log_odds",
+    "pixels imputed from their neighbours still show coarse shapes, so smooth parts are hardly removed at all": "road",
+    "grids of images are unlike the training data, and a tile counts as a whole": "grid_pointing_game",
+    OBJECT: "mass_in_mask mean_average_precision mean_f1 mean_iou pixel_accuracy rank_in_mask",
+    f"one pixel decides; {OBJECT}": "pointing_game",
+    f"in a text of about k tokens every map does well; {PEOPLE}": "answer_tokens",
+    PEOPLE: "auprc iou_f1 token_f1",
+    CONSTANT: "consistency max_sensitivity",
+    "a method without random numbers is always repeatable, right or wrong": "repeatability",
+    RANDOM_PASSES: "class_discrimination class_swap label_randomised_twin parameter_randomisation",
+    "methods that agree may all be wrong": "agreement",
 }
+WEAKNESSES = {metric: weakness for weakness, metrics in METRICS_BY_WEAKNESS.items() for metric in metrics.split()}
 
 
 def describe_weakness(metric: str, kind: KindOfInput | None) -> str:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from whyformer._plain.sentences import find_paragraph_starts, find_sentence_starts
-from whyformer._plain.tokens import Pieces, Tokens
+from whyformer._plain.tokens import Pieces, ScoredTokens
 from whyformer.errors import InputError
 
 WORD_REDUCTIONS: dict[str, Callable[[Tensor], Tensor]] = {"sum": torch.sum, "max": torch.amax, "mean": torch.mean}
@@ -27,13 +27,13 @@ WITHOUT_BLANKS = regex.compile(  # scripts written without blanks between words,
 )
 
 
-def join_words(tokens: Tokens, scores: Tensor, reduce: str) -> tuple[Pieces, Tensor]:
+def join_words(tokens: ScoredTokens, scores: Tensor, reduce: str) -> tuple[Pieces, Tensor]:
     """The words of one example, and their scores: those of their pieces, reduced by `reduce`."""
     groups = group_by_unit(tokens, "words")
     return join_groups(tokens, groups), reduce_groups(scores, groups, reduce)
 
 
-def group_by_unit(tokens: Tokens, unit: str) -> list[list[int]]:
+def group_by_unit(tokens: ScoredTokens, unit: str) -> list[list[int]]:
     """The places of the pieces of each word, sentence or paragraph of one example."""
     if not isinstance(tokens, Pieces):
         raise InputError(f"An image has no {unit}. Use .map() for its scores by row and column.")
@@ -43,7 +43,7 @@ def group_by_unit(tokens: Tokens, unit: str) -> list[list[int]]:
     return words if unit == "words" else group_words(tokens, words, UNIT_STARTS[unit](tokens.text))
 
 
-def join_groups(tokens: Tokens, groups: Sequence[Sequence[int]]) -> Pieces:
+def join_groups(tokens: ScoredTokens, groups: Sequence[Sequence[int]]) -> Pieces:
     """Each group of pieces as one piece."""
     assert isinstance(tokens, Pieces) and tokens.text is not None
     spans = [find_group_span(tokens, group) for group in groups]

@@ -1,13 +1,14 @@
 """Arguments that judge() and audit() share, checked before anything is read, opened or written."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from whyformer._plain.setting_checks import quote_value
 from whyformer.data import Data, read
+from whyformer.data.data_like import DataLike
 from whyformer.data.example import ClassNames
 from whyformer.errors import InputError, OutputError
 
@@ -16,6 +17,7 @@ OUTPUT_SUFFIXES = {
     ".html", ".htm", ".json", ".jsonl", ".csv", ".tsv", ".md", ".txt", ".tex", ".parquet", ".safetensors",
     ".pdf", ".png", ".svg", ".gif", ".jpg", ".jpeg", ".webp", ".zip", ".gz",
 }  # fmt: skip
+ColumnNames: TypeAlias = Mapping[str, Hashable]  # by role
 MAX_SEED = 2**63 - 1
 
 
@@ -29,13 +31,20 @@ def check_run_number(name: str, value: Any, *, least: int, most: int | None = No
         raise InputError(f"{name} must be <= {most}, got {quote_value(value)}.", code="E_OPTION")
 
 
+def check_run_counts(**counts: int | None) -> None:
+    """Refuse all but whole numbers from 1 on; None was not given."""
+    for name, count in counts.items():
+        if count is not None:
+            check_run_number(name, count, least=1)
+
+
 def check_run_flag(name: str, value: Any) -> None:
     """Refuse all but True and False: the word "no" would count as true."""
     if not isinstance(value, bool):
         raise InputError(f"{name} must be True or False, got {quote_value(value)}.", code="E_OPTION")
 
 
-def check_run_data(data: Any) -> None:
+def check_run_data(data: DataLike | None) -> None:
     """Refuse a single number, and an empty name, which would mean the current folder."""
     if getattr(data, "ndim", None) == 0:
         raise InputError(f"data is one number, {quote_value(data)}. Pass a list of inputs.", code="E_DATA")
@@ -47,15 +56,16 @@ def check_run_data(data: Any) -> None:
 
 
 def read_run_data(
-    data: Any,
+    data: DataLike,
     split: str | None = None,
-    columns: Mapping[str, Any] | None = None,
+    columns: ColumnNames | None = None,
     classes: ClassNames | None = None,
-    **options: Any,
+    limit: int | None = None,
+    seed: int = 0,
 ) -> Data:
-    """The examples that judge(), bulk() or audit() was given. The other options are those of data.read()."""
+    """The examples that judge(), bulk() or audit() was given."""
     check_run_data(data)
-    return read(data, split=split, columns=columns, classes=classes, **options)
+    return read(data, split=split, columns=columns, classes=classes, limit=limit, seed=seed)
 
 
 def check_run_folder(out: Any) -> Path | None:

@@ -183,7 +183,7 @@ def iterate_part_rows(path: Path, fingerprint: str, number: int | None) -> Itera
         if missing := sorted(set(names) - set(file.schema_arrow.names)):
             raise InputError(f"{path} has no column {', '.join(missing)}: it is no part of a bulk run.", code="E_DATA")
         table = file.read(columns=names)
-        columns = {name: read_column(table.column(name), ARRAY_COLUMNS.get(name)) for name in names}
+        columns = {name: read_part_column(table.column(name), ARRAY_COLUMNS.get(name)) for name in names}
     except DECODE_ERRORS as error:
         raise InputError(f"{path} is damaged: {' '.join(str(error).split())[:200]}. {REPAIR}", code="E_DATA") from None
     for i, cells in enumerate(zip(*columns.values(), strict=True)):
@@ -193,7 +193,7 @@ def iterate_part_rows(path: Path, fingerprint: str, number: int | None) -> Itera
         yield row
 
 
-def read_column(column: "pa.ChunkedArray", kind: type | None) -> list[Any]:
+def read_part_column(column: "pa.ChunkedArray", kind: type | None) -> list[Any]:
     """The cells of a column; lists of numbers as arrays of this kind, without a Python object per number."""
     if kind is not None:
         return [cell.values.to_numpy(zero_copy_only=False).astype(kind) if cell.is_valid else None for cell in column]

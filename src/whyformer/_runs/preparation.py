@@ -1,4 +1,4 @@
-"""Prepare examples for a model: load the input, cut long texts, and convert labels, masks and rationales."""
+"""Prepare examples for a model: load the input, cut long texts, convert labels, masks and rationales; why one fails."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -8,12 +8,23 @@ import numpy as np
 from PIL import Image
 from torch import Tensor
 
+from whyformer._explain.sharing import raise_if_out_of_memory
 from whyformer._model import EncodedBatch, Model, TextPair, as_image, is_text_pair, read_arrays, tokenize_text
-from whyformer._runs.failure import reason_of
 from whyformer.data import Data, Example
 from whyformer.data.masks import align_mask, read_mask
 from whyformer.errors import InputError
 from whyformer.metrics._registry import Rationale
+
+MAX_REASON_LENGTH = 300  # characters
+
+
+def reason_of(error: Exception) -> str:
+    """The message of an error; raises the error if memory ran out, because that is not the fault of an example."""
+    raise_if_out_of_memory(error)
+    message = " ".join(str(error).split()) or "no reason given"
+    kind = "" if isinstance(error, InputError) or hasattr(error, "exit_code") else f"{type(error).__name__}: "
+    return f"{kind}{message}"[:MAX_REASON_LENGTH]
+
 
 KindOfInput = Literal["images", "texts"]
 NOTE_SEPARATOR = "; "  # between two notes on an example
@@ -103,45 +114,26 @@ def describe_cut(model: Model, content: str | TextPair, shorter: str | TextPair)
 
 
 def cut_to_fit(model: Model, content: str | TextPair) -> str | TextPair:
-    """The beginning of a text, as long as the model allows; of a pair, the longer text is cut."""
-    if isinstance(content, TextPair):
-        return cut_pair_to_fit(model, content)
+    """The beginning of a text, as long as the model allows; of a pair, the longer text is cut until both fit."""
+    name, texts = ("the pair", content) if isinstance(content, TextPair) else ("the text", (content,))
     try:
-        pieces = tokenize_text(model.tokenizer, content, "the text")
+        whole = tokenize_text(model.tokenizer, content, name)
     except InputError:
         return content  # encoding it will fail with the reason
-    if model.max_length is None or len(pieces) <= model.max_length:
+    if model.max_length is None or len(whole) <= model.max_length or (len(texts) == 2 and whole.second is None):
         return content
-    ends = [span[1] for span in pieces.spans if span is not None]  # a token without a place cannot be the last
-    for count in range(min(len(ends), model.max_length - sum(pieces.special)), 0, -1):
-        shorter = content[: ends[count - 1]]
-        if len(tokenize_text(model.tokenizer, shorter, "the text")) <= model.max_length:
-            return shorter
-    return content
-
-
-def cut_pair_to_fit(model: Model, pair: TextPair) -> TextPair:
-    """The pair, with the longer text cut until both fit, and both alike once they are of one length."""
-    limit = model.max_length
-    try:
-        whole = tokenize_text(model.tokenizer, pair, "the pair")
-    except InputError:
-        return pair  # encoding it will fail with the reason
-    if limit is None or len(whole) <= limit or whole.second is None:
-        return pair
-    spans = [span for span in whole.spans if span is not None]
-    ends = [
-        [end for start, end in spans if start < whole.second],
-        [end - whole.second for start, end in spans if start >= whole.second],
-    ]
-    room = limit - sum(whole.special)
-    while room >= 2 and all(ends):
+    begin = len(content) + 1 if whole.second is None else whole.second  # of the second text, in both
+    spans = [span for span in whole.spans if span is not None]  # a token without a place cannot be the last
+    ends = [[end for start, end in spans if start < begin], [end - begin for start, end in spans if start >= begin]]
+    room = min(len(spans), model.max_length - sum(whole.special))
+    while room >= len(texts) and all(ends[: len(texts)]):
         counts = share_room(len(ends[0]), len(ends[1]), room)
-        shorter = TextPair(*(text[: own[n - 1]] for text, own, n in zip(pair, ends, counts, strict=True)))
-        if len(tokenize_text(model.tokenizer, shorter, "the pair")) <= limit:
+        cut = [text[: own[count - 1]] for text, own, count in zip(texts, ends, counts, strict=False)]
+        shorter = TextPair(*cut) if len(texts) == 2 else cut[0]
+        if len(tokenize_text(model.tokenizer, shorter, name)) <= model.max_length:
             return shorter
         room -= 1  # tokenized on their own, the remaining words may be more pieces
-    return pair
+    return content
 
 
 def share_room(first: int, second: int, room: int) -> tuple[int, int]:

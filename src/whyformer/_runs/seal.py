@@ -8,17 +8,18 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from whyformer.errors import InputError
 
+ShardFacts: TypeAlias = Mapping[str, Any]  # JSON values that describe a shard
 HEADER_KEY = b"whyformer.part"
 UNSEALED = "0" * 64
 MARK = b'"sha256": "'
 END = b'"}'
 
 
-def make_unsealed_header(facts: Mapping[str, Any]) -> bytes:
+def make_unsealed_header(facts: ShardFacts) -> bytes:
     """The header before the checksum is known; the checksum comes last."""
     return json.dumps({**facts, "sha256": UNSEALED}, ensure_ascii=True).encode("ascii")
 
@@ -32,7 +33,7 @@ def seal_file(contents: bytes) -> bytes:
     return contents[:place] + checksum + contents[place + 64 :]
 
 
-def read_seal(contents: bytes) -> dict[str, Any] | None:
+def read_seal(contents: bytes) -> ShardFacts | None:
     """The facts of the header if the checksum is right; None for a damaged or foreign file."""
     place = find_checksum(contents)
     if place is None:
@@ -52,7 +53,7 @@ def read_seal(contents: bytes) -> dict[str, Any] | None:
         return None
 
 
-def read_sealed_file(path: Path, repair: str) -> tuple[bytes, dict[str, Any]]:
+def read_sealed_file(path: Path, repair: str) -> tuple[bytes, ShardFacts]:
     """The contents of a sealed file, and the facts of its header. repair: what to do about one that is damaged."""
     try:
         contents = path.read_bytes()

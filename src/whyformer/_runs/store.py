@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -17,10 +17,10 @@ from typing import Any, Generic, TypeVar
 from whyformer._plain import archive
 from whyformer._runs.lock import make_folder_error
 from whyformer._runs.plan import RunPlan
+from whyformer._runs.seal import ShardFacts
 from whyformer.errors import OutputError, ResourceError
 
-Row = TypeVar("Row")
-ShardFacts = Mapping[str, Any]  # JSON values that describe a shard
+AnyRow = TypeVar("AnyRow")
 # What json and pyarrow raise on a damaged file.
 DECODE_ERRORS = (
     OSError, ValueError, KeyError, TypeError, AttributeError, NotImplementedError, RecursionError,
@@ -28,12 +28,12 @@ DECODE_ERRORS = (
 
 
 @dataclass(frozen=True)
-class ShardFormat(Generic[Row]):
+class ShardFormat(Generic[AnyRow]):
     """How the rows and the header of a shard become a file, and back."""
 
     suffix: str
-    encode: Callable[[Sequence[Row], str], bytes]
-    decode: Callable[[Path], tuple[Sequence[Row], str]]
+    encode: Callable[[Sequence[AnyRow], str], bytes]
+    decode: Callable[[Path], tuple[Sequence[AnyRow], str]]
 
 
 class ShardFolder(ABC):
@@ -80,14 +80,14 @@ class ShardFolder(ABC):
         return facts
 
 
-class ShardStore(ShardFolder, Generic[Row]):
+class ShardStore(ShardFolder, Generic[AnyRow]):
     """Shards of rows, each with a hash of its rows. Rows need a `repr` that tells any two of them apart."""
 
-    def __init__(self, folder: Path, plan: RunPlan, format: ShardFormat[Row]) -> None:
+    def __init__(self, folder: Path, plan: RunPlan, format: ShardFormat[AnyRow]) -> None:
         super().__init__(folder, plan, format.suffix)
         self.format = format
 
-    def write_rows(self, number: int, rows: Sequence[Row], **facts: Any) -> None:
+    def write_rows(self, number: int, rows: Sequence[AnyRow], **facts: Any) -> None:
         """Write a shard. `facts` are JSON values that describe it."""
         header = {**facts, "fingerprint": self.fingerprint, "shard": number, "rows": hash_rows(rows)}
         self.write_file(number, self.format.encode(rows, json.dumps(header, sort_keys=True)))
@@ -96,7 +96,7 @@ class ShardStore(ShardFolder, Generic[Row]):
         shard = self.read_rows(number)
         return None if shard is None else shard[1]
 
-    def read_rows(self, number: int) -> tuple[tuple[Row, ...], ShardFacts] | None:
+    def read_rows(self, number: int) -> tuple[tuple[AnyRow, ...], ShardFacts] | None:
         """The rows of a shard and its facts; None if it is missing, damaged or of another plan."""
         if not self.path(number).is_file():  # missing, or a pipe that would block for ever
             return None

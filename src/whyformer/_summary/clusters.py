@@ -11,16 +11,15 @@ there leave the cluster. For texts it is up to three words that at least half of
 the items have in common and that get at least twice the share of an average word where they occur.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from whyformer._runs.parts import BulkRow
-from whyformer._summary.maps import find_core, resample_map
+from whyformer._summary.shares import WordShare, find_core, list_word_shares, rank_words, resample_map, sum_by_word
 from whyformer._summary.spectral import choose_neighbours, find_groups, measure_distances
-from whyformer._summary.word_shares import WordShare, list_word_shares, sum_by_word
 
 if TYPE_CHECKING:
     from whyformer._summary.tally import Tally
@@ -120,31 +119,24 @@ def make_sampled_class(name: str, rows: Sequence[BulkRow], tally: "Tally") -> Sa
     """The points of the items of a class. All items are images, or all are texts."""
     if rows[0].kind == "image":
         maps = np.stack([shares for row in rows if (shares := tally.make_map(row)) is not None])
-        coarse = np.stack([resample_map(one, choose_coarse_grid(one.shape)) for one in maps])
+        # Half as many rows and columns: objects that are a patch apart are at nearly the same place.
+        rough = [min(MAX_COARSE_SIDE, (side + 1) // 2) for side in maps.shape[1:]]
+        coarse = np.stack([resample_map(one, (rough[0], rough[1])) for one in maps])
         return SampledClass(name, tuple(rows), maps, (), np.sqrt(coarse.reshape(len(maps), -1)))
     words = tuple(tuple(list_word_shares(row)) for row in rows)
     return SampledClass(name, tuple(rows), None, words, place_texts(words))
 
 
-def choose_coarse_grid(grid: tuple[int, ...]) -> tuple[int, int]:
-    """Half as many rows and columns: objects that are a patch apart are at nearly the same place."""
-    return min(MAX_COARSE_SIDE, (grid[0] + 1) // 2), min(MAX_COARSE_SIDE, (grid[1] + 1) // 2)
-
-
 def place_texts(texts: Sequence[Sequence[WordShare]]) -> np.ndarray:
     """[text word]: the square root of the shares of the strongest words of each text."""
-    bags = [keep_strongest(sum_by_word(list(text))) for text in texts]
-    columns = {word: i for i, word in enumerate(sorted({word for bag in bags for word in bag}))}
+    bags = [rank_words(sum_by_word(text))[:TOP_WORDS] for text in texts]
+    columns = {word: i for i, word in enumerate(sorted({word for bag in bags for word, share in bag if share > 0}))}
     points = np.zeros((len(bags), len(columns)))
     for i, bag in enumerate(bags):
-        for word, share in bag.items():
-            points[i, columns[word]] = np.sqrt(share)
+        for word, share in bag:
+            if share > 0:
+                points[i, columns[word]] = np.sqrt(share)
     return points / np.linalg.norm(points, axis=1, keepdims=True).clip(min=1e-12)
-
-
-def keep_strongest(totals: Mapping[str, float]) -> dict[str, float]:
-    strongest = sorted(totals, key=lambda word: (-totals[word], word))[:TOP_WORDS]
-    return {word: totals[word] for word in strongest if totals[word] > 0}
 
 
 def find_clusters(sampled: SampledClass) -> list[Cluster]:
@@ -172,14 +164,14 @@ def make_cluster(sampled: SampledClass, members: np.ndarray) -> Cluster:
 
 def find_common_words(texts: Sequence[Sequence[WordShare]]) -> tuple[str, ...]:
     """The words that most of these texts have in common and that get most relevance."""
-    bags = [sum_by_word(list(text)) for text in texts]
+    bags = [sum_by_word(text) for text in texts]
     average = float(np.mean([1 / max(len(text), 1) for text in texts]))
-    held: dict[str, float] = {}
+    common: dict[str, float] = {}
     for word in sorted({word for bag in bags for word, share in bag.items() if share > 0}):
         present = [bag[word] for bag in bags if bag.get(word, 0.0) > 0]
         if len(present) >= COMMON_IN * len(bags) and np.mean(present) >= ABOVE_AVERAGE * average:
-            held[word] = sum(present)
-    return tuple(sorted(held, key=lambda word: (-held[word], word))[:MAX_COMMON_WORDS])
+            common[word] = sum(present)
+    return tuple(word for word, _ in rank_words(common)[:MAX_COMMON_WORDS])
 
 
 def find_outliers(sampled: SampledClass) -> list[Outlier]:

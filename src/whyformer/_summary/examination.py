@@ -7,7 +7,6 @@ import numpy as np
 import torch
 
 from whyformer._explain.explain import explain
-from whyformer._model import Model
 from whyformer._runs.parts import BulkRow
 from whyformer._summary.clusters import Cluster, SampledClass
 from whyformer._summary.hiding import (
@@ -16,13 +15,15 @@ from whyformer._summary.hiding import (
     find_alike,
     find_stamp,
     hide_region,
+    hide_words,
+    insert_words,
+    measure_fixed_place,
     measure_sameness,
     paste_region,
     read_region,
 )
-from whyformer._summary.hiding_words import hide_words, insert_words, measure_fixed_place
-from whyformer._summary.inputs import InputReader, make_probe, to_array
-from whyformer._summary.maps import resample_map, take_positive_shares
+from whyformer._summary.inputs import InputReader, open_probe, to_array
+from whyformer._summary.shares import resample_map, take_positive_shares
 from whyformer._summary.suspicion import (
     SMALLEST_FIXEDNESS,
     Finding,
@@ -65,15 +66,18 @@ class Examiner:
             sameness=Sameness(*measure_fixed_place(cluster, seed), smallest=SMALLEST_FIXEDNESS),
         )
 
-    def keep_alike(self, finding: Finding) -> Finding:
-        """The finding without the items that look at the region but show something else there."""
+    def complete(self, finding: Finding) -> Finding:
+        """A suspicious cluster without the items that look at the region but show something else there.
+
+        And what happens when the region is hidden.
+        """
         cluster = finding.cluster
         if cluster.region is None:
             return finding
         alike = find_alike(read_region(cluster, cluster.rows, self.reader, len(cluster.members)))
-        if len(alike) != len(cluster.members):  # some could not be read
-            return finding
-        return replace(finding, cluster=replace(cluster, members=cluster.members[alike]))
+        if len(alike) == len(cluster.members):  # otherwise some could not be read
+            finding = replace(finding, cluster=replace(cluster, members=cluster.members[alike]))
+        return replace(finding, recovery=self.measure_recovery(finding.cluster))
 
     # --- masks --------------------------------------------------------------------------------------------------------
 
@@ -103,22 +107,20 @@ class Examiner:
 
     # --- without the region -------------------------------------------------------------------------------------------
 
-    def measure_recovery(self, finding: Finding) -> Recovery | None:
-        """Predictions and evidence of the cluster's items when its stamp is hidden; None for texts."""
-        cluster, model = finding.cluster, self.reader.model
-        if cluster.region is None:
-            return None
+    def measure_recovery(self, cluster: Cluster) -> Recovery | None:
+        """Predictions and evidence of the cluster's items when its stamp is hidden; None if they cannot be read."""
+        model = self.reader.model
         stamp = find_stamp(cluster, self.reader)
         rows, images = self.reader.load(cluster.drawn_rows, self.tested)
         if stamp is None or not rows:
             return None
-        probe = make_probe(model, images, [row.target for row in rows])
+        probe = open_probe(model, images, [row.target for row in rows])
         kept = ~torch.from_numpy(stamp).expand(len(rows), *stamp.shape)
         hidden = probe.erase_pixels(kept, torch.arange(len(rows)), FILL, self.seed)
         predictions = to_array(probe.run_batch(hidden, torch.arange(len(rows))).logits).argmax(1)
         after = [
-            replace(row, prediction=int(index), prediction_name=name_predicted_class(model, int(index)))
-            for row, index in zip(rows, predictions, strict=True)
+            replace(row, prediction=index, prediction_name=dict(enumerate(model.labels or ())).get(index))
+            for row, index in zip(rows, predictions.tolist(), strict=True)
         ]
         wrong_before, wrong_after = (compute_error_rate(row.is_right for row in some) for some in (rows, after))
         objects = self.measure_objects(rows, hidden.inputs[hidden.main])
@@ -174,31 +176,25 @@ def spread_relevance(
     return resample_map(shares.reshape(grid), (size[0], size[1]))
 
 
-def name_predicted_class(model: Model, index: int) -> str | None:
-    return model.labels[index] if model.labels is not None and index < len(model.labels) else None
-
-
 def examine_clusters(
     clusters: Sequence[Cluster], classes: Sequence[SampledClass], examiner: Examiner | None, untested: str
 ) -> list[Finding]:
     """A finding for each cluster; tested if there is an examiner and something to test."""
-    findings = []
-    for cluster in clusters:
-        others = [sampled for sampled in classes if sampled.name != cluster.sampled.name]
-        findings.append(Finding(cluster, exclusivity=measure_exclusivity(cluster, others)))
-    ranked = sorted(range(len(findings)), key=lambda i: -promise_of(findings[i]))
-    tested = {i for i in ranked[:MOST_TESTED] if findings[i].cluster.has_common}
-    for i, finding in enumerate(findings):
+    others = [[sampled for sampled in classes if sampled.name != cluster.sampled.name] for cluster in clusters]
+    pairs = list(zip(clusters, others, strict=True))
+    findings = [Finding(cluster, exclusivity=measure_exclusivity(cluster, other)) for cluster, other in pairs]
+    most_promising = sorted(findings, key=promise_of, reverse=True)[:MOST_TESTED]
+    examined = []
+    for finding, other in zip(findings, others, strict=True):
         if not finding.cluster.has_common:
-            findings[i] = replace(finding, untested=NO_COMMON)
+            examined.append(replace(finding, untested=NO_COMMON))
         elif examiner is None:
-            findings[i] = replace(finding, untested=untested)
-        elif i not in tested:
-            findings[i] = replace(finding, untested=f"only the {MOST_TESTED} most concentrated clusters are tested")
+            examined.append(replace(finding, untested=untested))
+        elif finding not in most_promising:
+            examined.append(replace(finding, untested=f"only the {MOST_TESTED} most concentrated clusters are tested"))
         else:
-            own = finding.cluster.sampled.name
-            findings[i] = examiner.examine(finding, mix_rows([one for one in classes if one.name != own]))
-    return findings
+            examined.append(examiner.examine(finding, mix_rows(other)))
+    return examined
 
 
 def promise_of(finding: Finding) -> float:

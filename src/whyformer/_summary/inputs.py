@@ -3,14 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image
 
-from whyformer._engine import Probe, record
-from whyformer._model import Model, as_image, tokenize_text
+from whyformer._engine import Probe, TargetLike, record
+from whyformer._model import Model, OneInput, as_image, tokenize_text
 from whyformer._runs.parts import BulkRow
 from whyformer.data import Example
 from whyformer.data.masks import align_mask, read_mask
@@ -25,14 +24,14 @@ class InputReader:
 
     model: Model
     masks: Mapping[str, Path] = field(default_factory=dict)
-    mask_values: Any = "binary"
+    mask_values: str | Mapping[int, int] = "binary"
     given: Mapping[str, Example] = field(default_factory=dict)  # id -> the input that the caller passed again
     failed: dict[str, str] = field(default_factory=dict)  # id -> why
 
-    def load(self, rows: Sequence[BulkRow], most: int) -> tuple[list[BulkRow], list[Any]]:
+    def load(self, rows: Sequence[BulkRow], most: int) -> tuple[list[BulkRow], list[OneInput]]:
         """The first `most` items that can be read, and their inputs."""
         kept: list[BulkRow] = []
-        inputs: list[Any] = []
+        inputs: list[OneInput] = []
         for row in rows:
             if len(kept) == most:
                 break
@@ -43,11 +42,12 @@ class InputReader:
                 self.failed[row.id] = str(error)
         return kept, inputs
 
-    def _load_one(self, row: BulkRow) -> Any:
-        if row.kind == "text" and row.source is not None:
-            self._check_tokens(row)
-            return row.source
-        return self.read_row_image(row)
+    def _load_one(self, row: BulkRow) -> OneInput:
+        if row.kind != "text" or row.source is None:
+            return self.read_row_image(row)
+        if tokenize_text(self.model.tokenizer, row.source, row.id).pieces != row.tokens:  # which the scores belong to
+            raise InputError("The tokenizer of the model finds other tokens than the run did.")
+        return row.source
 
     def read_row_image(self, row: BulkRow) -> Image.Image:
         """The image of a row, from the data that was passed, else from its path."""
@@ -56,12 +56,6 @@ class InputReader:
         if row.source is None:
             raise InputError("The run did not store where the input is. Pass the data of the run with data= (--data).")
         return as_image(Path(row.source))
-
-    def _check_tokens(self, row: BulkRow) -> None:
-        """The scores belong to the tokens that the tokenizer finds now."""
-        assert row.source is not None
-        if tokenize_text(self.model.tokenizer, row.source, row.id).pieces != row.tokens:
-            raise InputError("The tokenizer of the model finds other tokens than the run did.")
 
     def load_mask(self, row: BulkRow) -> np.ndarray | None:
         """[height width] of 1 (object), 0 and -1 as the model sees it; None if there is no mask."""
@@ -86,7 +80,7 @@ class InputReader:
         if not kept:
             reason = next(iter(self.failed.values()))
             raise InputError(f"No input could be read again: {reason} Run it where bulk ran, with the inputs in place.")
-        probe = make_probe(self.model, inputs, None)
+        probe = open_probe(self.model, inputs, None)
         known = [(row.prediction, int(logits.argmax())) for row, logits in zip(kept, probe.before.logits, strict=True)]
         same = np.mean([stored is None or stored == now for stored, now in known])
         if same < AGREEING:
@@ -96,7 +90,7 @@ class InputReader:
             )
 
 
-def make_probe(model: Model, inputs: Sequence[Any], target: Any) -> Probe:
+def open_probe(model: Model, inputs: Sequence[OneInput], target: TargetLike) -> Probe:
     """A probe that reruns the model on variants of these inputs, for this class or the class of each."""
     probe = record(model, model.encode(list(inputs)), target=target, keep={"probe"})["probe"]
     assert isinstance(probe, Probe)

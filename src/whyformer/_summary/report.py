@@ -1,22 +1,20 @@
 """The report of a summary: one self-contained HTML page, the most suspicious cluster first."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from whyformer._summary.clusters import Cluster
-from whyformer._summary.effect import LEVEL
-from whyformer._summary.examples import draw_mean_map, make_examples
-from whyformer._summary.scope import EVIDENCE_HEAD, EVIDENCE_TITLE, LOOKED_FOR, NOT_FOUND, make_evidence_cells
-from whyformer._summary.suspicion import (
-    SMALLEST_EFFECT,
-    SMALLEST_EXCLUSIVITY,
-    SMALLEST_FIXEDNESS,
-    SMALLEST_OFF_OBJECT,
-    SMALLEST_SAMENESS,
-    Finding,
+from whyformer._summary.suspicion import CONDITIONS, Finding
+from whyformer._summary.wording import (
+    EVIDENCE_HEAD,
+    EVIDENCE_TITLE,
+    LOOKED_FOR,
+    NOT_FOUND,
+    ClusterRecord,
+    describe_looks,
+    explain_suspicion,
+    is_tested,
+    make_evidence_cells,
 )
-from whyformer._summary.tally import list_errors, list_pairs
-from whyformer._summary.wording import describe_looks, explain_suspicion
 from whyformer.show import report
 from whyformer.show.page_facts import list_facts
 from whyformer.show.report import Html, make_element
@@ -24,23 +22,32 @@ from whyformer.show.wording import shorten_text
 
 if TYPE_CHECKING:
     from whyformer._summary.result import BulkSummary
+import numpy as np
+import torch
+from PIL import Image, ImageDraw
+
+from whyformer._model import as_image
+from whyformer._runs.parts import BulkRow
+from whyformer._summary.clusters import Cluster
+from whyformer._summary.inputs import InputReader
+from whyformer._summary.shares import list_word_shares
+from whyformer.errors import InputError
+from whyformer.show.colours import find_limits, paint_scores
+from whyformer.show.marked_text import mark_first_words
+from whyformer.show.panel_images import render_model_input
+from whyformer.show.report import join_html
 
 TITLE = "What the model looks at"
 SHOWN_CLUSTERS, SHOWN_EXAMPLES, SHOWN_CLASSES, SHOWN_WORDS, SHOWN_ROWS = 30, 6, 60, 15, 100
 NAME_LENGTH = 80
+SIDE = 256  # pixels of an example
+PALENESS = 0.3  # of what is outside the region
+MAX_WORDS = 60  # of a text
+CAPTION_LENGTH = 40
 CLUSTER_HEAD = (
     "no.", "", "class", "items", "looks at", "wrong", "wrong outside", "hiding", "inserting", "same", "one class",
     "off object", "score",
 )  # fmt: skip
-CONDITIONS = (
-    f"A cluster is suspicious if all of this holds: its items look at a common place or common words; items of other "
-    f"classes look there at most half as often (one class at least {SMALLEST_EXCLUSIVITY:g}); hiding it, or putting it "
-    f"into items of other classes, changes the probability by at least {SMALLEST_EFFECT:g} more than the same change "
-    f"elsewhere (p < {LEVEL:g}, Holm); what is there is the same in all items (same at least {SMALLEST_SAMENESS:g}, "
-    f"for the place of a word {SMALLEST_FIXEDNESS:g}; p < {LEVEL:g}, Holm); and, where masks "
-    f"are given, at least {SMALLEST_OFF_OBJECT:.0%} of the relevance there is off the object. The score "
-    "is the product of effect, one class, same and, if known, off object."
-)
 
 
 def make_summary_page(summary: "BulkSummary") -> str:
@@ -64,21 +71,18 @@ def make_summary_page(summary: "BulkSummary") -> str:
 def collect_run_facts(summary: "BulkSummary") -> dict[str, Any]:
     """What the explanations were made with, as the plan of the run says."""
     plan = summary.plan
-    methods, model = plan.get("methods"), plan.get("model")
-    settings = methods.get(summary.method) if isinstance(methods, Mapping) else None
     versions = {name: str(plan[name]) for name in ("whyformer", "torch") if name in plan}
     if summary.reader is not None:
         versions = summary.reader.model.describe_versions() | versions
-    hashed = model.get("weights", "") if isinstance(model, Mapping) else ""
-    more = {"run": summary.folder.name, "weights in plan.json": hashed}
-    method = {summary.method: settings if isinstance(settings, Mapping) else {}}
+    more = {"run": summary.folder.name, "weights in plan.json": plan.get("model", {}).get("weights", "")}
+    method = {summary.method: plan.get("methods", {}).get(summary.method, {})}
     return list_facts(summary.model or "unknown", method, versions, **more)
 
 
 def make_summary_fragment(summary: "BulkSummary") -> str:
     """The verdict and the table of clusters, for a notebook."""
     verdict, scope = make_element("p", make_element("strong", summary.verdict)), make_element("p", NOT_FOUND)
-    return report.make_fragment(report.make_section(TITLE, verdict, scope, tabulate_clusters(summary.findings)))
+    return report.make_fragment(report.make_section(TITLE, verdict, scope, tabulate_clusters(summary.records())))
 
 
 def describe_summary_scope(summary: "BulkSummary") -> str:
@@ -87,9 +91,9 @@ def describe_summary_scope(summary: "BulkSummary") -> str:
     return f"{summary.model or 'A model'} on {items} items{data}, explained by {summary.method}."
 
 
-def make_overview(summary: "BulkSummary") -> list[Any]:
+def make_overview(summary: "BulkSummary") -> list[Html]:
     rows = [make_evidence_cells(*one) for one in list(summary.evidence.items())[:SHOWN_ROWS]]
-    blocks: list[Any] = [
+    blocks: list[Html] = [
         make_element("p", make_element("strong", summary.verdict)),
         make_element("p", LOOKED_FOR),
         make_element("p", NOT_FOUND),
@@ -101,64 +105,57 @@ def make_overview(summary: "BulkSummary") -> list[Any]:
 # --- clusters ---------------------------------------------------------------------------------------------------------
 
 
-def make_cluster_blocks(summary: "BulkSummary") -> list[Any]:
+def make_cluster_blocks(summary: "BulkSummary") -> list[Html]:
     """The table of all clusters, then one block for each of the first ones."""
     if not summary.findings:
         return [make_element("p", "No class has enough items to be clustered.")]
-    blocks = [tabulate_clusters(summary.findings), make_element("p", CONDITIONS, class_="dim")]
+    blocks = [tabulate_clusters(summary.records()), make_element("p", CONDITIONS, class_="dim")]
     for number, finding in enumerate(summary.findings[:SHOWN_CLUSTERS], 1):
-        content = make_cluster_card(finding, number, summary)
-        blocks += content if finding.is_suspicious or number <= 3 else [fold_cluster(finding, number, content)]
+        blocks += make_cluster_card(finding, number, summary)
     return blocks
 
 
-def tabulate_clusters(findings: Sequence[Finding]) -> Html:
-    rows = [make_cluster_cells(finding, number) for number, finding in enumerate(findings[:SHOWN_ROWS], 1)]
+def tabulate_clusters(records: Sequence[ClusterRecord]) -> Html:
+    rows = [make_cluster_cells(record) for record in records[:SHOWN_ROWS]]
     return report.make_table(CLUSTER_HEAD, rows, caption="Clusters of evidence, the most suspicious first")
 
 
-def make_cluster_cells(finding: Finding, number: int) -> list[Any]:
-    cluster = finding.cluster
+def make_cluster_cells(record: ClusterRecord) -> list[str | float | None]:
     return [
-        number,
-        report.make_verdict_badge("suspicious", "bad") if finding.is_suspicious else "",
-        shorten_text(cluster.sampled.name, NAME_LENGTH),
-        f"{len(cluster.members)} of {len(cluster.sampled.rows)}",
-        describe_looks(cluster),
-        finding.error_rate,
-        finding.outsiders_error_rate,
-        finding.hiding and finding.hiding.difference,
-        finding.inserting and finding.inserting.difference,
-        finding.sameness and finding.sameness.value,
-        finding.exclusivity,
-        finding.off_object,
-        finding.score if finding.is_tested else None,
+        record["cluster"],
+        report.make_verdict_badge("suspicious", "bad") if record["suspicious"] else "",
+        shorten_text(record["class"], NAME_LENGTH),
+        f"{record['items']} of {record['class_items']}",
+        record["looks_at"],
+        record["error_rate"],
+        record["outsiders_error_rate"],
+        record["hiding"],
+        record["inserting"],
+        record["sameness"],
+        record["exclusivity"],
+        record["off_object"],
+        record["score"] if is_tested(record) else None,
     ]
 
 
 def make_cluster_card(finding: Finding, number: int, summary: "BulkSummary") -> list[Html]:
-    """A heading, the facts, the mean map and example items."""
-    cluster = finding.cluster
-    badge = report.make_verdict_badge("suspicious", "bad") if finding.is_suspicious else None
+    """A heading, the facts, the mean map and example items; folded if it is neither suspicious nor among the first."""
+    name = shorten_text(finding.cluster.sampled.name, NAME_LENGTH)
+    title = f"Cluster {number}: {name}, {describe_looks(finding.cluster)}"
     sentences = make_element("ul", *(make_element("li", line) for line in explain_suspicion(finding)))
-    examples = make_examples(cluster, summary.reader, SHOWN_EXAMPLES)
-    return [make_element("h3", title_of(cluster, number), " ", badge), sentences, examples]
-
-
-def fold_cluster(finding: Finding, number: int, content: Sequence[Html]) -> Html:
-    return report.fold_content(title_of(finding.cluster, number), *content[1:])
-
-
-def title_of(cluster: Cluster, number: int) -> str:
-    return f"Cluster {number}: {shorten_text(cluster.sampled.name, NAME_LENGTH)}, {describe_looks(cluster)}"
+    content = [sentences, make_examples(finding.cluster, summary.reader, SHOWN_EXAMPLES)]
+    if not finding.is_suspicious and number > 3:
+        return [report.fold_content(title, *content)]
+    badge = report.make_verdict_badge("suspicious", "bad") if finding.is_suspicious else None
+    return [make_element("h3", title, " ", badge), *content]
 
 
 # --- classes and places -----------------------------------------------------------------------------------------------
 
 
-def make_class_blocks(summary: "BulkSummary") -> list[Any]:
+def make_class_blocks(summary: "BulkSummary") -> list[Html]:
     """Mean maps, or a table of words."""
-    classes = sorted(summary.tally.classes.values(), key=lambda one: (-one.items, one.name))
+    classes = summary.tally.class_list
     if not classes:
         return []
     rows = [
@@ -177,12 +174,8 @@ def make_class_blocks(summary: "BulkSummary") -> list[Any]:
     return [table, report.arrange_figures(maps, small=True)] if maps else [table]
 
 
-def make_place_blocks(summary: "BulkSummary") -> list[Any]:
-    rows = [
-        [one.method, place, one.sums[place] / count, one.expected[place] / count, count]
-        for one in summary.tally.places.values()
-        for place, count in one.items.items()
-    ]
+def make_place_blocks(summary: "BulkSummary") -> list[Html]:
+    rows = summary.tally.place_shares
     head = ["method", "on", "share of relevance", "if it were even", "items"]
     return [report.make_table(head, rows, caption="Shares of the positive scores, means over items")] if rows else []
 
@@ -190,9 +183,9 @@ def make_place_blocks(summary: "BulkSummary") -> list[Any]:
 # --- items and errors -------------------------------------------------------------------------------------------------
 
 
-def make_item_blocks(summary: "BulkSummary") -> list[Any]:
-    blocks: list[Any] = []
-    pairs = [[f"{a} ~ {b}", value] for (a, b), value in list_pairs(summary.tally).items()]
+def make_item_blocks(summary: "BulkSummary") -> list[Html]:
+    blocks: list[Html] = []
+    pairs = [[f"{a} ~ {b}", value] for (a, b), value in summary.tally.agreement.items()]
     if pairs:
         blocks.append(report.make_table(["methods", "mean rank correlation"], pairs, caption="Do methods agree?"))
         lowest = [[shorten_text(one.id, NAME_LENGTH), one.correlation] for one in summary.tally.disagreements]
@@ -205,13 +198,15 @@ def make_item_blocks(summary: "BulkSummary") -> list[Any]:
     return blocks
 
 
-def make_error_blocks(summary: "BulkSummary") -> list[Any]:
-    errors = list_errors(summary.tally.errors.values())
-    rows = [[one.code, one.rows, shorten_text(one.example, NAME_LENGTH), one.message[:200]] for one in errors]
+def make_error_blocks(summary: "BulkSummary") -> list[Html]:
+    rows = [
+        [one.code, one.rows, shorten_text(one.example, NAME_LENGTH), one.message[:200]]
+        for one in summary.tally.error_list
+    ]
     return [report.make_table(["code", "rows", "for example", "message"], rows)] if rows else []
 
 
-def make_method_blocks(summary: "BulkSummary") -> list[Any]:
+def make_method_blocks(summary: "BulkSummary") -> list[Html]:
     facts = {
         "clusters": "Spectral relevance analysis (Lapuschkin et al. 2019): the positive shares of relevance of the "
         "items of a class, their nearest neighbours, the normalised Laplacian, the gap in its eigenvalues, k-means.",
@@ -222,3 +217,100 @@ def make_method_blocks(summary: "BulkSummary") -> list[Any]:
         "outliers": "mean distance to the nearest neighbours above 0.5 (at most 1.41), its modified z-score above 5",
     }
     return [report.make_fact_list(facts)]
+
+
+# --- examples ---------------------------------------------------------------------------------------------------------
+
+
+def make_examples(cluster: Cluster, reader: InputReader | None, count: int) -> Html:
+    """The mean map of a cluster and its most typical items side by side, or its texts."""
+    rows = cluster.rows[:count]
+    if cluster.mean_map is None:
+        marked = (part for row in rows for part in make_text_example(row, cluster.words))
+        return make_element("div", *marked, class_="rows")
+    mean = draw_mean_map(cluster.mean_map, cluster.region)
+    caption = f"mean of {len(cluster.members)} maps"
+    figures = [figure for row in rows if (figure := make_cluster_figure(row, cluster.region, reader)) is not None]
+    first = report.embed_image(mean, "mean map of the cluster", caption, crisp=True, is_map=True)
+    names = ", ".join(shorten_text(row.id, CAPTION_LENGTH) for row in rows)
+    note = None if figures else make_element("p", f"For example {names}. The images are not at hand.", class_="dim")
+    return join_html([report.arrange_figures([first, *figures]), note])
+
+
+def make_cluster_figure(row: BulkRow, region: np.ndarray | None, reader: InputReader | None) -> Html | None:
+    """The image with the region marked and its name; None if the file is gone."""
+    image = load_thumbnail(row, reader)
+    if image is None:
+        return None
+    if region is not None:
+        image = mark_region(image, region)
+    name = shorten_text(row.id, CAPTION_LENGTH)
+    is_wrong = row.is_right is False
+    caption = f"{name} (predicted {row.prediction_name}, label {row.label})" if is_wrong else name
+    return report.embed_image(image, f"the image {name}", caption)
+
+
+def load_thumbnail(row: BulkRow, reader: InputReader | None) -> Image.Image | None:
+    """The image as the model sees it; without the model, the whole image as a square."""
+    try:
+        if reader is None:
+            return as_image(row.source or "").resize((SIDE, SIDE))
+        encoded = reader.model.encode([reader.read_row_image(row)])
+    except InputError:
+        return None
+    return render_model_input(encoded.inputs[encoded.main][0], SIDE)
+
+
+def mark_region(image: Image.Image, region: np.ndarray) -> Image.Image:
+    """The image, paler outside the region. Nothing is drawn inside it, so that what is there can be read."""
+    inside = Image.fromarray((255 * region).astype(np.uint8)).resize(image.size, Image.Resampling.NEAREST)
+    pale = Image.blend(image, Image.new("RGB", image.size, "white"), PALENESS)
+    outline_region(pale, region)
+    pale.paste(image, mask=inside)
+    return pale
+
+
+def outline_region(image: Image.Image, region: np.ndarray) -> None:
+    """Draw the border between the region and the rest, black on white so that it shows on any image."""
+    draw = ImageDraw.Draw(image)
+    lines = list_edges(region, image.width, image.height)
+    for colour, width in (("white", 6), ("black", 3)):
+        for line in lines:
+            draw.line(line, fill=colour, width=width)
+
+
+def list_edges(region: np.ndarray, width: int, height: int) -> list[tuple[float, float, float, float]]:
+    """The sides of patches that are between the region and the rest, in pixels."""
+    rows, columns = region.shape
+    padded = np.pad(region, 1)
+    across, down = width / columns, height / rows
+    lines = []
+    for y, x in zip(*np.nonzero(padded[1:] != padded[:-1]), strict=True):  # between row y - 1 and row y of the region
+        lines.append(((x - 1) * across, y * down, x * across, y * down))
+    for y, x in zip(*np.nonzero(padded[:, 1:] != padded[:, :-1]), strict=True):
+        lines.append((x * across, (y - 1) * down, x * across, y * down))
+    return lines
+
+
+def draw_mean_map(shares: np.ndarray, region: np.ndarray | None = None) -> Image.Image:
+    """A mean map in the colours of unsigned scores."""
+    scores = torch.from_numpy(np.ascontiguousarray(shares))
+    image = Image.fromarray(
+        paint_scores(scores, find_limits(scores, signed=False, floor=0.0), signed=False).byte().numpy()
+    )
+    image = image.resize((SIDE, SIDE), Image.Resampling.NEAREST)
+    if region is not None:
+        outline_region(image, region)
+    return image
+
+
+def make_text_example(row: BulkRow, words: Sequence[str]) -> list[Html]:
+    """The name of a text, and its words coloured by their share; common words are underlined."""
+    listed = list_word_shares(row)
+    limits = (0.0, max((one.share for one in listed), default=0.0))
+    marked = []
+    for one in listed:
+        style = {"style": "text-decoration:underline"} if one.word in words else {}
+        marked.append((one.word, one.share, {"title": f"{one.share:.2f}", **style}))
+    marks = mark_first_words(marked, limits, signed=False, most=MAX_WORDS)
+    return [make_element("div", shorten_text(row.id, CAPTION_LENGTH)), make_element("div", *marks, class_="text")]

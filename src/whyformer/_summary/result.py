@@ -2,31 +2,38 @@
 
 import csv
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from io import StringIO
 from pathlib import Path
 from typing import Any, ClassVar
 
+from rich.console import RenderableType
 from rich.table import Table as Grid
 from rich.text import Text
 
 from whyformer._plain import archive
+from whyformer._runs.plan import PlanFields
 from whyformer._summary.clusters import Outlier
 from whyformer._summary.inputs import InputReader
 from whyformer._summary.report import make_summary_fragment, make_summary_page
-from whyformer._summary.scope import (
+from whyformer._summary.suspicion import Finding
+from whyformer._summary.tally import ClassTally, Tally
+from whyformer._summary.wording import (
     CANNOT_FIND,
     EVIDENCE_HEAD,
     EVIDENCE_TITLE,
     LOOKED_FOR,
     NOT_FOUND,
+    ClusterRecord,
+    describe_looks,
+    explain_suspicion,
+    is_tested,
     list_class_evidence,
     make_evidence_cells,
+    make_record,
+    write_summary_verdict,
 )
-from whyformer._summary.suspicion import Finding
-from whyformer._summary.tally import Tally, list_errors, list_pairs
-from whyformer._summary.wording import describe_looks, explain_suspicion, write_summary_verdict
 from whyformer.results.result import Result, to_plain_text
 from whyformer.show import terminal
 from whyformer.show.score_rows import as_csv_cell
@@ -34,10 +41,6 @@ from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
 from whyformer.show.wording import shorten_text
 
-CLUSTER_COLUMNS = (
-    "class cluster items class_items looks_at share expected_share error_rate outsiders_error_rate exclusivity "
-    "hiding hiding_p inserting inserting_p sameness sameness_p off_object score suspicious untested"
-).split()
 SHOWN_WORDS, SHOWN_CLASSES, SHOWN_CLUSTERS, SHOWN_ITEMS = 8, 40, 15, 5  # in a terminal
 
 
@@ -52,9 +55,9 @@ class BulkSummary(Result):
     findings: tuple[Finding, ...] = field(repr=False)
     outliers: tuple[Outlier, ...] = field(default=(), repr=False)
     notes: tuple[str, ...] = ()
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, int | bool] = field(default_factory=dict)
     reader: InputReader | None = field(default=None, repr=False)  # for the examples on the page
-    plan: Mapping[str, Any] = field(default_factory=dict, repr=False)  # of the bulk run
+    plan: PlanFields = field(default_factory=dict, repr=False)  # of the bulk run
 
     formats: ClassVar[Mapping[str, Callable[[Any], bytes]]] = {
         ".html": lambda summary: make_summary_page(summary).encode("utf-8"),
@@ -81,138 +84,102 @@ class BulkSummary(Result):
     def method(self) -> str:
         return self.tally.method
 
-    def records(self) -> list[dict[str, Any]]:
+    def records(self) -> list[ClusterRecord]:
         """One mapping per cluster, in the order of suspicion."""
         return [make_record(finding, number) for number, finding in enumerate(self.findings, 1)]
 
-    # --- showing ------------------------------------------------------------------------------------------------------
-
     def render(self, screen: Screen | None = None) -> str:
         """As text for a terminal: verdict, clusters, classes, places, disagreements, errors and notes."""
-        parts: list[Any] = [Text(make_visible(self.verdict), "bold")]
+        parts: list[RenderableType] = [Text(make_visible(self.verdict), "bold")]
         for finding in self.suspicious:
             parts += [Text(make_visible(f"  - {line}")) for line in explain_suspicion(finding)]
         parts += [Text(line, "dim") for line in (LOOKED_FOR, NOT_FOUND)]
-        evidence = [make_evidence_cells(*one) for one in list(self.evidence.items())[:SHOWN_CLASSES]]
-        parts += make_block(EVIDENCE_TITLE, EVIDENCE_HEAD, evidence) if evidence else []
-        parts += self._cluster_parts() + self._class_parts() + self._place_parts() + self._item_parts()
-        if self.tally.errors:
-            rows = [(one.code, str(one.rows), one.example) for one in list_errors(self.tally.errors.values())]
-            parts += make_block("Errors", ("code", "rows", "for example"), rows, numbers=(1,))
+        for block in self._list_blocks():
+            parts += block.render()
         parts += ["", *(Text(make_visible(f"note: {note}"), "dim") for note in self.notes)] if self.notes else []
         return terminal.render_parts(parts, screen or Screen.from_stdout())
 
-    def _cluster_parts(self) -> list[Any]:
-        head = ("class", "items", "looks at", "hide", "insert", "same", "one class", "score", "")
+    def _list_blocks(self) -> Iterator["TextBlock"]:
+        """The tables for a terminal; those without rows are not shown."""
+        evidence = [make_evidence_cells(*one) for one in list(self.evidence.items())[:SHOWN_CLASSES]]
+        yield TextBlock(EVIDENCE_TITLE, EVIDENCE_HEAD, evidence)
+        head = ["class", "items", "looks at", "hide", "insert", "same", "one class", "score", ""]
+        clusters = [make_text_cells(one) for one in self.records()[:SHOWN_CLUSTERS]]
+        yield TextBlock("Clusters", head, clusters, numbers=range(3, 8))
+        classes = self.tally.class_list[:SHOWN_CLASSES]
+        width = 4 if any(one.word_sums for one in classes) else 3
         rows = [
-            (
-                one.cluster.sampled.name,
-                f"{len(one.cluster.members)}/{len(one.cluster.sampled.rows)}",
-                describe_looks(one.cluster),
-                format_number(one.hiding.difference if one.hiding else None, "+.2f"),
-                format_number(one.inserting.difference if one.inserting else None, "+.2f"),
-                format_number(one.sameness.value if one.sameness else None, ".2f"),
-                format_number(one.exclusivity, ".2f"),
-                format_number(one.score if one.is_tested else None, ".3f"),
-                "suspicious" if one.is_suspicious else "",
-            )
-            for one in self.findings[:SHOWN_CLUSTERS]
-        ]
-        return make_block("Clusters", head, rows, numbers=range(3, 8)) if rows else []
-
-    def _class_parts(self) -> list[Any]:
-        classes = sorted(self.tally.classes.values(), key=lambda one: (-one.items, one.name))[:SHOWN_CLASSES]
-        has_words = any(one.word_sums for one in classes)
-        rows = [
-            (
-                one.name,
-                str(one.items),
-                format_number(one.error_rate, ".1%"),
-                *([", ".join(shorten_text(w, 20) for w, _, _ in one.list_top_words(SHOWN_WORDS))] if has_words else []),
-            )
+            [one.name, str(one.items), format_or_dash(one.error_rate, ".1%"),
+             ", ".join(shorten_text(word, 20) for word, _, _ in one.list_top_words(SHOWN_WORDS))]
             for one in classes
-        ]
-        head = ("class", "items", "wrong", *(["words with most relevance"] if has_words else []))
-        return make_block(f"Classes, by {self.method}", head, rows, numbers=(1, 2)) if rows else []
-
-    def _place_parts(self) -> list[Any]:
-        rows = [
-            (one.method, place, f"{one.sums[place] / count:.1%}", f"{one.expected[place] / count:.1%}")
-            for one in self.tally.places.values()
-            for place, count in one.items.items()
-        ]
-        head = ("method", "on", "share", "if even")
-        return make_block("Where relevance sits", head, rows, numbers=(2, 3)) if rows else []
-
-    def _item_parts(self) -> list[Any]:
-        parts = []
-        pairs = [(f"{a} ~ {b}", f"{value:+z.2f}") for (a, b), value in list_pairs(self.tally).items()]
-        if pairs:
-            parts += make_block("Do methods agree?", ("methods", "mean rank correlation"), pairs, numbers=(1,))
-            lowest = [(one.id, f"{one.correlation:+z.2f}") for one in self.tally.disagreements[:SHOWN_ITEMS]]
-            parts += make_block("Least agreement", ("item", "rank correlation"), lowest, numbers=(1,))
-        if self.outliers:
-            rows = [(one.id, one.class_name, f"{one.score:.1f}") for one in self.outliers[:SHOWN_ITEMS]]
-            parts += make_block("Outliers", ("item", "class", "deviations"), rows, numbers=(2,))
-        return parts
+        ]  # fmt: skip
+        head = ["class", "items", "wrong", "words with most relevance"][:width]
+        yield TextBlock(f"Classes, by {self.method}", head, [row[:width] for row in rows], numbers=(1, 2))
+        places = [[one.method, one.place, f"{one.share:.1%}", f"{one.expected:.1%}"] for one in self.tally.place_shares]
+        yield TextBlock("Where relevance sits", ["method", "on", "share", "if even"], places, numbers=(2, 3))
+        if agreement := self.tally.agreement:
+            pairs = [[f"{a} ~ {b}", f"{value:+z.2f}"] for (a, b), value in agreement.items()]
+            yield TextBlock("Do methods agree?", ["methods", "mean rank correlation"], pairs, numbers=(1,))
+            lowest = [[one.id, f"{one.correlation:+z.2f}"] for one in self.tally.disagreements[:SHOWN_ITEMS]]
+            yield TextBlock("Least agreement", ["item", "rank correlation"], lowest, numbers=(1,))
+        outliers = [[one.id, one.class_name, f"{one.score:.1f}"] for one in self.outliers[:SHOWN_ITEMS]]
+        yield TextBlock("Outliers", ["item", "class", "deviations"], outliers, numbers=(2,))
+        errors = [[one.code, str(one.rows), one.example] for one in self.tally.error_list]
+        yield TextBlock("Errors", ["code", "rows", "for example"], errors, numbers=(1,))
 
     def to_html(self) -> str:
         """The verdict and the clusters as a fragment of HTML, for a notebook."""
         return make_summary_fragment(self)
 
 
-def make_block(title: str, head: Any, rows: Any, numbers: Any = ()) -> list[Any]:
+@dataclass(frozen=True)
+class TextBlock:
     """A heading and a table for a terminal."""
-    grid = Grid(box=None, pad_edge=False, header_style="dim")
-    for i, name in enumerate(head):
-        grid.add_column(name, justify="right" if i in numbers else "left", overflow="fold")
-    for row in rows:
-        grid.add_row(*(Text(make_visible(shorten_text(cell, 80))) for cell in row))
-    return ["", Text(make_visible(title), "bold"), grid]
+
+    title: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    numbers: Container[int] = ()  # columns on the right
+
+    def render(self) -> list[RenderableType]:
+        if not self.rows:
+            return []
+        grid = Grid(box=None, pad_edge=False, header_style="dim")
+        for i, name in enumerate(self.head):
+            grid.add_column(name, justify="right" if i in self.numbers else "left", overflow="fold")
+        for row in self.rows:
+            grid.add_row(*(Text(make_visible(shorten_text(cell, 80))) for cell in row))
+        return ["", Text(make_visible(self.title), "bold"), grid]
 
 
-def format_number(value: float | None, form: str) -> str:
+def make_text_cells(record: ClusterRecord) -> list[str]:
+    return [
+        record["class"],
+        f"{record['items']}/{record['class_items']}",
+        record["looks_at"],
+        format_or_dash(record["hiding"], "+.2f"),
+        format_or_dash(record["inserting"], "+.2f"),
+        format_or_dash(record["sameness"], ".2f"),
+        format_or_dash(record["exclusivity"], ".2f"),
+        format_or_dash(record["score"] if is_tested(record) else None, ".3f"),
+        "suspicious" if record["suspicious"] else "",
+    ]
+
+
+def format_or_dash(value: float | None, form: str) -> str:
     return "–" if value is None or value != value else format(value, form)
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-def make_record(finding: Finding, number: int) -> dict[str, Any]:
-    """The facts of a cluster, one value per column."""
-    cluster = finding.cluster
-    values = (
-        cluster.sampled.name,
-        number,
-        len(cluster.members),
-        len(cluster.sampled.rows),
-        describe_looks(cluster),
-        float(cluster.shares.mean()) if cluster.has_common else None,
-        cluster.expected if cluster.has_common else None,
-        finding.error_rate,
-        finding.outsiders_error_rate,
-        finding.exclusivity,
-        finding.hiding and finding.hiding.difference,
-        finding.hiding and finding.hiding.adjusted_p,
-        finding.inserting and finding.inserting.difference,
-        finding.inserting and finding.inserting.adjusted_p,
-        finding.sameness and finding.sameness.value,
-        finding.sameness and finding.sameness.adjusted_p,
-        finding.off_object,
-        finding.score,
-        finding.is_suspicious,
-        finding.untested,
-    )
-    return dict(zip(CLUSTER_COLUMNS, values, strict=True))
-
-
 def clusters_to_csv(summary: BulkSummary) -> str:
     """One row per cluster."""
     file = StringIO()
-    writer = csv.DictWriter(file, CLUSTER_COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    for record in summary.records():
-        writer.writerow({key: as_csv_cell(value) for key, value in record.items()})
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(ClusterRecord.__annotations__)
+    records: list[Any] = summary.records()
+    writer.writerows([as_csv_cell(value) for value in record.values()] for record in records)
     return file.getvalue()
 
 
@@ -229,23 +196,23 @@ def summary_to_json(summary: BulkSummary) -> bytes:
         "method": summary.method,
         "methods": dict(tally.methods),
         "rows": tally.rows,
-        "errors": [asdict(error) for error in list_errors(tally.errors.values())],
-        "classes": [describe_class(summary, name) for name in sorted(tally.classes)],
-        "places": [
-            {"method": one.method, "place": place, "share": one.sums[place] / count,
-             "expected": one.expected[place] / count, "items": count}
-            for one in tally.places.values() for place, count in one.items.items()
-        ],
-        "agreement": [{"methods": list(pair), "correlation": value} for pair, value in list_pairs(tally).items()],
+        "errors": [asdict(error) for error in tally.error_list],
+        "classes": [describe_class(tally.classes[name]) for name in sorted(tally.classes)],
+        "places": [share._asdict() for share in tally.place_shares],
+        "agreement": [{"methods": list(pair), "correlation": value} for pair, value in tally.agreement.items()],
         "disagreements": [asdict(one) for one in tally.disagreements],
         "outliers": [asdict(one) for one in summary.outliers],
         "clusters": [
-            make_record(one, number) | describe_cluster(one) for number, one in enumerate(summary.findings, 1)
+            {**record, **describe_cluster(finding)}
+            for record, finding in zip(summary.records(), summary.findings, strict=True)
         ],
         "notes": summary.notes,
         "settings": summary.settings,
-        "made_with": describe_making(summary.plan),
-    }  # fmt: skip
+        "made_with": {
+            "weights": summary.plan.get("model", {}).get("weights"),
+            **{name: summary.plan.get(name) for name in ("methods", "whyformer", "torch")},
+        },
+    }
     return (json.dumps(archive.as_json_value(fields), indent=1) + "\n").encode("ascii")
 
 
@@ -263,11 +230,10 @@ def describe_evidence(summary: BulkSummary, name: str) -> dict[str, Any]:
     }
 
 
-def describe_class(summary: BulkSummary, name: str) -> dict[str, Any]:
-    one = summary.tally.classes[name]
+def describe_class(one: ClassTally) -> dict[str, Any]:
     words = [{"word": word, "share": share, "items": items} for word, share, items in one.list_top_words(50)]
     mean = None if one.mean_map is None else one.mean_map.tolist()
-    return {"name": name, "items": one.items, "error_rate": one.error_rate, "mean_map": mean, "words": words}
+    return {"name": one.name, "items": one.items, "error_rate": one.error_rate, "mean_map": mean, "words": words}
 
 
 def describe_cluster(finding: Finding) -> dict[str, Any]:
@@ -284,10 +250,3 @@ def describe_cluster(finding: Finding) -> dict[str, Any]:
         "recovery": finding.recovery and asdict(finding.recovery),
         "sentences": explain_suspicion(finding),
     }
-
-
-def describe_making(plan: Mapping[str, Any]) -> dict[str, Any]:
-    """What the bulk run was made with: the hash of the weights, the settings of every method, the versions."""
-    model = plan.get("model")
-    weights = model.get("weights") if isinstance(model, Mapping) else None
-    return {"weights": weights, **{name: plan.get(name) for name in ("methods", "whyformer", "torch")}}

@@ -2,30 +2,21 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from whyformer._explain.explain import ModelLike
 from whyformer._model import Model
 from whyformer._model.loading import open as open_model
 from whyformer._plain.torch_state import neutral_torch
-from whyformer._runs.arguments import read_run_data
-from whyformer._summary.clusters import (
-    MAX_OUTLIERS,
-    Outlier,
-    SampledClass,
-    find_clusters,
-    find_outliers,
-    make_sampled_class,
-)
+from whyformer._runs.arguments import ColumnNames, read_run_data
+from whyformer._summary.clusters import MAX_OUTLIERS, SampledClass, find_clusters, find_outliers, make_sampled_class
 from whyformer._summary.examination import Examiner, examine_clusters
 from whyformer._summary.inputs import InputReader
 from whyformer._summary.result import BulkSummary
 from whyformer._summary.rows import StoredRun, open_stored_run
-from whyformer._summary.suspicion import Finding, correct_findings
+from whyformer._summary.suspicion import correct_findings
 from whyformer._summary.tally import Tally
-from whyformer.data import Example
+from whyformer.data.data_like import DataLike
 from whyformer.data.folders import find_mask_paths
 from whyformer.data.masks import MASK_VALUES
 from whyformer.errors import InputError, WhyformerError
@@ -42,9 +33,9 @@ def summarise_bulk(
     folder: str | os.PathLike[str],
     model: ModelLike | None = None,
     *,
-    data: Any = None,
+    data: DataLike | None = None,
     split: str | None = None,
-    columns: Mapping[str, Any] | None = None,
+    columns: ColumnNames | None = None,
     method: str | None = None,
     masks: str | os.PathLike[str] | None = None,
     mask_values: str | Mapping[int, int] = "binary",
@@ -68,25 +59,37 @@ def summarise_bulk(
         tally.add_part(rows)
     notes = [*run.notes, *note_tally(tally)]
     classes = sample_classes(tally)
-    held = {} if data is None else {as_utf8(one.name): one for one in read_run_data(data, split, columns).examples}
-    examiner, reason = (
-        make_examiner(run, classes, model, masks, mask_values, tested, seed, held) if test else (None, NOT_ASKED)
+    given = {} if data is None else {as_utf8(one.name): one for one in read_run_data(data, split, columns).examples}
+    found_masks = find_mask_paths(Path(masks)) if masks is not None and test else {}
+    examiner, untested = None, "test=False was given"
+    if test:
+        try:
+            reader = InputReader(open_tested_model(run, model), found_masks, mask_values, given)
+            reader.check_predictions([row for one in classes for row in one.rows[:4]])
+            examiner = Examiner(reader, tested, seed)
+        except WhyformerError as error:
+            if model is not None:  # a model that was passed must work; that of the plan may be gone
+                raise
+            untested = str(error)
+            notes.append(f"No cluster was tested: {untested}")
+    findings = examine_clusters(
+        [one for sampled in classes for one in find_clusters(sampled)], classes, examiner, untested
     )
-    if test and examiner is None:
-        notes.append(f"No cluster was tested: {reason}")
-    findings = examine_all(classes, examiner, reason)
+    findings = correct_findings(findings)
     if examiner is not None:
+        findings = [examiner.complete(one) if one.is_suspicious else one for one in findings]
         add_masked_places(tally, classes, examiner)
         if examiner.reader.failed:
             name, reason = min(examiner.reader.failed.items())
             notes.append(f"{len(examiner.reader.failed)} inputs could not be read again, such as {name}: {reason}")
+    outliers = [outlier for sampled in classes for outlier in find_outliers(sampled)]
     return BulkSummary(
         folder=Path(folder),
         model=examiner.reader.model.name if examiner else run.model_name,
         data=run.find_name("data"),
         tally=tally,
         findings=tuple(findings),
-        outliers=tuple(rank_outliers(classes)),
+        outliers=tuple(sorted(outliers, key=lambda one: (-one.score, one.id))[:MAX_OUTLIERS]),
         notes=tuple(notes),
         settings={"per_class": tally.samples.per_class, "tested": tested, "seed": seed, "test": test},
         reader=examiner.reader if examiner else None,
@@ -94,10 +97,7 @@ def summarise_bulk(
     )
 
 
-NOT_ASKED = "test=False was given"
-
-
-def check_summary_settings(per_class: Any, tested: Any, seed: Any, mask_values: Any) -> None:
+def check_summary_settings(per_class: int, tested: int, seed: int, mask_values: str | Mapping[int, int]) -> None:
     for name, value, least in (("per_class", per_class, MIN_CLASS), ("tested", tested, 2), ("seed", seed, 0)):
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise InputError(f"{name} must be a whole number >= {least}, got {value!r}.", code="E_OPTION")
@@ -155,45 +155,12 @@ def sample_classes(tally: Tally) -> list[SampledClass]:
     return classes
 
 
-def make_examiner(
-    run: StoredRun,
-    classes: Sequence[SampledClass],
-    model: ModelLike | None,
-    masks: str | os.PathLike[str] | None,
-    mask_values: str | Mapping[int, int],
-    tested: int,
-    seed: int,
-    held: Mapping[str, Example],
-) -> tuple[Examiner | None, str]:
-    """What runs the tests; or None, and why. A model that was passed must work; that of the plan may be gone."""
-    found = find_mask_paths(Path(masks)) if masks is not None else {}
+def open_tested_model(run: StoredRun, model: ModelLike | None) -> Model:
+    """The model that was passed, or that of the run."""
     wanted = run.model_source if model is None else model
     if wanted is None:
-        return None, "plan.json does not name a model. Pass model=."
-    try:
-        opened = wanted if isinstance(wanted, Model) else open_model(wanted)
-        reader = InputReader(opened, found, mask_values, held)
-        reader.check_predictions([row for one in classes for row in one.rows[:4]])
-    except WhyformerError as error:
-        if model is not None:
-            raise
-        return None, str(error)
-    return Examiner(reader, tested, seed), ""
-
-
-def examine_all(classes: Sequence[SampledClass], examiner: Examiner | None, untested: str) -> list[Finding]:
-    """The findings of all clusters, the most suspicious first, with what happens when a suspicious region is hidden."""
-    clusters = [cluster for sampled in classes for cluster in find_clusters(sampled)]
-    findings = correct_findings(examine_clusters(clusters, classes, examiner, untested))
-    if examiner is None:
-        return findings
-    return [finish_suspicious(one, examiner) if one.is_suspicious else one for one in findings]
-
-
-def finish_suspicious(finding: Finding, examiner: Examiner) -> Finding:
-    """A suspicious cluster without the items that show something else, and what happens when its region is hidden."""
-    alike = examiner.keep_alike(finding)
-    return replace(alike, recovery=examiner.measure_recovery(alike))
+        raise InputError("plan.json does not name a model. Pass model=.")
+    return wanted if isinstance(wanted, Model) else open_model(wanted)
 
 
 def add_masked_places(tally: Tally, classes: Sequence[SampledClass], examiner: Examiner) -> None:
@@ -205,9 +172,3 @@ def add_masked_places(tally: Tally, classes: Sequence[SampledClass], examiner: E
         for share, area in examiner.measure_on_object(sampled.rows, WITH_MASKS):
             place.add("the object", share, area)
             place.add("the background", 1 - share, 1 - area)
-
-
-def rank_outliers(classes: Sequence[SampledClass]) -> list[Outlier]:
-    """The farthest outliers of all classes."""
-    found = [outlier for sampled in classes for outlier in find_outliers(sampled)]
-    return sorted(found, key=lambda one: (-one.score, one.id))[:MAX_OUTLIERS]

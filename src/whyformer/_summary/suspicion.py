@@ -20,15 +20,60 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from whyformer._plain.statistics import adjust_p_values
+from whyformer._plain.statistics import adjust_p_values, bootstrap, paired_test
 from whyformer._summary.clusters import Cluster, SampledClass
-from whyformer._summary.effect import LEVEL, Effect, adjust_effects
+
+LEVEL = 0.05
+
+
+@dataclass(frozen=True)
+class Effect:
+    """Means over items of a change in the probability of the class, and of the same change elsewhere."""
+
+    change: float
+    elsewhere: float
+    low: float  # the 95 % interval of the difference
+    high: float
+    p: float  # of the paired test
+    items: int
+    adjusted_p: float = float("nan")  # Holm, over all clusters
+
+    @property
+    def difference(self) -> float:
+        return self.change - self.elsewhere
+
+    def is_certain(self, smallest: float) -> bool:
+        """Whether the difference is significant and at least this large."""
+        return bool(self.adjusted_p < LEVEL and self.difference >= smallest)
+
+
+def measure_effect(changes: np.ndarray, elsewhere: np.ndarray, seed: int) -> Effect:
+    """The effect from the change of each item, and the change of the same item elsewhere."""
+    _, low, high = bootstrap(changes - elsewhere, seed)
+    p = paired_test(changes, elsewhere, seed)
+    return Effect(float(np.mean(changes)), float(np.mean(elsewhere)), low, high, p, len(changes))
+
+
+def adjust_effects(effects: list[Effect | None]) -> list[Effect | None]:
+    """The effects with Holm's correction for all of them together."""
+    adjusted = adjust_p_values([float("nan") if effect is None else effect.p for effect in effects])
+    return [effect and replace(effect, adjusted_p=p) for effect, p in zip(effects, adjusted, strict=True)]
+
 
 SMALLEST_EFFECT = 0.1
 SMALLEST_EXCLUSIVITY = 0.5
 SMALLEST_SAMENESS = 0.2  # of pixels
 SMALLEST_FIXEDNESS = 0.8  # of the place of a word: sentences have habits, so words are never anywhere
 SMALLEST_OFF_OBJECT = 0.5
+CONDITIONS = (
+    f"A cluster is suspicious if all of this holds: its items look at a common place or common words; items of other "
+    f"classes look there at most half as often (one class at least {SMALLEST_EXCLUSIVITY:g}); hiding it, or putting it "
+    f"into items of other classes, changes the probability by at least {SMALLEST_EFFECT:g} more than the same change "
+    f"elsewhere (p < {LEVEL:g}, Holm); what is there is the same in all items (same at least {SMALLEST_SAMENESS:g}, "
+    f"for the place of a word {SMALLEST_FIXEDNESS:g}; p < {LEVEL:g}, Holm); and, where masks "
+    f"are given, at least {SMALLEST_OFF_OBJECT:.0%} of the relevance there is off the object. The score "
+    "is the product of effect, one class, same and, if known, off object."
+)
 
 
 @dataclass(frozen=True)

@@ -2,22 +2,75 @@
 
 Memory does not grow with the number of items: sums per class and method, a sample per class, and the few items on which
 the methods disagree most.
+
+The sample of each class depends on the seed and the ids alone, not on the order of the rows. Every item has a random
+number, made from its id; the items with the smallest numbers are kept (a bottom-k sketch, Cohen & Kaplan 2007). If all
+classes together have more than MAX_SAMPLED items, every class keeps half as many, and so on.
 """
 
+import hashlib
 import heapq
 import itertools
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import rankdata
 
+from whyformer._plain.rank_correlation import spearman
 from whyformer._runs.parts import BulkRow
-from whyformer._summary.maps import mark_border, resample_map, take_positive_shares
-from whyformer._summary.sample import ClassSamples
-from whyformer._summary.word_shares import list_word_shares, special_share, sum_by_word
+from whyformer._summary.shares import (
+    list_word_shares,
+    mark_border,
+    rank_words,
+    resample_map,
+    special_share,
+    sum_by_word,
+    take_positive_shares,
+)
+
+MAX_SAMPLED = 10_000  # items in memory
+
+
+class ClassSamples:
+    """At most `per_class` items of each class."""
+
+    def __init__(self, per_class: int, seed: int, most: int = MAX_SAMPLED) -> None:
+        self.per_class, self.seed, self.most = per_class, seed, most
+        self._heaps: dict[str, list[tuple[int, str, BulkRow]]] = {}
+        self._held = 0
+
+    def add(self, row: BulkRow) -> None:
+        heap = self._heaps.setdefault(row.class_name, [])
+        heapq.heappush(heap, (-draw_number(self.seed, row.id), row.id, row))
+        self._held += 1
+        self._trim(heap)
+        while self._held > self.most and self.per_class > 1:
+            self.per_class = self.per_class // 2
+            for one in self._heaps.values():
+                self._trim(one)
+
+    def _trim(self, heap: list[tuple[int, str, BulkRow]]) -> None:
+        while len(heap) > self.per_class:
+            heapq.heappop(heap)  # the largest number
+            self._held -= 1
+
+    @property
+    def rows(self) -> Mapping[str, list[BulkRow]]:
+        """The sampled rows of each class, in the order of their random numbers; classes by name."""
+        return {
+            name: [row for _, _, row in sorted(self._heaps[name], key=lambda entry: (-entry[0], entry[1]))]
+            for name in sorted(self._heaps)
+        }
+
+
+def draw_number(seed: int, name: str) -> int:
+    """A random number of 64 bits for this name."""
+    digest = hashlib.sha256(f"{seed} {name}".encode("utf-8", "surrogatepass")).digest()
+    return int.from_bytes(digest[:8], "big")
+
 
 MAX_SIDE = 16  # patches; larger maps are downsized
 MAX_WORDS = 200_000  # counted after a part, over all classes
@@ -57,8 +110,18 @@ class ClassTally:
 
     def list_top_words(self, count: int) -> list[tuple[str, float, int]]:
         """Words with their share of all relevance of the class and the number of texts they are in."""
-        ranked = sorted(self.word_sums, key=lambda word: (-self.word_sums[word], word))[:count]
-        return [(word, self.word_sums[word] / max(self.mapped, 1), self.word_items[word]) for word in ranked]
+        ranked = rank_words(self.word_sums)[:count]
+        return [(word, total / max(self.mapped, 1), self.word_items[word]) for word, total in ranked]
+
+
+class PlaceShare(NamedTuple):
+    """The share of the positive scores of a method that is at one place, a mean over items."""
+
+    method: str
+    place: str
+    share: float
+    expected: float  # if relevance were even over all tokens
+    items: int
 
 
 @dataclass
@@ -75,6 +138,10 @@ class PlaceTally:
             self.sums[place] = self.sums.get(place, 0.0) + share
             self.expected[place] = self.expected.get(place, 0.0) + expected
             self.items[place] += 1
+
+    def list_shares(self) -> Iterator[PlaceShare]:
+        for place, count in self.items.items():
+            yield PlaceShare(self.method, place, self.sums[place] / count, self.expected[place] / count, count)
 
 
 @dataclass(frozen=True, order=True)
@@ -128,6 +195,25 @@ class Tally:
     def disagreements(self) -> list[Disagreement]:
         """The items with the lowest rank correlation between methods, the lowest first."""
         return sorted(Disagreement(-negative, id) for negative, id in self._disagreeing)
+
+    @property
+    def class_list(self) -> list[ClassTally]:
+        """The classes with most items first."""
+        return sorted(self.classes.values(), key=lambda one: (-one.items, one.name))
+
+    @property
+    def place_shares(self) -> list[PlaceShare]:
+        return [share for place in self.places.values() for share in place.list_shares()]
+
+    @property
+    def agreement(self) -> Mapping[tuple[str, str], float]:
+        """The mean rank correlation of every two methods."""
+        return {pair: self.pair_sums[pair] / self.pair_items[pair] for pair in sorted(self.pair_items)}
+
+    @property
+    def error_list(self) -> list[ErrorCount]:
+        """The most frequent first."""
+        return sorted(self.errors.values(), key=lambda error: (-error.rows, error.code))
 
     # --- one row ------------------------------------------------------------------------------------------------------
 
@@ -190,8 +276,8 @@ class Tally:
         """Keep the half of the words of each class that has most relevance so far."""
         self.dropped_words = True
         for tally in self.classes.values():
-            kept = sorted(tally.word_sums, key=lambda word: (-tally.word_sums[word], word))[: len(tally.word_sums) // 2]
-            tally.word_sums = Counter({word: tally.word_sums[word] for word in kept})
+            kept = dict(rank_words(tally.word_sums)[: len(tally.word_sums) // 2])
+            tally.word_sums = Counter(kept)
             tally.word_items = Counter({word: tally.word_items[word] for word in kept})
 
     # --- several methods ----------------------------------------------------------------------------------------------
@@ -199,7 +285,7 @@ class Tally:
     def _compare_methods(self, rows: Sequence[BulkRow]) -> None:
         correlations = []
         for first, second in itertools.combinations(rows, 2):
-            value = correlate_ranks(first.scores, second.scores)
+            value = correlate_scores(first.scores, second.scores)
             if value is not None:
                 correlations.append(value)
                 pair = first.method, second.method
@@ -211,21 +297,9 @@ class Tally:
                 heapq.heappop(self._disagreeing)
 
 
-def correlate_ranks(first: np.ndarray | None, second: np.ndarray | None) -> float | None:
+def correlate_scores(first: np.ndarray | None, second: np.ndarray | None) -> float | None:
     """Spearman's rank correlation; None if it is undefined."""
     if first is None or second is None or len(first) != len(second) or len(first) < 3:
         return None
-    ranks = [rankdata(scores) for scores in (first, second)]
-    centred = [one - one.mean() for one in ranks]
-    scale = float(np.sqrt((centred[0] ** 2).sum() * (centred[1] ** 2).sum()))
-    return float((centred[0] * centred[1]).sum()) / scale if scale > 0 else None
-
-
-def list_pairs(tally: Tally) -> Mapping[tuple[str, str], float]:
-    """The mean rank correlation of every two methods."""
-    return {pair: tally.pair_sums[pair] / tally.pair_items[pair] for pair in sorted(tally.pair_items)}
-
-
-def list_errors(errors: Iterable[ErrorCount]) -> list[ErrorCount]:
-    """The most frequent first."""
-    return sorted(errors, key=lambda error: (-error.rows, error.code))
+    value = spearman(first, second)
+    return None if np.isnan(value) else value

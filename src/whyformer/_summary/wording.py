@@ -1,17 +1,20 @@
-"""Sentences about a summary: where a cluster looks, why it is suspicious, what was counted."""
+"""What a summary says: where a cluster looks, why it is suspicious, what was looked for and cannot be found.
+
+That nothing is suspicious says only that nothing of this kind was found, so the strongest evidence is shown either way.
+"""
 
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from whyformer._summary.clusters import Cluster
-from whyformer._summary.effect import Effect
-from whyformer._summary.hiding_words import find_usual_place
-from whyformer._summary.suspicion import Finding, Recovery
+from whyformer._summary.hiding import find_usual_place
+from whyformer._summary.suspicion import Effect, Finding, Recovery
 from whyformer.show.wording import shorten_text
 
 if TYPE_CHECKING:
     from whyformer._summary.result import BulkSummary
+from typing import TypedDict
 
 VERTICAL, HORIZONTAL = ("upper", "middle", "lower"), ("left", "centre", "right")
 NO_ALL_CLEAR = (
@@ -132,3 +135,101 @@ def write_summary_verdict(summary: "BulkSummary") -> str:
         f"Suspicious: {len(first.members)} of {len(first.sampled.rows)} items of {first.sampled.name} depend on "
         f"{describe_looks(first)}, which {constant} in all of them.{more}"
     )
+
+
+# The columns of the CSV file, in order.
+ClusterRecord = TypedDict(
+    "ClusterRecord",
+    {
+        "class": str, "cluster": int, "items": int, "class_items": int, "looks_at": str, "share": float | None,
+        "expected_share": float | None, "error_rate": float | None, "outsiders_error_rate": float | None,
+        "exclusivity": float | None, "hiding": float | None, "hiding_p": float | None, "inserting": float | None,
+        "inserting_p": float | None, "sameness": float | None, "sameness_p": float | None, "off_object": float | None,
+        "score": float, "suspicious": bool, "untested": str,
+    },
+)  # fmt: skip
+
+
+def make_record(finding: Finding, number: int) -> ClusterRecord:
+    """The record of a cluster. number: its place in the order of suspicion."""
+    cluster, hiding, inserting, sameness = finding.cluster, finding.hiding, finding.inserting, finding.sameness
+    return {
+        "class": cluster.sampled.name,
+        "cluster": number,
+        "items": len(cluster.members),
+        "class_items": len(cluster.sampled.rows),
+        "looks_at": describe_looks(cluster),
+        "share": float(cluster.shares.mean()) if cluster.has_common else None,
+        "expected_share": cluster.expected if cluster.has_common else None,
+        "error_rate": finding.error_rate,
+        "outsiders_error_rate": finding.outsiders_error_rate,
+        "exclusivity": finding.exclusivity,
+        "hiding": None if hiding is None else hiding.difference,
+        "hiding_p": None if hiding is None else hiding.adjusted_p,
+        "inserting": None if inserting is None else inserting.difference,
+        "inserting_p": None if inserting is None else inserting.adjusted_p,
+        "sameness": None if sameness is None else sameness.value,
+        "sameness_p": None if sameness is None else sameness.adjusted_p,
+        "off_object": finding.off_object,
+        "score": finding.score,
+        "suspicious": finding.is_suspicious,
+        "untested": finding.untested,
+    }
+
+
+def is_tested(record: ClusterRecord) -> bool:
+    return record["hiding"] is not None or record["inserting"] is not None
+
+
+LOOKED_FOR = (
+    "Looked for: relevance of many items of one class at one common place, or on common words, that changes the answer "
+    "when it is hidden or put into items of other classes."
+)
+CANNOT_FIND = (
+    "marks that move from item to item",
+    "borders and frames",
+    "marks on part of a class",
+    "transparent marks",
+    "changes of the whole input, such as its colour, brightness or style",
+)
+NOT_FOUND = f"Not found this way, or only by luck: {'; '.join(CANNOT_FIND)}; and whatever the maps do not show."
+EVIDENCE_TITLE = "Strongest evidence of each class, suspicious or not"
+EVIDENCE_HEAD = ("class", "items", "looks at", "hiding", "inserting", "conditions not met")
+NAME_LENGTH = 60
+
+
+def list_class_evidence(summary: "BulkSummary") -> dict[str, Finding | None]:
+    """By class, the finding with the largest effect; None for a class that was not clustered."""
+    findings: dict[str, list[Finding]] = {}
+    for finding in summary.findings:
+        findings.setdefault(finding.cluster.sampled.name, []).append(finding)
+    return {
+        one.name: max(findings.get(one.name, ()), key=lambda finding: (finding.is_tested, finding.effect), default=None)
+        for one in summary.tally.class_list
+    }
+
+
+def make_evidence_cells(name: str, finding: Finding | None) -> list[str]:
+    """One row under EVIDENCE_HEAD."""
+    name = shorten_text(name, NAME_LENGTH)
+    if finding is None:
+        return [name, "–", "too few items", "–", "–", "not examined"]
+    cluster = finding.cluster
+    missed = [condition for condition, holds in finding.criteria.items() if holds is False]
+    unknown = [condition for condition, holds in list(finding.criteria.items())[:-1] if holds is None]
+    parts = [", ".join(missed), f"not known: {', '.join(unknown)}" if unknown and cluster.has_common else ""]
+    return [
+        name,
+        f"{len(cluster.members)} of {len(cluster.sampled.rows)}",
+        describe_looks(cluster),
+        format_effect(finding.hiding),
+        format_effect(finding.inserting),
+        "none: suspicious" if finding.is_suspicious else "; ".join(part for part in parts if part),
+    ]
+
+
+def format_effect(effect: Effect | None) -> str:
+    """The change of the probability beyond that of the same change elsewhere, with its interval."""
+    if effect is None:
+        return "not tested"
+    return f"{effect.difference:+z.2f} [{effect.low:+z.2f}, {effect.high:+z.2f}], {format_p(effect.adjusted_p)}"

@@ -21,15 +21,19 @@ Number: TypeAlias = int | None
 def complete_method_names(incomplete: str) -> Iterator[str]:
     """Shell completion: the names of all methods, without importing torch."""
     tree = ast.parse((PACKAGE_FOLDER / "methods" / "__init__.py").read_text("utf-8"))
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
-            yield from (name for name in ast.literal_eval(node.value) if name.startswith(incomplete))
+    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom) and "._" not in str(node.module)]
+    yield from sorted(alias.name for node in imports for alias in node.names if alias.name.startswith(incomplete))
 
 
 def complete_model_names(incomplete: str) -> Iterator[str]:
     """Shell completion: the bundled demo models."""
     folders = sorted(file.parent for file in (PACKAGE_FOLDER / "demo" / "models").glob("*/config.json"))
     yield from (name for folder in folders if (name := f"demo/{folder.name}").startswith(incomplete))
+
+
+def list_examples(*commands: str) -> str:
+    """The examples below the help of a verb."""
+    return "\n\n".join(["Examples:", *commands])
 
 
 def make_option(names: str, description: str, metavar: str | None = None, **more: Any) -> Any:

@@ -29,6 +29,7 @@ Private files:
     _bimodal        Chefer et al.'s rules for two modalities; not used by a method yet
 """
 
+from whyformer.methods._registry import METHODS
 from whyformer.methods.agcam import agcam
 from whyformer.methods.alti import alti
 from whyformer.methods.atman import atman
@@ -72,48 +73,4 @@ from whyformer.methods.transformer_attribution import transformer_attribution
 from whyformer.methods.value_zeroing import value_zeroing
 from whyformer.methods.vit_cx import vit_cx
 
-__all__ = [
-    "agcam",
-    "alti",
-    "atman",
-    "attcat",
-    "attention_flow",
-    "attgrads",
-    "attnlrp",
-    "bi_attribution",
-    "cat",
-    "chance",
-    "context_cite",
-    "cp_lrp",
-    "decompx",
-    "gamma_attribution",
-    "generic_attention",
-    "globenc",
-    "grad_cam",
-    "gradient_x_input",
-    "grads",
-    "integrated_gradients",
-    "kernel_shap",
-    "leave_one_out",
-    "legrad",
-    "libragrad",
-    "lime",
-    "lrp",
-    "lrp_epsilon",
-    "lrp_gamma",
-    "norm_analysis",
-    "occlusion",
-    "pa_lrp",
-    "partial_lrp",
-    "partition_shap",
-    "raw_attention",
-    "redistribution",
-    "rise",
-    "rollout",
-    "saliency",
-    "smooth_grad",
-    "tokentm",
-    "transformer_attribution",
-    "value_zeroing",
-    "vit_cx",
-]
+__all__ = sorted(METHODS)

@@ -19,6 +19,7 @@ Private files:
     _similarity  rank correlation of two explanations
 """
 
+from whyformer.metrics._registry import METRICS
 from whyformer.metrics.agreement import agreement
 from whyformer.metrics.answers import answer_tokens
 from whyformer.metrics.aopc import aopc, log_odds
@@ -37,38 +38,4 @@ from whyformer.metrics.sanity import class_swap, label_randomised_twin, paramete
 from whyformer.metrics.segmentation import mean_average_precision, mean_f1, mean_iou, pixel_accuracy
 from whyformer.metrics.stability import consistency, max_sensitivity, repeatability
 
-__all__ = [
-    "agreement",
-    "answer_tokens",
-    "aopc",
-    "auprc",
-    "class_discrimination",
-    "class_swap",
-    "comprehensiveness",
-    "consistency",
-    "deletion",
-    "faithfulness_correlation",
-    "grid_pointing_game",
-    "infidelity",
-    "insertion",
-    "iou_f1",
-    "label_randomised_twin",
-    "lds",
-    "log_odds",
-    "mass_in_mask",
-    "max_sensitivity",
-    "mean_average_precision",
-    "mean_f1",
-    "mean_iou",
-    "negative_perturbation",
-    "parameter_randomisation",
-    "pixel_accuracy",
-    "pointing_game",
-    "positive_perturbation",
-    "rank_in_mask",
-    "repeatability",
-    "road",
-    "saco",
-    "sufficiency",
-    "token_f1",
-]
+__all__ = sorted(METRICS)

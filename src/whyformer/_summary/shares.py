@@ -1,13 +1,58 @@
-"""The words of a text with their shares of relevance, and where they are: counted from the start and from the end."""
+"""Shares of relevance: maps of images on one grid, and the words of texts with where they are.
 
+A share is a positive score divided by the sum of them. Negative scores speak against the explained class; where
+evidence *for* the class is sought, they count as zero.
+"""
+
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
 from whyformer._plain.tokens import Pieces
 from whyformer._plain.words import find_group_span, group_pieces
 from whyformer._runs.parts import BulkRow
-from whyformer._summary.maps import take_positive_shares
+
+
+def take_positive_shares(scores: np.ndarray) -> np.ndarray | None:
+    """The share of each token in the sum of positive scores; None if no score is positive."""
+    positive = np.asarray(scores, dtype=np.float64).clip(min=0.0)
+    total = positive.sum()
+    return positive / total if total > 0 and np.isfinite(total) else None
+
+
+def resample_map(shares: np.ndarray, grid: tuple[int, int]) -> np.ndarray:
+    """A map [row column] on another grid: each patch is split by area, so that the sum stays the same."""
+    down, across = (make_area_weights(old, new) for old, new in zip(shares.shape, grid, strict=True))
+    return down @ shares @ across.T
+
+
+@cache
+def make_area_weights(old: int, new: int) -> np.ndarray:
+    """[new old]: which part of each old cell falls into each new one."""
+    starts, ends = np.arange(new)[:, None] * old / new, np.arange(1, new + 1)[:, None] * old / new
+    cells = np.arange(old)[None]
+    return (np.minimum(ends, cells + 1) - np.maximum(starts, cells)).clip(min=0.0)
+
+
+def mark_border(grid: tuple[int, int]) -> np.ndarray:
+    """[row column]: True for the outermost patches."""
+    border = np.ones(grid, dtype=bool)
+    border[1:-1, 1:-1] = False
+    return border
+
+
+def find_core(shares: np.ndarray, part: float) -> np.ndarray:
+    """[...] of bool: the fewest patches that hold this part of the map, the strongest first."""
+    flat = np.round(shares.ravel(), 12)
+    order = np.argsort(-flat, kind="stable")
+    held = np.cumsum(flat[order])
+    count = int(np.searchsorted(held, part * held[-1] - 1e-12)) + 1
+    core = np.zeros(flat.size, dtype=bool)
+    core[order[:count]] = True
+    return core.reshape(shares.shape)
+
 
 MAX_WORD_LENGTH = 60  # characters; longer words are cut
 
@@ -28,7 +73,7 @@ def list_word_shares(row: BulkRow) -> list[WordShare]:
     shares = take_positive_shares(row.scores) if row.scores is not None else None
     if shares is None:
         return []
-    pieces = make_pieces(row)
+    pieces = restore_pieces(row)
     groups = [group for group in group_pieces(pieces) if not pieces.special[group[0]]]
     return [
         WordShare(name_word(pieces, group), float(shares[group].sum()), i, len(groups) - 1 - i, tuple(group))
@@ -36,7 +81,7 @@ def list_word_shares(row: BulkRow) -> list[WordShare]:
     ]
 
 
-def make_pieces(row: BulkRow) -> Pieces:
+def restore_pieces(row: BulkRow) -> Pieces:
     assert row.tokens is not None
     count = len(row.tokens)
     special = (False,) * count if row.special is None else tuple(bool(mark) for mark in row.special)
@@ -54,12 +99,17 @@ def name_word(pieces: Pieces, group: list[int]) -> str:
     return word[letters[0] : letters[-1] + 1] if letters else word
 
 
-def sum_by_word(words: list[WordShare]) -> dict[str, float]:
+def sum_by_word(words: Iterable[WordShare]) -> dict[str, float]:
     """The share of each word, wherever it occurs in the text."""
     totals: dict[str, float] = {}
     for word in words:
         totals[word.word] = totals.get(word.word, 0.0) + word.share
     return totals
+
+
+def rank_words(totals: Mapping[str, float]) -> list[tuple[str, float]]:
+    """The words with the largest share first, equal ones by name."""
+    return sorted(totals.items(), key=lambda item: (-item[1], item[0]))
 
 
 def special_share(row: BulkRow) -> float | None:
