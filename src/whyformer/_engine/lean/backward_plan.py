@@ -22,8 +22,11 @@ from whyformer._engine.layout import find_block_calls, find_blocks
 from whyformer._engine.lean.actions import (
     CONSTANT_SPREADS,
     Action,
+    Arguments,
     DetachOperands,
+    Function,
     KeepStatistic,
+    Options,
     ScaleAttention,
     ScaleResult,
     TakeSecant,
@@ -84,7 +87,7 @@ class Block:
     stop: int
 
 
-def find_pattern(args: Sequence[Any], options: Any, depends: Any) -> int:
+def find_pattern(args: Arguments, options: Options, depends: Callable[[Tensor], bool]) -> int:
     """Which arguments depend on the input, as bits; `depends` tells for a tensor."""
     pattern = 0
     for position, value in enumerate(args):
@@ -96,7 +99,7 @@ def find_pattern(args: Sequence[Any], options: Any, depends: Any) -> int:
     return pattern
 
 
-def has_dependent(value: Any, depends: Any) -> bool:
+def has_dependent(value: Any, depends: Callable[[Tensor], bool]) -> bool:
     if isinstance(value, Tensor):
         return bool(depends(value))
     return isinstance(value, (list, tuple)) and any(has_dependent(one, depends) for one in value)
@@ -104,7 +107,7 @@ def has_dependent(value: Any, depends: Any) -> bool:
 
 # --- what a rule amounts to ------------------------------------------------------------------------------------------
 
-PASSING: frozenset[Any] = frozenset(
+PASSING: frozenset[calls.Rule] = frozenset(
     (
         slopes.pass_gradient,
         slopes.pass_linear_slope,
@@ -223,7 +226,9 @@ class PlanRecorder(Intercept):
         self.first_embedding = 0
         self.inside: dict[int, tuple[int, int]] = {}  # number of a module call -> the drafts in it
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self, func: Function, types: Sequence[type], args: Arguments = (), kwargs: Options | None = None
+    ) -> Any:
         name = operations.name_of(func)
         if name in ASKING or self.depth:
             if self.depth and self.drafts:

@@ -7,12 +7,14 @@ they need.
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from whyformer._engine.program.program import Program
+
+T = TypeVar("T")
 
 
 class CudaGraph:
@@ -29,9 +31,9 @@ class CudaGraph:
     def run(
         self,
         inputs: Mapping[str, Tensor],
-        take: Callable[[Sequence[Any]], Any],
+        take: Callable[[Sequence[Tensor]], T],
         meanwhile: Callable[[], None] | None = None,
-    ) -> Any:
+    ) -> T:
         """What `take` makes of the results, which the next run overwrites. meanwhile: called while the GPU computes."""
         with self.lock:
             for name, tensor in inputs.items():

@@ -72,7 +72,7 @@ def has_position(value: Any) -> bool:
     return bool(found)
 
 
-def map_structure(value: Any, kind: type, change: Any) -> Any:
+def map_structure(value: Any, kind: type, change: Callable[..., Any]) -> Any:
     """A copy of what a capture consists of with every entry of this kind changed; refuses what it does not know."""
     again = partial(map_structure, kind=kind, change=change)
     if isinstance(value, kind):

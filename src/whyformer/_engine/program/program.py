@@ -8,7 +8,7 @@ tensor is freed after its last use. The list needs no graph, no hooks and no lab
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,7 +25,7 @@ from whyformer._engine.program.recorder import (
 )
 from whyformer._engine.program.rematerialise import compute_again
 from whyformer._engine.program.schedule import order_by_layer
-from whyformer._plain.private_torch import kernel_of, storage_of
+from whyformer._plain.private_torch import OpOverload, kernel_of, storage_of
 
 ALIASES = {aten.detach.default, aten.alias.default, aten.lift_fresh.default}
 RECOMPUTED_ABOVE = 2**28  # bytes: programs that need less keep all results
@@ -182,7 +182,7 @@ def join_equal_steps(
     """The steps without those that repeat an earlier one on the same operands; and where their results are."""
     written = {memory[number] for step in steps for number in step.writes}
     same: dict[int, int] = {}
-    known: dict[Any, list[int | None]] = {}
+    known: dict[Hashable, list[int | None]] = {}
     used: dict[int, int] = {}  # memory -> the last step that uses it
     kept: list[Step] = []
     for at, step in enumerate(steps):
@@ -247,7 +247,7 @@ def write_function(program: Program) -> Callable[[Mapping[str, Tensor]], list[An
     names: dict[str, Any] = {"BranchDiffers": BranchDiffers, "stack": torch.stack}
     lines = ["def run(inputs):", "    flags = []"]
     last = find_last_uses(program.steps, program.kept)
-    functions: dict[Any, str] = {}
+    functions: dict[OpOverload, str] = {}
 
     def bind(value: Any, prefix: str) -> str:
         name = f"{prefix}{len(names)}"
@@ -289,7 +289,7 @@ def write_function(program: Program) -> Callable[[Mapping[str, Tensor]], list[An
                 lines.append(f"    if tuple({outputs[0]}.shape) != {step.shape!r}: raise BranchDiffers")
         if last[at]:
             lines.append(f"    del {', '.join(f'v{number}' for number in last[at])}")
-    read = [int(step.reads) if step.depends else 1 for step in program.steps if step.is_read]
+    read = [int(step.reads or 0) if step.depends else 1 for step in program.steps if step.is_read]
     end = []
     if program.is_deferred and read:
         device = next(iter(program.constants.values())).device
