@@ -22,12 +22,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from whyformer._engine.program import Arguments, Options
 from whyformer._engine.relevance import Factors, Stabiliser
 from whyformer._engine.tracing import BY_SIZE, FUSED_ATTENTION, NAMES, Operation, prepare_fused_call, replace_arguments
 
 Function = Callable[..., Any]
-Arguments = tuple[Any, ...]
-Options = dict[str, Any]
 # Runs a function on its arguments as the recipe wants it.
 Action = Callable[[Function, Arguments, Options], Any]
 

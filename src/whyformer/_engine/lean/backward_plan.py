@@ -56,7 +56,7 @@ class NotPlannable(Exception):
 
 
 @dataclass(frozen=True)
-class Step:
+class PlanStep:
     """One operation on something that depends on the input, and what it does; None: it just runs."""
 
     name: str
@@ -69,7 +69,7 @@ class BackwardPlan:
     """The steps of a model under a recipe."""
 
     recipe: Recipe
-    steps: tuple[Step, ...]
+    steps: tuple[PlanStep, ...]
     embedding: int  # the explained ids enter the embedding that is called so many times after the first
     entrance: tuple[str, ...]  # what is done with embeddings until they are the explained input
     boundaries: tuple[int, ...] = ()  # the steps whose results are between blocks; INPUT; () if that is not known
@@ -315,12 +315,12 @@ class PlanWriter:
     def is_among(self, graph: set[int]) -> Callable[[Tensor], bool]:
         return lambda tensor: self.identify(tensor) in graph
 
-    def write(self) -> tuple[Step, ...]:
+    def write(self) -> tuple[PlanStep, ...]:
         """What each operation on something that needs a graph does."""
         receiving = [self.find_receiving(draft) for draft in self.drafts]
         is_alive = self.find_alive(receiving)
         graph = {id(self.source)}
-        steps: list[Step] = []
+        steps: list[PlanStep] = []
         for draft, gets, alive in zip(self.drafts, receiving, is_alive, strict=True):
             self.before.append(len(steps))
             operation = draft.operation
@@ -333,7 +333,7 @@ class PlanWriter:
             if alive:
                 made = {id(t) for t in draft.results if t.requires_grad} - self.made_by.keys()
                 self.made_by |= dict.fromkeys(made, len(steps))
-            steps.append(Step(operation.name, pattern, self.make_action(draft, gets, graph, alive)))
+            steps.append(PlanStep(operation.name, pattern, self.make_action(draft, gets, graph, alive)))
             graph |= made if alive else set()
         self.before.append(len(steps))
         return tuple(steps)

@@ -68,7 +68,7 @@ class ModelState:
             self.containers, self.watched = like.containers, like.watched
         self.numbers: list[int] = []  # the identities of settings, and of what classes and files call their code
         for number, name in self.containers:
-            self.numbers += map(id, list_values(parts[number].__dict__[name]))
+            self.numbers += map(id, list_kept_values(parts[number].__dict__[name]))
         for names in find_code(self.kinds):
             self.numbers += map(id, names.values())
         self.memory = [(id(weight), weight.data_ptr(), weight.shape, weight.stride()) for weight in self.weights]
@@ -137,7 +137,7 @@ class ModelState:
         parts = list_modules(unwrap(module))
         code = find_code(self.kinds)
         settings = [vars(part)[name] for part in parts for _, name in find_containers([part])]
-        kept = [value for names in (*map(vars, parts), *settings, *code) for value in list_values(names)]
+        kept = [value for names in (*map(vars, parts), *settings, *code) for value in list_kept_values(names)]
         self.atoms = [value for value in kept if is_atom(value) or isinstance(value, REPLACEABLE)]
         self.weights = []
         self.is_known = not self.trains and is_of_libraries(parts, code) and are_known(self.watched.direct)
@@ -172,7 +172,7 @@ def is_plain_object(value: Any) -> bool:
     return type(value).__module__.partition(".")[0] not in ("torch", "transformers")
 
 
-def list_values(container: Any) -> Iterable[Any]:
+def list_kept_values(container: Any) -> Iterable[Any]:
     """What a list, a dictionary, a file or an object keeps."""
     if isinstance(container, list):
         return container
