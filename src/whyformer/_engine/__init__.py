@@ -54,7 +54,6 @@ from whyformer._engine.targets import (
     TargetLike,
     TargetNames,
     TermSum,
-    Tokens,
     expand_per_example,
     find_task,
     is_causal,

@@ -30,9 +30,9 @@ from whyformer._engine.capture import (
 )
 from whyformer._engine.layout import keeps_order
 from whyformer._engine.lean.backward_plan import BackwardPlan, NotPlannable, make_plan_recorder, write_plan
-from whyformer._engine.lean.run import LeanRun, PlanDiffers, prepare_language_model, run_lean
+from whyformer._engine.lean.run import LeanRun, PlanDiffers, Positions, prepare_language_model, run_lean
 from whyformer._engine.lean.shadow import borrow_shadow
-from whyformer._engine.lean.target import Positions, choose_lean_answer, find_read_positions
+from whyformer._engine.lean.target import choose_lean_answer, find_read_positions
 from whyformer._engine.relevance import Recipe, Switch
 from whyformer._engine.run import WRITERS, ModelMemo, is_torch_watched, refuse_changed_weights, run_forward
 from whyformer._engine.targets import ChosenAnswer, TargetLike, find_task, is_causal

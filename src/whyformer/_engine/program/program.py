@@ -15,14 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whyformer._engine.program.recorder import (
-    BranchDiffers,
-    Recorder,
-    Slot,
-    Step,
-    aten,
-    map_slots,
-)
+from whyformer._engine.program.recorder import BranchDiffers, Recorder, Slot, Step, aten, map_slots
 from whyformer._engine.program.rematerialise import compute_again
 from whyformer._engine.program.schedule import order_by_layer
 from whyformer._plain.private_torch import OpOverload, kernel_of, storage_of
