@@ -12,7 +12,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from whyformer._engine.program.program import Program
+from whyformer._engine.program.program import RecordedProgram
 
 T = TypeVar("T")
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 class CudaGraph:
     """The graph of one program."""
 
-    def __init__(self, program: Program, inputs: Mapping[str, Tensor]) -> None:
+    def __init__(self, program: RecordedProgram, inputs: Mapping[str, Tensor]) -> None:
         self.lock = threading.Lock()
         self.entered = {name: tensor.clone() for name, tensor in inputs.items()}
         self.graph = torch.cuda.CUDAGraph()

@@ -1,6 +1,6 @@
 """A program: the tensor operations of one run of a model, recorded once and repeated without the model's Python code.
 
-    program = Program(recorder, results)                 the slots of what it returns
+    program = RecordedProgram(recorder, results)                 the slots of what it returns
     tensors = program.run(inputs)
 
 Operations that do not contribute to what is returned are left out, operations on constants are computed once, and each
@@ -27,7 +27,7 @@ LARGE_PART = 1 / 8  # of the memory of a device: a program that needs more compu
 NEAR, SMALL_RESULT = 100, 2**16  # steps, bytes
 
 
-class Program:
+class RecordedProgram:
     """A flat list of operations: `program.run(inputs)`."""
 
     def __init__(self, recorder: Recorder, results: Sequence[Slot], *, repeats_products: bool = False) -> None:
@@ -212,7 +212,7 @@ def drop_unused(steps: Sequence[Step], outputs: set[int], memory: Sequence[int])
     return kept[::-1]
 
 
-def measure_peak(program: Program) -> int:
+def measure_peak(program: RecordedProgram) -> int:
     """The most bytes that the results of the steps take at a time."""
     memory, sizes = program.memory, program.sizes
     fixed = {memory[n] for n in (*program.constants, *program.inputs.values())}
@@ -235,7 +235,7 @@ def measure_peak(program: Program) -> int:
 # --- from steps to Python source -------------------------------------------------------------------------------------
 
 
-def write_function(program: Program) -> Callable[[Mapping[str, Tensor]], list[Any]]:
+def write_function(program: RecordedProgram) -> Callable[[Mapping[str, Tensor]], list[Any]]:
     """A function with a line for each step: straight-line code has the least overhead in Python."""
     names: dict[str, Any] = {"BranchDiffers": BranchDiffers, "stack": torch.stack}
     lines = ["def run(inputs):", "    flags = []"]

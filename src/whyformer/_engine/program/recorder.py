@@ -3,7 +3,7 @@
     recorder = Recorder({"pixel_values": pixels}, constants=weights)
     with recorder:
         ...                                 the forward, its backward passes, labels, rules: whatever calls torch
-    program = Program(recorder, [slots of the results])                                             (program.py)
+    program = RecordedProgram(recorder, [slots of the results])                                             (program.py)
 
 **What Python read.** A program is right only where Python code would have taken the same branch. Where a value that
 depends on the inputs was read (`bool(x.any())`), or on weights (`scale.item()`; `scale.data` can change it unseen), the
