@@ -199,7 +199,7 @@ def recall_verdicts(module: nn.Module) -> dict[Hashable, Verdict]:
     """What is known about a model, as long as nothing about it has changed."""
     known = checked.get(module)
     state = ModelState(module, None if known is None else known.state)
-    if known is None or known.state != state:
+    if known is None or not known.state.is_same(state):
         known = checked[module] = CheckedModel(state.keep(module))
     return known.verdicts
 

@@ -22,8 +22,11 @@ from whyformer._engine.layout import find_block_calls, find_blocks
 from whyformer._engine.lean.actions import (
     CONSTANT_SPREADS,
     Action,
+    Arguments,
     DetachOperands,
+    Function,
     KeepStatistic,
+    Options,
     ScaleAttention,
     ScaleResult,
     TakeSecant,
@@ -53,7 +56,7 @@ class NotPlannable(Exception):
 
 
 @dataclass(frozen=True)
-class Step:
+class PlanStep:
     """One operation on something that depends on the input, and what it does; None: it just runs."""
 
     name: str
@@ -66,7 +69,7 @@ class BackwardPlan:
     """The steps of a model under a recipe."""
 
     recipe: Recipe
-    steps: tuple[Step, ...]
+    steps: tuple[PlanStep, ...]
     embedding: int  # the explained ids enter the embedding that is called so many times after the first
     entrance: tuple[str, ...]  # what is done with embeddings until they are the explained input
     boundaries: tuple[int, ...] = ()  # the steps whose results are between blocks; INPUT; () if that is not known
@@ -84,7 +87,7 @@ class Block:
     stop: int
 
 
-def find_pattern(args: Sequence[Any], options: Any, depends: Any) -> int:
+def find_pattern(args: Arguments, options: Options, depends: Callable[[Tensor], bool]) -> int:
     """Which arguments depend on the input, as bits; `depends` tells for a tensor."""
     pattern = 0
     for position, value in enumerate(args):
@@ -96,7 +99,7 @@ def find_pattern(args: Sequence[Any], options: Any, depends: Any) -> int:
     return pattern
 
 
-def has_dependent(value: Any, depends: Any) -> bool:
+def has_dependent(value: Any, depends: Callable[[Tensor], bool]) -> bool:
     if isinstance(value, Tensor):
         return bool(depends(value))
     return isinstance(value, (list, tuple)) and any(has_dependent(one, depends) for one in value)
@@ -104,7 +107,7 @@ def has_dependent(value: Any, depends: Any) -> bool:
 
 # --- what a rule amounts to ------------------------------------------------------------------------------------------
 
-PASSING: frozenset[Any] = frozenset(
+PASSING: frozenset[calls.Rule] = frozenset(
     (
         slopes.pass_gradient,
         slopes.pass_linear_slope,
@@ -223,7 +226,9 @@ class PlanRecorder(Intercept):
         self.first_embedding = 0
         self.inside: dict[int, tuple[int, int]] = {}  # number of a module call -> the drafts in it
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self, func: Function, types: Sequence[type], args: Arguments = (), kwargs: Options | None = None
+    ) -> Any:
         name = operations.name_of(func)
         if name in ASKING or self.depth:
             if self.depth and self.drafts:
@@ -310,12 +315,12 @@ class PlanWriter:
     def is_among(self, graph: set[int]) -> Callable[[Tensor], bool]:
         return lambda tensor: self.identify(tensor) in graph
 
-    def write(self) -> tuple[Step, ...]:
+    def write(self) -> tuple[PlanStep, ...]:
         """What each operation on something that needs a graph does."""
         receiving = [self.find_receiving(draft) for draft in self.drafts]
         is_alive = self.find_alive(receiving)
         graph = {id(self.source)}
-        steps: list[Step] = []
+        steps: list[PlanStep] = []
         for draft, gets, alive in zip(self.drafts, receiving, is_alive, strict=True):
             self.before.append(len(steps))
             operation = draft.operation
@@ -328,7 +333,7 @@ class PlanWriter:
             if alive:
                 made = {id(t) for t in draft.results if t.requires_grad} - self.made_by.keys()
                 self.made_by |= dict.fromkeys(made, len(steps))
-            steps.append(Step(operation.name, pattern, self.make_action(draft, gets, graph, alive)))
+            steps.append(PlanStep(operation.name, pattern, self.make_action(draft, gets, graph, alive)))
             graph |= made if alive else set()
         self.before.append(len(steps))
         return tuple(steps)

@@ -12,7 +12,7 @@ from whyformer._engine.capture import Capture, CaptureBuilder, EpilogueResults, 
 from whyformer._engine.layout import count_scored_tokens
 from whyformer._engine.program.cuda_graph import CudaGraph
 from whyformer._engine.program.nested_values import Packing, make_filler, map_structure, put_positions
-from whyformer._engine.program.program import Program
+from whyformer._engine.program.program import RecordedProgram
 from whyformer._engine.program.recorded_target import choose_recorded_target, number_targets
 from whyformer._engine.program.recorder import BranchDiffers, Recorder, Slot, Unrecordable
 from whyformer._engine.run import Run, run_forward
@@ -57,7 +57,7 @@ class CaptureForm:
 class RecordedRun:
     """A program and the form of its results; on a GPU also its CUDA graph."""
 
-    program: Program
+    program: RecordedProgram
     form: CaptureForm
     graph: CudaGraph | None = None
 
@@ -100,7 +100,7 @@ class Recording:
 
     def make_run(self) -> RecordedRun:
         repeats = bool(run_setting.get().recompute)
-        return RecordedRun(Program(self.recorder, self.results, repeats_products=repeats), self.form)
+        return RecordedRun(RecordedProgram(self.recorder, self.results, repeats_products=repeats), self.form)
 
 
 class EpilogueUnrecordable(Exception):
