@@ -23,8 +23,7 @@ import torch
 
 import whyformer as why
 from whyformer._cite.ablations import Ablations
-from whyformer._cite.run import CITE_METHOD, explain_sources
-from whyformer._summary.inputs import make_probe
+from whyformer._cite.run import CITE_METHOD, explain_sources, make_answer_probe
 from whyformer._cite.sources import find_sources, make_source_players
 from whyformer._cite.verification import choose_top
 from whyformer._plain.random_generator import make_generator
@@ -70,7 +69,7 @@ def list_methods(names: list[str], budgets: list[int]) -> dict[str, tuple[object
 def measure_question(model: why.Model, question: reader.PassageQuestion, prompt: why.Prompt, methods: dict) -> dict:
     sources = find_sources(prompt, list(question.passage_spans), None).sources
     players = make_source_players(prompt, sources)
-    ablations = Ablations(make_probe(model, prompt, Answer()), players)
+    ablations = Ablations(make_answer_probe(model, prompt, Answer()), players)
     fingerprint = ablations.probe.fingerprints[0]
     keep = draw_ablations(len(sources), SAMPLES, make_generator(1, fingerprint))
     actual = ablations.ask(keep)

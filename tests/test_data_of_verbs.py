@@ -161,7 +161,7 @@ def test_a_summary_reads_images_again_that_were_not_files(tmp_path):
     without = why.summarise_bulk(run.folder, tested=4)
     assert any("Pass the data of the run with data= (--data)." in note for note in without.notes)
     again = why.summarise_bulk(run.folder, vit, data=frame, columns={"input": "pixels"}, tested=4)
-    assert not again.notes and len(again.reader.held) == 10 and not again.reader.failed
+    assert not again.notes and len(again.reader.given) == 10 and not again.reader.failed
 
 
 # --- lists of inputs --------------------------------------------------------------------------------------------------

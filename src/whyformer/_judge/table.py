@@ -278,10 +278,10 @@ def format_p_value(p: float) -> str:
     return "-" if p != p else "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
 
 
-def round_for_csv(value: str | float | None) -> str | float:
+def round_for_csv(value: str | float | None) -> str | float | None:
     if isinstance(value, float):
         return "" if math.isnan(value) else f"{value:.{DIGITS}g}"
-    return as_csv_cell(value) if isinstance(value, str) else "" if value is None else value
+    return as_csv_cell(value) if isinstance(value, str) else value
 
 
 # --- computing it -----------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ Data on which nothing can be measured is refused too: another kind of input, or 
 import operator
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, SupportsIndex, TypeAlias
 
 from PIL import Image
 
@@ -75,7 +75,7 @@ def read_run_target(target: TargetLike, model: Model) -> TargetLike:
             "The target of judge() is 'predicted', 'label', one class for all examples, or one of whyformer.targets, "
             f"got {quote_value(target)}."
         )
-    if model.labels is not None:
+    if model.labels is not None and isinstance(target, str | SupportsIndex):
         TargetNames(model, len(model.labels), is_language=False).index(target)
     return target
 

@@ -18,6 +18,7 @@ from whyformer._summary.wording import (
 from whyformer.show import report
 from whyformer.show.page_facts import list_facts
 from whyformer.show.report import Html, make_element
+from whyformer.show.score_rows import CellValue
 from whyformer.show.wording import shorten_text
 
 if TYPE_CHECKING:
@@ -120,20 +121,14 @@ def tabulate_clusters(records: Sequence[ClusterRecord]) -> Html:
     return report.make_table(CLUSTER_HEAD, rows, caption="Clusters of evidence, the most suspicious first")
 
 
-def make_cluster_cells(record: ClusterRecord) -> list[str | float | None]:
+def make_cluster_cells(record: ClusterRecord) -> list[CellValue]:
+    names = ("looks_at", "error_rate", "outsiders_error_rate", "hiding", "inserting", "sameness", "exclusivity")
     return [
         record["cluster"],
         report.make_verdict_badge("suspicious", "bad") if record["suspicious"] else "",
-        shorten_text(record["class"], NAME_LENGTH),
+        shorten_text(str(record["class"]), NAME_LENGTH),
         f"{record['items']} of {record['class_items']}",
-        record["looks_at"],
-        record["error_rate"],
-        record["outsiders_error_rate"],
-        record["hiding"],
-        record["inserting"],
-        record["sameness"],
-        record["exclusivity"],
-        record["off_object"],
+        *(record[name] for name in (*names, "off_object")),
         record["score"] if is_tested(record) else None,
     ]
 

@@ -21,6 +21,7 @@ from whyformer._summary.suspicion import Finding
 from whyformer._summary.tally import ClassTally, Tally
 from whyformer._summary.wording import (
     CANNOT_FIND,
+    CLUSTER_COLUMNS,
     EVIDENCE_HEAD,
     EVIDENCE_TITLE,
     LOOKED_FOR,
@@ -36,7 +37,7 @@ from whyformer._summary.wording import (
 )
 from whyformer.results.result import Result, to_plain_text
 from whyformer.show import terminal
-from whyformer.show.score_rows import as_csv_cell
+from whyformer.show.score_rows import CellValue, as_csv_cell
 from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
 from whyformer.show.wording import shorten_text
@@ -153,21 +154,19 @@ class TextBlock:
 
 
 def make_text_cells(record: ClusterRecord) -> list[str]:
+    forms = {"hiding": "+.2f", "inserting": "+.2f", "sameness": ".2f", "exclusivity": ".2f"}
     return [
-        record["class"],
+        str(record["class"]),
         f"{record['items']}/{record['class_items']}",
-        record["looks_at"],
-        format_or_dash(record["hiding"], "+.2f"),
-        format_or_dash(record["inserting"], "+.2f"),
-        format_or_dash(record["sameness"], ".2f"),
-        format_or_dash(record["exclusivity"], ".2f"),
+        str(record["looks_at"]),
+        *(format_or_dash(record[name], form) for name, form in forms.items()),
         format_or_dash(record["score"] if is_tested(record) else None, ".3f"),
         "suspicious" if record["suspicious"] else "",
     ]
 
 
-def format_or_dash(value: float | None, form: str) -> str:
-    return "–" if value is None or value != value else format(value, form)
+def format_or_dash(value: CellValue, form: str) -> str:
+    return format(value, form) if isinstance(value, float) and value == value else "–"
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
@@ -177,8 +176,8 @@ def clusters_to_csv(summary: BulkSummary) -> str:
     """One row per cluster."""
     file = StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(ClusterRecord.__annotations__)
-    writer.writerows([as_csv_cell(value) for value in record.values()] for record in summary.records())
+    writer.writerow(CLUSTER_COLUMNS)
+    writer.writerows(map(as_csv_cell, record.values()) for record in summary.records())
     return file.getvalue()
 
 
