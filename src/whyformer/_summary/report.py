@@ -1,6 +1,6 @@
 """The report of a summary: one self-contained HTML page, the most suspicious cluster first."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from whyformer._summary.suspicion import CONDITIONS, Finding
@@ -31,6 +31,7 @@ from whyformer._model import as_image
 from whyformer._runs.parts import BulkRow
 from whyformer._summary.clusters import Cluster
 from whyformer._summary.inputs import InputReader
+from whyformer._summary.rows import get_planned
 from whyformer._summary.shares import list_word_shares
 from whyformer.errors import InputError
 from whyformer.show.colours import find_limits, paint
@@ -75,8 +76,9 @@ def collect_run_facts(summary: "BulkSummary") -> dict[str, Any]:
     versions = {name: str(plan[name]) for name in ("whyformer", "torch") if name in plan}
     if summary.reader is not None:
         versions = summary.reader.model.describe_versions() | versions
-    more = {"run": summary.folder.name, "weights in plan.json": plan.get("model", {}).get("weights", "")}
-    method = {summary.method: plan.get("methods", {}).get(summary.method, {})}
+    more = {"run": summary.folder.name, "weights in plan.json": get_planned(plan, "model", "weights") or ""}
+    settings = get_planned(plan, "methods", summary.method)
+    method = {summary.method: settings if isinstance(settings, Mapping) else {}}
     return list_facts(summary.model or "unknown", method, versions, **more)
 
 

@@ -13,10 +13,11 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from whyformer._plain import archive
-from whyformer._runs.plan import PlanFields
+from whyformer._plain.json_value import JsonValue
 from whyformer._summary.clusters import Outlier
 from whyformer._summary.inputs import InputReader
 from whyformer._summary.report import make_summary_fragment, make_summary_page
+from whyformer._summary.rows import get_planned
 from whyformer._summary.suspicion import Finding
 from whyformer._summary.tally import ClassTally, Tally
 from whyformer._summary.wording import (
@@ -58,7 +59,7 @@ class BulkSummary(Result):
     notes: tuple[str, ...] = ()
     settings: Mapping[str, int | bool] = field(default_factory=dict)
     reader: InputReader | None = field(default=None, repr=False)  # for the examples on the page
-    plan: PlanFields = field(default_factory=dict, repr=False)  # of the bulk run
+    plan: Mapping[str, JsonValue] = field(default_factory=dict, repr=False)  # of the bulk run
 
     formats: ClassVar[Mapping[str, Callable[[Any], bytes]]] = {
         ".html": lambda summary: make_summary_page(summary).encode("utf-8"),
@@ -207,7 +208,7 @@ def summary_to_json(summary: BulkSummary) -> bytes:
         "notes": summary.notes,
         "settings": summary.settings,
         "made_with": {
-            "weights": summary.plan.get("model", {}).get("weights"),
+            "weights": get_planned(summary.plan, "model", "weights"),
             **{name: summary.plan.get(name) for name in ("methods", "whyformer", "torch")},
         },
     }
