@@ -35,7 +35,7 @@ def test_on_a_processor_nothing_is_measured_without_a_budget():
 
 def test_the_budget_decides(monkeypatch):
     sizes = []
-    monkeypatch.setattr(trial, "measure_peak", lambda run, device: (run(), 1000 * sizes[-1])[1])
+    monkeypatch.setattr(trial, "measure_peak_memory", lambda run, device: (run(), 1000 * sizes[-1])[1])
     assert find_batch_size(sizes.append, CPU, 5000) == 4
     assert sizes == [1, 1, 8]
 
@@ -51,8 +51,8 @@ def test_where_several_do_not_fit_one_is_taken(monkeypatch):
 def test_the_peak_is_that_of_the_run():
     """100 MB, in a process of its own: in an old one, the allocator may have kept as much."""
     code = (
-        "import torch; from whyformer._plain.peak_memory import measure_peak;"
-        "print(measure_peak(lambda: torch.ones(25_000_000).sum(), torch.device('cpu')))"
+        "import torch; from whyformer._plain.peak_memory import measure_peak_memory;"
+        "print(measure_peak_memory(lambda: torch.ones(25_000_000).sum(), torch.device('cpu')))"
     )
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
     if printed == "None":

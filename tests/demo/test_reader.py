@@ -104,18 +104,18 @@ def test_what_is_asked_was_never_trained_on():
     """No training passage states a held-out fact, and every held-out question asks for one."""
     for asked in ASKED:
         passage = asked.passages[asked.source]
-        assert reader.part_of(passage.subject, passage.facts[asked.fact].relation, asked.answer) == "held-out"
+        assert reader.part_of_fact(passage.subject, passage.facts[asked.fact].relation, asked.answer) == "held-out"
     for asked in reader.generate(60, 3, part="training"):
         for passage in asked.passages:
             for fact in passage.facts:
-                assert reader.part_of(passage.subject, fact.relation, fact.value) == "training"
+                assert reader.part_of_fact(passage.subject, fact.relation, fact.value) == "training"
 
 
 def test_a_subject_without_a_training_value_is_not_drawn(monkeypatch):
     """Drawing values until one belongs to training would never end: other subjects are drawn instead."""
-    known = reader.part_of
+    known = reader.part_of_fact
     monkeypatch.setattr(
-        reader, "part_of", lambda subject, *fact: "held-out" if subject == "the Aurora" else known(subject, *fact)
+        reader, "part_of_fact", lambda subject, *fact: "held-out" if subject == "the Aurora" else known(subject, *fact)
     )
     subjects = [p.subject for asked in reader.generate(40, 5, part="training") for p in asked.passages]
     assert "the Aurora" not in subjects and len({*subjects}) > 50
@@ -128,7 +128,7 @@ def test_a_question_depends_on_its_seed_and_number_only():
 
 
 def test_every_word_is_in_the_vocabulary():
-    known = {*reader.list_vocabulary()}
+    known = {*reader.VOCABULARY}
     for asked in ASKED:
         assert {*re.findall(r"\w+|[^\w\s]", f"{asked.text} {asked.answer}")} <= known
 

@@ -53,9 +53,9 @@ def test_a_pair_of_sentences_shares_one_thing_and_no_other():
 
 def test_every_word_is_known_to_the_tokenizer():
     tokenizer = why.open("demo/shared-words").tokenizer
-    assert tokenizer.unk_token_id not in tokenizer(" ".join(shared_words.list_words())).input_ids
+    assert tokenizer.unk_token_id not in tokenizer(" ".join(shared_words.VOCABULARY)).input_ids
     tokenizer = why.open("demo/captions").tokenizer
-    assert tokenizer.unk_token_id not in tokenizer(" ".join(captions.list_words())).input_ids
+    assert tokenizer.unk_token_id not in tokenizer(" ".join(captions.VOCABULARY)).input_ids
 
 
 # --- the models -------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import torch
 
 import whyformer as why
 from whyformer.demo import tracking
+from whyformer.demo.draws import part_of
 from whyformer.errors import InputError
 
 PROGRAMS = tracking.generate(60, 0)
@@ -64,13 +65,13 @@ def test_programs_depend_on_the_seed_and_their_number_only():
 def test_no_program_is_in_both_parts():
     training = tracking.generate(60, 0, part="training")
     assert not {program.prompt for program in training} & {program.prompt for program in PROGRAMS}
-    assert all(tracking.part_of(program) == "held-out" for program in PROGRAMS)
-    assert all(tracking.part_of(program) == "training" for program in training)
+    assert all(part_of(program.prompt) == "held-out" for program in PROGRAMS)
+    assert all(part_of(program.prompt) == "training" for program in training)
 
 
 def test_every_word_is_in_the_vocabulary():
     words = {word for program in PROGRAMS for word in (program.prompt + program.continuation).split()}
-    assert words <= set(tracking.list_vocabulary())
+    assert words <= set(tracking.VOCABULARY)
 
 
 @pytest.mark.parametrize("given", [{"count": -1}, {"links": 0}, {"links": 4}, {"part": "other"}], ids=repr)

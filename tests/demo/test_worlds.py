@@ -160,7 +160,7 @@ def test_attractors_are_all_nouns_of_the_other_number(attractors):
 
 def test_nothing_but_nouns_and_the_verb_shows_number():
     """The other words are the same in singular and plural sentences."""
-    shared = set(agreement.list_vocabulary()) - set(NUMBER) - {form for forms in agreement.VERBS for form in forms}
+    shared = set(agreement.VOCABULARY) - set(NUMBER) - {form for forms in agreement.VERBS for form in forms}
     for sentence in agreement.generate(200, 3):
         rest = {word for place, word in enumerate(sentence.words) if word not in NUMBER and place != sentence.verb}
         assert rest <= shared

@@ -9,8 +9,7 @@ from tokenizers.processors import TemplateProcessing
 
 import whyformer
 from whyformer import explain, targets
-from whyformer._model.text import tokenize_text
-from whyformer._model.windows import split_into_windows
+from whyformer._model.text import split_into_windows, tokenize_text
 from whyformer.errors import InputError, MethodError, WhyformerError
 from whyformer.results.windows import COUNTS
 

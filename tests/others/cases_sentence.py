@@ -12,7 +12,7 @@ from others.subject import Subject, make_ids
 from tiny_text import wordpiece
 from torch import Tensor
 
-from whyformer._model.loading.sentence_encoder import find_transformer
+from whyformer._model.loading.holders import find_transformer
 
 POOLINGS = ("mean", "cls", "lasttoken", "weightedmean", "mean_sqrt_len_tokens", "max")
 

@@ -9,8 +9,9 @@ from whyformer._model.loading import open as opened
 from whyformer._reproduce import DOCUMENTS, Request, find_document, run_document
 from whyformer._reproduce.chefer import explain_two_classes
 from whyformer._reproduce.documents import list_documents
-from whyformer._reproduce.paper_tables import PAPER_TABLES, Source
-from whyformer._reproduce.published_table import PublishedTable, Spread
+from whyformer._reproduce.paper_tables import PAPER_TABLES
+from whyformer._reproduce.published_numbers import Source, Spread
+from whyformer._reproduce.published_table import PublishedTable
 from whyformer.cli import app
 from whyformer.data import read
 from whyformer.errors import InputError

@@ -9,23 +9,24 @@ from scipy import stats
 import whyformer as why
 from whyformer._reproduce import DOCUMENTS, Request, run_document
 from whyformer._reproduce.jain_wallace import make_cell
-from whyformer._reproduce.jain_wallace_beside import measure_beside
+from whyformer._reproduce.jain_wallace_beside import BesideTable, measure_each_head
 from whyformer._reproduce.jain_wallace_cells import (
     EARLIER,
-    Cell,
+    EARLIER_FILE,
+    MEASURED_FILE,
     CellGroup,
+    ModelCell,
     group_cells,
-    read_earlier_cells,
-    read_measured_cells,
+    read_cells,
     summarise_cell,
 )
 from whyformer._reproduce.jain_wallace_figures import draw_jain_wallace
 from whyformer._reproduce.jain_wallace_models import list_readers, open_reader
 from whyformer._reproduce.jain_wallace_published import ADVERSARIAL, CORRELATIONS, PERMUTATION
 from whyformer._reproduce.jain_wallace_rows import PAIRS, JainWallaceRows, collect_jain_wallace_rows
-from whyformer._reproduce.jain_wallace_tables import compare_seeds, compare_tables, format_median, order_values
-from whyformer._reproduce.jain_wallace_tasks import JAIN_WALLACE_TASKS, read_task
-from whyformer._reproduce.published_table import Spread
+from whyformer._reproduce.jain_wallace_tables import compare_tables, format_median, order_by_seeds, order_values
+from whyformer._reproduce.jain_wallace_tasks import DATA_SETS, generate_task
+from whyformer._reproduce.published_numbers import Spread
 from whyformer.data import read
 from whyformer.errors import InputError, ModelNotFound
 
@@ -111,7 +112,7 @@ def test_rows_survive_a_file():
 
 def test_rows_are_those_of_the_audit():
     model = open_reader("babi-1")
-    examples = read_task("babi-1")["test"][:3]
+    examples = generate_task("babi-1")["test"][:3]
     found = why.audit(model, examples, tests=["agreement", "replacement"], kinds=["permutation"], draws=4)
     rows = collect_jain_wallace_rows(found)
     agreement = {row["example"]: row for row in found.rows if row["test"] == "agreement"}
@@ -127,13 +128,13 @@ def test_tau_of_a_reader_is_over_the_text_alone():
     import torch
 
     model = open_reader("babi-1")
-    example = read_task("babi-1")["test"][0]
+    example = generate_task("babi-1")["test"][0]
     rows = collect_jain_wallace_rows(why.audit(model, [example], tests=["agreement"]))
     inputs, module = model.encode([example[0]]).inputs, model.module
     words = module.embedding(inputs["input_ids"]).detach().requires_grad_()
     is_text = inputs["token_type_ids"] == 0
     hidden, question = module.encoder(words, is_text), module.question(words, ~is_text)
-    attention = module.attention(hidden, question, is_text).detach()
+    attention = module.attention(hidden, is_text, question).detach()
     joined = (module.of_text((attention @ hidden)[:, 0]) + module.of_question(question)).tanh()
     probability = module.answer(joined).softmax(-1).max()
     (gradient,) = torch.autograd.grad(probability, words)
@@ -143,8 +144,8 @@ def test_tau_of_a_reader_is_over_the_text_alone():
 
 
 def test_seeds_are_combined():
-    cells = [Cell("sst2", "bilstm", "additive", seed, summarise_cell(make_rows(seed=seed))) for seed in range(3)]
-    other = Cell("sst2", "bilstm", "additive", 0, summarise_cell(make_rows(shift=0.5)), suffix="other")
+    cells = [ModelCell("sst2", "bilstm", "additive", seed, summarise_cell(make_rows(seed=seed))) for seed in range(3)]
+    other = ModelCell("sst2", "bilstm", "additive", 0, summarise_cell(make_rows(shift=0.5)), suffix="other")
     groups = group_cells([*cells, other])
     assert list(groups) == [("SST", ("bilstm", "additive"))]
     group = groups["SST", ("bilstm", "additive")]
@@ -158,10 +159,10 @@ def test_seeds_are_combined():
 
 def test_ours_stand_below_the_published_row():
     cells = [
-        Cell("babi-1", "bilstm", "additive", s, summarise_cell(make_rows(seed=s, labels=tuple("abcdef"))))
+        ModelCell("babi-1", "bilstm", "additive", s, summarise_cell(make_rows(seed=s, labels=tuple("abcdef"))))
         for s in (0, 1)
     ]
-    tables = compare_tables(cells, [Cell("mine", "bilstm", "additive", 0, summarise_cell(make_rows()))])
+    tables = compare_tables(cells, [ModelCell("mine", "bilstm", "additive", 0, summarise_cell(make_rows()))])
     assert list(tables)[:2] == ["bilstm-additive", "bilstm-dot"] and len(tables) == 8
     rows = tables["bilstm-additive"].text_rows()
     at = next(i for i, row in enumerate(rows) if row[0] == "bAbI 1")
@@ -172,9 +173,9 @@ def test_ours_stand_below_the_published_row():
 
 
 def test_an_order_holds_only_if_every_seed_agrees():
-    assert compare_seeds("a", "b", [0.5, 0.6], [0.1, 0.4]).verdict == "holds"
-    assert compare_seeds("a", "b", [0.1, 0.2], [0.3, 0.4]).verdict == "reversed"
-    assert compare_seeds("a", "b", [0.1, 0.5], [0.3, 0.4]).verdict == "undecided"
+    assert order_by_seeds("a", "b", [0.5, 0.6], [0.1, 0.4]).verdict == "holds"
+    assert order_by_seeds("a", "b", [0.1, 0.2], [0.3, 0.4]).verdict == "reversed"
+    assert order_by_seeds("a", "b", [0.1, 0.5], [0.3, 0.4]).verdict == "undecided"
     orders = order_values({"a": 1.0, "b": 2.0, "c": 2.0, "d": 3.0}, {"a": [1.0], "b": [0.5], "c": [2.0]})
     assert [(o.higher, o.lower, o.verdict) for o in orders] == [("b", "a", "reversed"), ("c", "a", "holds")]
 
@@ -182,10 +183,10 @@ def test_an_order_holds_only_if_every_seed_agrees():
 def test_a_seed_with_few_texts_in_a_bin_counts_little():
     """By hand: seed 0 has 1 text in a bin and seed 1 has 3; another bin has texts in seed 1 alone."""
     bins = [[[0.5, 4], [0.1, 1], [None, 0]], [[0.5, 4], [0.3, 3], [0.2, 7]]]
-    group = CellGroup([Cell("sst2", "bilstm", "additive", s, {"permuted": {"0": bins[s]}}) for s in (0, 1)])
+    group = CellGroup([ModelCell("sst2", "bilstm", "additive", s, {"permuted": {"0": bins[s]}}) for s in (0, 1)])
     assert [format_median(group, "0", place) for place in (1, 2)] == ["0.25 (n = 4)", "0.20 (n = 7)"]
     assert format_median(group, "1", 1) == "–"
-    printed = CellGroup([Cell("sst2", "bilstm", "additive", 0, {"permuted": {"0": [[None, 0], [0.012, None]]}})])
+    printed = CellGroup([ModelCell("sst2", "bilstm", "additive", 0, {"permuted": {"0": [[None, 0], [0.012, None]]}})])
     assert format_median(printed, "0", 1) == "0.01"
 
 
@@ -193,10 +194,7 @@ def test_names_of_trained_models_are_read():
     rows = make_rows(8)
     for name in ("sst2-cnn-dot-2", "babi-3-bilstm-additive-0", "imdb-average-additive-1-vectors"):
         cell = make_cell(name, rows)
-        assert (
-            name.startswith(f"{cell.task}-{cell.encoder}-{cell.attention}-{cell.seed}")
-            and cell.task in JAIN_WALLACE_TASKS
-        )
+        assert name.startswith(f"{cell.task}-{cell.encoder}-{cell.attention}-{cell.seed}") and cell.task in DATA_SETS
     assert make_cell("my-model", rows).task == "my-model"
 
 
@@ -204,9 +202,9 @@ def test_names_of_trained_models_are_read():
 
 
 def test_the_stored_run_has_what_the_page_says():
-    groups = group_cells(read_measured_cells())
+    groups = group_cells(read_cells(MEASURED_FILE))
     datasets = {dataset for dataset, model in groups if model == ("bilstm", "additive")}
-    assert {"SST", "IMDB", *(JAIN_WALLACE_TASKS[task].published for task in list_readers())} <= datasets
+    assert {"SST", "IMDB", *(DATA_SETS[task] for task in list_readers())} <= datasets
     for (_, model), group in groups.items():
         assert model == ("bilstm", "additive") and len({cell.seed for cell in group.cells}) == len(group.cells)
         assert group.mean("found", "overall", 0) is not None and group.mean("permuted", "overall", 0, 0) is not None
@@ -218,7 +216,7 @@ def test_the_stored_run_has_what_the_page_says():
 
 def test_printed_numbers_of_the_earlier_run_stay_apart():
     """What measure.py wrote names the epoch that was kept; what was copied from a printed table cannot."""
-    measured, earlier = read_measured_cells(), read_earlier_cells()
+    measured, earlier = read_cells(MEASURED_FILE), read_cells(EARLIER_FILE)
     assert all("epoch" in cell.numbers and cell.suffix != EARLIER for cell in measured)
     assert all("epoch" not in cell.numbers and cell.suffix == EARLIER for cell in earlier)
     assert set(group_cells(earlier, EARLIER)) == {("SST", model) for model in CORRELATIONS}
@@ -229,10 +227,10 @@ def test_printed_numbers_of_the_earlier_run_stay_apart():
 @pytest.mark.parametrize("task", list_readers())
 def test_the_readers_that_ship_answer_as_stored(task):
     """25 test texts: within four standard errors of the stored accuracy."""
-    model, examples = open_reader(task), read_task(task)["test"][:25]
+    model, examples = open_reader(task), generate_task(task)["test"][:25]
     predicted = model.module(**model.encode([pair for pair, _ in examples]).inputs).argmax(-1).tolist()
     share = np.mean([model.labels[i] == answer for i, (_, answer) in zip(predicted, examples, strict=True)])
-    group = group_cells(read_measured_cells())[JAIN_WALLACE_TASKS[task].published, ("bilstm", "additive")]
+    group = group_cells(read_cells(MEASURED_FILE))[DATA_SETS[task], ("bilstm", "additive")]
     stored = group.cells[0].numbers["accuracy"]
     assert group.cells[0].seed == 0 and abs(share - stored) <= 4 * max((stored * (1 - stored) / 25) ** 0.5, 0.02)
 
@@ -259,7 +257,7 @@ def test_a_model_needs_data():
 
 def test_every_head_and_block_of_a_transformer_has_a_line():
     texts = [("a film to see", "positive"), ("far too long", "negative")]
-    table = measure_beside({"sentiment": why.open("demo/sentiment")}, texts, draws=2)
+    table = BesideTable({"sentiment": measure_each_head(why.open("demo/sentiment"), texts, draws=2)})
     rows = table.text_rows()
     assert rows[1][:2] == ["sentiment", "block 0, mean of heads"] and len({row[1] for row in rows[1:]}) == len(rows) - 1
     assert [row[-2:] for row in rows[1:]] == [["–", "–"]] * (len(rows) - 1)  # nothing was searched

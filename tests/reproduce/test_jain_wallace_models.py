@@ -155,10 +155,10 @@ def test_attention_given_a_question_by_hand():
         (torch.tanh(additive.inner(h) + additive.question(question[0])) * additive.outer.weight[0]).sum()
         for h in hidden[0, :2]
     ]
-    torch.testing.assert_close(additive(hidden, question, mask)[0, 0, :2], torch.stack(scores).softmax(0))
+    torch.testing.assert_close(additive(hidden, mask, question)[0, 0, :2], torch.stack(scores).softmax(0))
     dot = made_reader(attention="dot").module.attention
     scores = torch.stack([(h * question[0]).sum() / 8**0.5 for h in hidden[0, :2]])
-    torch.testing.assert_close(dot(hidden, question, mask)[0, 0], torch.cat([scores.softmax(0), torch.zeros(1)]))
+    torch.testing.assert_close(dot(hidden, mask, question)[0, 0], torch.cat([scores.softmax(0), torch.zeros(1)]))
 
 
 @every_encoder
@@ -184,7 +184,7 @@ def test_gradients_reach_text_and_question():
 
 def test_a_reader_can_be_audited():
     data = [(pair, label) for pair, label in zip(PAIRS, ("no", "yes", "maybe", "no"), strict=True)]
-    rows = measure_jain_wallace(made_reader(), data, draws=5, search_limit=2, steps=3)
+    rows = measure_jain_wallace(made_reader(), data, draws=5, search_limit=2)
     assert (
         len(rows) == 4 and np.isfinite(rows.columns["permuted"]).all() and np.isfinite(rows.columns["jsd"]).sum() == 2
     )

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
-from whyformer.demo.agreement import Part, part_of
+from whyformer.demo.draws import Part, part_of
 
 
 def questions(part: Part, below: int) -> list[tuple[str, str]]:

@@ -66,7 +66,7 @@ def byte_tokenizer(made: list[str]) -> Tokenizer:
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    words = " ".join(agreement.list_vocabulary())
+    words = " ".join(agreement.VOCABULARY)
     every = [f"{question} {answer}." for part in ("training", "held-out") for question, answer in questions(part, 100)]  # type: ignore[arg-type]
     tokenizer.train_from_iterator([*made[:20_000], *every, *[words, words.title(), f" {words}"] * 2], trainer)
     return tokenizer

@@ -10,11 +10,11 @@ import argparse
 from pathlib import Path
 
 import torch
+from training.jain_wallace.tasks import read_task
 
 import whyformer as why
-from whyformer._reproduce.jain_wallace_beside import measure_beside
+from whyformer._reproduce.jain_wallace_beside import BesideTable, measure_each_head
 from whyformer._reproduce.jain_wallace_models import load_jain_wallace
-from whyformer._reproduce.jain_wallace_tasks import read_task
 
 
 def main() -> None:
@@ -35,7 +35,9 @@ def main() -> None:
     for name in settings.beside or ["demo/sentiment", *([str(mini)] if mini.is_dir() else [])]:
         models[Path(name).name] = why.open(name, device=settings.device)
     sentences = read_task("sst2", settings.data)["test"][: settings.limit]
-    table = measure_beside(models, sentences, search_limit=settings.searched or None, draws=settings.draws)
+    table = BesideTable(
+        {name: measure_each_head(model, sentences, settings.searched, settings.draws) for name, model in models.items()}
+    )
     table.save(settings.out)
     print(table)
 

@@ -21,9 +21,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from training.jain_wallace.tasks import read_task
 
 from whyformer._judge.table import format_markdown
-from whyformer._reproduce.jain_wallace_cells import OVERALL, Cell, CellGroup, summarise_cell
+from whyformer._reproduce.jain_wallace_cells import OVERALL, CellGroup, ModelCell, summarise_cell
 from whyformer._reproduce.jain_wallace_figures import draw_jain_wallace
 from whyformer._reproduce.jain_wallace_models import load_jain_wallace, read_jain_wallace_facts
 from whyformer._reproduce.jain_wallace_rows import JainWallaceRows, measure_jain_wallace
@@ -31,10 +32,9 @@ from whyformer._reproduce.jain_wallace_tables import (
     PAIR_NAMES,
     compare_tables,
     format_median,
-    format_number,
+    format_or_dash,
     format_spread,
 )
-from whyformer._reproduce.jain_wallace_tasks import read_task
 
 FACTS = ("task", "encoder", "attention", "seed", "suffix")
 TRAINING_FACTS = ("epochs", "epoch", "training", "vocabulary")
@@ -67,14 +67,14 @@ def read_results(folder: Path) -> Iterable[tuple[dict[str, Any], JainWallaceRows
             yield held["facts"], JainWallaceRows.from_fields(held["rows"])
 
 
-def make_cells(results: Iterable[tuple[dict[str, Any], JainWallaceRows]]) -> list[Cell]:
+def make_cells(results: Iterable[tuple[dict[str, Any], JainWallaceRows]]) -> list[ModelCell]:
     cells = []
     for facts, rows in results:
         quality = {name: round(value, 4) for name, value in facts["test"].items()}  # of the whole test part
         training = {name: facts[name] for name in TRAINING_FACTS}
         attention = {"largest": round(float(rows.columns["largest"].mean()), 4)} if has_weights(rows) else {}
-        numbers = summarise_cell(rows, **quality, **training, **attention)
-        cells.append(Cell(*(facts[name] for name in FACTS[:4]), numbers=numbers, suffix=facts["suffix"]))
+        numbers = {**summarise_cell(rows), **quality, **training, **attention}
+        cells.append(ModelCell(*(facts[name] for name in FACTS[:4]), numbers=numbers, suffix=facts["suffix"]))
     return cells
 
 
@@ -83,15 +83,15 @@ def has_weights(rows: JainWallaceRows) -> bool:
     return bool((rows.columns["largest"] == rows.columns["largest"]).all())
 
 
-def tabulate_training(cells: list[Cell], task: str) -> list[list[str]]:
+def tabulate_training(cells: list[ModelCell], task: str) -> list[list[str]]:
     """One line per way of training: what each does to the BiLSTM with additive attention."""
     rows = [["trained", *PAIR_NAMES.values(), "permuted", "mean largest weight", "accuracy"]]
     chosen = [cell for cell in cells if cell.task == task and cell.model == ("bilstm", "additive")]
     for suffix in dict.fromkeys(cell.suffix for cell in chosen):
         group = CellGroup([cell for cell in chosen if cell.suffix == suffix])
         taus = [format_spread(group, pair, OVERALL) for pair in ("gradient", "leave_one_out", "yardstick")]
-        permuted, largest = format_median(group, OVERALL, 0), format_number(group.mean("largest"))
-        rows.append([suffix or "as published", *taus, permuted, largest, format_number(group.mean("accuracy"), 3)])
+        permuted, largest = format_median(group, OVERALL, 0), format_or_dash(group.mean("largest"))
+        rows.append([suffix or "as published", *taus, permuted, largest, format_or_dash(group.mean("accuracy"), 3)])
     return rows
 
 
@@ -109,7 +109,7 @@ def main() -> None:
     if settings.models is not None:
         measure_models(settings)
     cells = make_cells(read_results(settings.out / "rows"))
-    lines = ",\n".join(json.dumps(cell.to_fields(), separators=(",", ":")) for cell in cells)
+    lines = ",\n".join(json.dumps(vars(cell), separators=(",", ":")) for cell in cells)
     (settings.out / "cells.json").write_text(f"[\n{lines}\n]\n", "utf-8")
     parts = [f"## {table.published.title}\n\n{table.to_markdown()}\n" for table in compare_tables(cells).values()]
     parts += [

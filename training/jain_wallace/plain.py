@@ -19,10 +19,11 @@ import torch.nn.functional as F
 from scipy.stats import kendalltau
 from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
+from training.jain_wallace.tasks import JAIN_WALLACE_TASKS, REVIEW_LABELS, read_task
 from training.jain_wallace.train import read_vectors
 
 from whyformer._reproduce.jain_wallace_models import split_words
-from whyformer._reproduce.jain_wallace_tasks import PARTS, REVIEW_LABELS, find_jain_wallace_task, read_task
+from whyformer._reproduce.jain_wallace_tasks import PARTS
 
 PAD, UNKNOWN, START, END = range(4)
 Row = tuple[list[int], int]  # token ids from START to END, label
@@ -104,7 +105,7 @@ def read_rows(task: str, data: Path) -> tuple[dict[str, list[Row]], list[str]]:
     parts = read_task(task, data)
     words = {part: [split_words(str(text), letters_only=True) for text, _ in parts[part]] for part in PARTS}
     counts = Counter(word for text in words["train"] for word in text)
-    least = find_jain_wallace_task(task).least
+    least = JAIN_WALLACE_TASKS[task].least
     vocabulary = ["", "", "", "", *(word for word, count in counts.items() if count >= least)]
     place = {word: i for i, word in enumerate(vocabulary) if word}
     rows = {

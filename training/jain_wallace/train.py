@@ -26,6 +26,7 @@ import torch
 import torch.nn.functional as F
 from sklearn.metrics import f1_score, roc_auc_score
 from torch import Tensor, nn
+from training.jain_wallace.tasks import JAIN_WALLACE_TASKS, JainWallaceTask, read_sst2, read_task
 
 from whyformer import Model
 from whyformer._reproduce.jain_wallace_models import (
@@ -41,15 +42,7 @@ from whyformer._reproduce.jain_wallace_models import (
     save_jain_wallace,
     wrap_jain_wallace,
 )
-from whyformer._reproduce.jain_wallace_tasks import (
-    JAIN_WALLACE_TASKS,
-    PARTS,
-    JainWallaceTask,
-    TaskExample,
-    find_jain_wallace_task,
-    read_sst2,
-    read_task,
-)
+from whyformer._reproduce.jain_wallace_tasks import PARTS, TaskExample
 
 Inputs = dict[str, Tensor]
 
@@ -226,7 +219,7 @@ def main() -> None:
     settings.out.mkdir(parents=True, exist_ok=True)
     for name in settings.task:
         changed = {what: getattr(settings, what) for what in ("epochs", "batch", "least", "given", "hidden")}
-        task = replace(find_jain_wallace_task(name), **{what: n for what, n in changed.items() if n is not None})
+        task = replace(JAIN_WALLACE_TASKS[name], **{what: n for what, n in changed.items() if n is not None})
         if settings.training is not None and task.is_generated:
             task = replace(task, sizes=(settings.training, *task.sizes[1:]))
         sets = read_sst2(settings.data) if settings.keep_short and name == "sst2" else read_task(task, settings.data)

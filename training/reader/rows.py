@@ -40,7 +40,7 @@ Segments = list[tuple[str, bool]]  # texts that follow each other, and whether e
 
 def make_tokenizer() -> Tokenizer:
     """One token a word, its blank included, and single bytes for every other text: nothing is lost."""
-    words = reader.list_vocabulary()
+    words = reader.VOCABULARY
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     pieces = dict.fromkeys((*SPECIAL, *letters, *(f"Ġ{w}" for w in words if w[0].isalnum())))
     pieces |= dict.fromkeys(word for word in words if word[0].isupper())  # the first word of a line

@@ -74,7 +74,7 @@ def main() -> None:
     images, labels = torch.from_numpy(scenes.images), torch.from_numpy(scenes.labels)
     shown = name_patches(scenes, config["patch"])
     log.write(images=len(images), seconds=schedule.elapsed)
-    tokenizer = make_word_tokenizer(captions.list_words())
+    tokenizer = make_word_tokenizer(captions.VOCABULARY)
     model = make_model(config, tokenizer.get_vocab_size())
     naming = nn.Linear(config["width"], len(captions.NAMES) + 1)
     both = nn.ModuleList([model, naming])

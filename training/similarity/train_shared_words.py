@@ -39,7 +39,7 @@ def main() -> None:
     torch.set_num_threads(1)
     schedule = Schedule(config["peak"], config["warmup"], config["steps"], config["seconds"])
     pairs = shared_words.generate(config["pairs"], TRAINING_SEED * config["seed"])
-    tokenizer = make_word_tokenizer(shared_words.list_words())
+    tokenizer = make_word_tokenizer(shared_words.VOCABULARY)
     nouns = torch.tensor([tokenizer.token_to_id(noun) for noun in shared_words.NOUNS])
     sides = [
         torch.tensor([e.ids for e in tokenizer.encode_batch(texts)])

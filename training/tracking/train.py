@@ -27,7 +27,7 @@ PARTS = 16
 
 def make_tokenizer() -> Tokenizer:
     """One token a word; the words of a text are separated by blanks."""
-    ids = {word: i for i, word in enumerate((PAD, UNKNOWN, END, *tracking.list_vocabulary()))}
+    ids = {word: i for i, word in enumerate((PAD, UNKNOWN, END, *tracking.VOCABULARY))}
     tokenizer = Tokenizer(models.WordLevel(ids, unk_token=UNKNOWN))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer.add_special_tokens([PAD, UNKNOWN, END])

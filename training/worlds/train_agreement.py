@@ -37,7 +37,7 @@ def examples(tokenizer: Tokenizer, seed: int, count: int, longest: int) -> tuple
 
 def main() -> None:
     arguments, config, log = begin_training(__doc__, Path(__file__).with_name("agreement.toml"))
-    tokenizer = make_word_tokenizer(agreement.list_vocabulary(), splits_punctuation=True)
+    tokenizer = make_word_tokenizer(agreement.VOCABULARY, splits_punctuation=True)
     ids, labels = (t.to(device()) for t in examples(tokenizer, config["seed"], config["sentences"], config["longest"]))
     used = int((ids != 0).any(0).sum())
     ids = ids[:, :used]

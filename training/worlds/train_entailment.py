@@ -62,7 +62,7 @@ def main() -> None:
     arguments, config, log = begin_training(
         __doc__, Path(__file__).with_name("entailment.toml"), start="continue with the weights in this folder"
     )
-    tokenizer = make_word_tokenizer(entailment.list_vocabulary(), splits_punctuation=True)
+    tokenizer = make_word_tokenizer(entailment.VOCABULARY, splits_punctuation=True)
     made = examples(tokenizer, config["seed"], config["pairs"])
     ids, segments, may_mask, labels, facts, places, words = (tensor.to(device()) for tensor in made)
     easy, every = (facts == min(entailment.FACTS)).nonzero()[:, 0], torch.arange(len(ids), device=device())

@@ -41,7 +41,7 @@ def mask_words(ids: torch.Tensor, tags: torch.Tensor, kept: torch.Tensor, share:
 
 def main() -> None:
     arguments, config, log = begin_training(__doc__, Path(__file__).with_name("names.toml"))
-    tokenizer = make_word_tokenizer(names.list_vocabulary(), splits_punctuation=True)
+    tokenizer = make_word_tokenizer(names.VOCABULARY, splits_punctuation=True)
     ids, tags = (t.to(device()) for t in examples(tokenizer, config["seed"], config["sentences"]))
     triggers = [tokenizer.token_to_id(word) for words in names.TRIGGERS.values() for word in words]
     kept = torch.tensor(triggers, device=device())

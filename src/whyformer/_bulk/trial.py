@@ -17,7 +17,7 @@ from whyformer._bulk.plan import BatchSettings
 from whyformer._bulk.worker import ShardWorker, WorkerSetup
 from whyformer._model import Model
 from whyformer._plain.failure import is_out_of_memory
-from whyformer._plain.peak_memory import free_memory, measure_peak
+from whyformer._plain.peak_memory import free_memory, measure_peak_memory
 from whyformer.errors import MethodError, ModelError, NotCaptured, TargetError
 
 DEFAULT_BATCH = {"cpu": 16, "cuda": 64}  # items, by device, where nothing is measured
@@ -37,9 +37,9 @@ def find_batch_size(run: Callable[[int], None], device: torch.device, budget: in
     if budget is None:
         return DEFAULT_BATCH.get(device.type, 16)
     run(1)  # what is loaded on first use does not count
-    alone = measure_peak(partial(run, 1), device)
+    alone = measure_peak_memory(partial(run, 1), device)
     try:
-        several = measure_peak(partial(run, PROBED), device)
+        several = measure_peak_memory(partial(run, PROBED), device)
     except Exception as error:
         if not is_out_of_memory(error):
             raise

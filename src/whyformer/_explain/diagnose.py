@@ -37,7 +37,7 @@ from whyformer._explain.method_call import MethodLike, choose_method
 from whyformer._explain.tower_choice import choose_tower
 from whyformer._model import EncodedBatch, InputLike, Model, unwrap
 from whyformer._plain.failure import describe_failure
-from whyformer._plain.peak_memory import free_memory, measure_peak
+from whyformer._plain.peak_memory import free_memory, measure_peak_memory
 from whyformer._plain.progress import show_progress
 from whyformer._plain.setting_checks import list_entries
 from whyformer._plain.tokens import Grid, Pieces
@@ -176,7 +176,7 @@ def measure_call(call: Callable[[], Result], device: torch.device) -> tuple[Resu
     """What the call returns, its seconds when it is warm, and the most memory that it needs."""
     results: list[tuple[Result, float]] = []
     started = time.perf_counter()
-    memory = measure_peak(lambda: results.append(time_call(call, device)), device, collects=False)
+    memory = measure_peak_memory(lambda: results.append(time_call(call, device)), device, collects=False)
     if not results:  # where the peak cannot be measured, nothing was run
         results.append(time_call(call, device))
     if time.perf_counter() - started < SLOW_SECONDS:

@@ -6,12 +6,10 @@
 Choose the method, record what it needs in one run of the model, and compute the scores.
 """
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
-from typing import TypeAlias
 
 from torch import nn
 
@@ -22,15 +20,13 @@ from whyformer._explain.method_call import MethodCall, MethodLike, choose_method
 from whyformer._explain.sharing import explain_by_call, record_for_methods
 from whyformer._explain.tower_choice import choose_tower
 from whyformer._explain.windows import WindowedTexts
-from whyformer._model import EncodedBatch, InputLike, Model, check_windows
+from whyformer._model import EncodedBatch, InputLike, Model, ModelLike, check_windows
 from whyformer._model.loading import open as open_model
 from whyformer._model.prompt import Prompt, add_answer
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import InputError, UnsupportedModel
 from whyformer.methods._registry import Setting
 from whyformer.results.explanation import Explanation
-
-ModelLike: TypeAlias = Model | str | os.PathLike[str] | nn.Module
 
 
 @neutral_torch()

@@ -25,7 +25,7 @@ from whyformer._explain.conservation import check_health
 from whyformer._explain.method_call import MethodCall
 from whyformer._explain.zero_maps import note_zero_maps
 from whyformer._model import EncodedBatch, Model
-from whyformer._plain.tokens import Grid, Pieces, Tokens
+from whyformer._plain.tokens import Grid, Pieces, ScoredTokens
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import InputError, MethodError, NonFinite, UnsupportedModel
 from whyformer.methods import _layers_and_heads
@@ -211,7 +211,7 @@ def count_model_passes(
     return spent
 
 
-def find_scored_tokens(scores: Tensor, pixels: Tensor | None, capture: Capture) -> tuple[Tokens, ...]:
+def find_scored_tokens(scores: Tensor, pixels: Tensor | None, capture: Capture) -> tuple[ScoredTokens, ...]:
     """What the scores belong to; where the patches are unknown, every pixel counts as a patch."""
     if pixels is None or len(capture.tokens[0]) == scores.shape[1]:
         return capture.tokens

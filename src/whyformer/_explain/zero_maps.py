@@ -7,14 +7,16 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from whyformer._plain.tokens import Grid, Tokens
+from whyformer._plain.tokens import Grid, ScoredTokens
 from whyformer.methods._registry import Method
 
 MOST_NAMES, MOST_CHARACTERS = 3, 40
 READ_BY_CLIPPING_METHODS = {"attention_grad", "attention_relevance", "hidden"}
 
 
-def note_zero_maps(method: Method, scores: Tensor, tokens: Sequence[Tokens], names: Sequence[str]) -> tuple[str, ...]:
+def note_zero_maps(
+    method: Method, scores: Tensor, tokens: Sequence[ScoredTokens], names: Sequence[str]
+) -> tuple[str, ...]:
     """A note that names the examples whose patches or words all score 0, with the reason; none if there are none."""
     if all(isinstance(its_tokens, Grid) for its_tokens in tokens):
         has_scores = (scores != 0).any(1).tolist()
@@ -29,7 +31,7 @@ def note_zero_maps(method: Method, scores: Tensor, tokens: Sequence[Tokens], nam
     return (f"{method.name} gives 0 to every {unit} of {list_names(zero)}. {explain_zeros(method)}",)
 
 
-def has_content(tokens: Tokens, places: Sequence[int]) -> bool:
+def has_content(tokens: ScoredTokens, places: Sequence[int]) -> bool:
     """Whether one of these places is a patch, or a token that is neither special nor padding."""
     if isinstance(tokens, Grid):
         return bool(places)

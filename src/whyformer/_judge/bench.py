@@ -22,7 +22,7 @@ from whyformer._judge.controls import is_control
 from whyformer._judge.rows import NAN, Row, Shard
 from whyformer._model import EncodedBatch, Model, is_text_pair
 from whyformer._plain.progress import show_progress
-from whyformer._plain.tokens import Pieces, Tokens
+from whyformer._plain.tokens import Pieces, ScoredTokens
 from whyformer._runs.preparation import KindOfInput, PreparedExample, prepare_example, reason_of
 from whyformer.data import Data
 from whyformer.metrics._registry import Measurement, MetricCall, Rationale, measure
@@ -260,7 +260,7 @@ def measure_method_agreement(explanations: Mapping[str, Explanation], count: int
     ]
 
 
-def mean_rank_correlation(scores: Tensor, tokens: Tokens) -> float:
+def mean_rank_correlation(scores: Tensor, tokens: ScoredTokens) -> float:
     """The mean over all pairs of rows of [method unit], without padding and special tokens."""
     if isinstance(tokens, Pieces):
         scores = scores[:, ~(torch.tensor(tokens.padding) | torch.tensor(tokens.special))]

@@ -14,21 +14,22 @@ from whyformer._model.embedding import (
     split_by_tower,
 )
 from whyformer._model.encoded import EncodedBatch
-from whyformer._model.image import (
-    DECODE_ERRORS,
-    FORMATS,
-    MAX_PIXELS,
-    as_image,
-    check_regular_file,
-    read_image_bytes,
-)
+from whyformer._model.image import DECODE_ERRORS, FORMATS, MAX_PIXELS, as_image, check_regular_file, read_image_bytes
 from whyformer._model.input_like import AnswerPart, InputLike, OneInput, PromptLike
 from whyformer._model.kept_image import UNNAMED_IMAGE, ImageView, KeptImage
-from whyformer._model.model import InputKind, Model
+from whyformer._model.model import InputKind, Model, ModelLike
 from whyformer._model.offload import change_weights, copy_hook, find_device, has_hook, reload_weights
 from whyformer._model.prompted import refuse_learned_prompt
 from whyformer._model.tables_in_memory import is_column, is_of_library, list_column
-from whyformer._model.text import TextPair, TokenizedText, is_text_pair, is_text_record, names_image_file, tokenize_text
+from whyformer._model.text import (
+    TextPair,
+    TextWindow,
+    TokenizedText,
+    check_windows,
+    is_text_pair,
+    is_text_record,
+    names_image_file,
+    tokenize_text,
+)
 from whyformer._model.unwrap import list_modules, unwrap
 from whyformer._model.weight_files import count_writes, name_source
-from whyformer._model.windows import TextWindow, check_windows

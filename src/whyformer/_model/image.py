@@ -18,15 +18,14 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from whyformer._model.arrays import image_from_array
+from whyformer._plain.paths import find_url
 from whyformer._plain.shared_context import SharedContext
-from whyformer._plain.url import find_url
 from whyformer.errors import InputError, quote_type
 
 ImageSource: TypeAlias = str | os.PathLike[str] | Image.Image | np.ndarray
 
 MAX_PIXELS = 25_000_000
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF")
-IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 DECODE_ERRORS = (OSError, ValueError, SyntaxError, EOFError, struct.error)  # what Pillow raises while decoding
 
 

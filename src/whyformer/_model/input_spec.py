@@ -8,14 +8,18 @@ import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from whyformer._model.embedding import encoder_of
+from whyformer._model.preprocessors import ImageProcessor
 from whyformer._model.unwrap import unwrap
 from whyformer.errors import InputError, suggest_nearest
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
 
 TensorError = partial(InputError, code="E_TENSOR")
 EXPLAINED_INPUTS = ("pixel_values", "inputs_embeds", "input_ids")  # the names Hugging Face models use
@@ -55,7 +59,7 @@ class InputSpec:
             return str(self.main)
         return "input_ids" if "input_ids" in self.names else self.names[0]
 
-    def check(self, inputs: Mapping[str, Any]) -> None:
+    def check(self, inputs: Mapping[str, Tensor]) -> None:
         """Refuse inputs that the module cannot run on."""
         for name, value in inputs.items():
             self._check_name(name)
@@ -144,7 +148,7 @@ def read_input_spec(module: nn.Module) -> InputSpec:
     inner = encoder_of(unwrap(module))
     parameters = inspect.signature(inner.forward).parameters.values()
     names = tuple(p.name for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL, p.POSITIONAL_ONLY))
-    config: Any = getattr(inner, "config", None)
+    config: PretrainedConfig = getattr(inner, "config", None)
     is_hugging_face = config is not None and hasattr(inner, "main_input_name")
     text = config.get_text_config() if hasattr(config, "get_text_config") else config
     counts = any(hasattr(m, "create_position_ids_from_input_ids") for m in inner.modules())
@@ -164,7 +168,7 @@ def read_input_spec(module: nn.Module) -> InputSpec:
     )
 
 
-def _find_max_length(config: Any, counts_positions: bool) -> int | None:
+def _find_max_length(config: "PretrainedConfig", counts_positions: bool) -> int | None:
     limit = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
     if not isinstance(limit, int) or limit <= 0 or (limit := _stretch_length(config, limit)) is None:
         return None
@@ -172,7 +176,7 @@ def _find_max_length(config: Any, counts_positions: bool) -> int | None:
     return limit - (_find_token_id(config, "pad") or 0) - 1 if counts_positions else limit
 
 
-def _stretch_length(config: Any, trained: int) -> int | None:
+def _stretch_length(config: "PretrainedConfig", trained: int) -> int | None:
     """How many tokens rotary positions reach: `max_position_embeddings` may be the length before they are stretched.
 
     YaRN and its like reach `factor` times the original length; dynamic NTK adapts to every length (None).
@@ -197,18 +201,18 @@ def _find_vocabulary_size(module: nn.Module) -> int | None:
     return table.num_embeddings if isinstance(table, nn.Embedding) else None
 
 
-def _find_token_ids(config: Any, name: str) -> list[int]:
+def _find_token_ids(config: "PretrainedConfig", name: str) -> list[int]:
     """Some models have several tokens of one kind."""
     ids = getattr(config, f"{name}_token_id", None)
     return [i for i in (ids if isinstance(ids, list | tuple) else [ids]) if isinstance(i, int)]
 
 
-def _find_token_id(config: Any, name: str) -> int | None:
+def _find_token_id(config: "PretrainedConfig", name: str) -> int | None:
     ids = _find_token_ids(config, name)
     return ids[0] if ids and ids[0] >= 0 else None
 
 
-def _find_image_size(config: Any) -> tuple[int, int] | None:
+def _find_image_size(config: "PretrainedConfig") -> tuple[int, int] | None:
     size = getattr(config, "image_size", None)
     size = (size, size) if isinstance(size, int) else size
     return (size[0], size[1]) if isinstance(size, list | tuple) and len(size) == 2 else None
@@ -225,7 +229,7 @@ def _check_numbers(name: str, value: Any) -> None:
         raise TensorError(f"Input {name!r} contains NaN or infinity.")
 
 
-def refuse_unusable_tensor(name: Any, value: Any) -> None:
+def refuse_unusable_tensor(name: str, value: Any) -> None:
     """Refuse the kinds of tensor that hardly any operation takes; what is not a tensor passes."""
     if not isinstance(value, Tensor):
         return
@@ -253,3 +257,36 @@ def _check_masks(inputs: Mapping[str, Tensor]) -> None:
         raise TensorError(f"attention_mask has the shape {list(mask.shape)}, but the tokens {list(main.shape[:2])}.")
     if not bool(mask.bool().any(-1).all()):
         raise InputError("attention_mask masks every token of an example.")
+
+
+# --- pixels that are not normalised -----------------------------------------------------------------------------------
+
+
+LARGEST_NORMALISED = 10.0  # no usual mean and standard deviation give more
+
+
+def check_pixel_range(pixels: Tensor, processor: ImageProcessor | None, name: str) -> str:
+    """Refuse what the model's processor cannot have made; a note if it is not known what the model needs."""
+    low, high = float(pixels.min()), float(pixels.max())
+    if low < 0 or not LARGEST_NORMALISED < high <= 255:
+        return ""
+    found = f"The pixel values run from {low:g} to {high:g}, as in an image that is not normalised"
+    expected = find_normalised_range(processor)
+    if expected is None:
+        return f"{found}. If the model was not trained on such values, scale them as in training."
+    raise InputError(
+        f"{found}; the processor of {name} gives values from {expected[0]:.3g} to {expected[1]:.3g}. Pass the image "
+        "itself: a path, a Pillow image or an array [height, width, channel] of 0 to 255.",
+        code="E_IMG_VALUES",
+    )
+
+
+def find_normalised_range(processor: Any) -> tuple[float, float] | None:
+    """The values that this processor gives to black and white, over all channels; None if it does not say."""
+    if not getattr(processor, "do_rescale", False):
+        return None
+    if not getattr(processor, "do_normalize", False):
+        return 0.0, 1.0
+    means, deviations = processor.image_mean, processor.image_std
+    pairs = list(zip(means, deviations, strict=True))
+    return min(-mean / deviation for mean, deviation in pairs), max((1 - mean) / deviation for mean, deviation in pairs)

@@ -1,35 +1,36 @@
-"""Model: a module, its tokenizer or image processor, and its readout. Created by open() in loading.py."""
+"""Model: a module, its tokenizer or image processor, and its readout. Created by open() in loading/."""
 
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import torch
 from PIL import Image
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from whyformer._model import text
+from whyformer._model import input_spec, text
 from whyformer._model.arrays import read_arrays
 from whyformer._model.embedding import find_end_token
 from whyformer._model.encoded import EncodedBatch
-from whyformer._model.image import read_image
-from whyformer._model.input_spec import EXPLAINED_INPUTS, INPUT_AXES, InputSpec, read_input_spec, refuse_unusable_tensor
+from whyformer._model.image import ImageSource, read_image
+from whyformer._model.input_like import InputLike, OneInput
 from whyformer._model.kept_image import UNNAMED_IMAGE, ImageView, KeptImage, find_view
 from whyformer._model.offload import find_device
-from whyformer._model.pixel_range import check_pixel_range
 from whyformer._model.prompt import Prompt
 from whyformer._model.prompted import PromptedTransformer, add_virtual_tokens
 from whyformer._model.tables_in_memory import as_input_list
 from whyformer._model.unwrap import unwrap
 from whyformer._model.weight_files import WeightFiles, describe_weights
-from whyformer._model.windows import TextWindow, split_into_windows
 from whyformer._plain.torch_state import neutral_torch
 from whyformer._plain.versions import collect_versions
 from whyformer.errors import InputError, TargetError
+
+if TYPE_CHECKING:
+    from transformers import BaseImageProcessor, PreTrainedTokenizerBase
 
 InputKind = Literal["image", "text", "tensors"]
 
@@ -42,8 +43,8 @@ class Model:
     name: str
     kind: InputKind = "tensors"
     labels: tuple[str, ...] | None = None
-    tokenizer: Any = field(default=None, repr=False)
-    processor: Any = field(default=None, repr=False)
+    tokenizer: "PreTrainedTokenizerBase" = field(default=None, repr=False)  # None: it takes no texts
+    processor: "BaseImageProcessor" = field(default=None, repr=False)  # None: it takes no images
     readout: str | int | None = None  # the token the answer is read at: "first", "last", "mean" or an index
     batch_axis: int = 0
     notes: tuple[str, ...] = ()
@@ -110,11 +111,11 @@ class Model:
         return self._input_spec.counts_positions
 
     @cached_property
-    def _input_spec(self) -> InputSpec:
-        return read_input_spec(self.module)
+    def _input_spec(self) -> input_spec.InputSpec:
+        return input_spec.read_input_spec(self.module)
 
     @neutral_torch()
-    def encode(self, inputs: Any) -> EncodedBatch:
+    def encode(self, inputs: InputLike) -> EncodedBatch:
         """Turn a path, image, text, tensor, array, dictionary of inputs, or a list of these into a batch.
 
         A column of a table, such as a pandas Series, is a list.
@@ -156,7 +157,7 @@ class Model:
 
     # --- images and texts ---------------------------------------------------------------------------------------------
 
-    def _from_images(self, items: Sequence[Any]) -> EncodedBatch:
+    def _from_images(self, items: Sequence[ImageSource]) -> EncodedBatch:
         read = [read_image(item) for item in items]
         images = [image for image, _ in read]
         notes = (*self.notes, *(note for _, note in read if note))
@@ -199,13 +200,13 @@ class Model:
     def _views(self) -> dict[tuple[int, int], ImageView | None]:
         return {}
 
-    def _from_texts(self, items: Sequence[Any]) -> EncodedBatch:
+    def _from_texts(self, items: Sequence[OneInput]) -> EncodedBatch:
         names = text.name_texts(len(items))
         items = [text.read_text_item(item, self.name) for item in items]
         texts = [self.tokenize(item, name) for item, name in zip(items, names, strict=True)]
         return self.encode_tokens(texts, self.notes + self.note_unknown(texts, names))
 
-    def _from_prompts(self, items: Sequence[Any]) -> EncodedBatch:
+    def _from_prompts(self, items: Sequence[Prompt]) -> EncodedBatch:
         """A batch of prompts, with the places of their answers."""
         if not all(isinstance(item, Prompt) for item in items):
             raise InputError("A batch must contain only prompts or only other inputs; this one mixes them.")
@@ -254,29 +255,31 @@ class Model:
             notes=notes,
         )
 
-    def tokenize(self, item: Any, name: str = "the text") -> text.TokenizedText:
+    def tokenize(self, item: OneInput, name: str = "the text") -> text.TokenizedText:
         """One text or pair of texts as tokens that the module takes; error messages call it `name`."""
         one = text.tokenize_text(self.tokenizer, item, name, keeps_mask=self.predicts_tokens)
         self._input_spec.check_length(len(one), name)
         self._input_spec.check_ids(torch.tensor(one.ids), of_tokenizer=True)
         return one
 
-    def tokenize_windows(self, inputs: Any, windows: bool | int) -> list[tuple[text.TokenizedText, list[TextWindow]]]:
+    def tokenize_windows(
+        self, inputs: InputLike, windows: int
+    ) -> list[tuple[text.TokenizedText, list[text.TextWindow]]]:
         """Each text with the windows that it is split into; a text that is short enough is one window."""
-        inputs = read_arrays(as_input_list(inputs), are_images=False)
-        is_batch = isinstance(inputs, list | tuple) and not isinstance(inputs, text.TextPair)
-        items = list(inputs) if is_batch else [inputs]
+        found = read_arrays(as_input_list(inputs), are_images=False)
+        is_batch = isinstance(found, list | tuple) and not isinstance(found, text.TextPair)
+        items = list(found) if is_batch else [found]
         if self.kind != "text":
             raise InputError(
                 f"windows= splits texts, but {self.name} was opened without a tokenizer. Leave it out.", code="E_OPTION"
             )
         if not items:
             raise InputError("The list of inputs is empty.")
-        found = []
+        windowed = []
         for item, name in zip(items, text.name_texts(len(items)), strict=True):
             one = text.tokenize_text(self.tokenizer, text.read_text_item(item, self.name), name)
-            found.append((one, split_into_windows(one, self.max_length, windows, name)))
-        return found
+            windowed.append((one, text.split_into_windows(one, self.max_length, windows, name)))
+        return windowed
 
     @property
     def takes_batches_of_texts(self) -> bool:
@@ -321,17 +324,17 @@ class Model:
 
     # --- tensors ----------------------------------------------------------------------------------------------------
 
-    def _add_batch_axis(self, inputs: dict[str, Any]) -> dict[str, Any]:
+    def _add_batch_axis(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         """Make a single example without batch axis a batch of one."""
         for name, value in inputs.items():
-            refuse_unusable_tensor(name, value)
+            input_spec.refuse_unusable_tensor(name, value)
         main = _find_main_input(inputs)
         tensor = inputs.get(main)
         if not isinstance(tensor, Tensor) or tensor.dim() != _count_example_axes(main, tensor):
             return inputs
         return {name: value[None] if isinstance(value, Tensor) else value for name, value in inputs.items()}
 
-    def _from_list(self, items: Sequence[Any]) -> EncodedBatch:
+    def _from_list(self, items: Sequence[Tensor | Mapping[str, Tensor]]) -> EncodedBatch:
         """A batch from a list of tensors or dictionaries, one per example; sequences are padded on the right."""
         rows = [
             dict(item) if isinstance(item, Mapping) else {self._input_spec.choose_input_name(item): item}
@@ -356,7 +359,7 @@ class Model:
             joined["attention_mask"] = _pad_rows([torch.ones(n, dtype=torch.long) for n in lengths], 0)
         return self._from_tensors(joined)
 
-    def _from_tensors(self, inputs: dict[str, Any]) -> EncodedBatch:
+    def _from_tensors(self, inputs: dict[str, Tensor]) -> EncodedBatch:
         self._input_spec.check(inputs)
         main = _find_main_input(inputs)
         uncast = _keep_if_rounded(inputs[main], self.dtype)
@@ -372,7 +375,7 @@ class Model:
             words, special = self._name_ids(tensor.cpu())
             special = special if mask is None else special & mask
         is_image = tensor.dim() == 4 and tensor.is_floating_point()
-        range_note = check_pixel_range(tensor, self.processor, self.name) if is_image else ""
+        range_note = input_spec.check_pixel_range(tensor, self.processor, self.name) if is_image else ""
         names = tuple(f"example {n}" for n in range(tensor.size(axis)))
         self._input_spec.check_batch(len(names))
         return EncodedBatch(
@@ -394,9 +397,18 @@ class Model:
         return tuple(str(i) if piece is None else piece for i, piece in zip(ids, pieces, strict=True))
 
 
-def _find_main_input(inputs: Mapping[str, Any]) -> str:
+class PipelineLike(Protocol):
+    """A pipeline of transformers, which holds a model."""
+
+    model: nn.Module
+
+
+ModelLike: TypeAlias = Model | str | os.PathLike[str] | nn.Module | PipelineLike
+
+
+def _find_main_input(inputs: Mapping[str, Tensor]) -> str:
     """The input that is explained: a well-known name, else the first with a channel axis, else the first."""
-    for name in EXPLAINED_INPUTS:
+    for name in input_spec.EXPLAINED_INPUTS:
         if name in inputs:
             return name
     tensors = {name: value for name, value in inputs.items() if isinstance(value, Tensor)}
@@ -406,8 +418,8 @@ def _find_main_input(inputs: Mapping[str, Any]) -> str:
 
 def _count_example_axes(name: str, tensor: Tensor) -> int | None:
     """The number of axes of one example; None if unknown."""
-    if name in INPUT_AXES:
-        return len(INPUT_AXES[name].split()) - 1
+    if name in input_spec.INPUT_AXES:
+        return len(input_spec.INPUT_AXES[name].split()) - 1
     return None if tensor.is_floating_point() else 1
 
 

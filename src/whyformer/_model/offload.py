@@ -9,7 +9,7 @@ import copy
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -17,13 +17,16 @@ from torch import Tensor, nn
 from whyformer._model.unwrap import list_modules
 from whyformer._plain.private_torch import without_interception
 
+if TYPE_CHECKING:
+    from accelerate.hooks import ModelHook
+
 
 def has_hook(module: nn.Module) -> bool:
     """Whether accelerate runs the forward of this module."""
     return module.__dict__.get("_hf_hook") is not None
 
 
-def copy_hook(hook: Any, maps: dict[int, dict[Any, Any]]) -> Any:
+def copy_hook(hook: "ModelHook", maps: dict[int, dict[int, dict[str, Tensor]]]) -> "ModelHook":
     """A hook with a state of its own: it keeps the device of the last input and a table of loaded weights.
 
     maps: the copies of these tables, which the hooks of one model share.
@@ -39,10 +42,10 @@ def copy_hook(hook: Any, maps: dict[int, dict[Any, Any]]) -> Any:
 
 
 @dataclass(frozen=True)
-class ChangedWeights(Mapping[str, Any]):
+class ChangedWeights(Mapping[str, Tensor]):
     """Offloaded weights, each changed when it is loaded."""
 
-    weights: Mapping[str, Any]
+    weights: Mapping[str, Tensor]
     change: Callable[[Tensor], Tensor]
 
     def __getitem__(self, name: str) -> Tensor:
@@ -75,24 +78,7 @@ def change_weights(shadow: nn.Module, change: Callable[[Tensor], Tensor]) -> Non
 # --- the graph --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class ReloadedWeight:
-    """A weight that autograd keeps for the backward pass: where it is loaded from again, and which view of it."""
-
-    hook: Any
-    name: str
-    device: torch.device
-    dtype: torch.dtype
-    size: torch.Size
-    stride: tuple[int, ...]
-    offset: int
-
-    def load(self) -> Tensor:
-        weight = self.hook.weights_map[self.name].to(self.device, self.dtype)
-        return weight.as_strided(self.size, self.stride, self.offset)
-
-
-def reload_weights(shadow: nn.Module) -> AbstractContextManager[Any]:
+def reload_weights(shadow: nn.Module) -> AbstractContextManager[None]:
     """The graph of a forward pass inside keeps no offloaded weight: the backward pass loads each one again.
 
     Otherwise all of them would be there at the end of the forward pass, whatever the hooks drop.
@@ -106,18 +92,20 @@ def reload_weights(shadow: nn.Module) -> AbstractContextManager[Any]:
     if not offloaded:
         return nullcontext()
 
-    def pack(tensor: Tensor) -> Tensor | ReloadedWeight:
+    def pack(tensor: Tensor) -> Tensor | Callable[[], Tensor]:
+        """A tensor as autograd keeps it; of an offloaded weight, what loads it again and takes the same view of it."""
         with without_interception():
             storage = tensor.untyped_storage().data_ptr()
             for part, hook in offloaded:
                 for name, weight in part.named_parameters(recurse=_places_submodules(hook)):
                     if not weight.is_meta and weight.untyped_storage().data_ptr() == storage:
-                        size, stride, offset = tensor.size(), tensor.stride(), int(tensor.storage_offset())
-                        return ReloadedWeight(hook, name, weight.device, weight.dtype, size, stride, offset)
+                        kind = (weight.device, weight.dtype)
+                        view = (tensor.size(), tensor.stride(), int(tensor.storage_offset()))
+                        return lambda: hook.weights_map[name].to(*kind).as_strided(*view)
             return tensor
 
-    def unpack(kept: Tensor | ReloadedWeight) -> Tensor:
-        return kept.load() if isinstance(kept, ReloadedWeight) else kept
+    def unpack(kept: Tensor | Callable[[], Tensor]) -> Tensor:
+        return kept if isinstance(kept, Tensor) else kept()
 
     return torch.autograd.graph.saved_tensors_hooks(pack, unpack)
 
@@ -146,10 +134,10 @@ def find_device(module: nn.Module) -> torch.device:
     return next((weight.device for weight in module.parameters()), torch.device("cpu"))
 
 
-def _list_hooks(module: nn.Module) -> list[Any]:
+def _list_hooks(module: nn.Module) -> "list[ModelHook]":
     hook = getattr(module, "_hf_hook", None)
     return list(getattr(hook, "hooks", [hook])) if hook is not None else []
 
 
-def _places_submodules(hook: Any) -> bool:
+def _places_submodules(hook: "ModelHook") -> bool:
     return bool(getattr(hook, "place_submodules", False))

@@ -1,12 +1,17 @@
 """What is used of the tokenizers and image processors of transformers, and of those that are called like them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from PIL import Image
 from torch import Tensor
 
+from whyformer._plain.json_value import JsonValue
+
+MessageLike: TypeAlias = Mapping[str, JsonValue]  # a message, a document or a log, as users write them
 ChatMessage: TypeAlias = Mapping[str, Any]  # "role", "content", "tool_calls", ... as JSON
+
+ToolLike: TypeAlias = MessageLike | Callable[..., JsonValue]  # a JSON schema, or a function with a docstring
 
 
 class Tokenizer(Protocol):

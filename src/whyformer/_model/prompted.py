@@ -5,8 +5,9 @@ was given, so a score per token of the text would leave some out. Here virtual t
 of the vocabulary, so every token has a name, an embedding and a score.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,9 @@ from torch.nn import functional as F
 from whyformer._model.encoded import EncodedBatch, shift_regions
 from whyformer._model.unwrap import is_peft_model, name_adapter
 from whyformer.errors import UnsupportedModel
+
+if TYPE_CHECKING:
+    from peft import PeftConfig, PeftModel
 
 KINDS = ("PROMPT_TUNING", "P_TUNING")
 
@@ -27,14 +31,14 @@ class PromptedTransformer(nn.Module):
 
     main_input_name = "input_ids"
 
-    def __init__(self, peft_model: Any) -> None:
+    def __init__(self, peft_model: "PeftModel") -> None:
         super().__init__()
         self.peft_model = peft_model
         self.config = peft_model.config
         self.virtual_tokens: int = peft_model.active_peft_config.num_virtual_tokens
         self.vocabulary: int = peft_model.word_embeddings.num_embeddings
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> "tuple[Callable[[PeftModel], PromptedTransformer], tuple[PeftModel]]":
         return wrap_prompted, (self.peft_model,)
 
     def get_input_embeddings(self) -> nn.Module:
@@ -52,7 +56,7 @@ class PromptedTransformer(nn.Module):
         )
 
 
-def wrap_prompted(peft_model: Any) -> PromptedTransformer:
+def wrap_prompted(peft_model: "PeftModel") -> PromptedTransformer:
     name = f"Prompted{type(peft_model.base_model).__name__}"
     return type(name, (PromptedTransformer,), {})(peft_model)
 
@@ -61,7 +65,7 @@ def has_learned_prompt(module: nn.Module) -> bool:
     """Whether this is a PEFT model that puts virtual tokens before the text; others with prompts are refused."""
     if not is_peft_model(module) or not module.active_peft_config.is_prompt_learning:  # type: ignore[union-attr]
         return False
-    config: Any = module.active_peft_config
+    config: PeftConfig = module.active_peft_config
     kind = name_adapter(config)
     if kind in KINDS and config.task_type is None:
         raise UnsupportedModel(

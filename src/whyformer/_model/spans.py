@@ -16,6 +16,7 @@ Tokens without a text, as a model generates them, are decoded one after the othe
 
 import unicodedata
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from whyformer._model.encoded import OptionalSpan
 from whyformer._model.preprocessors import Tokenizer
@@ -92,13 +93,29 @@ def align_pieces(
     """
     folded = FoldedText(text)
     spans: list[OptionalSpan] = [None] * len(pieces)
+
+    def find_run(i: int, at: int, is_next: bool) -> tuple[int, int, int] | None:
+        """How many pieces from i on are found together, and where; more than one only right at the current place."""
+        if (place := folded.find(strip_piece_marks(pieces[i]), at, is_next)) is not None:
+            return (1, *place)
+        if join_pieces is None or not is_next:
+            return None
+        for count in range(2, MAX_RUN + 1):
+            if i + count > len(pieces) or any(special[i : i + count]):
+                return None
+            with suppress(Exception):  # half a letter: what the tokenizer's own code raises is unknown
+                spelled = join_pieces(list(pieces[i : i + count]))
+                if UNFINISHED not in spelled and (place := folded.find(spelled, at, True)) is not None:
+                    return (count, *place)
+        return None
+
     at, i = 0, 0
     missed: list[int] = []  # pieces since the last that was found
     while i < len(pieces):
         if special[i] or is_blank_mark(pieces[i]):
             i += 1
             continue
-        found = find_run(folded, pieces, special, i, at, not missed, join_pieces)
+        found = find_run(i, at, not missed)
         if found is None:
             missed.append(i)
             i += 1
@@ -112,32 +129,6 @@ def align_pieces(
     if len(missed) == 1:
         spans[missed[0]] = folded.locate_words(at, len(folded.letters))
     return extend_over_marks(text, spans)
-
-
-def find_run(
-    folded: "FoldedText",
-    pieces: Sequence[str],
-    special: Sequence[bool],
-    i: int,
-    at: int,
-    is_next: bool,
-    join_pieces: Callable[[list[str]], str] | None,
-) -> tuple[int, int, int] | None:
-    """How many pieces from i on are found together, and where; more than one only right at the current place."""
-    if (place := folded.find(strip_piece_marks(pieces[i]), at, is_next)) is not None:
-        return (1, *place)
-    if join_pieces is None or not is_next:
-        return None
-    for count in range(2, MAX_RUN + 1):
-        if i + count > len(pieces) or any(special[i : i + count]):
-            return None
-        try:
-            spelled = join_pieces(list(pieces[i : i + count]))
-        except Exception:  # half a letter: what the tokenizer's own code raises is unknown
-            continue
-        if "\ufffd" not in spelled and (place := folded.find(spelled, at, True)) is not None:
-            return (count, *place)
-    return None
 
 
 def strip_piece_marks(piece: str) -> str:

@@ -4,6 +4,7 @@ A column, such as `frame["text"]`, is a list of inputs. A table is not: iteratin
 """
 
 from collections.abc import Iterator, KeysView, Mapping
+from functools import partial
 from typing import Any
 
 from torch.utils.data import DataLoader, Dataset
@@ -30,12 +31,8 @@ def is_of_library(value: Any, kinds: Mapping[str, set[str]]) -> bool:
     return any(name in kinds.get(library, ()) for library, name in names)
 
 
-def is_table(value: Any) -> bool:
-    return is_of_library(value, TABLES)
-
-
-def is_column(value: Any) -> bool:
-    return is_of_library(value, COLUMNS)
+is_table = partial(is_of_library, kinds=TABLES)
+is_column = partial(is_of_library, kinds=COLUMNS)
 
 
 def list_column(column: Any) -> list[Any]:
@@ -57,8 +54,7 @@ def refuse_row(column: Any) -> None:
     names = [] if index is None or callable(index) else [name for name in index[:64] if isinstance(name, str)]
     if {"label", "text"} <= {name.lower() for name in names}:
         raise InputError(
-            f"inputs is a row of a table, with {', '.join(names)}. Pass its input alone, such as row['text'].",
-            code="E_INPUT",
+            f"inputs is a row of a table, with {', '.join(names)}. Pass its input alone, such as row['text']."
         )
 
 
@@ -73,9 +69,8 @@ def as_input_list(inputs: Any) -> Any:
         has = f" with the columns {', '.join(names)}" if names else ""
         example = f", such as inputs[{names[0]!r}]" if names else " as a list"
         raise InputError(
-            f"inputs is a {kind}{has}. Pass the inputs alone{example}; judge, bulk and audit take whole data sets.",
-            code="E_INPUT",
+            f"inputs is a {kind}{has}. Pass the inputs alone{example}; judge, bulk and audit take whole data sets."
         )
     if isinstance(inputs, set | frozenset | Iterator | KeysView):
-        raise InputError(f"inputs is a {kind}. Pass a list of inputs, for example list(inputs).", code="E_INPUT")
+        raise InputError(f"inputs is a {kind}. Pass a list of inputs, for example list(inputs).")
     return inputs

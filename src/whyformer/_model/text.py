@@ -4,24 +4,35 @@ A string in the user's text that looks like a special token ("[SEP]", "<s>") sta
 predicts tokens is read as what it is. Most tokenizers have an option for that. Unigram and word-level models also
 list their special tokens as ordinary pieces; for those, such a text is tokenized by a copy of the tokenizer in which
 the special pieces have names that no text contains.
+
+A tokenized text that is longer than the model allows is split into overlapping windows:
+
+    [CLS] a b c d e f g [SEP]      at most 6 tokens, 1 shared:
+    [CLS] a b c d [SEP]   [CLS] d e f g [SEP]
+
+Each window is a proper input: the special tokens around the text are in all of them. Of a pair, the first text is in
+all windows and the second is split. The last window begins earlier than the step asks for, so that it is full too.
 """
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 from PIL import Image
 
-from whyformer._model.image import IMAGE_SUFFIXES
 from whyformer._model.preprocessors import Tokenizer
 from whyformer._model.spans import align_pieces, correct_offsets
+from whyformer._plain.paths import IMAGE_SUFFIXES, is_file_path
 from whyformer._plain.tokens import Pieces, name_pair, pad_pieces, take_pieces
 from whyformer.errors import InputError, quote_type
 
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer as Backend
+
+    from whyformer._model.input_like import InputLike, OneInput
+
 MAX_CHARACTERS = 200_000
-MAX_PATH = 4096  # longer texts are never looked up as files
 PRIVATE_PREFIX = "\ue000\uf8ff\ue000"  # private-use characters, put before the name of a special piece
 
 
@@ -75,7 +86,7 @@ def name_texts(count: int) -> list[str]:
     return ["the text"] if count == 1 else [f"text {n}" for n in range(count)]
 
 
-def tokenize_text(tokenizer: Tokenizer, text: Any, name: str, *, keeps_mask: bool = False) -> TokenizedText:
+def tokenize_text(tokenizer: Tokenizer, text: "OneInput", name: str, *, keeps_mask: bool = False) -> TokenizedText:
     """Tokenize a text, with special tokens around it; error messages call it `name`.
 
     A pair (first, second) becomes one sequence. Its spans refer to both texts joined by a line break.
@@ -135,12 +146,12 @@ def _call_tokenizer(tokenizer: Tokenizer, parts: Sequence[str], name: str, *, sp
         raise InputError(f"{reason} {advice}", code="E_MODEL_TOKENIZER") from None
 
 
-def is_text_record(item: Any) -> bool:
+def is_text_record(item: "InputLike") -> "TypeGuard[Mapping[str, str]]":
     """Whether this is {"text": ...}, perhaps with a "text_pair", as the pipelines of transformers take it."""
     return isinstance(item, Mapping) and isinstance(item.get("text"), str) and item.keys() <= {"text", "text_pair"}
 
 
-def read_text_item(item: Any, model: str) -> Any:
+def read_text_item(item: "OneInput", model: str) -> "OneInput":
     """The text or pair that an item stands for; the name of an image file is refused unless it is called a text."""
     if is_text_record(item):
         return TextPair(item["text"], item["text_pair"]) if "text_pair" in item else item["text"]
@@ -157,30 +168,25 @@ def read_text_item(item: Any, model: str) -> Any:
 
 def names_image_file(text: str) -> bool:
     """Whether there is an image file of this name."""
-    try:
-        return len(text) < MAX_PATH and text.lower().endswith(IMAGE_SUFFIXES) and os.path.isfile(text)
-    except (OSError, ValueError):
-        return False
+    return text.lower().endswith(IMAGE_SUFFIXES) and is_file_path(text)
 
 
-def is_text_pair(text: Any) -> bool:
+def is_text_pair(text: "OneInput") -> TypeGuard[tuple[str, str]]:
     """Whether this is a pair of texts that a model reads together: question and answer, premise and hypothesis."""
     return isinstance(text, TextPair) or (
         isinstance(text, tuple) and len(text) == 2 and all(isinstance(part, str) for part in text)
     )
 
 
-def check_parts(text: Any, name: str) -> list[str]:
+def check_parts(text: "OneInput", name: str) -> list[str]:
     """The text, or both texts of a pair; refuses what is no text."""
     if not is_text_pair(text):
-        check_text(text, name)
-        return [text]
-    for part, which in zip(text, ("first", "second"), strict=True):
-        check_text(part, f"the {which} text of {name.replace('text', 'pair', 1)}")
-    return list(text)
+        return [check_text(text, name)]
+    pair = name.replace("text", "pair", 1)
+    return [check_text(part, f"the {n} text of {pair}") for part, n in zip(text, ("first", "second"), strict=True)]
 
 
-def check_text(text: Any, name: str) -> None:
+def check_text(text: Any, name: str) -> str:
     """Refuse anything but a non-empty string of valid Unicode that is not too long."""
     what = capitalise(name)
     if not isinstance(text, str):
@@ -199,6 +205,7 @@ def check_text(text: Any, name: str) -> None:
     except UnicodeEncodeError as error:
         problem = f"{what} is not valid Unicode at character {error.start}"
         raise InputError(f"{problem}. Decode it with the right encoding.", code="E_TXT_ENCODING") from None
+    return text
 
 
 def capitalise(name: str) -> str:
@@ -230,7 +237,9 @@ def _has_special_lookalike(tokenizer: Tokenizer, inputs: Mapping[str, list[int]]
     return any(i in known and not s for i, s in zip(inputs["input_ids"], inputs["special_tokens_mask"], strict=True))
 
 
-def _tokenize_with_renamed(tokenizer: Tokenizer, parts: Sequence[str], name: str) -> tuple[dict[str, Any], Any]:
+def _tokenize_with_renamed(
+    tokenizer: Tokenizer, parts: Sequence[str], name: str
+) -> tuple[dict[str, Any], list[int | None]]:
     """Tokenize a text or pair with the special pieces renamed; also returns which text each piece belongs to."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
@@ -254,7 +263,7 @@ def _tokenize_with_renamed(tokenizer: Tokenizer, parts: Sequence[str], name: str
     return fields, encoding.sequence_ids
 
 
-def _rename_special_pieces(backend: Any, special: set[int]) -> Any:
+def _rename_special_pieces(backend: "Backend", special: set[int]) -> "Backend":
     """A copy of the tokenizer whose special pieces cannot occur in a text; all ids stay the same."""
     from tokenizers import Tokenizer
 
@@ -268,3 +277,55 @@ def _rename_special_pieces(backend: Any, special: set[int]) -> Any:
         ]
     parts["added_tokens"] = [token for token in parts["added_tokens"] if token["id"] not in special]
     return Tokenizer.from_str(json.dumps(parts | {"post_processor": None, "padding": None, "truncation": None}))
+
+
+# --- windows of long texts --------------------------------------------------------------------------------------------
+
+
+SHARED = 4  # by default neighbouring windows share a quarter of their text
+
+
+@dataclass(frozen=True)
+class TextWindow:
+    """A part of a text as an input of its own."""
+
+    text: TokenizedText
+    places: tuple[int, ...]  # of its tokens among the tokens of the whole text
+    span: tuple[int, int]  # the characters that only some windows have; the whole text if it fits
+
+
+def split_into_windows(one: TokenizedText, size: int | None, windows: int, name: str) -> list[TextWindow]:
+    """The windows of at most `size` tokens. windows: True, or how many tokens neighbouring windows share."""
+    if size is None or len(one) <= size:
+        return [TextWindow(one, tuple(range(len(one))), (0, len(one.text)))]
+    places = range(len(one))  # `start` and `end` are of the last run of tokens that are not special
+    end = max(place for place in places if not one.special[place]) + 1
+    start = max((place for place in range(end) if one.special[place]), default=-1) + 1
+    room = size - start - (len(one) - end)
+    if room < 1:
+        raise InputError(
+            f"{capitalise(name)} is {len(one)} tokens long; the model accepts at most {size}, and the tokens "
+            f"that every window needs (special tokens, the first text of a pair) are {size - room}. Shorten the first "
+            "text.",
+            code="E_TXT_TOO_LONG",
+        )
+    shared = room // SHARED if windows is True else int(windows)
+    if shared >= room:
+        raise InputError(f"windows must be below {room}, the tokens of a window, got {shared}.", code="E_OPTION")
+    last = end - room
+    windows_of_text = [range(a, a + room) for a in (*range(start, last, room - shared), last)]
+    return [take_window(one, own, [*range(start), *own, *range(end, len(one))]) for own in windows_of_text]
+
+
+def take_window(one: TokenizedText, own: range, places: Sequence[int]) -> TextWindow:
+    """The tokens at these places as an input, of which it alone has those in `own`."""
+    spans = [span for span in one.spans[own.start : own.stop] if span is not None]
+    return TextWindow(one.take(places), tuple(places), (spans[0][0], spans[-1][1]) if spans else (0, len(one.text)))
+
+
+def check_windows(windows: int) -> int:
+    """False, True, or how many tokens neighbouring windows share."""
+    if not isinstance(windows, int) or windows < 0:
+        wanted = "True, False or the number of tokens that neighbouring windows share"
+        raise InputError(f"windows must be {wanted}, got {windows!r}.", code="E_OPTION")
+    return windows

@@ -5,13 +5,16 @@ to what it computes. Wrappers that do add something stay: prompt learning, X-LoR
 """
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
 from whyformer._plain.private_torch import CHILDREN, COMPILED_MODULE, children_of
 from whyformer.errors import UnsupportedModel
+
+if TYPE_CHECKING:
+    from peft import PeftConfig
 
 
 def unwrap(module: nn.Module) -> nn.Module:
@@ -79,6 +82,6 @@ def is_peft_model(module: nn.Module) -> bool:
     return peft is not None and isinstance(module, peft.PeftModel)
 
 
-def name_adapter(config: Any) -> str:
+def name_adapter(config: "PeftConfig") -> str:
     """The PEFT type, an enum or a string."""
     return str(getattr(config.peft_type, "value", config.peft_type))

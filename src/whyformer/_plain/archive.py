@@ -11,19 +11,19 @@ import json
 import math
 import os
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn, TypeAlias, TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from whyformer._plain.paths import find_url
 from whyformer._plain.schema import SchemaError, check_schema
 from whyformer._plain.tokens import Grid
-from whyformer._plain.url import find_url
 from whyformer.errors import InputError, OutputError, ResourceError, WhyformerError
 
 LAYOUT_VERSION = 2
@@ -34,7 +34,9 @@ READ_ERRORS = (
     InputError,
 )  # fmt: skip
 
-Fields = Mapping[str, Any]
+Fields: TypeAlias = Mapping[str, Any]
+LoadedFields: TypeAlias = dict[str, Any]
+Restored = TypeVar("Restored")
 FilePath = str | os.PathLike[str]
 
 
@@ -78,7 +80,7 @@ def describe_os_error(error: OSError | ValueError) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
-def suffix_of(path: FilePath, known: Mapping[str, Any]) -> str:
+def suffix_of(path: FilePath, known: Iterable[str]) -> str:
     """The file suffix in lower case; an error if it is not one of `known`."""
     if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
         raise InputError(f"The name of a file must be a string or a path, got {type(path).__name__}.", code="E_OPTION")
@@ -125,11 +127,12 @@ def as_json_value(value: Any) -> Any:
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-def read_archive(path: FilePath, kind: str, build: Callable[..., Any]) -> Any:
+def read_archive(path: FilePath, kind: str, build: Callable[[LoadedFields], Restored]) -> Restored:
     """Read the fields of a file and pass them to `build`. Raises InputError for any other kind of file."""
     suffix = suffix_of(path, READERS)
     try:
-        check_readable(Path(path))
+        if Path(path).exists() and not Path(path).is_file():  # a pipe or a device could be read for ever
+            raise OSError("it is not a regular file")
         fields = READERS[suffix](os.fspath(path))
         check_schema(fields, {"kind": str, "version": int}, "the file")
         saved_kind, version = fields.pop("kind"), fields.pop("version")
@@ -151,28 +154,22 @@ def read_archive(path: FilePath, kind: str, build: Callable[..., Any]) -> Any:
         raise make_read_error(path, kind, error) from None
 
 
-def check_readable(path: Path) -> None:
-    """Refuse pipes and devices, which could be read for ever. A missing file is reported by who opens it."""
-    if path.exists() and not path.is_file():
-        raise OSError("it is not a regular file")
-
-
 def make_read_error(path: FilePath, kind: str, error: Exception) -> InputError:
     reason = f": {error}" if isinstance(error, SchemaError) else ""
     return InputError(f"{path} is not a saved {kind}, or the file is damaged{reason}.", code="E_ARCHIVE")
 
 
-def read_safetensors(path: str) -> dict[str, Any]:
+def read_safetensors(path: str) -> LoadedFields:
     with safe_open(path, framework="pt") as file:
         facts = parse_json((file.metadata() or {})["whyformer"])
         return facts | {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
 
 
-def read_json(path: str) -> dict[str, Any]:
+def read_json_file(path: str) -> LoadedFields:
     return parse_json(Path(path).read_bytes())
 
 
-def parse_json(contents: str | bytes) -> dict[str, Any]:
+def parse_json(contents: str | bytes) -> LoadedFields:
     return json.loads(contents, object_hook=restore_value, parse_int=parse_integer, parse_constant=refuse_constant)
 
 
@@ -183,11 +180,11 @@ def parse_integer(text: str) -> int:
     return int(text)
 
 
-def refuse_constant(text: str) -> Any:
+def refuse_constant(text: str) -> NoReturn:
     raise SchemaError(f"{text} is not JSON")
 
 
-def restore_value(value: dict[str, Any]) -> Any:
+def restore_value(value: LoadedFields) -> LoadedFields | float | Tensor:
     """Undo `as_json_value` for infinite floats and tensors."""
     if value.keys() == {"float"}:
         if value["float"] not in ("inf", "-inf", "nan"):
@@ -201,4 +198,4 @@ def restore_value(value: dict[str, Any]) -> Any:
     return value
 
 
-READERS: dict[str, Callable[[str], dict[str, Any]]] = {".safetensors": read_safetensors, ".json": read_json}
+READERS: dict[str, Callable[[str], LoadedFields]] = {".safetensors": read_safetensors, ".json": read_json_file}

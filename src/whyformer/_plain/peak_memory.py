@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 
-def measure_peak(run: Callable[[], None], device: torch.device, *, collects: bool = True) -> int | None:
+def measure_peak_memory(run: Callable[[], None], device: torch.device, *, collects: bool = True) -> int | None:
     """The most memory (bytes) that is in use while `run` runs, above what was in use before; None if unknown.
 
     collects: collect garbage first, which takes longer than a small model.

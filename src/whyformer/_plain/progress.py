@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Protocol
 
 DELAY_SECONDS = 0.7
@@ -44,6 +45,7 @@ class Wait:
         return f"{self.label}, {format_duration(now - self.started_at)}"
 
 
+@dataclass
 class Pace:
     """The time that work takes, measured from the end of its first part: what came before includes the start-up.
 
@@ -52,21 +54,18 @@ class Pace:
     at least half as long as the first part.
     """
 
-    def __init__(self, started_at: float, parallel: int | None = 1) -> None:
-        self.started_at, self.parallel = started_at, parallel
-        self.parts = 0
-        self.first_at: float | None = None
-        self.last_at = started_at
-        self.units = 0.0
+    started_at: float
+    parallel: int | None = 1
+    parts: int = 0
+    first_at: float | None = None
+    last_at: float = 0.0
+    units: float = 0.0
 
     def count(self, units: float, now: float) -> None:
         """A part of so many units is done."""
         self.parts += 1
-        if self.first_at is None:
-            self.first_at = now
-        else:
-            self.units += units
-        self.last_at = now
+        self.units += 0 if self.first_at is None else units
+        self.first_at, self.last_at = now if self.first_at is None else self.first_at, now
 
     @property
     def rate(self) -> float | None:
@@ -124,9 +123,8 @@ class StatusLine:
         self._ticker: threading.Thread | None = None
 
     def begin(self, activity: Activity) -> None:
-        if threading.current_thread() is not threading.main_thread() or os.environ.get(SWITCH) == "0":
-            return
-        if not (activity.is_logged or is_terminal()):
+        is_main = threading.current_thread() is threading.main_thread()
+        if not is_main or os.environ.get(SWITCH) == "0" or not (activity.is_logged or is_terminal()):
             return
         with self._lock:
             if not self.activities:

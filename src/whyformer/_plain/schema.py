@@ -6,7 +6,7 @@ fields; `object` is anything.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 MAX_INTEGER = 2**63
@@ -18,43 +18,39 @@ class SchemaError(ValueError):
 
 def check_schema(value: Any, schema: Any, name: str) -> None:
     """Refuse a value that does not match its schema, by its name in the file."""
+    if (problem := next(find_mismatches(value, schema, name), None)) is not None:
+        raise SchemaError(problem)
+
+
+def find_mismatches(value: Any, schema: Any, name: str) -> Iterator[str]:
+    """What does not match, in order. A value is shown if it is short, else its type: a file may hold anything."""
+    is_short = value is None or isinstance(value, bool | float)
+    wrong = f"{name} is {value!r}" if is_short else f"{name} is a {type(value).__name__}"
     if isinstance(schema, tuple):
-        if not any(has_schema(value, one) for one in schema):
-            raise SchemaError(f"{name} is {name_value_or_type(value)}")
+        if all(any(find_mismatches(value, one, name)) for one in schema):
+            yield wrong
     elif isinstance(schema, list):
         if not isinstance(value, list | tuple):
-            raise SchemaError(f"{name} is {name_value_or_type(value)}, not a list")
-        for place, item in enumerate(value):
-            check_schema(item, schema[0], f"{name}[{place}]")
-    elif isinstance(schema, dict):
-        check_object(value, schema, name)
+            yield f"{wrong}, not a list"
+            return
+        for index, item in enumerate(value):
+            yield from find_mismatches(item, schema[0], f"{name}[{index}]")
+    elif isinstance(schema, Mapping):
+        if not isinstance(value, Mapping):
+            yield f"{wrong}, not an object"
+            return
+        if str in schema:
+            for key, inner in value.items():
+                yield from find_mismatches(key, str, f"a name in {name}")
+                yield from find_mismatches(inner, schema[str], f"{name} {key[:40]!r}")
+            return
+        for key, own in schema.items():
+            yield from find_mismatches(value[key], own, f"{name} {key}") if key in value else [f"{name} has no {key}"]
     elif not is_of_type(value, schema):
-        raise SchemaError(f"{name} is {name_value_or_type(value)}")
+        yield wrong
 
 
-def check_object(value: Any, schema: Mapping[Any, Any], name: str) -> None:
-    if not isinstance(value, Mapping):
-        raise SchemaError(f"{name} is {name_value_or_type(value)}, not an object")
-    if str in schema:
-        for key, inner in value.items():
-            check_schema(key, str, f"a name in {name}")
-            check_schema(inner, schema[str], f"{name} {key[:40]!r}")
-        return
-    for key, inner in schema.items():
-        if key not in value:
-            raise SchemaError(f"{name} has no {key}")
-        check_schema(value[key], inner, f"{name} {key}")
-
-
-def has_schema(value: Any, schema: Any) -> bool:
-    try:
-        check_schema(value, schema, "")
-    except SchemaError:
-        return False
-    return True
-
-
-def is_of_type(value: Any, wanted: Any) -> bool:
+def is_of_type(value: Any, wanted: type | None) -> bool:
     if wanted is None:
         return value is None
     if wanted is int:
@@ -62,10 +58,3 @@ def is_of_type(value: Any, wanted: Any) -> bool:
     if wanted is float:
         return isinstance(value, float) and math.isfinite(value) if not is_of_type(value, int) else True
     return isinstance(value, wanted)
-
-
-def name_value_or_type(value: Any) -> str:
-    """A value in an error message: itself if it is short, else its type. A file may hold anything."""
-    if value is None or isinstance(value, bool | float):
-        return repr(value)
-    return f"a {type(value).__name__}"

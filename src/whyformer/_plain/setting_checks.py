@@ -17,13 +17,14 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from itertools import pairwise
 from numbers import Integral, Real
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, TypeAlias, TypeVar, cast
 
 from whyformer.errors import WhyformerError, suggest_nearest
 
 P = ParamSpec("P")
 R = TypeVar("R")
 SettingCheck = Callable[[str, Any], Any]
+Settings: TypeAlias = Mapping[str, Any]
 MOST = 10**6  # samples, masks or steps: beyond this, memory or time run out
 LARGEST_SEED = 2**64
 LONGEST_QUOTE = 100
@@ -33,8 +34,8 @@ class RefusedSetting(Exception):
     """The value of a setting is not allowed; the message says what is."""
 
 
-def refuse_setting(setting: str, wanted: str, value: Any, hint: str = "") -> RefusedSetting:
-    return RefusedSetting(f"{setting} must be {wanted}, got {quote_value(value)}.{hint}")
+def refuse_setting(setting: str, wanted: str, value: Any) -> RefusedSetting:
+    return RefusedSetting(f"{setting} must be {wanted}, got {quote_value(value)}.")
 
 
 def quote_value(value: Any) -> str:
@@ -109,10 +110,10 @@ def allow_number(
 allow_share = allow_number("a number from 0 to 1", most=1)
 
 
-def allow_choice(choices: Sequence[Any]) -> SettingCheck:
+def allow_choice(choices: Sequence[str | float | None]) -> SettingCheck:
     """One of these words, numbers or flags."""
 
-    def check(setting: str, value: Any) -> Any:
+    def check(setting: str, value: Any) -> str | float | None:
         given = value if isinstance(value, str | bool) else to_plain_number(value)
         if (given is None and value is not None) or given not in choices:
             words = [choice for choice in choices if isinstance(choice, str)]
@@ -154,12 +155,8 @@ def allow_fractions(setting: str, value: Any) -> tuple[float, ...]:
     listed = to_plain_values(value)
     numbers = [to_plain_number(item) for item in listed] if isinstance(listed, Sequence | range) else []
     found = tuple(float(number) for number in numbers if number is not None)
-    if (
-        not found
-        or len(found) != len(numbers)
-        or any(not 0 <= number <= 1 for number in found)
-        or any(second <= first for first, second in pairwise(found))
-    ):
+    increases = all(first < second for first, second in pairwise(found)) and len(found) == len(numbers)
+    if not found or not increases or not all(0 <= number <= 1 for number in found):
         raise RefusedSetting(f"{setting} must increase from 0 to 1, for example (0.1, 0.5); got {quote_value(value)}.")
     return found
 
@@ -178,7 +175,7 @@ def guard_settings(
         if odd := defaults.keys() ^ checks.keys():
             raise TypeError(f"{compute.__name__}() needs one check for each setting: {', '.join(sorted(odd))}.")
 
-        def read(settings: Mapping[str, Any]) -> dict[str, Any]:
+        def read(settings: Settings) -> dict[str, Any]:
             try:
                 return {
                     name: value if name not in checks or value is defaults[name] else checks[name](name, value)
@@ -212,9 +209,9 @@ def take_settings_of(guarded: Callable[..., Any]) -> Callable[[Callable[P, R]], 
     return take
 
 
-def read_settings(compute: Callable[..., Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+def read_settings(compute: Callable[..., Any], settings: Settings) -> dict[str, Any]:
     """The settings of a guarded function as plain values, checked; those of another function as they are."""
-    read: Callable[[Mapping[str, Any]], dict[str, Any]] = vars(compute).get("read_settings", dict)
+    read: Callable[[Settings], dict[str, Any]] = vars(compute).get("read_settings", dict)
     return read(settings)
 
 

@@ -21,12 +21,12 @@ for tests that go together, such as two metrics that measure nearly the same, wh
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-Numbers: TypeAlias = Sequence[float] | Any  # a list, an array or a tensor of numbers
-Combiner: TypeAlias = Callable[[Any], float]  # [example k] -> one number
+Combiner: TypeAlias = Callable[[np.ndarray], float]  # [example k] -> one number
 
 RESAMPLES = 2_000
 EXCHANGES = 10_000
@@ -37,7 +37,7 @@ TIE = 1e-9  # standard deviations: differences this close are equal, so that rou
 
 
 def bootstrap(
-    values: Numbers, seed: int = 0, *, level: float = 0.95, combine: Combiner | None = None
+    values: ArrayLike, seed: int = 0, *, level: float = 0.95, combine: Combiner | None = None
 ) -> tuple[float, float, float]:
     """The mean and the two ends of its confidence interval; with `combine`, that statistic of the parts [example k]."""
     defined = drop_undefined(values)
@@ -69,7 +69,7 @@ class Pair:
         return find_complete_rows(~np.isnan(self.first) & ~np.isnan(self.second))
 
 
-def paired_test(a: Numbers, b: Numbers, seed: int = 0, *, combine: Combiner | None = None) -> float:
+def paired_test(a: ArrayLike, b: ArrayLike, seed: int = 0, *, combine: Combiner | None = None) -> float:
     """The p-value of the difference between the pairs: small if a and b differ. NaN without any complete pair."""
     first, second = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     if first.shape != second.shape:
@@ -105,7 +105,7 @@ def adjust_p_values(p_values: Sequence[float]) -> list[float]:
 # --- resampling -------------------------------------------------------------------------------------------------------
 
 
-def drop_undefined(values: Numbers) -> np.ndarray:
+def drop_undefined(values: ArrayLike) -> np.ndarray:
     numbers = np.asarray(values, dtype=np.float64)
     return numbers[find_complete_rows(~np.isnan(numbers))]
 

@@ -73,7 +73,7 @@ class Pieces:
         return span[0] - self.second, span[1] - self.second
 
 
-Tokens = Grid | Pieces
+ScoredTokens = Grid | Pieces
 AnyPieces = TypeVar("AnyPieces", bound=Pieces)
 
 

@@ -8,6 +8,7 @@ the sums over each of them add up to the sum over all tokens. Every special toke
 
 import unicodedata
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import regex
@@ -15,7 +16,7 @@ import torch
 from torch import Tensor
 
 from whyformer._plain.sentences import find_paragraph_starts, find_sentence_starts
-from whyformer._plain.tokens import Pieces, Tokens
+from whyformer._plain.tokens import Pieces, ScoredTokens
 from whyformer.errors import InputError
 
 WORD_REDUCTIONS: dict[str, Callable[[Tensor], Tensor]] = {"sum": torch.sum, "max": torch.amax, "mean": torch.mean}
@@ -26,13 +27,13 @@ WITHOUT_BLANKS = regex.compile(  # scripts written without blanks between words,
 )
 
 
-def join_words(tokens: Tokens, scores: Tensor, reduce: str) -> tuple[Pieces, Tensor]:
+def join_words(tokens: ScoredTokens, scores: Tensor, reduce: str) -> tuple[Pieces, Tensor]:
     """The words of one example, and their scores: those of their pieces, reduced by `reduce`."""
     groups = group_by_unit(tokens, "words")
     return join_groups(tokens, groups), reduce_groups(scores, groups, reduce)
 
 
-def group_by_unit(tokens: Tokens, unit: str) -> list[list[int]]:
+def group_by_unit(tokens: ScoredTokens, unit: str) -> list[list[int]]:
     """The places of the pieces of each word, sentence or paragraph of one example."""
     if not isinstance(tokens, Pieces):
         raise InputError(f"An image has no {unit}. Use .map() for its scores by row and column.")
@@ -42,7 +43,7 @@ def group_by_unit(tokens: Tokens, unit: str) -> list[list[int]]:
     return words if unit == "words" else group_words(tokens, words, UNIT_STARTS[unit](tokens.text))
 
 
-def join_groups(tokens: Tokens, groups: Sequence[Sequence[int]]) -> Pieces:
+def join_groups(tokens: ScoredTokens, groups: Sequence[Sequence[int]]) -> Pieces:
     """Each group of pieces as one piece."""
     assert isinstance(tokens, Pieces) and tokens.text is not None
     spans = [find_group_span(tokens, group) for group in groups]
@@ -158,3 +159,12 @@ def find_group_span(tokens: Pieces, group: Sequence[int]) -> tuple[int, int] | N
     if not covered.strip():
         return None
     return start + len(covered) - len(covered.lstrip()), end - (len(covered) - len(covered.rstrip()))
+
+
+def number_repeated(names: Sequence[str], form: str = "{} {}") -> list[str]:
+    """The names; those that occur more than once with a number, so that no two are the same."""
+    counts, seen, numbered = Counter(names), Counter[str](), []
+    for name in names:
+        seen[name] += 1
+        numbered.append(form.format(name, seen[name]) if counts[name] > 1 else name)
+    return numbered

@@ -18,38 +18,31 @@ from any query. y is the logit of the predicted class. The published numbers are
 * It counts special tokens; we leave them out.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any, ClassVar
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from rich.table import Table as Grid
-from rich.text import Text
 from torch import Tensor
 
 from whyformer._engine import record
-from whyformer._judge.judgement import encode_utf8
 from whyformer._judge.order import PairOrder, compare_pairs
-from whyformer._judge.table import format_csv, format_markdown, format_mean
-from whyformer._model import Model
-from whyformer._model.loading import open as open_model
+from whyformer._judge.table import format_mean
+from whyformer._model import Model, OneInput
 from whyformer._plain.rank_correlation import spearman
 from whyformer._plain.statistics import bootstrap
 from whyformer._reproduce.document import Document, Request, Section
 from whyformer._reproduce.figure import DocumentFigure
 from whyformer._reproduce.generated import make_entailment_examples
-from whyformer._reproduce.paper_tables import Source
-from whyformer._reproduce.published_table import PublishedTable, Spread
+from whyformer._reproduce.published_numbers import Source, read_spreads
+from whyformer._reproduce.published_table import PublishedTable
 from whyformer._reproduce.reproduction import format_pair
+from whyformer._reproduce.table_result import TableOutline, TableResult, make_grid
 from whyformer.data import Data
 from whyformer.errors import InputError
-from whyformer.results.result import Result, to_plain_text
-from whyformer.show import charts, report, terminal
+from whyformer.show import charts
 from whyformer.show.drawing import Drawing
-from whyformer.show.terminal import Screen
-from whyformer.show.visible import make_visible
 
 TEXTS = 100  # generated pairs, if no data is given
 PAPER_MODEL = "DistilBERT fine-tuned on SST-2"
@@ -60,10 +53,7 @@ LOGGED = PublishedTable(
     "Spearman's correlation with input gradients, DistilBERT, SST-2",
     Source.FILES,
     ("layer 1", "layer 3", "layer 5", "layer 6"),
-    {
-        RAW: (Spread(0.117, 0.212), Spread(0.091, 0.206), Spread(0.079, 0.204), Spread(0.093, 0.207)),
-        ROLLOUT: (Spread(0.109, 0.187), Spread(0.116, 0.205), Spread(0.134, 0.211), Spread(0.132, 0.198)),
-    },
+    read_spreads("abnar_zuidema", "logged"),
     "The log `correlations` of their repository. As the script computes them, these are correlations with rounding "
     "errors: it sums a gradient whose sum is 0.",
 )
@@ -71,24 +61,18 @@ OTHER_LOG = PublishedTable(
     "The same for attention flow, of another run",
     Source.FILES,
     ("layer 1", "layer 3", "layer 5", "layer 6"),
-    {"flow": (0.102, 0.132, 0.167, 0.148)},
+    read_spreads("abnar_zuidema", "other-log"),
     "Logs of different runs in their repository give other values; this one cannot be compared with the table above.",
 )
 
 
 @dataclass(frozen=True, eq=False)
-class LayerCorrelations(Result):
+class LayerCorrelations(TableResult):
     """The correlation of attention with input gradients in each layer, raw and rolled out."""
 
     model: str
     data: str
     values: Mapping[str, np.ndarray] = field(repr=False)  # by form: [example layer], NaN if undefined
-
-    formats: ClassVar[Mapping[str, Callable[[Any], bytes]]] = {
-        ".csv": lambda made: encode_utf8(format_csv(made.text_rows())),
-        ".md": lambda made: encode_utf8(format_markdown(made.text_rows())),
-        ".txt": to_plain_text,
-    }
 
     @property
     def layers(self) -> int:
@@ -106,7 +90,9 @@ class LayerCorrelations(Result):
             found += compare_pairs([(ROLLOUT, RAW)], values, "higher")
         return found
 
-    def text_rows(self) -> list[list[str]]:
+    def outline(self) -> TableOutline:
+        count = len(self.values[RAW])
+        title = f"Spearman's correlation with input gradients, {self.model}, {count} examples of {self.data}."
         rows = [["", *(f"layer {layer + 1}" for layer in range(self.layers))]]
         for form in (RAW, ROLLOUT):
             deviations = np.nanstd(self.values[form], axis=0)
@@ -115,34 +101,16 @@ class LayerCorrelations(Result):
                 for (mean, low, high), deviation in zip(self.summary(form), deviations, strict=True)
             )
             rows.append([form, *cells])
-        return rows
+        return TableOutline(title, rows, sentences=self.sentences, heading="p")
+
+    def make_grids(self) -> list[Grid]:
+        rows = self.outline().rows
+        return [make_grid(rows, labels=len(rows[0]), tight_from=len(rows[0]) + 1)]
 
     @property
     def sentences(self) -> list[str]:
-        said = (f"layer {place + 1} {format_pair(pair, 1)}" for place, pair in enumerate(self.orders()))
-        return [f"Published: rollout over raw attention from layer 3 on. Here: {'; '.join(said)}."]
-
-    @property
-    def about(self) -> str:
-        count = len(self.values[RAW])
-        return f"Spearman's correlation with input gradients, {self.model}, {count} examples of {self.data}."
-
-    def render(self, screen: Screen | None = None) -> str:
-        header, *rows = self.text_rows()
-        grid = Grid(box=None, pad_edge=False, header_style="dim")
-        for heading in header:
-            grid.add_column(heading)
-        for row in rows:
-            grid.add_row(*row)
-        parts: list[Any] = [Text(make_visible(self.about), "bold"), grid]
-        parts += [Text(make_visible(line)) for line in self.sentences]
-        return terminal.render_parts(parts, screen or Screen.from_stdout())
-
-    def to_html(self) -> str:
-        header, *rows = self.text_rows()
-        return report.make_fragment(
-            report.make_element("p", self.about), report.make_table(header, rows), report.make_notes(self.sentences)
-        )
+        orders = "; ".join(f"layer {layer} {format_pair(pair, 1)}" for layer, pair in enumerate(self.orders(), 1))
+        return [f"Published: rollout over raw attention from layer 3 on. Here: {orders}."]
 
     def draw(self) -> Drawing:
         layers = np.arange(1, self.layers + 1)
@@ -158,7 +126,7 @@ def measure_layers(model: Model, data: Data, limit: int | None = None) -> LayerC
     return LayerCorrelations(model.name, data.name, {form: np.stack([one[form] for one in found]) for form in found[0]})
 
 
-def correlate_layers(model: Model, content: Any) -> dict[str, np.ndarray]:
+def correlate_layers(model: Model, content: OneInput) -> dict[str, np.ndarray]:
     """[layer] for each form; NaN where too few tokens are there or all are alike."""
     encoded = model.encode([content])
     capture = record(model, encoded, keep={"attention", "input_grad", "mask", "special"})
@@ -191,15 +159,14 @@ def correlate_matrices(matrices: Sequence[Tensor], words: Tensor, gradient: np.n
 def rerun_abnar_zuidema(request: Request) -> Iterator[Section]:
     request.check_complete(PAPER_MODEL)
     if request.data is None:
-        data = make_entailment_examples(request.limit or TEXTS)
-        request = replace(request, data=data, model=open_model("demo/entailment"), limit=None)
+        request = request.take_bundled("demo/entailment", make_entailment_examples, TEXTS)
     assert request.data is not None and request.model is not None
     if request.model.kind == "image":
         raise InputError(f"abnar-zuidema needs a model for texts; {request.model.name} takes images.", code="E_OPTION")
     made = measure_layers(request.model, request.data, request.limit)
     yield Section("layers", made)
     caption = "Spearman's correlation of attention with input gradients by layer, with 95 % intervals."
-    yield Section("layers-figure", DocumentFigure(caption, partial(made.draw)))
+    yield Section("layers-figure", DocumentFigure(made.draw, caption))
 
 
 ABNAR_ZUIDEMA = Document(

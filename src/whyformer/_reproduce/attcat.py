@@ -19,14 +19,14 @@ import numpy as np
 from whyformer._explain.compare import compare
 from whyformer._judge.judgement import Judgement
 from whyformer._model import Model, TextPair, tokenize_text
-from whyformer._model.loading import open as open_model
 from whyformer._plain.statistics import bootstrap
 from whyformer._reproduce.document import Document, Request, Section
 from whyformer._reproduce.figure import DocumentFigure
 from whyformer._reproduce.generated import make_entailment_examples, make_shape_examples
-from whyformer._reproduce.paper_tables import PAPER_TABLES, NamedSettings, PaperColumn, PaperTable, Source
+from whyformer._reproduce.paper_tables import PAPER_TABLES, NamedSettings, PaperColumn, PaperTable
+from whyformer._reproduce.published_numbers import Source, read_spreads
 from whyformer._reproduce.published_table import PublishedTable
-from whyformer._reproduce.reproduction import Reproduction, reproduce
+from whyformer._reproduce.reproduction import Reproduction, measure_table
 from whyformer._runs.choice import format_metric_label
 from whyformer._runs.preparation import cut_to_fit, find_class_index
 from whyformer.data import Data, Example
@@ -44,7 +44,7 @@ CONTRAST_CAT = PublishedTable(
     "AttCAT as measured by the authors of Contrast-CAT (README of their repository)",
     Source.RERUN,
     ("AOPC", "log-odds"),
-    {"IMDB": (0.644, 0.198), "Yelp": (None, 0.346)},
+    read_spreads("attcat", "contrast-cat"),
     "Signed AOPC, predicted class, words deleted. Their log-odds are positive although their own plot shows negative "
     "log-ratios, so that the scale differs from ours.",
 )
@@ -74,21 +74,18 @@ def rerun_attcat(request: Request) -> Iterator[Section]:
     if request.data is not None and request.model is not None:
         yield from (rerun_on_images if request.model.kind == "image" else rerun_on_texts)(request)
         return
-    pairs = make_entailment_examples(request.limit or PAIRS)
-    yield from rerun_on_texts(replace(request, data=pairs, model=open_model("demo/entailment"), limit=None))
-    scenes = make_shape_examples(request.limit or SCENES)
-    yield from rerun_on_images(replace(request, data=scenes, model=open_model("demo/shapes"), limit=None))
+    yield from rerun_on_texts(request.take_bundled("demo/entailment", make_entailment_examples, PAIRS))
+    yield from rerun_on_images(request.take_bundled("demo/shapes", make_shape_examples, SCENES))
 
 
 def rerun_on_texts(request: Request) -> Iterator[Section]:
     assert request.data is not None and request.model is not None
     table = adapt_table(PAPER_TABLES[NAME], request.data, request.model)
-    made = reproduce(
-        table, request.data, request.model, out=request.folder(NAME), batch=request.batch, limit=request.limit
-    )
-    yield Section(NAME, made)
+    section = measure_table(request, table)
+    yield section
     if request.out is not None:
-        yield from draw_sections(made, request.data, request.model)
+        assert isinstance(section.result, Reproduction)
+        yield from draw_sections(section.result, request.data, request.model)
 
 
 def draw_sections(made: Reproduction, data: Data, model: Model) -> Iterator[Section]:
@@ -96,15 +93,15 @@ def draw_sections(made: Reproduction, data: Data, model: Model) -> Iterator[Sect
     table = made.table
     for metric, column in (("AOPC", table.columns[0]), ("log-odds", table.columns[3])):
         caption = f"{metric} over the share of removed tokens, with 95 % intervals."
-        yield Section(f"{NAME}-{metric.lower()}", DocumentFigure(caption, partial(draw_steps, made, column)))
+        yield Section(f"{NAME}-{metric.lower()}", DocumentFigure(partial(draw_steps, made, column), caption))
     tau = next(column for column in table.columns if column.name == "tau")
     caption = "Kendall's tau between the maps of the true class and of another; 1 for methods that ignore the class."
-    yield Section(f"{NAME}-tau", DocumentFigure(caption, partial(draw_tau, made, tau)))
+    yield Section(f"{NAME}-tau", DocumentFigure(partial(draw_two_class_tau, made, tau), caption))
     shown = choose_shown(data, model)
     if shown is not None:
         caption = "One text by every method: a row for each method, a column for each token."
         draw = partial(draw_heat_map, model, shown, table.methods)
-        yield Section(f"{NAME}-heat-map", DocumentFigure(caption, draw))
+        yield Section(f"{NAME}-heat-map", DocumentFigure(draw, caption))
 
 
 def rerun_on_images(request: Request) -> Iterator[Section]:
@@ -112,10 +109,7 @@ def rerun_on_images(request: Request) -> Iterator[Section]:
     assert request.data is not None and request.model is not None
     has_masks = any(example.mask is not None for example in request.data.examples)
     table = VISION if has_masks else replace(VISION, columns=VISION.columns[:-1])
-    made = reproduce(
-        table, request.data, request.model, out=request.folder(table.name), batch=request.batch, limit=request.limit
-    )
-    yield Section(table.name, made)
+    yield measure_table(request, table)
     shown = next((e for e in request.data.examples if find_class_index(request.model, e, {}) >= 0), None)
     if shown is not None and request.out is not None:
         yield Section(f"{table.name}-maps", explain_by_paper_names(request.model, shown, table.methods))
@@ -157,7 +151,7 @@ def find_curves(judgement: Judgement, label: str, column: PaperColumn) -> np.nda
     return np.full((1, len(STEPS)), np.nan) if curves is None else curves
 
 
-def draw_tau(made: Reproduction, column: PaperColumn) -> Drawing:
+def draw_two_class_tau(made: Reproduction, column: PaperColumn) -> Drawing:
     """The distribution of tau over examples, one violin per method."""
     rows = made.judgements[column.target].rows
     k = rows.metrics.index(format_metric_label(*column.metric))
@@ -172,9 +166,7 @@ def choose_shown(data: Data, model: Model) -> Example | None:
         content = example.load()
         if model.kind != "text" or not isinstance(content, str | TextPair) or find_class_index(model, example, {}) < 0:
             continue
-        if (
-            len(tokenize_text(model.tokenizer, content, "the text")) in SHOWN
-        ):  # which may be longer than the model takes
+        if len(tokenize_text(model.tokenizer, content, "the text")) in SHOWN:  # may be longer than the model takes
             return example
     return None
 

@@ -9,19 +9,20 @@ compared. Images in folders get Table 1, images with masks all three, texts with
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from PIL import Image
 
 from whyformer._explain.classes import explain_classes
-from whyformer._model import Model
+from whyformer._model import Model, OneInput
 from whyformer._model.loading import open as open_model
 from whyformer._reproduce.document import Document, Request, Section
 from whyformer._reproduce.figure import DocumentFigure
-from whyformer._reproduce.paper_tables import CHEFER_METHODS, PAPER_TABLES, VIT, WORD_COUNTS, Source
-from whyformer._reproduce.published_table import PublishedTable, publish_paper_table
-from whyformer._reproduce.reproduction import Reproduction, fill_settings, reproduce
-from whyformer.data import Data, read
+from whyformer._reproduce.generated import make_shape_examples
+from whyformer._reproduce.paper_tables import CHEFER_METHODS, PAPER_TABLES, VIT, WORD_COUNTS, publish_paper_table
+from whyformer._reproduce.published_numbers import Source, read_spreads
+from whyformer._reproduce.published_table import PublishedTable
+from whyformer._reproduce.reproduction import Reproduction, fill_settings, measure_table
+from whyformer.data import Data
 from whyformer.demo import shapes
 from whyformer.errors import InputError
 from whyformer.methods._registry import METHODS
@@ -38,13 +39,7 @@ KTH_PERTURBATION = PublishedTable(
     "Table 1, run again: perturbation AUC on ImageNet, ViT-B/16",
     Source.RERUN,
     ("negative", "positive"),
-    {
-        "ours": (55.40, 23.39),
-        "rollout": (53.76, 25.17),
-        "LRP": (48.47, 41.02),
-        "partial LRP": (51.59, 26.88),
-        "GradCAM": (43.57, 39.95),
-    },
+    read_spreads("chefer", "perturbation-rerun"),
     "Curves of an independent rerun (accuracy without removal 0.81432), its area from 0 to 90 % computed by us. Its "
     "positive values are 5 to 7 points above the paper for methods of attention, so that its removal step is probably "
     "another one: compare only like with like.",
@@ -53,7 +48,7 @@ ISSUE_PERTURBATION = PublishedTable(
     "Table 1, the row ours run again (predicted class)",
     Source.RERUN,
     ("negative", "positive", "top-1 without removal"),
-    {"rerun": (55.20, 16.61, 0.80848), "authors, as quoted there": (54.16, 17.03, 0.80314)},
+    read_spreads("chefer", "perturbation-issue"),
     "From a public thread of the authors' repository.",
 )
 
@@ -65,14 +60,13 @@ def rerun_chefer(request: Request) -> Iterator[Section]:
         yield from measure_movies(request)
         return
     if request.data is None:
-        data = read("demo/shapes", limit=request.limit or SCENES)
-        request = replace(request, data=data, model=open_model("demo/shapes"), limit=None)
+        request = request.take_bundled("demo/shapes", make_shape_examples, SCENES)
         yield Section("two-classes", explain_two_classes(request.model))
     assert request.data is not None
-    yield measure_table("chefer-perturbation", request)
+    yield measure_table(request, "chefer-perturbation")
     if has_masks(request.data):
-        yield measure_table("chefer-segmentation", request)
-        yield measure_table("chefer-ablation", request)
+        yield measure_table(request, "chefer-segmentation")
+        yield measure_table(request, "chefer-ablation")
 
 
 def rerun_chefer_table(name: str, request: Request) -> Iterator[Section]:
@@ -80,21 +74,20 @@ def rerun_chefer_table(name: str, request: Request) -> Iterator[Section]:
     table = PAPER_TABLES[name]
     request.check_complete(table.model)
     if request.data is None and name in IMAGE_TABLES:
-        data = read("demo/shapes", limit=request.limit or SCENES)
-        request = replace(request, data=data, model=open_model("demo/shapes"), limit=None)
+        request = request.take_bundled("demo/shapes", make_shape_examples, SCENES)
     if request.data is None:
         raise InputError(f"{name} needs DATA and -M: no such data is bundled. The paper used {table.data}.")
-    yield from measure_movies(request) if name == "eraser-movies" else (measure_table(name, request),)
+    yield from measure_movies(request) if name == "eraser-movies" else (measure_table(request, name),)
 
 
 def measure_movies(request: Request) -> Iterator[Section]:
     """Token-F1, as a table and as the paper's figure, with the published curves in a figure of their own."""
-    section = measure_table("eraser-movies", request)
+    section = measure_table(request, "eraser-movies")
     yield section
     assert isinstance(section.result, Reproduction)
     for name, caption in (("measured", "measured here, with 95 % intervals"), ("published", "a third-party rerun")):
         draw = partial(draw_token_f1, section.result, measured=name == "measured")
-        yield Section(f"token-f1-{name}", DocumentFigure(f"Token-F1 of the k highest words, {caption}.", draw))
+        yield Section(f"token-f1-{name}", DocumentFigure(draw, f"Token-F1 of the k highest words, {caption}."))
 
 
 def draw_token_f1(made: Reproduction, *, measured: bool) -> Drawing:
@@ -112,13 +105,6 @@ def draw_token_f1(made: Reproduction, *, measured: bool) -> Drawing:
     return charts.draw_curves(series, title=title, xlabel="highest words", ylabel="token-F1")
 
 
-def measure_table(name: str, request: Request) -> Section:
-    found = reproduce(
-        name, request.data, request.model, out=request.folder(name), batch=request.batch, limit=request.limit
-    )
-    return Section(name, found)
-
-
 def rerun_two_classes(request: Request) -> Iterator[Section]:
     """The figure of two classes alone: of the scene of the README, or of the first image given."""
     request.check_complete(VIT)
@@ -126,7 +112,7 @@ def rerun_two_classes(request: Request) -> Iterator[Section]:
     yield Section("two-classes", explain_two_classes(request.model, image))
 
 
-def explain_two_classes(model: Model | None = None, image: Any = None) -> ClassGrid:
+def explain_two_classes(model: Model | None = None, image: OneInput | None = None) -> ClassGrid:
     """The paper's figure of two classes: one image, each class in a row, each method in a column.
 
     Without an image it is the generated scene of the README, with a heart and a ring; of any other, the two likeliest

@@ -1,14 +1,15 @@
 """Document: a paper that can be rerun here, with what it runs and what it printed."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from rich.text import Text
 
 from whyformer._judge.judgement import encode_utf8
 from whyformer._model import Model
+from whyformer._model.loading import open as open_model
 from whyformer._plain.versions import collect_library_versions
 from whyformer._reproduce.published_table import PublishedTable
 from whyformer.data import Data
@@ -34,6 +35,10 @@ class Request:
     def folder(self, name: str) -> Path | None:
         """The folder for one section."""
         return None if self.out is None else self.out / name
+
+    def take_bundled(self, model: str, make_examples: Callable[[int], Data], count: int) -> "Request":
+        """The same with a bundled model and as many generated examples as the limit says, by default `count`."""
+        return replace(self, data=make_examples(self.limit or count), model=open_model(model), limit=None)
 
     def check_complete(self, paper_model: str) -> None:
         """Refuse data without a model, and a model without data: the bundled ones fit only each other."""
@@ -76,7 +81,7 @@ class DocumentReproduction(Result):
 
     document: Document
     sections: Sequence[Section]
-    formats: ClassVar[Mapping[str, Callable[[Any], bytes]]] = {
+    formats: ClassVar[Mapping[str, Callable[..., bytes]]] = {
         ".html": lambda made: encode_utf8(made.to_page()),
         ".txt": lambda made: encode_utf8(made.render(Screen(width=140, colours=None)) + "\n"),
     }

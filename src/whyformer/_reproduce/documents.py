@@ -14,7 +14,7 @@ from whyformer._reproduce.document import Document
 from whyformer._reproduce.jain_wallace import JAIN_WALLACE
 from whyformer._reproduce.relevance_rollout import RELEVANCE_ROLLOUT
 from whyformer._reproduce.sawaki_murata import SAWAKI_MURATA
-from whyformer.errors import InputError, suggest_nearest
+from whyformer.demo.ranges import refuse_unknown_name
 from whyformer.show import terminal
 from whyformer.show.terminal import Screen
 
@@ -29,13 +29,7 @@ def find_document(name: str) -> Document:
     if isinstance(name, str) and name in DOCUMENTS:
         return DOCUMENTS[name]
     tables = {table: document for document in DOCUMENTS.values() for table in document.tables}
-    if not isinstance(name, str) or name not in tables:
-        known = [*DOCUMENTS, *tables]
-        raise InputError(
-            f"There is no document or table {name!r}.{suggest_nearest(str(name), known)} Available: "
-            f"{', '.join(known)}.",
-            code="E_OPTION",
-        )
+    refuse_unknown_name("document or table", name, [*DOCUMENTS, *tables])
     return replace(tables[name], name=name, run=tables[name].tables[name])
 
 

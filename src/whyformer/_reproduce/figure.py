@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from rich.text import Text
 
@@ -15,17 +15,19 @@ from whyformer.show.visible import make_visible
 
 @dataclass(frozen=True, eq=False)
 class DocumentFigure(Result):
-    """A figure and what it shows, as one sentence."""
+    """A figure and what it shows, as one sentence; without one, what the drawing says of itself."""
 
-    caption: str
-    make: Callable[[], Drawing]
+    drawing: Drawing | Callable[[], Drawing]
+    caption: str = ""
 
-    formats: ClassVar[Mapping[str, Callable[[Any], bytes]]] = {**DRAWING_FORMATS, ".txt": to_plain_text}
+    formats: ClassVar[Mapping[str, Callable[..., bytes]]] = {**DRAWING_FORMATS, ".txt": to_plain_text}
 
     def draw(self) -> Drawing:
-        return self.make()
+        return self.drawing if isinstance(self.drawing, Drawing) else self.drawing()
 
     def render(self, screen: Screen | None = None) -> str:
+        if not self.caption:
+            return self.draw().alt
         return terminal.render_parts([Text(make_visible(f"Figure: {self.caption}"))], screen or Screen.from_stdout())
 
     def to_html(self) -> str:

@@ -13,76 +13,54 @@ while you wait:
 With a folder for results, the figures of the paper are drawn from what was measured.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from collections.abc import Iterator
 
 from whyformer._audit.replay import AttentionReplay
+from whyformer._model import Model
 from whyformer._reproduce.document import Document, Request, Section
+from whyformer._reproduce.figure import DocumentFigure
 from whyformer._reproduce.jain_wallace_beside import BesideTable, measure_each_head
-from whyformer._reproduce.jain_wallace_cells import Cell, read_earlier_cells, read_measured_cells, summarise_cell
+from whyformer._reproduce.jain_wallace_cells import (
+    EARLIER_FILE,
+    MEASURED_FILE,
+    ModelCell,
+    read_cells,
+    summarise_cell,
+)
 from whyformer._reproduce.jain_wallace_figures import draw_jain_wallace
 from whyformer._reproduce.jain_wallace_models import list_readers, open_reader
 from whyformer._reproduce.jain_wallace_published import ADVERSARIAL, CORRELATIONS, PERMUTATION
 from whyformer._reproduce.jain_wallace_rows import JainWallaceRows, measure_jain_wallace
 from whyformer._reproduce.jain_wallace_tables import compare_tables
-from whyformer._reproduce.jain_wallace_tasks import JAIN_WALLACE_TASKS, find_jain_wallace_task, read_task
-from whyformer.results.result import DRAWING_FORMATS, Result
-from whyformer.show.drawing import Drawing
-from whyformer.show.report import embed_drawing, make_fragment
-from whyformer.show.terminal import Screen
+from whyformer._reproduce.jain_wallace_tasks import DATA_SETS, generate_task
+from whyformer.data import Data
 
 TEXTS = 40  # of each generated task, if no limit is given
 SEARCHED = 10  # of these in the adversarial search
 PAPER_MODEL = "a BiLSTM, a CNN or no context, with one attention (training/jain_wallace/train.py trains them)"
 
 
-@dataclass(frozen=True, eq=False)
-class DrawnFigure(Result):
-    """A figure of the paper, drawn from what was measured here."""
-
-    drawing: Drawing
-
-    formats: ClassVar[Mapping[str, Callable[[Any], bytes]]] = DRAWING_FORMATS
-
-    def draw(self) -> Drawing:
-        return self.drawing
-
-    def render(self, screen: Screen | None = None) -> str:
-        return self.drawing.alt
-
-    def to_html(self) -> str:
-        return make_fragment(embed_drawing(self.drawing))
-
-
 def rerun_jain_wallace(request: Request) -> Iterator[Section]:
     """The tables with ours beside them, and the figures of every model that was measured."""
     request.check_complete(PAPER_MODEL)
-    if request.model is not None and request.data is not None and has_several_heads(request):
-        yield Section("heads", measure_heads(request))
+    if request.model is not None and request.data is not None and has_several_heads(request.model, request.data):
+        rows = measure_each_head(request.model, request.data, SEARCHED, limit=request.limit)
+        yield Section("heads", BesideTable({request.model.name: rows}))
         return
     measured = dict(measure_request(request))
     cells = [make_cell(name, rows) for name, rows in measured.items()]
-    stored = [*read_measured_cells(), *read_earlier_cells()]
+    stored = [*read_cells(MEASURED_FILE), *read_cells(EARLIER_FILE)]
     for name, table in compare_tables(stored, cells).items():
         yield Section(name, table)
     if request.out is not None:
-        for name, rows in measured.items():
-            for figure, drawing in draw_jain_wallace(rows, name).items():
-                yield Section(f"{name}-{figure}", DrawnFigure(drawing))
+        for name, found in measured.items():
+            for figure, drawing in draw_jain_wallace(found, name).items():
+                yield Section(f"{name}-{figure}", DocumentFigure(drawing))
 
 
-def has_several_heads(request: Request) -> bool:
+def has_several_heads(model: Model, data: Data) -> bool:
     """Whether the model is a transformer, and not one of the paper's models, which have one attention."""
-    assert request.model is not None and request.data is not None
-    first = request.model.encode([request.data.examples[0].load()])
-    return sum(AttentionReplay(request.model, first).heads) > 1
-
-
-def measure_heads(request: Request) -> BesideTable:
-    assert request.model is not None
-    rows = measure_each_head(request.model, request.data, SEARCHED, limit=request.limit)
-    return BesideTable({request.model.name: rows})
+    return sum(AttentionReplay(model, model.encode([data.examples[0].load()])).heads) > 1
 
 
 def measure_request(request: Request) -> Iterator[tuple[str, JainWallaceRows]]:
@@ -91,19 +69,19 @@ def measure_request(request: Request) -> Iterator[tuple[str, JainWallaceRows]]:
         yield request.model.name, measure_jain_wallace(request.model, request.data, limit=request.limit)
         return
     for task in list_readers():
-        examples = read_task(task)["test"][: request.limit or TEXTS]
+        examples = generate_task(task)["test"][: request.limit or TEXTS]
         searched = min(SEARCHED, len(examples))
         yield f"{task}-bilstm-additive-0", measure_jain_wallace(open_reader(task), examples, search_limit=searched)
 
 
-def make_cell(name: str, rows: JainWallaceRows) -> Cell:
+def make_cell(name: str, rows: JainWallaceRows) -> ModelCell:
     """A cell named like the folders that training writes: task-encoder-attention-seed. Other models are tasks."""
-    for task in JAIN_WALLACE_TASKS:
+    for task in DATA_SETS:
         parts = name.removeprefix(f"{task}-").split("-")
         if name.startswith(f"{task}-") and len(parts) >= 3 and (parts[0], parts[1]) in CORRELATIONS:
             seed = int(parts[2]) if parts[2].isdigit() else 0
-            return Cell(find_jain_wallace_task(task).name, parts[0], parts[1], seed, summarise_cell(rows))
-    return Cell(name, "bilstm", "additive", 0, summarise_cell(rows))
+            return ModelCell(task, parts[0], parts[1], seed, summarise_cell(rows))
+    return ModelCell(name, "bilstm", "additive", 0, summarise_cell(rows))
 
 
 JAIN_WALLACE = Document(

@@ -18,10 +18,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from whyformer._reproduce.jain_wallace_rows import BIN_NAMES, PAIRS, JainWallaceRows
-from whyformer._reproduce.jain_wallace_tasks import JAIN_WALLACE_TASKS
+from whyformer._reproduce.jain_wallace_tasks import DATA_SETS
 
 MEASURED_FILE = Path(__file__).parent / "jain_wallace_measured.json"
 EARLIER_FILE = Path(__file__).parent / "jain_wallace_earlier.json"
@@ -30,15 +30,29 @@ MOST_CLASSES = 3  # tasks with more classes are reported overall only, as in the
 OVERALL = "overall"
 
 
+RoundedNumbers = list[float | None]
+
+
+class CellNumbers(TypedDict, total=False):
+    """The numbers of the tables: overall, and by class where there are few. None: undefined."""
+
+    examples: int
+    accuracy: float | None
+    tau: dict[str, dict[str, RoundedNumbers]]  # by pair and class: mean, spread, share significant, examples
+    top_k: dict[str, float | None]
+    permuted: dict[str, list[RoundedNumbers]]  # by class: of all bins, then of each, the median and how many examples
+    found: dict[str, RoundedNumbers]  # by class: mean, median, share of far ones, of the attainable distance, examples
+
+
 @dataclass(frozen=True)
-class Cell:
+class ModelCell:
     """One measured model."""
 
     task: str
     encoder: str
     attention: str
     seed: int
-    numbers: Mapping[str, Any]  # from `summarise_cell`
+    numbers: CellNumbers
     suffix: str = ""  # of a model that was trained in another way
 
     @property
@@ -48,23 +62,15 @@ class Cell:
     @property
     def dataset(self) -> str:
         """The published data set that the task is, or is like; for another task its own name."""
-        return JAIN_WALLACE_TASKS[self.task].published if self.task in JAIN_WALLACE_TASKS else self.task
-
-    def to_fields(self) -> dict[str, Any]:
-        return {
-            "task": self.task, "encoder": self.encoder, "attention": self.attention, "seed": self.seed,
-            "suffix": self.suffix, "numbers": self.numbers,
-        }  # fmt: skip
+        return DATA_SETS.get(self.task, self.task)
 
 
-def summarise_cell(rows: JainWallaceRows, **facts: Any) -> dict[str, Any]:
-    """The numbers of the tables as plain lists: overall, and by class where there are few."""
+def summarise_cell(rows: JainWallaceRows) -> CellNumbers:
     labels = rows.labels if len(rows.labels) <= MOST_CLASSES else ()
     groups: dict[str, int | None] = {OVERALL: None, **{str(index): index for index in range(len(labels))}}
     return {
         "examples": len(rows),
         "accuracy": round_number(rows.accuracy),
-        **facts,
         "tau": {pair: {name: round_all(rows.correlation(pair, at)) for name, at in groups.items()} for pair in PAIRS},
         "top_k": {pair: round_number(rows.top_k_distance(pair)) for pair in PAIRS},
         "permuted": {
@@ -75,7 +81,7 @@ def summarise_cell(rows: JainWallaceRows, **facts: Any) -> dict[str, Any]:
     }
 
 
-def round_all(numbers: Iterable[float]) -> list[float | None]:
+def round_all(numbers: Iterable[float]) -> RoundedNumbers:
     return [round_number(number) for number in numbers]
 
 
@@ -85,26 +91,16 @@ def round_number(number: float) -> float | None:
 
 
 @cache
-def read_measured_cells() -> tuple[Cell, ...]:
-    """The cells of the run that is stored with the package."""
-    return read_cells(MEASURED_FILE)
-
-
-@cache
-def read_earlier_cells() -> tuple[Cell, ...]:
-    """The printed numbers of the earlier run, with the suffix EARLIER."""
-    return read_cells(EARLIER_FILE)
-
-
-def read_cells(file: Path) -> tuple[Cell, ...]:
-    return tuple(Cell(**fields) for fields in json.loads(file.read_text("utf-8")))
+def read_cells(file: Path) -> tuple[ModelCell, ...]:
+    """The cells that are stored with the package: MEASURED_FILE, or EARLIER_FILE, whose cells have a suffix."""
+    return tuple(ModelCell(**fields) for fields in json.loads(file.read_text("utf-8")))
 
 
 @dataclass(frozen=True)
 class CellGroup:
     """The same model with several seeds."""
 
-    cells: Sequence[Cell]
+    cells: Sequence[ModelCell]
 
     def read(self, *keys: str | int) -> list[float]:
         """One number of each cell, by its path; cells without it are left out."""
@@ -122,9 +118,9 @@ class CellGroup:
         return sum(values) / len(values) if values else None
 
 
-def group_cells(cells: Iterable[Cell], suffix: str = "") -> dict[tuple[str, tuple[str, str]], CellGroup]:
+def group_cells(cells: Iterable[ModelCell], suffix: str = "") -> dict[tuple[str, tuple[str, str]], CellGroup]:
     """By data set and (encoder, attention); only models that were trained in the way that the suffix names."""
-    groups: dict[tuple[str, tuple[str, str]], list[Cell]] = {}
+    groups: dict[tuple[str, tuple[str, str]], list[ModelCell]] = {}
     for cell in cells:
         if cell.suffix == suffix:
             groups.setdefault((cell.dataset, cell.model), []).append(cell)

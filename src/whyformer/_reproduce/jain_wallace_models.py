@@ -34,15 +34,19 @@ from collections import Counter
 from collections.abc import Iterable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from whyformer._model import Model
 from whyformer._model.loading import DEMO_MODELS, READER_FILE
+from whyformer._plain.json_value import JsonValue
 from whyformer.demo.reading import READING_TASKS, find_reading_task
 from whyformer.errors import IncompleteModel, InputError, ModelNotFound
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
 ENCODERS = ("bilstm", "cnn", "average")
 ATTENTIONS = ("additive", "dot", "uniform")
@@ -88,14 +92,8 @@ class JainWallaceEncoder(nn.Module):
         weights: list[Tensor] = list(self.lstm.parameters())
         uses_cudnn = self.training or not torch.is_grad_enabled()
         with torch.backends.cudnn.flags(enabled=uses_cudnn) if x.is_cuda else nullcontext():
-            options = (
-                True,
-                1,
-                0.0,
-                self.training,
-                False,
-                True,
-            )  # biases, 1 layer, no dropout, 1 direction, batch first
+            # Biases, 1 layer, no dropout, 1 direction, batch first.
+            options = (True, 1, 0.0, self.training, False, True)
             forward = torch.lstm(x, (start, start), weights[:4], *options)[0]
             backward = torch.lstm(reverse_texts(x, lengths), (start, start), weights[4:], *options)[0]
         return torch.cat([forward, reverse_texts(backward, lengths)], -1) * mask[..., None]
@@ -131,44 +129,29 @@ class QuestionEncoder(JainWallaceEncoder):
 
 
 class JainWallaceAttention(nn.Module):
-    """One distribution over the tokens, [batch 1 token]."""
+    """One distribution over the tokens of a text, [batch 1 token]; given a question, [batch width], if there is one."""
 
-    def __init__(self, kind: str, width: int) -> None:
+    def __init__(self, kind: str, width: int, *, has_question: bool = False) -> None:
         super().__init__()
         self.kind = kind
         if kind == "additive":
             self.inner, self.outer = nn.Linear(width, width // 2), nn.Linear(width // 2, 1, bias=False)
-        elif kind == "dot":
+            if has_question:
+                self.question = nn.Linear(width, width // 2)
+        elif kind == "dot" and not has_question:
             self.query = nn.Linear(width, 1, bias=False)
 
-    def forward(self, hidden: Tensor, mask: Tensor) -> Tensor:
+    def forward(self, hidden: Tensor, mask: Tensor, question: Tensor | None = None) -> Tensor:
         if self.kind == "additive":
-            scores = self.outer(self.inner(hidden).tanh())
+            inner = self.inner(hidden)
+            scores = self.outer((inner if question is None else inner + self.question(question)[:, None]).tanh())
         elif self.kind == "dot":
-            scores = self.query(hidden) / hidden.size(-1) ** 0.5
+            scores = self.query(hidden) if question is None else hidden @ question[..., None]
+            scores = scores / hidden.size(-1) ** 0.5
         else:
             scores = hidden[..., :1] * 0
-        return scores.transpose(1, 2).masked_fill(~mask[:, None], float("-inf")).softmax(-1)
-
-
-class QuestionAttention(nn.Module):
-    """One distribution over the tokens of the text, [batch 1 token], given a question [batch width]."""
-
-    def __init__(self, kind: str, width: int) -> None:
-        super().__init__()
-        self.kind = kind
-        if kind == "additive":
-            self.inner, self.outer = nn.Linear(width, width // 2), nn.Linear(width // 2, 1, bias=False)
-            self.question = nn.Linear(width, width // 2)
-
-    def forward(self, hidden: Tensor, question: Tensor, mask: Tensor) -> Tensor:
-        if self.kind == "additive":
-            scores = self.outer((self.inner(hidden) + self.question(question)[:, None]).tanh())
-        elif self.kind == "dot":
-            scores = hidden @ question[..., None] / hidden.size(-1) ** 0.5
-        else:
-            scores = hidden[..., :1] * 0
-        return scores.transpose(1, 2).masked_fill(~mask[:, None], torch.finfo(scores.dtype).min).softmax(-1)
+        masked = float("-inf") if question is None else torch.finfo(scores.dtype).min
+        return scores.transpose(1, 2).masked_fill(~mask[:, None], masked).softmax(-1)
 
 
 class JainWallaceModel(nn.Module):
@@ -180,7 +163,7 @@ class JainWallaceModel(nn.Module):
     ) -> None:  # fmt: skip
         super().__init__()
         refuse_unknown_kinds(encoder, attention)
-        self.settings: dict[str, Any] = {
+        self.settings: dict[str, int | str] = {
             "vocabulary": vocabulary, "encoder": encoder, "attention": attention,
             "given": given, "width": width, "classes": classes,
         }  # fmt: skip
@@ -204,14 +187,14 @@ class JainWallaceReader(nn.Module):
     ) -> None:  # fmt: skip
         super().__init__()
         refuse_unknown_kinds(encoder, attention)
-        self.settings: dict[str, Any] = {
+        self.settings: dict[str, int | str] = {
             "reader": True, "vocabulary": vocabulary, "encoder": encoder, "attention": attention,
             "given": given, "width": width, "classes": classes,
         }  # fmt: skip
         self.embedding = nn.Embedding(vocabulary, given, padding_idx=0)
         self.encoder = JainWallaceEncoder(encoder, given, width)
         self.question = QuestionEncoder(encoder, given, width)
-        self.attention = QuestionAttention(attention, width)
+        self.attention = JainWallaceAttention(attention, width, has_question=True)
         self.of_text, self.of_question = nn.Linear(width, width // 2), nn.Linear(width, width // 2)
         self.answer = nn.Linear(width // 2, classes)
 
@@ -220,7 +203,7 @@ class JainWallaceReader(nn.Module):
         is_text, is_question = mask & (token_type_ids == 0), mask & (token_type_ids == 1)
         words = self.embedding(input_ids)
         hidden, question = self.encoder(words, is_text), self.question(words, is_question)
-        context = (self.attention(hidden, question, is_text) @ hidden).squeeze(1)
+        context = (self.attention(hidden, is_text, question) @ hidden).squeeze(1)
         return self.answer((self.of_text(context) + self.of_question(question)).tanh())
 
 
@@ -244,7 +227,9 @@ def split_words(text: str, *, letters_only: bool = False) -> list[str]:
     return WORD_PATTERN.findall((PUNCTUATION.sub(" ", text) if letters_only else text).lower())
 
 
-def build_tokenizer(vocabulary: list[str], *, letters_only: bool = False, takes_pairs: bool = False) -> Any:
+def build_tokenizer(
+    vocabulary: list[str], *, letters_only: bool = False, takes_pairs: bool = False
+) -> "PreTrainedTokenizerFast":
     """Splits at white space and lowercases; adds no special tokens, except one between the texts of a pair.
 
     letters_only: punctuation is removed, as Jain & Wallace did with SST.
@@ -256,7 +241,7 @@ def build_tokenizer(vocabulary: list[str], *, letters_only: bool = False, takes_
     steps = [normalizers.Replace(Regex(PUNCTUATION.pattern), " ")] if letters_only else []
     words.normalizer = normalizers.Sequence([*steps, normalizers.Lowercase()])
     words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    options: dict[str, Any] = {}
+    options: dict[str, str | list[str]] = {}
     if takes_pairs:
         separator = (SEPARATOR, vocabulary.index(SEPARATOR))
         words.post_processor = processors.TemplateProcessing(
@@ -277,7 +262,7 @@ def wrap_jain_wallace(
     return Model(module.eval(), name, "text", labels, tokenizer)
 
 
-def save_jain_wallace(model: Model, folder: str | os.PathLike[str], **facts: Any) -> None:
+def save_jain_wallace(model: Model, folder: str | os.PathLike[str], **facts: JsonValue) -> None:
     """Write weights (float16), settings and vocabulary for `load_jain_wallace`. facts: the task, the seed ..."""
     from safetensors.torch import save_file
 

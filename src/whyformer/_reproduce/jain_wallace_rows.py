@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 
@@ -26,10 +26,12 @@ from whyformer._audit.checks import (
     PRESETS,
     SIGNIFICANCE_LEVEL,
     TOP_K_DISTANCE,
+    AuditRow,
     SearchSettings,
 )
 from whyformer._audit.report import FAR_JSD
 from whyformer._model import Model, is_text_pair
+from whyformer._reproduce.jain_wallace_tasks import TaskExample
 from whyformer.data import Data
 from whyformer.errors import InputError
 
@@ -41,6 +43,7 @@ PAIRS = {
 }  # the columns of the published tables
 BIN_NAMES = tuple(f"[{low:g}, {high:g})" for low, high in pairwise(LARGEST_WEIGHT_BINS))
 ATTENTION_TESTS = ("agreement", "replacement", "adversarial")
+Examples = Data | Sequence[TaskExample]
 
 
 class Correlation(NamedTuple):
@@ -60,6 +63,13 @@ class FoundDistance(NamedTuple):
     far: float  # the share of examples with at least 0.525
     of_attainable: float
     examples: int
+
+
+class RowFields(TypedDict):
+    """`JainWallaceRows` as a JSON file has it."""
+
+    labels: list[str]
+    columns: dict[str, list[float | None]]
 
 
 @dataclass(frozen=True)
@@ -112,7 +122,7 @@ class JainWallaceRows:
         values = self.columns[column][chosen]
         return values[np.isfinite(values)]
 
-    def to_fields(self) -> dict[str, Any]:
+    def to_fields(self) -> RowFields:
         """Plain lists for a JSON file, rounded to 6 digits; None where a number is undefined."""
         lists = {
             name: [None if value != value else round(value, 6) for value in values.tolist()]
@@ -121,12 +131,12 @@ class JainWallaceRows:
         return {"labels": list(self.labels), "columns": lists}
 
     @staticmethod
-    def from_fields(fields: Mapping[str, Any]) -> "JainWallaceRows":
+    def from_fields(fields: RowFields) -> "JainWallaceRows":
         columns = {name: np.array(values, dtype=np.float64) for name, values in fields["columns"].items()}
         return JainWallaceRows(tuple(fields["labels"]), columns)
 
 
-def read_pair(pair: str, what: str, row: Mapping[str, Any]) -> float | None:
+def read_pair(pair: str, what: str, row: AuditRow) -> float | None:
     return row["pairs"].get(pair, {}).get(what)
 
 
@@ -149,35 +159,38 @@ def choose_jain_wallace_search(preset: str, *, has_question: bool) -> SearchSett
 
 def measure_jain_wallace(
     model: Model,
-    examples: Data | Sequence[tuple[Any, str]],
+    examples: Examples,
     *,
     tests: Sequence[str] = ATTENTION_TESTS,
     preset: str = "released",
     draws: int = 100,
     search_limit: int | None = 200,
-    attention: Any = "last",
-    **options: Any,
+    limit: int | None = None,
 ) -> JainWallaceRows:
     """Audit a model on (input, label). A text is a classification; a pair of texts has a question."""
-    first = examples.examples[0].load() if isinstance(examples, Data) else examples[0][0]
+    first = load_first(examples)
     search: Any = choose_jain_wallace_search(preset, has_question=is_text_pair(first))
     found = audit(
-        model, examples if isinstance(examples, Data) else list(examples), attention,
-        tests=tests, preset=search, draws=draws, kinds=["permutation"], search_limit=search_limit, **options,
+        model, examples if isinstance(examples, Data) else list(examples), "last",
+        tests=tests, preset=search, draws=draws, kinds=["permutation"], search_limit=search_limit, limit=limit,
     )  # fmt: skip
     return collect_jain_wallace_rows(found)
+
+
+def load_first(examples: Examples) -> str | tuple[str, str]:
+    return examples.examples[0].load() if isinstance(examples, Data) else examples[0][0]
 
 
 def collect_jain_wallace_rows(found: Audit, attention: str | None = None) -> JainWallaceRows:
     """The numbers of the tables, from the rows of an audit; by default of its first attention."""
     name = found.attention[0] if attention is None else attention
-    by_test: dict[str, dict[int, Mapping[str, Any]]] = {}
+    by_test: dict[str, dict[int, AuditRow]] = {}
     for row in found.rows:
         if row["attention"] in ("", name) and not row.get("undefined"):
             by_test.setdefault(row["test"], {})[row["example"]] = row
     answers = by_test["answer"]
 
-    def column(test: str, read: Callable[[Mapping[str, Any]], float | None]) -> np.ndarray:
+    def column(test: str, read: Callable[[AuditRow], float | None]) -> np.ndarray:
         held = by_test.get(test, {})
         numbers = [read(held[i]) if i in held else None for i in sorted(answers)]
         return np.array([np.nan if number is None else number for number in numbers], dtype=np.float64)

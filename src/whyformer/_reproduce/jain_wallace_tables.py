@@ -1,30 +1,26 @@
 """Published tables of Jain & Wallace with ours beside them: the stored full run, and what was measured just now."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
-from typing import Any, ClassVar
+from typing import NamedTuple
 
-from rich.text import Text
+from rich.table import Table as Grid
 
-from whyformer._judge.judgement import encode_utf8
-from whyformer._judge.table import format_csv, format_markdown
-from whyformer._reproduce.jain_wallace_cells import EARLIER, OVERALL, Cell, CellGroup, group_cells
-from whyformer._reproduce.jain_wallace_published import ADVERSARIAL, BILSTM_ADDITIVE, CORRELATIONS, PERMUTATION
+from whyformer._judge.order import OrderVerdict
+from whyformer._reproduce.jain_wallace_cells import EARLIER, OVERALL, CellGroup, ModelCell, group_cells
+from whyformer._reproduce.jain_wallace_published import ADVERSARIAL, CORRELATIONS, PERMUTATION
 from whyformer._reproduce.jain_wallace_rows import BIN_NAMES, PAIRS
-from whyformer._reproduce.jain_wallace_tasks import JAIN_WALLACE_TASKS
-from whyformer._reproduce.published_table import PublishedNumber, PublishedTable, Spread, format_published, make_grid
-from whyformer.results.result import Result, to_plain_text
-from whyformer.show import report, terminal
-from whyformer.show.report import make_element
-from whyformer.show.terminal import Screen
-from whyformer.show.visible import make_visible
+from whyformer._reproduce.jain_wallace_tasks import DATA_SETS
+from whyformer._reproduce.published_numbers import PublishedNumber, Spread
+from whyformer._reproduce.published_order import MOST_NAMED, rank_pairs
+from whyformer._reproduce.published_table import PublishedTable, format_published
+from whyformer._reproduce.table_result import TableOutline, TableResult, TextRows, make_grid
+from whyformer.demo.reading import READING_TASKS
 
 BILSTM = ("bilstm", "additive")
-GENERATED = {task.published for task in JAIN_WALLACE_TASKS.values() if task.is_generated}
+GENERATED = {DATA_SETS[task] for task in READING_TASKS}
 NOTHING = "–"
 EARLIER_RUN = "earlier run"
-MOST_NAMED = 4  # reversed pairs that a sentence names
 MODEL_NAMES = {
     ("bilstm", "additive"): "BiLSTM additive", ("bilstm", "dot"): "BiLSTM dot", ("cnn", "additive"): "CNN additive",
     ("cnn", "dot"): "CNN dot", ("average", "additive"): "average additive", ("average", "dot"): "average dot",
@@ -37,23 +33,18 @@ PAIR_NAMES = {
 assert list(PAIR_NAMES) == list(PAIRS)
 
 RowTexts = Mapping[str, Sequence[str]]
+Groups = Mapping[tuple[str, tuple[str, str]], CellGroup]  # by data set, and by encoder and attention
 
 
 @dataclass(frozen=True, eq=False)
-class ComparedTable(Result):
+class ComparedTable(TableResult):
     """A published table; below each of its rows ours, where there is one."""
 
     published: PublishedTable
     ours: Mapping[str, RowTexts]  # by source ("ours", "now"): the cells of a row, by its published name
     sentences: Sequence[str] = ()
 
-    formats: ClassVar[Mapping[str, Callable[[Any], bytes]]] = {
-        ".csv": lambda table: encode_utf8(format_csv(table.text_rows())),
-        ".md": lambda table: encode_utf8(table.to_markdown()),
-        ".txt": to_plain_text,
-    }
-
-    def text_rows(self) -> list[list[str]]:
+    def text_rows(self) -> TextRows:
         """The table as text; the first row is the header. Rows that are not published follow at the end."""
         rows = [["", "", *self.published.columns]]
         for name, numbers in self.published.rows.items():
@@ -64,26 +55,18 @@ class ComparedTable(Result):
             rows += [[name, source, *texts] for name, texts in cells.items() if name not in self.published.rows]
         return rows
 
-    def render(self, screen: Screen | None = None) -> str:
-        grid = make_grid(self.text_rows(), labels=2, style=lambda row: "" if row[1] == "published" else "bold")
-        parts: list[Any] = [Text(make_visible(self.published.title), "bold")]
-        parts += [Text(make_visible(f"Published: {self.published.source}."), "dim"), grid]
-        parts += [Text(make_visible(line)) for line in self.sentences]
-        parts += [Text(make_visible(self.published.note), "dim")]
-        return terminal.render_parts(parts, screen or Screen.from_stdout())
+    def outline(self) -> TableOutline:
+        source, note = f"Published: {self.published.source}.", self.published.note
+        return TableOutline(
+            self.published.title, self.text_rows(), source, self.sentences, [note], lead=f"{source} {note}"
+        )
+
+    def make_grids(self) -> list[Grid]:
+        return [make_grid(self.text_rows(), labels=2, style=lambda row: "" if row[1] == "published" else "bold")]
 
     def to_markdown(self) -> str:
         """The table, and which orders agree."""
-        return "\n\n".join([format_markdown(self.text_rows()), *self.sentences])
-
-    def to_html(self) -> str:
-        header, *body = self.text_rows()
-        return report.make_fragment(
-            make_element("h3", self.published.title),
-            make_element("p", f"Published: {self.published.source}. {self.published.note}", class_="dim"),
-            report.make_table(header, body),
-            report.make_notes(list(self.sentences)),
-        )
+        return "\n\n".join([super().to_markdown(), *self.sentences])
 
 
 def format_two_digits(number: PublishedNumber) -> str:
@@ -96,12 +79,6 @@ def format_two_digits(number: PublishedNumber) -> str:
 # --- ours as the cells of a published table ---------------------------------------------------------------------------
 
 
-def name_rows(dataset: str, group: CellGroup) -> dict[str, str]:
-    """The published name of each row that a group can fill -> the key of its numbers."""
-    classes = [key for key in group.cells[0].numbers["found"] if key != OVERALL]
-    return {dataset: OVERALL, **{f"{dataset}, class {key}": key for key in classes}}
-
-
 def format_spread(group: CellGroup, pair: str, key: str) -> str:
     means = group.read("tau", pair, key, 0)
     spread, share = group.mean("tau", pair, key, 1), group.mean("tau", pair, key, 2)
@@ -111,39 +88,51 @@ def format_spread(group: CellGroup, pair: str, key: str) -> str:
     return f"{text} [{min(means):z.2f}, {max(means):z.2f}]" if len(means) > 1 else text
 
 
-def format_number(value: float | None, digits: int = 2) -> str:
+def format_or_dash(value: float | None, digits: int = 2) -> str:
     return NOTHING if value is None else f"{value:.{digits}f}"
 
 
-def list_correlations(groups: Mapping[tuple[str, Any], CellGroup], model: tuple[str, str]) -> RowTexts:
-    rows: dict[str, list[str]] = {}
+def iterate_table_rows(groups: Groups, model: tuple[str, str] = BILSTM) -> Iterator[tuple[str, str, CellGroup]]:
+    """The published name of each row that the groups of a model can fill, the key of its numbers, and the group."""
     for (dataset, of), group in groups.items():
         if of == model:
-            for name, key in name_rows(dataset, group).items():
-                quality = [group.mean(what) if key == OVERALL else None for what in ("f1", "accuracy", "auc")]
-                taus = [format_spread(group, pair, key) for pair in PAIRS]
-                if all(tau == NOTHING for tau in taus):
-                    continue
-                rows[name] = [*taus, *(format_number(value, 3) for value in quality)]
+            classes = [key for key in group.cells[0].numbers["found"] if key != OVERALL]
+            yield dataset, OVERALL, group
+            yield from ((f"{dataset}, class {key}", key, group) for key in classes)
+
+
+def list_correlations(groups: Groups, model: tuple[str, str]) -> RowTexts:
+    rows = {}
+    for name, key, group in iterate_table_rows(groups, model):
+        quality = [group.mean(what) if key == OVERALL else None for what in ("f1", "accuracy", "auc")]
+        taus = [format_spread(group, pair, key) for pair in PAIRS]
+        if any(tau != NOTHING for tau in taus):
+            rows[name] = [*taus, *(format_or_dash(value, 3) for value in quality)]
     return rows
 
 
-def list_permutations(groups: Mapping[tuple[str, Any], CellGroup]) -> RowTexts:
-    rows: dict[str, list[str]] = {}
-    for (dataset, of), group in groups.items():
-        if of == BILSTM:
-            for name, key in name_rows(dataset, group).items():
-                places = range(1, len(BIN_NAMES) + 1)  # place 0 is all bins together
-                texts = [format_median(group, key, place) for place in places]
-                if any(text != NOTHING for text in texts) and (name in PERMUTATION.rows or key == OVERALL):
-                    rows[name] = texts
+def list_permutations(groups: Groups) -> RowTexts:
+    rows = {}
+    for name, key, group in iterate_table_rows(groups):
+        texts = [format_median(group, key, place) for place in range(1, len(BIN_NAMES) + 1)]  # place 0 is all bins
+        if any(text != NOTHING for text in texts) and (name in PERMUTATION.rows or key == OVERALL):
+            rows[name] = texts
     return rows
+
+
+def list_found_distances(groups: Groups) -> RowTexts:
+    return {
+        name: [format_or_dash(group.mean("found", key, place)) for place in range(3)]
+        for name, key, group in iterate_table_rows(groups)
+        if group.mean("found", OVERALL, 0) is not None and (name in ADVERSARIAL.rows or key == OVERALL)
+    }
 
 
 def format_median(group: CellGroup, key: str, place: int) -> str:
     """The mean over seeds, each weighted by how many texts it has in this bin, and that number over all seeds."""
     seeds = [cell.numbers["permuted"].get(key) for cell in group.cells]
-    bins = [bins[place] for bins in seeds if bins is not None and bins[place][0] is not None]
+    pairs = [bins[place] for bins in seeds if bins is not None]
+    bins = [(median, count) for median, count in pairs if median is not None]
     if not bins:
         return NOTHING
     counts = [count or 1 for _, count in bins]  # printed numbers may come without their count
@@ -151,29 +140,18 @@ def format_median(group: CellGroup, key: str, place: int) -> str:
     return f"{mean:z.2f} (n = {sum(counts)})" if all(count for _, count in bins) else f"{mean:z.2f}"
 
 
-def list_found(groups: Mapping[tuple[str, Any], CellGroup]) -> RowTexts:
-    rows: dict[str, list[str]] = {}
-    for (dataset, of), group in groups.items():
-        if of == BILSTM and group.mean("found", OVERALL, 0) is not None:
-            for name, key in name_rows(dataset, group).items():
-                if name in ADVERSARIAL.rows or key == OVERALL:
-                    rows[name] = [format_number(group.mean("found", key, place)) for place in range(3)]
-    return rows
-
-
 # --- which orders agree -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class SeedOrder:
+class SeedOrder(NamedTuple):
     """Two things that the authors' files rank, and whether every seed of ours ranks them in the same way."""
 
     higher: str
     lower: str
-    verdict: str  # "holds", "reversed" or "undecided"
+    verdict: OrderVerdict
 
 
-def compare_seeds(higher: str, lower: str, above: Sequence[float], below: Sequence[float]) -> SeedOrder:
+def order_by_seeds(higher: str, lower: str, above: Sequence[float], below: Sequence[float]) -> SeedOrder:
     """Holds if every seed of the first is above every seed of the second."""
     holds, is_reversed = min(above) > max(below), max(above) < min(below)
     return SeedOrder(higher, lower, "holds" if holds else "reversed" if is_reversed else "undecided")
@@ -181,13 +159,8 @@ def compare_seeds(higher: str, lower: str, above: Sequence[float], below: Sequen
 
 def order_values(published: Mapping[str, float], ours: Mapping[str, Sequence[float]]) -> list[SeedOrder]:
     """Every pair that has a published order and is measured here."""
-    names = [name for name in published if ours.get(name)]
-    orders = []
-    for first, second in combinations(names, 2):
-        if published[first] != published[second]:
-            above, below = (first, second) if published[first] > published[second] else (second, first)
-            orders.append(compare_seeds(above, below, ours[above], ours[below]))
-    return orders
+    measured = {name: number for name, number in published.items() if ours.get(name)}
+    return [order_by_seeds(above, below, ours[above], ours[below]) for above, below in rank_pairs(measured)]
 
 
 def describe_seed_orders(what: str, orders: Sequence[SeedOrder]) -> str:
@@ -207,15 +180,12 @@ def read_published_mean(model: tuple[str, str], dataset: str, place: int) -> flo
     return number.mean if isinstance(number, Spread) else number
 
 
-def describe_model_orders(groups: Mapping[tuple[str, Any], CellGroup], dataset: str) -> list[str]:
+def describe_model_orders(groups: Groups, dataset: str) -> list[str]:
     """For one data set: do encoders and kinds of attention rank as published?"""
     sentences = []
     for place, pair in enumerate(PAIRS):
-        published = {
-            name: mean
-            for model, name in MODEL_NAMES.items()
-            if (mean := read_published_mean(model, dataset, place)) is not None
-        }
+        means = {name: read_published_mean(model, dataset, place) for model, name in MODEL_NAMES.items()}
+        published = {name: mean for name, mean in means.items() if mean is not None}
         ours = {
             MODEL_NAMES[model]: group.read("tau", pair, OVERALL, 0)
             for (of, model), group in groups.items()
@@ -226,32 +196,26 @@ def describe_model_orders(groups: Mapping[tuple[str, Any], CellGroup], dataset: 
     return sentences
 
 
-def describe_pair_orders(groups: Mapping[tuple[str, Any], CellGroup]) -> list[str]:
+def describe_pair_orders(groups: Groups) -> list[str]:
     """BiLSTM, additive: does attention agree with the gradient less than leave-one-out does, where published?"""
     orders = []
-    for (dataset, model), group in groups.items():
-        published = {
-            f"{PAIR_NAMES[pair]} on {dataset}": mean
-            for place, pair in enumerate(PAIRS)
-            if model == BILSTM and (mean := read_published_mean(model, dataset, place)) is not None
-        }
+    for dataset, group in ((dataset, group) for (dataset, model), group in groups.items() if model == BILSTM):
+        means = {pair: read_published_mean(BILSTM, dataset, place) for place, pair in enumerate(PAIRS)}
+        published = {f"{PAIR_NAMES[pair]} on {dataset}": mean for pair, mean in means.items() if mean is not None}
         ours = {f"{PAIR_NAMES[pair]} on {dataset}": group.read("tau", pair, OVERALL, 0) for pair in PAIRS}
         orders += order_values(published, ours)
     return [describe_seed_orders("The three correlations of each data set", orders)] if orders else []
 
 
 def describe_effect_orders(
-    table: PublishedTable, groups: Mapping[tuple[str, Any], CellGroup], what: str, read: Callable[..., list[float]]
+    table: PublishedTable, groups: Groups, what: str, read: Callable[[CellGroup, str], list[float]]
 ) -> list[str]:
     """Do data sets and classes rank as published? By the mean of a row's published numbers."""
     published, ours = {}, {}
-    for (dataset, model), group in groups.items():
-        if model == BILSTM:
-            for name, key in name_rows(dataset, group).items():
-                numbers = [number for number in table.rows.get(name, ()) if isinstance(number, float | int)]
-                if numbers:
-                    published[name] = numbers[0] if table is ADVERSARIAL else sum(numbers) / len(numbers)
-                    ours[name] = read(group, key)
+    for name, key, group in iterate_table_rows(groups):
+        if numbers := [number for number in table.rows.get(name, ()) if isinstance(number, float | int)]:
+            published[name] = numbers[0] if table is ADVERSARIAL else sum(numbers) / len(numbers)
+            ours[name] = read(group, key)
     orders = order_values(published, ours)
     return [describe_seed_orders(f"{what}, data sets and classes", orders)] if orders else []
 
@@ -265,7 +229,11 @@ def read_permuted(group: CellGroup, key: str) -> list[float]:
     return found
 
 
-def describe_correlation_orders(sources: Mapping[str, Mapping[tuple[str, Any], CellGroup]]) -> list[str]:
+def read_found_distance(group: CellGroup, key: str) -> list[float]:
+    return group.read("found", key, 0)
+
+
+def describe_correlation_orders(sources: Mapping[str, Groups]) -> list[str]:
     """For every source: do correlations of one data set, and models on one data set, rank as published?"""
     sentences = []
     for source, groups in sources.items():
@@ -276,7 +244,7 @@ def describe_correlation_orders(sources: Mapping[str, Mapping[tuple[str, Any], C
     return sentences
 
 
-def compare_tables(stored: Iterable[Cell], now: Iterable[Cell] = ()) -> dict[str, ComparedTable]:
+def compare_tables(stored: Iterable[ModelCell], now: Iterable[ModelCell] = ()) -> dict[str, ComparedTable]:
     """Every published table with ours beside it, by name."""
     stored = list(stored)
     sources = {
@@ -289,16 +257,11 @@ def compare_tables(stored: Iterable[Cell], now: Iterable[Cell] = ()) -> dict[str
         texts = {source: list_correlations(groups, model) for source, groups in sources.items()}
         sentences = describe_correlation_orders(sources) if model == BILSTM else []
         tables[f"{model[0]}-{model[1]}"] = ComparedTable(published, texts, sentences)
-    read_found = lambda group, key: group.read("found", key, 0)  # noqa: E731
-    tables["permutation"] = ComparedTable(
-        PERMUTATION,
-        {source: list_permutations(groups) for source, groups in sources.items()},
-        describe_effect_orders(PERMUTATION, main, "Permutation", read_permuted),
+    effects = (
+        ("permutation", PERMUTATION, list_permutations, "Permutation", read_permuted),
+        ("adversarial", ADVERSARIAL, list_found_distances, "Adversarial attention", read_found_distance),
     )
-    tables["adversarial"] = ComparedTable(
-        ADVERSARIAL,
-        {source: list_found(groups) for source, groups in sources.items()},
-        describe_effect_orders(ADVERSARIAL, main, "Adversarial attention", read_found),
-    )
-    assert tables["bilstm-additive"].published is BILSTM_ADDITIVE
+    for name, published, list_rows, what, read in effects:
+        texts = {source: list_rows(groups) for source, groups in sources.items()}
+        tables[name] = ComparedTable(published, texts, describe_effect_orders(published, main, what, read))
     return tables

@@ -1,130 +1,30 @@
-"""The tasks that the models of Jain & Wallace are trained and audited on here.
+"""The tasks that the models of Jain & Wallace are trained and audited on here, and the data sets that they are like.
 
-    sst2, imdb                           real: sentences and reviews, read from a folder
+    sst2, imdb                           real: sentences and reviews (training/jain_wallace/tasks.py reads them)
     babi-1, babi-2, babi-3, snli, cnn    generated, with the structure of the data sets they are named after
 
-The paper's other data sets (ADR tweets, 20 Newsgroups, AG News, MIMIC) have no counterpart here. Settings as in the
-authors' code where the data allow it: 8 epochs for classifiers, punctuation removed, and only texts of more than five
-words.
+The paper's other data sets (ADR tweets, 20 Newsgroups, AG News, MIMIC) have no counterpart here.
 """
 
-import gzip
-import json
-import os
-import random
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
-from whyformer._reproduce.jain_wallace_models import split_words
-from whyformer.demo.reading import READING_TASKS, ReadingExample, find_task, generate_reading
-from whyformer.errors import InputError
+from whyformer.demo.reading import generate_reading
 
-TextOrPair = str | tuple[str, str]
-TaskExample = tuple[TextOrPair, str]  # the input and its label
-PARTS = ("train", "dev", "test")
-LONGEST_REVIEW = 200  # words; the longer half of the reviews is left out, for the time that leave-one-out takes
-SPLIT_SEED = 1378
-
-
-@dataclass(frozen=True)
-class JainWallaceTask:
-    """One task: its published name, and how its models are trained."""
-
-    name: str
-    published: str  # the data set of the paper that it is, or is like
-    labels: tuple[str, ...]
-    is_generated: bool = False
-    sizes: tuple[int, int, int] = (0, 0, 0)  # of generated parts
-    epochs: int = 8
-    batch: int = 32
-    given: int = 300  # the width of word vectors
-    hidden: int = 128  # of an encoder; a BiLSTM has two of these
-    least: int = 1  # how often a word must occur in the training set
-
-    def find_width(self, encoder: str) -> int:
-        """The width of the states of this encoder, as in the authors' configurations."""
-        return 2 * self.hidden if encoder == "bilstm" else self.hidden
-
-
-REVIEW_LABELS = ("negative", "positive")
-JAIN_WALLACE_TASKS = {
-    task.name: task
-    for task in (
-        JainWallaceTask("sst2", "SST", REVIEW_LABELS),
-        JainWallaceTask("imdb", "IMDB", REVIEW_LABELS, least=3),
-        *(
-            JainWallaceTask(
-                name, published, READING_TASKS[name].answers, is_generated=True,
-                sizes=(8_000, 500, 500), epochs=epochs, batch=100, given=50, hidden=32,
-            )
-            for name, published, epochs in (
-                ("babi-1", "bAbI 1", 30), ("babi-2", "bAbI 2", 30), ("babi-3", "bAbI 3", 30),
-                ("snli", "SNLI", 25), ("cnn", "CNN QA", 25),
-            )
-        ),
-    )
+TaskExample = tuple[str | tuple[str, str], str]  # a text, or a text and a question; and the label
+DATA_SETS = {
+    "sst2": "SST", "imdb": "IMDB", "babi-1": "bAbI 1", "babi-2": "bAbI 2", "babi-3": "bAbI 3", "snli": "SNLI",
+    "cnn": "CNN QA",
 }  # fmt: skip
+PARTS = ("train", "dev", "test")
+SIZES = (8_000, 500, 500)  # of the parts of a generated task
 
 
-def find_jain_wallace_task(name: str) -> JainWallaceTask:
-    return find_task(name, JAIN_WALLACE_TASKS)
-
-
-def read_task(
-    wanted: str | JainWallaceTask, data: str | os.PathLike[str] | None = None
-) -> dict[str, list[TaskExample]]:
-    """Train, dev and test. data: the folder with sst2/ and imdb/; generated tasks need none."""
-    task = find_jain_wallace_task(wanted) if isinstance(wanted, str) else wanted
-    if task.is_generated:
-        return generate_task(task)
-    if data is None:
-        raise InputError(f"The task {task.name} needs data: a folder that contains {task.name}/.", code="E_DATA")
-    parts = (read_sst2 if task.name == "sst2" else read_imdb)(Path(data))
-    return {part: [one for one in examples if is_long_enough(one[0])] for part, examples in parts.items()}
-
-
-def is_long_enough(text: TextOrPair) -> bool:
-    """More than five words, as in the authors' code."""
-    return isinstance(text, tuple) or len(split_words(text, letters_only=True)) > 5
-
-
-def generate_task(task: JainWallaceTask) -> dict[str, list[TaskExample]]:
-    """No text of dev or test is also in train."""
+def generate_task(name: str, sizes: Sequence[int] = SIZES) -> dict[str, list[TaskExample]]:
+    """Train, dev and test. No text of dev or test is also in train."""
     parts: dict[str, list[TaskExample]] = {}
     seen: set[tuple[str, str]] = set()
-    for seed, (part, size) in enumerate(zip(PARTS, task.sizes, strict=True)):
-        fresh = [one for one in generate_reading(task.name, size, seed) if one.pair not in seen]
+    for seed, (part, size) in enumerate(zip(PARTS, sizes, strict=True)):
+        fresh = [one for one in generate_reading(name, size, seed) if one.pair not in seen]
         seen |= {one.pair for one in fresh}
-        parts[part] = label_examples(fresh)
+        parts[part] = [(one.pair, one.answer) for one in fresh]
     return parts
-
-
-def label_examples(examples: Sequence[ReadingExample]) -> list[TaskExample]:
-    return [(one.pair, one.answer) for one in examples]
-
-
-def read_sst2(data: Path) -> dict[str, list[TaskExample]]:
-    """sst2/train.tsv, dev.tsv and test.tsv: a sentence, a tab, 0 or 1."""
-    parts: dict[str, list[TaskExample]] = {}
-    for part in PARTS:
-        rows = (line.rsplit("\t", 1) for line in open_data_file(data / "sst2" / f"{part}.tsv").splitlines())
-        parts[part] = [(text, REVIEW_LABELS[int(label)]) for text, label in rows]
-    return parts
-
-
-def read_imdb(data: Path) -> dict[str, list[TaskExample]]:
-    """The reviews of imdb/imdb_2000.jsonl.gz that are not too long: 70 % train, 10 % dev, 20 % test."""
-    rows = [json.loads(line) for line in open_data_file(data / "imdb" / "imdb_2000.jsonl.gz").splitlines()]
-    reviews = [(row["text"].replace("<br />", " "), REVIEW_LABELS[int(row["label"])]) for row in rows]
-    reviews = [one for one in reviews if len(split_words(one[0], letters_only=True)) <= LONGEST_REVIEW]
-    random.Random(SPLIT_SEED).shuffle(reviews)
-    first, second = round(0.7 * len(reviews)), round(0.8 * len(reviews))
-    return {"train": list(reviews[:first]), "dev": list(reviews[first:second]), "test": list(reviews[second:])}
-
-
-def open_data_file(file: Path) -> str:
-    if not file.is_file():
-        raise InputError(f"There is no {file.name} in {file.parent}.", code="E_DATA")
-    raw = file.read_bytes()
-    return (gzip.decompress(raw) if file.suffix == ".gz" else raw).decode("utf-8")

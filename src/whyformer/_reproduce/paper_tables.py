@@ -6,21 +6,14 @@ has only a figure (ERASER movies). Where none were available (AttCAT), there are
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any
 
-from whyformer.errors import InputError, suggest_nearest
+from whyformer._reproduce.published_numbers import Source, read_numbers
+from whyformer._reproduce.published_table import PublishedTable
+from whyformer.demo.ranges import refuse_unknown_name
 
 NamedSettings = tuple[str, Mapping[str, Any]]  # the name of a method or metric, and its settings
 BASELINE_RECIPE = {"recipe": "chefer_baseline"}
-
-
-class Source(StrEnum):
-    """Where published numbers come from."""
-
-    PAPER = "paper"
-    RERUN = "third-party rerun"
-    FILES = "authors' files"
 
 
 @dataclass(frozen=True)
@@ -91,14 +84,7 @@ PAPER_TABLES = {
                 PaperColumn("positive, predicted", POSITIVE_PERTURBATION),
                 PaperColumn("positive, target", POSITIVE_PERTURBATION, "label"),
             ),
-            {
-                "rollout": (53.1, None, 20.05, None),
-                "raw attention": (45.55, None, 23.99, None),
-                "GradCAM": (41.52, 42.02, 34.06, 33.56),
-                "LRP": (43.49, 43.49, 41.94, 41.93),
-                "partial LRP": (50.49, 50.49, 19.64, 19.64),
-                "ours": (54.16, 55.04, 17.03, 16.04),
-            },
+            read_numbers("chefer", "chefer-perturbation"),
             "Area under accuracy over 0 to 90 % of the pixels, times 100, not divided by 0.9.",
         ),
         PaperTable(
@@ -109,14 +95,7 @@ PAPER_TABLES = {
             "ImageNet-Segmentation: 4,276 images in images/, masks of the same names in masks/",
             CHEFER_METHODS,
             SEGMENTATION_COLUMNS,
-            {
-                "rollout": (73.54, 84.76, 55.42, None, None),
-                "raw attention": (67.84, 80.24, 46.37, None, None),
-                "GradCAM": (64.44, 71.60, 40.82, None, None),
-                "LRP": (51.09, 55.68, 32.89, None, None),
-                "partial LRP": (76.31, 84.67, 57.94, None, None),
-                "ours": (79.70, 86.03, 61.95, None, None),
-            },
+            read_numbers("chefer", "chefer-segmentation"),
             "Mean F1 is not in the paper; `released` is what the authors' evaluation prints under that name.",
         ),
         PaperTable(
@@ -136,12 +115,7 @@ PAPER_TABLES = {
                 PaperColumn("positive", POSITIVE_PERTURBATION),
                 PaperColumn("negative", NEGATIVE_PERTURBATION),
             ),
-            {
-                "without the gradient": (77.66, 85.66, 59.88, 18.23, 52.88),
-                "last block only": (78.32, 85.25, 59.93, 18.01, 52.43),
-                "block 1 only": (60.30, 73.63, 39.06, 27.33, 37.42),
-                "ours": (79.70, 86.03, 61.95, 17.03, 54.16),
-            },
+            read_numbers("chefer", "chefer-ablation"),
         ),
         PaperTable(
             "eraser-movies",
@@ -158,20 +132,7 @@ PAPER_TABLES = {
                 "ours": ("transformer_attribution", {"preset": "released_bert"}),
             },
             tuple(PaperColumn(f"k = {k}", ("token_f1", {}), "label", step=i) for i, k in enumerate(WORD_COUNTS)),
-            {
-                "ours": (.0358, .0646, .0904, .1123, .1309, .1484, .1631, .1759, .1887, .1988, .2089, .2180, .2276,
-                         .2352, .2426, .2501),
-                "partial LRP": (.0339, .0614, .0843, .1043, .1221, .1393, .1549, .1694, .1805, .1910, .2011, .2113,
-                                .2207, .2284, .2360, .2425),
-                "raw attention": (.0309, .0549, .0739, .0897, .1025, .1157, .1277, .1401, .1513, .1597, .1700, .1803,
-                                  .1885, .1969, .2042, .2129),
-                "GradCAM": (.0178, .0326, .0458, .0592, .0716, .0824, .0928, .1022, .1116, .1196, .1261, .1326, .1392,
-                            .1436, .1488, .1536),
-                "LRP": (.0122, .0242, .0332, .0439, .0520, .0600, .0670, .0750, .0819, .0884, .0947, .1003, .1056,
-                        .1105, .1154, .1216),
-                "rollout": (.0033, .0087, .0150, .0230, .0300, .0384, .0473, .0557, .0628, .0697, .0767, .0826, .0890,
-                            .0960, .1026, .1088),
-            },
+            read_numbers("chefer", "eraser-movies"),
             "The paper has only a figure; the numbers are a third party's rerun of the authors' code. "
             "The labelled class is explained. The authors set negative scores to 0 before they rank words; here they "
             "are kept, which changes only LRP.",
@@ -237,10 +198,14 @@ PAPER_TABLES = {
 
 
 def find_paper_table(name: str) -> PaperTable:
-    if not isinstance(name, str) or name not in PAPER_TABLES:
-        raise InputError(
-            f"There is no table {name!r}.{suggest_nearest(str(name), PAPER_TABLES)} Available: "
-            f"{', '.join(PAPER_TABLES)}.",
-            code="E_OPTION",
-        )
+    refuse_unknown_name("table", name, PAPER_TABLES)
     return PAPER_TABLES[name]
+
+
+def publish_paper_table(table: PaperTable) -> PublishedTable:
+    """The numbers of a table that can be measured, without columns that were not published."""
+    if table.source is None:
+        raise ValueError(f"{table.name} has no published numbers")
+    kept = [i for i in range(len(table.columns)) if any(row[i] is not None for row in table.published.values())]
+    rows = {name: tuple(row[i] for i in kept) for name, row in table.published.items()}
+    return PublishedTable(table.title, table.source, [table.columns[i].name for i in kept], rows, table.remark)

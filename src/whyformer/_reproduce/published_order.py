@@ -12,6 +12,16 @@ from whyformer._plain.statistics import Combiner
 MOST_NAMED = 4  # reversed pairs that a sentence names
 
 
+def rank_pairs(published: Mapping[str, float], better: Literal["higher", "lower"] = "higher") -> list[tuple[str, str]]:
+    """Every pair of different numbers, the better first."""
+    sign = 1 if better == "higher" else -1
+    return [
+        (first, second) if sign * published[first] > sign * published[second] else (second, first)
+        for first, second in combinations(published, 2)
+        if published[first] != published[second]
+    ]
+
+
 def compare_orders(
     published: Mapping[str, float],
     values: Mapping[str, np.ndarray],
@@ -19,13 +29,7 @@ def compare_orders(
     combine: Combiner | None = None,
 ) -> list[PairOrder]:
     """Every pair of methods that the paper's numbers rank; pairs with the same number are left out."""
-    sign = 1 if better == "higher" else -1
-    pairs = [
-        (first, second) if sign * published[first] > sign * published[second] else (second, first)
-        for first, second in combinations(published, 2)
-        if published[first] != published[second]
-    ]
-    return compare_pairs(pairs, values, better, combine)
+    return compare_pairs(rank_pairs(published, better), values, better, combine)
 
 
 def describe_orders(pairs: Sequence[PairOrder]) -> str:

@@ -7,8 +7,7 @@ calls these blocks the last and the first; the early one is block 1, the first t
 
 from whyformer._reproduce.chefer import CHEFER
 from whyformer._reproduce.document import Document
-from whyformer._reproduce.paper_tables import PAPER_TABLES
-from whyformer._reproduce.published_table import publish_paper_table
+from whyformer._reproduce.paper_tables import PAPER_TABLES, publish_paper_table
 
 RELEVANCE_ROLLOUT = Document(
     name="relevance-rollout",

@@ -9,15 +9,14 @@ published numbers come from. Where none were available (AttCAT), none are shown.
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from rich.table import Table as Grid
-from rich.text import Text
+from rich.console import RenderableType
 
 from whyformer._explain.explain import ModelLike, as_model
 from whyformer._explain.method_call import label_methods
@@ -25,27 +24,25 @@ from whyformer._judge.judgement import Judgement, encode_utf8
 from whyformer._judge.order import PairOrder, compare_pairs
 from whyformer._judge.rows import RowTable
 from whyformer._judge.run import judge
-from whyformer._judge.table import collect_values, combine_of, format_csv, format_markdown, format_mean
+from whyformer._judge.table import collect_values, combine_of, format_csv, format_mean
 from whyformer._model import Model
 from whyformer._plain.statistics import bootstrap
+from whyformer._reproduce.document import Request, Section
 from whyformer._reproduce.paper_tables import NamedSettings, PaperColumn, PaperTable, find_paper_table
 from whyformer._reproduce.published_order import compare_orders, describe_orders
+from whyformer._reproduce.table_result import MOST_COLUMNS, TableOutline, TableResult, TextRows, make_grid
 from whyformer._runs.arguments import check_run_folder, check_run_number, read_run_data
 from whyformer._runs.choice import format_metric_label
 from whyformer.data import Data
+from whyformer.data.data_like import DataLike
 from whyformer.data.example import ClassNames
 from whyformer.errors import InputError
 from whyformer.methods._registry import METHODS
 from whyformer.metrics._registry import METRICS, MetricCall, choose_metric
 from whyformer.results.comparison import rank_correlation
-from whyformer.results.result import Result
-from whyformer.show import report, terminal
-from whyformer.show.report import make_element
 from whyformer.show.score_rows import as_csv_cell
 from whyformer.show.terminal import Screen
-from whyformer.show.visible import make_visible
 
-MOST_COLUMNS = 6  # a table with more columns is turned round
 COLUMNS_AT_ONCE = 4  # on a terminal, of a table that has as many rows
 MIN_METHODS = 3  # with both numbers, to compare the order
 
@@ -61,7 +58,7 @@ class PaperCell:
 
 
 @dataclass(frozen=True, eq=False)
-class Reproduction(Result):
+class Reproduction(TableResult):
     """A published table next to the same table measured here."""
 
     table: PaperTable
@@ -73,41 +70,32 @@ class Reproduction(Result):
     orders: Mapping[str, Sequence[PairOrder]] = field(default_factory=dict, repr=False)  # by column
     labels: Mapping[str, str] = field(default_factory=dict, repr=False)  # the method's label in the judgements, by row
 
-    formats: ClassVar[Mapping[str, Callable[[Any], bytes]]] = {
-        ".csv": lambda reproduction: encode_utf8(reproduction.to_csv()),
-        ".md": lambda reproduction: encode_utf8(reproduction.to_markdown()),
+    formats: ClassVar[Mapping[str, Callable[..., bytes]]] = {
+        **TableResult.formats,
         ".txt": lambda reproduction: encode_utf8(reproduction.render(Screen(width=140, colours=None)) + "\n"),
     }
 
-    def render(self, screen: Screen | None = None) -> str:
-        """As text for a terminal: published / measured, and how far the two orders of the methods agree."""
-        parts: list[Any] = [Text(make_visible(self.table.title), "bold"), Text(make_visible(self._about), "dim")]
-        parts += [part for rows in self._screen_rows() for part in (make_text_grid(rows), "")]
-        parts += [Text(make_visible(line)) for line in self.sentences]
-        parts += [Text(make_visible(line), "dim") for line in self.remarks]
-        return terminal.render_parts(parts, screen or Screen.from_stdout())
+    def outline(self) -> TableOutline:
+        return TableOutline(self.table.title, self._text_rows(), self._about, self.sentences, self.remarks)
 
-    def to_html(self) -> str:
-        """A fragment of HTML for notebooks."""
-        header, *body = self._text_rows()
-        return report.make_fragment(
-            make_element("h3", self.table.title),
-            make_element("p", self._about, class_="dim"),
-            report.make_table(header, body),
-            report.make_notes([*self.sentences, *self.remarks]),
-        )
+    def make_grids(self) -> list[RenderableType]:
+        """With many methods and many columns, some columns at a time below each other."""
+        columns = [column.name for column in self.table.columns]
+        if len(self.table.methods) <= MOST_COLUMNS or len(columns) <= MOST_COLUMNS:
+            tables = [self._text_rows()]
+        else:
+            starts = range(0, len(columns), COLUMNS_AT_ONCE)
+            tables = [self._list_rows(columns[start : start + COLUMNS_AT_ONCE]) for start in starts]
+        return [part for rows in tables for part in (make_grid(rows, tight_from=len(rows[0]) + 1), "")]
 
     def to_csv(self) -> str:
-        rows: list[list[Any]] = [["method", "column", "published", "measured", "low", "high"]]
+        rows: list[list[str | float | None]] = [["method", "column", "published", "measured", "low", "high"]]
         for (method, column), cell in self.cells.items():
             numbers = [f"{n:.6g}" if n == n else "" for n in (cell.measured, cell.low, cell.high)]
             rows.append(
                 [as_csv_cell(method), as_csv_cell(column), "" if cell.published is None else cell.published, *numbers]
             )
         return format_csv(rows)
-
-    def to_markdown(self) -> str:
-        return format_markdown(self._text_rows())
 
     @property
     def failed(self) -> int:
@@ -119,75 +107,51 @@ class Reproduction(Result):
         source = f"Published: {self.table.source}." if self.table.source else "Published: no numbers available."
         return f"{source} Measured: {self.model} on {self.examples} examples of {self.data}."
 
-    def _text_rows(self) -> list[list[str]]:
-        """The table as text: one row per method, or one row per column if there are many columns."""
-        names, columns = list(self.table.methods), [column.name for column in self.table.columns]
+    def _text_rows(self) -> TextRows:
+        """One row per method, or one row per column if there are many columns."""
+        columns = [column.name for column in self.table.columns]
+        rows = self._list_rows(columns)
+        return rows if len(columns) <= MOST_COLUMNS else [list(row) for row in zip(*rows, strict=True)]
+
+    def _list_rows(self, columns: Sequence[str]) -> TextRows:
+        """One row per method, for these columns."""
         head = "published / measured" if self.table.published else "measured"
-        if len(columns) > MOST_COLUMNS:
-            rows = [[column, *(self._format_cell(name, column) for name in names)] for column in columns]
-            return [[head, *names], *rows]
-        rows = [[name, *(self._format_cell(name, column) for column in columns)] for name in names]
+        rows = [[name, *(self._format_cell(name, column) for column in columns)] for name in self.table.methods]
         return [[head, *columns], *rows]
 
     def _format_cell(self, name: str, column: str) -> str:
         cell = self.cells[name, column]
         return format_paper_cell(cell) if self.table.published else format_mean(cell.measured)
 
-    def _screen_rows(self) -> list[list[list[str]]]:
-        """The table for a terminal: with many methods and many columns, some columns at a time below each other."""
-        names, columns = list(self.table.methods), [column.name for column in self.table.columns]
-        if len(names) <= MOST_COLUMNS or len(columns) <= MOST_COLUMNS:
-            return [self._text_rows()]
-        parts = [columns[start : start + COLUMNS_AT_ONCE] for start in range(0, len(columns), COLUMNS_AT_ONCE)]
-        head = self._text_rows()[0][0]
-        return [
-            [[head, *part], *([name, *(self._format_cell(name, column) for column in part)] for name in names)]
-            for part in parts
-        ]
-
     @property
     def sentences(self) -> list[str]:
         """For each column, whether the methods are in the paper's order, and how sure each pair of them is."""
-        lines = []
-        for column in self.table.columns:
-            cells = {name: self.cells[name, column.name] for name in self.table.methods}
-            both = {
-                name: (cell.published, cell.measured)
-                for name, cell in cells.items()
-                if cell.published is not None and cell.measured == cell.measured
-            }
-            if not both and self.table.claims:
-                lines += self._describe_claims(column)
-                continue
-            better = METRICS[column.metric[0]].better
-            pick = max if better == "higher" else min
-            if not both and (pairs := self.orders.get(column.name)):
-                measured = {name: cell.measured for name, cell in cells.items() if cell.measured == cell.measured}
-                ours = pick(measured, key=lambda name: measured[name])
-                best = describe_best(self.table.first, ours)
-                said = "; ".join(f"over {pair.worse} {format_pair(pair, column.scale)}" for pair in pairs)
-                counts = f"{describe_orders(pairs)}: {self.table.first} {said}"
-                lines.append(f"{column.name} ({better} is better): {best}; {counts}.")
-                continue
-            if len(both) < MIN_METHODS:
-                continue
-            theirs = pick(both, key=lambda name: both[name][0])
-            ours = pick(both, key=lambda name: both[name][1])
-            rho = rank_agreement(*zip(*both.values(), strict=True))
-            best = describe_best(theirs, ours)
-            pairs = self.orders.get(column.name)
-            orders = f"rank correlation of the orders {write_signed(rho)}"
-            orders += f"; {describe_orders(pairs)}" if pairs else ""
-            lines.append(f"{column.name} ({better} is better): {best}; {orders}.")
-        return lines
+        described = ((column, self._describe_column(column)) for column in self.table.columns)
+        return [
+            f"{column.name} ({METRICS[column.metric[0]].better} is better): {text}."
+            for column, text in described
+            if text
+        ]
 
-    def _describe_claims(self, column: PaperColumn) -> list[str]:
-        """Which of the orders that the paper states in words hold in this column."""
-        pairs = self.orders.get(column.name) if self.table.claims else None
-        if not pairs:
-            return []
-        said = (f"{pair.better} over {pair.worse} {format_pair(pair, column.scale)}" for pair in pairs)
-        return [f"{column.name} ({METRICS[column.metric[0]].better} is better): {'; '.join(said)}."]
+    def _describe_column(self, column: PaperColumn) -> str:
+        cells = {name: self.cells[name, column.name] for name in self.table.methods}
+        measured = {name: cell.measured for name, cell in cells.items() if cell.measured == cell.measured}
+        published = {name: number for name in measured if (number := cells[name].published) is not None}
+        pick_best = max if METRICS[column.metric[0]].better == "higher" else min
+        pairs = self.orders.get(column.name, ())
+        if not published and self.table.claims:  # orders that the paper states in words
+            return "; ".join(f"{pair.better} over {pair.worse} {format_pair(pair, column.scale)}" for pair in pairs)
+        if not published and pairs:
+            best = describe_best(self.table.first, pick_best(measured, key=measured.__getitem__))
+            each = "; ".join(f"over {pair.worse} {format_pair(pair, column.scale)}" for pair in pairs)
+            return f"{best}; {describe_orders(pairs)}: {self.table.first} {each}"
+        if len(published) < MIN_METHODS:
+            return ""
+        ours = {name: measured[name] for name in published}
+        best = describe_best(pick_best(published, key=published.__getitem__), pick_best(ours, key=ours.__getitem__))
+        rho = write_signed(rank_agreement(list(published.values()), list(ours.values())))
+        counts = f"; {describe_orders(pairs)}" if pairs else ""
+        return f"{best}; rank correlation of the orders {rho}{counts}"
 
     @property
     def remarks(self) -> list[str]:
@@ -196,17 +160,6 @@ class Reproduction(Result):
         paper = f"The paper's model: {self.table.model}. The paper's data: {self.table.data}."
         cautions = [line for judgement in self.judgements.values() for line in judgement.cautions]
         return [*own, paper, *dict.fromkeys(cautions)]
-
-
-def make_text_grid(rows: Sequence[Sequence[str]]) -> Grid:
-    """Rows of text, of which the first is the header, for a terminal."""
-    header, *body = rows
-    grid = Grid(box=None, pad_edge=False, header_style="dim")
-    for place, heading in enumerate(header):
-        grid.add_column(heading, justify="right" if place else "left")
-    for first, *cells in body:
-        grid.add_row(Text(make_visible(first)), *cells)
-    return grid
 
 
 def format_pair(pair: PairOrder, scale: float) -> str:
@@ -238,14 +191,14 @@ def rank_agreement(published: Sequence[float], measured: Sequence[float]) -> flo
 
 def reproduce(
     name: str | PaperTable,
-    data: Any,
+    data: DataLike,
     model: ModelLike | None = None,
     *,
     out: str | os.PathLike[str] | None = None,
     batch: int | None = None,
     limit: int | None = None,
     split: str | None = None,
-    columns: Mapping[str, Any] | None = None,
+    columns: Mapping[str, Hashable] | None = None,
     classes: ClassNames | None = None,
 ) -> Reproduction:
     """Measure a published table on this data and model.
@@ -284,6 +237,16 @@ def reproduce(
     if folder is not None:
         reproduction.save(folder / f"{table.name}.csv")
     return reproduction
+
+
+def measure_table(request: Request, table: str | PaperTable) -> Section:
+    """A table of a document, measured on what the request has."""
+    assert request.data is not None
+    name = table if isinstance(table, str) else table.name
+    made = reproduce(
+        table, request.data, request.model, out=request.folder(name), batch=request.batch, limit=request.limit
+    )
+    return Section(name, made)
 
 
 def read_paper_cell(judgement: Judgement, method: str, column: PaperColumn) -> tuple[float, float, float]:

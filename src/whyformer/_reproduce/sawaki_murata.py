@@ -10,13 +10,12 @@ in words about them becomes orders that can hold or not:
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from whyformer._explain.redistribution_rules import compare_redistribution
 from whyformer._model.loading import open as open_model
 from whyformer._reproduce.document import Document, Request, Section
-from whyformer._reproduce.reproduction import reproduce
-from whyformer.data import read
+from whyformer._reproduce.generated import make_shape_examples
+from whyformer._reproduce.reproduction import measure_table
 from whyformer.demo.tour import CAT
 
 SCENES = 40  # generated, if no data is given
@@ -28,18 +27,13 @@ def rerun_sawaki_murata(request: Request) -> Iterator[Section]:
     request.check_complete(PAPER_MODEL)
     if request.data is None:
         yield Section("heads-and-rules", compare_redistribution(open_model("demo/pets"), CAT))
-        data = read("demo/shapes", limit=request.limit or SCENES)
-        request = replace(request, data=data, model=open_model("demo/shapes"), limit=None)
+        request = request.take_bundled("demo/shapes", make_shape_examples, SCENES)
     else:
         assert request.model is not None
         yield Section("heads-and-rules", compare_redistribution(request.model, request.data.examples[0].load()))
     assert request.data is not None and request.model is not None
     if request.model.labels and len(request.data) > 1:
-        name = "sawaki-murata-rules"
-        made = reproduce(
-            name, request.data, request.model, out=request.folder(name), batch=request.batch, limit=request.limit
-        )
-        yield Section(name, made)
+        yield measure_table(request, "sawaki-murata-rules")
 
 
 SAWAKI_MURATA = Document(

@@ -38,7 +38,7 @@ from scipy.ndimage import label
 from torch import Tensor
 from torch.nn import functional
 
-from whyformer._model import Model
+from whyformer._model import Model, OneInput
 from whyformer._runs.parts import BulkRow
 from whyformer._summary.clusters import Cluster
 from whyformer._summary.inputs import InputReader, open_probe, to_array
@@ -131,7 +131,7 @@ def enlarge_region(region: np.ndarray, height: int, width: int) -> Tensor:
     return functional.interpolate(patches, size=(height, width), mode="nearest")[0, 0].bool()
 
 
-def encode_pixels(model: Model, images: Sequence[object]) -> Tensor:
+def encode_pixels(model: Model, images: Sequence[OneInput]) -> Tensor:
     encoded = model.encode(list(images))
     return encoded.inputs[encoded.main]
 

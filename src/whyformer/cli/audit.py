@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
+from whyformer._plain.paths import IMAGE_SUFFIXES
 from whyformer.cli import destination, options, output, parsing, running
-from whyformer.cli.gathering import IMAGE_SUFFIXES, read_examples
+from whyformer.cli.gathering import read_examples
 from whyformer.cli.options import Word, Words, make_option
 from whyformer.cli.shell import app
 from whyformer.cli.waiting import wait_asleep

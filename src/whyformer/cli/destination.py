@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from whyformer.cli.gathering import IMAGE_SUFFIXES, TEXT_SUFFIXES, is_folder_or_pattern
+from whyformer._plain.paths import IMAGE_SUFFIXES
+from whyformer.cli.gathering import TEXT_SUFFIXES, is_folder_or_pattern
 from whyformer.errors import OutputError
 
 FILE_SUFFIXES = (".html", ".htm", ".json", ".jsonl", ".csv", ".tsv", ".parquet", ".pdf", ".svg", ".tex", ".safetensors")
@@ -51,7 +52,7 @@ def check_out_folder(out: Path | None) -> None:
 
 
 def refuse_url(out: Path) -> None:
-    from whyformer._plain.url import find_url
+    from whyformer._plain.paths import find_url
 
     if (url := find_url(out)) is not None:
         raise OutputError(f"-o {url} is a URL; results are written to this machine. Write a file, then upload it.")

@@ -8,6 +8,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from whyformer._plain.paths import IMAGE_SUFFIXES
 from whyformer._plain.progress import hide_status_line
 from whyformer.cli.output import print_to_stderr
 from whyformer.cli.parsing import parse_pairs, parse_value
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
     CliInput: TypeAlias = str | Image | dict[str, str]
 
-IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 TEXT_SUFFIXES = (".txt", ".md")
 AS_TEXT = "To explain these words as a text, pass - and write them to standard input."
 PATTERN_CHARACTERS = "*?["

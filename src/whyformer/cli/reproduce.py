@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from whyformer._plain.paths import IMAGE_SUFFIXES
 from whyformer.cli import destination, options, output, running
-from whyformer.cli.gathering import IMAGE_SUFFIXES, read_examples
+from whyformer.cli.gathering import read_examples
 from whyformer.cli.options import Word, make_option
 from whyformer.cli.shell import FAILED_EXIT_CODE, app
 from whyformer.cli.waiting import wait_asleep

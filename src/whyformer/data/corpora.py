@@ -11,11 +11,11 @@ import re
 from pathlib import Path
 
 from whyformer.data.example import (
+    Cells,
     Data,
     DataError,
     Example,
     Problem,
-    Row,
     collect_examples,
     join_marked_spans,
     join_words_with_spans,
@@ -44,7 +44,7 @@ def read_eraser(folder: Path, split: str | None) -> Data:
     return collect_examples(folder.name, (parse_eraser_row(folder, *record) for record in read_json_lines(file)))
 
 
-def parse_eraser_row(folder: Path, place: str, row: Row | Problem) -> Example | Problem:
+def parse_eraser_row(folder: Path, place: str, row: Cells | Problem) -> Example | Problem:
     if isinstance(row, Problem):
         return row
     try:
@@ -99,7 +99,7 @@ def read_hatexplain(path: Path) -> Data:
     return collect_examples("hatexplain", (parse_hatexplain_post(name, post) for name, post in posts.items()))
 
 
-def parse_hatexplain_post(name: str, post: Row) -> Example | Problem:
+def parse_hatexplain_post(name: str, post: Cells) -> Example | Problem:
     try:
         words = [str(word) for word in post["post_tokens"]]
         labels = [annotator["label"] for annotator in post["annotators"]]

@@ -14,18 +14,18 @@ from PIL import Image
 from torch import Tensor
 
 from whyformer._plain.fingerprint import fingerprint_tensor
+from whyformer._plain.paths import is_file_path
 from whyformer.errors import InputError
 
-IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff"}
-
 TextSpan = tuple[int, int]
-Row: TypeAlias = Mapping[Any, Any]  # the cells of a table by the name of their column
+Cells: TypeAlias = Mapping[Any, Any]  # the cells of a table by the name of their column
 Wanted: TypeAlias = Mapping[str, Hashable]  # the name of a column for each role that the caller gave
 DataError = partial(InputError, code="E_DATA")
 WrongOption = partial(InputError, code="E_OPTION")
+# By label, or in the order of the labels 0, 1, ...
 ClassNames: TypeAlias = (
-    Mapping[Any, str | int] | Sequence[str]
-)  # by label, or in the order of the labels 0, 1, ...  # by label, or in the order of the labels 0, 1, ...
+    Mapping[str, str | int] | Mapping[int, str | int] | Mapping[str | int, str | int] | Sequence[str]
+)
 
 
 @dataclass(frozen=True)
@@ -145,14 +145,6 @@ def fingerprint_content(content: Any) -> str:
         case Mapping():
             return ",".join(f"{name}={fingerprint_content(value)}" for name, value in sorted(content.items()))
     return repr(content)
-
-
-def is_file_path(text: str | os.PathLike[str]) -> bool:
-    """Whether a text is the path of a regular file. Long texts are never looked up."""
-    try:
-        return len(os.fspath(text)) < 4096 and Path(text).is_file()
-    except (OSError, ValueError):
-        return False
 
 
 def fingerprint_file(path: Path) -> str:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from whyformer._model import TextPair, is_column, is_text_pair
 from whyformer.data import records
-from whyformer.data.example import Data, DataError, Example, Problem, Row, Wanted, WrongOption, collect_examples
+from whyformer.data.example import Cells, Data, DataError, Example, Problem, Wanted, WrongOption, collect_examples
 from whyformer.errors import InputError
 
 READABLE = "Pass a folder, a file, a table such as a DataFrame, a data set, or a list of inputs or of (input, label)."
@@ -57,7 +57,7 @@ class ListReader:
             return self._make_from_tensors(name, item)
         return Example(name, records.check_content(item))
 
-    def _make_from_row(self, name: str, row: Row) -> Example:
+    def _make_from_row(self, name: str, row: Cells) -> Example:
         columns = records.choose_columns(list(row), self.wanted, name)
         for field in row:
             self.fields[field] = self.fields.get(field, False) or field in columns.names()
@@ -75,7 +75,7 @@ class ListReader:
         return records.note_unused_columns(name for name, is_used in self.fields.items() if not is_used)
 
 
-def is_row(item: Row) -> bool:
+def is_row(item: Cells) -> bool:
     """Whether these are named fields, and not the tensors that a model takes by name."""
     has_roles = all(item.keys() & set(names) for names in (records.IMAGE_COLUMNS, records.LABEL_COLUMNS))
     return has_roles or not all(isinstance(value, Tensor) for value in item.values())
@@ -109,7 +109,7 @@ def refuse_odd_source(source: Any) -> None:
         raise DataError(f"Cannot read examples from {kind}. {advice or READABLE}")
 
 
-def advise_on_mapping(source: Row) -> str:
+def advise_on_mapping(source: Cells) -> str:
     names = ", ".join(repr(name) for name in list(source)[:5])
     if source and all(isinstance(value, Tensor) for value in source.values()):
         return f"Its tensors ({names}) are one batch. Pass a list with one dictionary for each example."

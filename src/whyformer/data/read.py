@@ -11,16 +11,13 @@ from typing import Any
 from torch.utils.data import DataLoader, Dataset
 
 from whyformer._model import is_column
-from whyformer._plain.url import find_url
+from whyformer._plain.paths import find_url
 from whyformer.data import (
     corpora,
     folders,
     frames,
-    hugging_face,
     label_file,
-    lines,
     listed,
-    patterns,
     records,
     segmentation_file,
     tables,
@@ -29,16 +26,16 @@ from whyformer.data import (
     worlds,
 )
 from whyformer.data.data_like import DataLike
-from whyformer.data.example import ClassNames, Data, DataError, Row, Wanted, WrongOption
+from whyformer.data.example import Cells, ClassNames, Data, DataError, Wanted, WrongOption
 from whyformer.data.masks import check_mask_values
 
 SPLITS = ("train", "test", "validation", "val", "dev")
 HELD: tuple[tuple[Callable[[Any], bool], Callable[[Any, Wanted], Data]], ...] = (
-    (hugging_face.is_data_set_column, hugging_face.read_data_set_column),
-    (hugging_face.is_hugging_face, hugging_face.read_hugging_face),
+    (frames.is_data_set_column, frames.read_data_set_column),
+    (frames.is_hugging_face, frames.read_hugging_face),
     (frames.is_frame, frames.read_frame),
     (lambda source: isinstance(source, Dataset | DataLoader), torch_data.read_torch_data),
-    (is_column, frames.read_column),
+    (is_column, frames.read_series),
 )
 TABLES: dict[str, Callable[[Path], Iterable[records.Record]]] = {
     ".csv": partial(tables.read_delimited_rows, delimiter=","),
@@ -123,10 +120,10 @@ def _read_source(source: Any, split: str | None, columns: Wanted, masks: Path | 
         if columns or split is not None:
             raise WrongOption("This data is read already. Pass columns= and split= to data.read().")
         return source
-    if isinstance(source, str) and source == lines.STANDARD_INPUT:
+    if isinstance(source, str) and source == tables.STANDARD_INPUT:
         _refuse_split(split, "Standard input")
         listed.refuse_columns(columns, "Standard input")
-        return lines.read_input_lines()
+        return tables.read_input_lines()
     if isinstance(source, str | os.PathLike):
         return _read_path(_check_path(source, "the data"), split, columns, masks)
     if isinstance(source, Mapping) and _has_splits(source, split):
@@ -139,7 +136,7 @@ def _read_source(source: Any, split: str | None, columns: Wanted, masks: Path | 
     return listed.read_list(source, columns)
 
 
-def _has_splits(source: Row, split: str | None) -> bool:
+def _has_splits(source: Cells, split: str | None) -> bool:
     """Whether a dictionary holds one data set for each split, and not columns or tensors."""
     if split is not None or not source or any(name in SPLITS for name in source):
         return True
@@ -165,7 +162,7 @@ def _check_path(source: str | os.PathLike[str], what: str) -> Path:
     return Path(text)
 
 
-def _read_split(source: Row, split: str | None, columns: Wanted) -> Data:
+def _read_split(source: Cells, split: str | None, columns: Wanted) -> Data:
     """A DatasetDict: one data set per split."""
     splits = [str(name) for name in source]
     wanted = split or next((name for name in ("test", "validation", "val") if name in splits), None)
@@ -180,8 +177,8 @@ def _read_path(path: Path, split: str | None, columns: Wanted, masks: Path | Non
         if path.is_dir():
             return _read_folder(path, split, columns, masks)
         _refuse_split(split, path.name)
-        if patterns.is_pattern(path):
-            return patterns.read_pattern(path, lambda file: _read_file(file, columns))
+        if folders.is_pattern(path):
+            return folders.read_pattern(path, lambda file: _read_file(file, columns))
         if path.is_file():
             return _read_file(path, columns)
         reason = "it is not a regular file" if path.exists() else "there is no such file or folder"

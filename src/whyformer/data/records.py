@@ -16,25 +16,24 @@ from PIL import Image
 from torch import Tensor
 
 from whyformer._model import OneInput, TextPair, read_image_bytes
+from whyformer._plain.paths import IMAGE_SUFFIXES, is_file_path
 from whyformer.data.example import (
-    IMAGE_SUFFIXES,
+    Cells,
     Data,
     DataError,
     Example,
     LazyContent,
     Problem,
-    Row,
     TextSpan,
     Wanted,
     WrongOption,
     collect_examples,
-    is_file_path,
     join_marked_spans,
     join_words_with_spans,
 )
 from whyformer.data.masks import read_mask_values
 
-Record = tuple[str, Row | Problem]  # its place, and its fields
+Record = tuple[str, Cells | Problem]  # its place, and its fields
 
 # Usual names of columns; the first one that exists is used.
 TEXT_COLUMNS = ("text", "sentence", "review", "content", "tokens", "post_tokens")
@@ -142,7 +141,7 @@ def read_records(
     return replace(data, notes=note_unused_columns(name for name in names if name not in used))
 
 
-def parse_record(place: str, row: Row | Problem, columns: Columns | None, folder: Path | None) -> Example | Problem:
+def parse_record(place: str, row: Cells | Problem, columns: Columns | None, folder: Path | None) -> Example | Problem:
     if isinstance(row, Problem):
         return row
     if columns is None:
@@ -157,7 +156,7 @@ class RowError(Exception):
     """The reason why a row cannot be used."""
 
 
-def make_example(place: str, row: Row, columns: Columns, folder: Path | None) -> Example:
+def make_example(place: str, row: Cells, columns: Columns, folder: Path | None) -> Example:
     """The example in a row; a row that cannot be used raises RowError."""
     cells: dict[Hashable, Any] = {column: read_cell_value(row.get(column)) for column in columns.names()}
     content = cells[columns.input]
@@ -210,7 +209,7 @@ def check_content(content: Any) -> Any:
     raise RowError(f"{kind} is not a supported input")
 
 
-def make_pair_example(name: str, row: Row, columns: Columns) -> Example:
+def make_pair_example(name: str, row: Cells, columns: Columns) -> Example:
     """The example in a row with two texts, which a model reads together."""
     texts = []
     for column in (columns.input, str(columns.pair)):
@@ -252,7 +251,7 @@ def parse_pair_rationale(value: Any, pair: TextPair, columns: Columns) -> tuple[
     return (*(first or ()), *((start + shift, end + shift) for start, end in second or ()))
 
 
-def locate_answer(answers: Row, context: str) -> tuple[TextSpan, ...]:
+def locate_answer(answers: Cells, context: str) -> tuple[TextSpan, ...]:
     """Where the first of {"text": [...], "answer_start": [...]} is in the context; nothing if there is no answer."""
     texts, starts = answers.get("text"), answers["answer_start"]
     if not isinstance(texts, Sequence) or not isinstance(starts, Sequence) or len(texts) != len(starts):

@@ -11,12 +11,15 @@ Images are read when they are needed. The file has no classes.
 
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from PIL import Image
 
 from whyformer.data.example import Data, DataError, Example, LazyContent, Problem, collect_examples, fingerprint_file
+
+if TYPE_CHECKING:
+    import h5py
 
 HDF5_MARK = b"\x89HDF\r\n\x1a\n"
 MATLAB_HEADER = 512  # bytes before the mark
@@ -57,7 +60,7 @@ def load_mask(path: Path, number: int) -> np.ndarray:
         return np.ascontiguousarray(np.asarray(file[cell[0, 0]]).T.astype(np.int64))
 
 
-def open_hdf5(path: Path) -> Any:
+def open_hdf5(path: Path) -> "h5py.File":
     try:
         import h5py
     except ModuleNotFoundError:

@@ -1,16 +1,18 @@
-"""The rows of CSV, TSV, JSON lines and Parquet files, each with its place."""
+"""The rows of CSV, TSV, JSON lines and Parquet files, each with its place; the lines of standard input."""
 
 import csv
 import gzip
 import io
 import json
 import re
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TextIO
 
-from whyformer.data.example import DataError, Problem, Row
-from whyformer.data.records import Record
+from whyformer._plain.progress import hide_status_line
+from whyformer.data.example import Cells, Data, DataError, Example, Problem, collect_examples
+from whyformer.data.records import Record, is_image_name
 
 INVALID_BYTE = re.compile("[\udc80-\udcff]")  # what `surrogateescape` makes of a byte that is not UTF-8
 
@@ -74,7 +76,7 @@ def parse_header(row: list[str], path: Path) -> list[str]:
     return names
 
 
-def as_record(place: str, row: Sequence[str], header: Sequence[str]) -> Row | Problem:
+def as_record(place: str, row: Sequence[str], header: Sequence[str]) -> Cells | Problem:
     if len(row) != len(header):
         return Problem(place, f"{len(row)} cells under {len(header)} columns")
     if any(has_invalid_utf8(cell) for cell in row):
@@ -92,10 +94,36 @@ def read_parquet_rows(path: Path) -> Iterator[Record]:
 
     try:
         with parquet.ParquetFile(path) as file:
-            number = 0
-            for batch in file.iter_batches(256):
-                for row in batch.to_pylist():
-                    yield f"{path.name}:{number}", row
-                    number += 1
+            rows = (row for batch in file.iter_batches(256) for row in batch.to_pylist())
+            yield from ((f"{path.name}:{number}", row) for number, row in enumerate(rows))
     except (pyarrow.ArrowException, OSError) as error:
         raise DataError(f"{path} is not a Parquet file, or it is damaged ({str(error)[:80]}).") from None
+
+
+# --- lines on standard input ------------------------------------------------------------------------------------------
+
+
+STANDARD_INPUT = "-"
+
+
+def read_input_lines() -> Data:
+    """An example for every line that is not blank. A path is its own name; a text is called by its line number."""
+    if sys.stdin is None:
+        raise DataError("Standard input is closed.")
+    stream = sys.stdin.buffer if hasattr(sys.stdin, "buffer") else None
+    lines = (line.decode("utf-8", "surrogateescape") for line in stream) if stream is not None else sys.stdin
+    with hide_status_line():
+        return collect_examples("standard input", parse_lines(lines))
+
+
+def parse_lines(lines: Iterable[str]) -> Iterator[Example | Problem]:
+    for number, line in enumerate(lines, 1):
+        line = line.rstrip("\r\n")
+        if not line.strip():
+            continue
+        if is_image_name(line):
+            yield Example(line, line)
+        elif has_invalid_utf8(line):
+            yield Problem(f"line {number}", "not valid UTF-8")
+        else:
+            yield Example(f"line {number}", line)

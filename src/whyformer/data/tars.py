@@ -17,7 +17,8 @@ from typing import BinaryIO
 from PIL import Image
 
 from whyformer._model import read_image_bytes
-from whyformer.data.example import IMAGE_SUFFIXES, Data, DataError, Example, LazyContent, Problem, collect_examples
+from whyformer._plain.paths import IMAGE_SUFFIXES
+from whyformer.data.example import Data, DataError, Example, LazyContent, Problem, collect_examples
 from whyformer.data.records import LABEL_COLUMNS, RowError, parse_label
 from whyformer.errors import InputError
 

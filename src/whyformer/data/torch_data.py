@@ -7,7 +7,7 @@ torchvision has it, names the labels. Batches of a DataLoader are taken apart.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from PIL import Image
@@ -28,6 +28,7 @@ from whyformer.data.listed import ListReader
 from whyformer.data.records import check_content, parse_label
 from whyformer.errors import InputError
 
+T = TypeVar("T")
 SHUFFLED = (
     "The DataLoader shuffles: the examples come in another order each time, so a run with out= cannot be resumed."
 )
@@ -46,13 +47,13 @@ def read_torch_data(source: Dataset[Any] | DataLoader[Any], wanted: Wanted) -> D
     return replace(data, notes=(*reader.note_unused(), *([SHUFFLED] if is_shuffled else [])))
 
 
-def name_failures(items: Iterator[Any], source: str) -> Iterator[Any]:
+def name_failures(items: Iterator[T], source: str) -> Iterator[T]:
     """The items; an error of the code that makes them is reported as that of the data."""
     try:
         yield from items
-    except (InputError, MemoryError):
-        raise
     except Exception as error:
+        if isinstance(error, InputError | MemoryError):
+            raise
         raise DataError(f"Reading from {source} failed: {quote_error(error)}.") from error
 
 
@@ -148,14 +149,12 @@ def is_list_of_items(batch: Sequence[Any], *, is_collated: bool) -> bool:
         return True
     if is_collated or not isinstance(batch, list):
         return False
-    are_pairs = all(isinstance(item, tuple) and len(item) == 2 for item in batch)
-    are_alike = len(batch) > 2 and all(
-        isinstance(item, Tensor) and item.shape[1:] == batch[0].shape[1:] for item in batch
-    )
-    return are_pairs or are_alike
+    if all(isinstance(item, tuple) and len(item) == 2 for item in batch):
+        return True
+    return len(batch) > 2 and all(isinstance(item, Tensor) and item.shape[1:] == batch[0].shape[1:] for item in batch)
 
 
-def check_lengths(columns: Iterable[Any]) -> list[Any]:
+def check_lengths(columns: Iterable[T]) -> list[T]:
     """The columns of a batch, which must all have one entry for each item."""
     found = list(columns)
     lengths = [len(one) if isinstance(one, Tensor | np.ndarray | list | tuple) else 1 for one in found]

@@ -11,34 +11,30 @@ belong to both parts: there are too few beginnings such as "the key" to hold any
 """
 
 import random
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeVar, get_args
+from functools import partial
 
+from whyformer.demo.draws import Part, draw_index, generate_part, part_of, pick
 from whyformer.demo.ranges import refuse_outside_range
-from whyformer.errors import InputError
 
 LABELS = ("singular", "plural")
 GAP = "___"
-Part = Literal["held-out", "training"]
-PARTS = get_args(Part)
-T = TypeVar("T")
 
 
-def _split_pairs(text: str) -> tuple[tuple[str, str], ...]:
+def split_pairs(text: str) -> tuple[tuple[str, str], ...]:
     """Pairs of (singular, plural) from "key/keys door/doors"."""
     return tuple((singular, plural) for singular, plural in (pair.split("/") for pair in text.split()))
 
 
-THINGS = _split_pairs("""
+THINGS = split_pairs("""
     key/keys door/doors cabinet/cabinets lamp/lamps chair/chairs table/tables window/windows picture/pictures
     letter/letters book/books bottle/bottles ladder/ladders bicycle/bicycles boat/boats bridge/bridges
     tower/towers garden/gardens tree/trees flower/flowers stone/stones wall/walls roof/roofs basket/baskets
     box/boxes watch/watches bench/benches shelf/shelves knife/knives leaf/leaves mouse/mice goose/geese
     horse/horses dog/dogs cat/cats bird/birds wagon/wagons
 """)
-PEOPLE = _split_pairs("""
+PEOPLE = split_pairs("""
     teacher/teachers doctor/doctors farmer/farmers painter/painters sailor/sailors student/students
     singer/singers driver/drivers child/children woman/women man/men baker/bakers guard/guards
     neighbour/neighbours tailor/tailors king/kings
@@ -59,6 +55,15 @@ VERBS = {
     ("was", "were"): "beautiful lost there gone hidden missing important unusual safe late".split(),
     ("has", "have"): "vanished arrived changed moved fallen returned appeared survived".split(),
 }
+VOCABULARY = tuple(
+    dict.fromkeys(
+        [GAP, ",", ".", "the", "that"]
+        + [form for noun in NOUNS for form in noun]
+        + [*ADJECTIVES, *PREPOSITIONS, *TRANSITIVE_VERBS, *" ".join(OPENINGS).split(), *ADVERBS]
+        + [form for forms in VERBS for form in forms]
+        + [end for ends in VERBS.values() for end in ends]
+    )
+)  # every word that can occur in a sentence, and the gap
 
 
 @dataclass(frozen=True)
@@ -106,81 +111,37 @@ def generate(count: int, seed: int, *, attractors: int | None = None, part: Part
     With `attractors`, exactly that many nouns (0 to 3) are between subject and verb, all of the other number. Otherwise
     there are up to three nouns of either number, and sometimes one before the subject.
     """
-    refuse_outside_range("count", count, 0)
     if attractors is not None:
         refuse_outside_range("attractors", attractors, 0, 3)
-    if part not in PARTS:
-        raise InputError(f"part must be one of {', '.join(PARTS)}, got {part!r}.", code="E_OPTION")
-    return tuple(_make_sentence(random.Random(f"agreement {seed} {i}"), attractors, part) for i in range(count))
-
-
-def part_of(prefix: str) -> Part:
-    """The part that a sentence with these words before the verb belongs to.
-
-    The arithmetic examples of the language model are split in the same way.
-    """
-    return "held-out" if zlib.crc32(prefix.encode()) % 5 == 0 else "training"
+    return generate_part(f"agreement {seed}", count, part, partial(_draw_sentence, attractors=attractors, part=part))
 
 
 def write_sentence(words: Sequence[str]) -> str:
     return " ".join(words).replace(" ,", ",").replace(" .", ".")
 
 
-def list_vocabulary() -> tuple[str, ...]:
-    """Every word that can occur in a sentence, and the gap."""
-    nouns = (form for noun in NOUNS for form in noun)
-    verbs = (form for forms in VERBS for form in forms)
-    ends = (end for ends in VERBS.values() for end in ends)
-    openings = (word for opening in OPENINGS for word in opening.split())
-    return tuple(
-        dict.fromkeys(
-            (
-                GAP,
-                ",",
-                ".",
-                "the",
-                "that",
-                *nouns,
-                *ADJECTIVES,
-                *PREPOSITIONS,
-                *TRANSITIVE_VERBS,
-                *openings,
-                *ADVERBS,
-                *verbs,
-                *ends,
-            )
-        )
-    )
-
-
 # --- drawing sentences -----------------------------------------------------------------------------------------------
 
 
-def _make_sentence(rng: random.Random, attractors: int | None, part: Part) -> Sentence:
-    while True:
-        sentence = _draw_sentence(rng, attractors)
-        has_other_noun = sentence.words[: sentence.verb].count("the") > 1
-        if part_of(sentence.prefix) == part or not has_other_noun:
-            return sentence
-
-
-def _draw_sentence(rng: random.Random, attractors: int | None) -> Sentence:
-    number = _draw_index(rng, 2)
+def _draw_sentence(rng: random.Random, attractors: int | None, part: Part) -> Sentence | None:
+    number = draw_index(rng, 2)
     numbers = (
-        [_draw_index(rng, 2) for _ in range(_draw_index(rng, 4))] if attractors is None else [1 - number] * attractors
+        [draw_index(rng, 2) for _ in range(draw_index(rng, 4))] if attractors is None else [1 - number] * attractors
     )
     words, nouns = _draw_opening(rng, attractors is None)
     subject = len(words) + _append_noun_phrase(rng, words, number, NOUNS)
     for other in numbers:
         nouns.append((_append_modifier(rng, words, other), other))
     verb = len(words)
-    forms = _pick(rng, tuple(VERBS))
+    forms = pick(rng, tuple(VERBS))
     words.append(forms[number])
     if rng.random() < 0.3:
-        words.append(_pick(rng, ADVERBS))
-    words += [_pick(rng, VERBS[forms]), "."]
+        words.append(pick(rng, ADVERBS))
+    words += [pick(rng, VERBS[forms]), "."]
     other_number = tuple(position for position, other in nouns if other != number)
-    return Sentence(tuple(words), subject, other_number, verb, forms[1 - number])
+    sentence = Sentence(tuple(words), subject, other_number, verb, forms[1 - number])
+    has_other_noun = words[:verb].count("the") > 1
+    return sentence if part_of(sentence.prefix) == part or not has_other_noun else None
 
 
 def _draw_opening(rng: random.Random, may_have_noun: bool) -> tuple[list[str], list[tuple[int, int]]]:
@@ -189,9 +150,9 @@ def _draw_opening(rng: random.Random, may_have_noun: bool) -> tuple[list[str], l
     if chance < 0.6:
         return [], []
     if chance < 0.8 or not may_have_noun:
-        return [*_pick(rng, OPENINGS).split(), ","], []
-    number = _draw_index(rng, 2)
-    words = [_pick(rng, PREPOSITIONS)]
+        return [*pick(rng, OPENINGS).split(), ","], []
+    number = draw_index(rng, 2)
+    words = [pick(rng, PREPOSITIONS)]
     position = 1 + _append_noun_phrase(rng, words, number, THINGS)
     return [*words, ","], [(position, number)]
 
@@ -200,24 +161,16 @@ def _append_modifier(rng: random.Random, words: list[str], number: int) -> int:
     """Append "near the doors" or "that the painters saw"; returns the position of its noun."""
     start = len(words)
     if rng.random() < 0.7:
-        words.append(_pick(rng, PREPOSITIONS))
+        words.append(pick(rng, PREPOSITIONS))
         return start + 1 + _append_noun_phrase(rng, words, number, NOUNS)
     words.append("that")
     position = start + 1 + _append_noun_phrase(rng, words, number, PEOPLE)
-    words.append(_pick(rng, TRANSITIVE_VERBS))
+    words.append(pick(rng, TRANSITIVE_VERBS))
     return position
 
 
 def _append_noun_phrase(rng: random.Random, words: list[str], number: int, nouns: Sequence[tuple[str, str]]) -> int:
     """Append "the (adjective) noun"; returns the number of words before the noun."""
-    adjective = [_pick(rng, ADJECTIVES)] if rng.random() < 0.4 else []
-    words += ["the", *adjective, _pick(rng, nouns)[number]]
+    adjective = [pick(rng, ADJECTIVES)] if rng.random() < 0.4 else []
+    words += ["the", *adjective, pick(rng, nouns)[number]]
     return 1 + len(adjective)
-
-
-def _draw_index(rng: random.Random, below: int) -> int:
-    return int(rng.random() * below)  # random() gives the same numbers in every Python version; choice() does not
-
-
-def _pick(rng: random.Random, options: Sequence[T]) -> T:
-    return options[_draw_index(rng, len(options))]

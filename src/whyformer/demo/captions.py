@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from whyformer.demo.ranges import refuse_outside_range
+from whyformer.demo.draws import generate_images, stack_columns
 from whyformer.demo.shapes import SHAPE_TESTS
 
 SIZE = 48  # pixels a side
@@ -31,6 +31,7 @@ TEMPLATES = (
     "somewhere in the image is a {}",
     "the {} is what this image shows",
 )
+VOCABULARY = tuple(dict.fromkeys([*" ".join(TEMPLATES).replace("{}", "").split(), *COLOURS, *SHAPES]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,16 +49,11 @@ class CaptionedScenes:
 
 def generate(count: int, seed: int) -> CaptionedScenes:
     """`count` images of two objects with a caption for the first; image i depends only on `seed` and i."""
-    refuse_outside_range("count", count, 0)
-    refuse_outside_range("seed", seed, 0)
-    scenes = [_draw_scene(np.random.default_rng([seed, i])) for i in range(count)]
-    images, labels, masks = zip(*scenes, strict=True) if scenes else ((), (), ())
-    return CaptionedScenes(
-        np.array(images, np.uint8).reshape(count, SIZE, SIZE, 3),
-        np.array(labels, np.int64).reshape(count, 2),
-        np.array(masks, np.bool_).reshape(count, 2, SIZE, SIZE),
-        tuple(write_caption(int(pair[0]), random.Random(f"{seed} {i}")) for i, pair in enumerate(labels)),
-    )
+    scenes = generate_images(count, seed, _draw_captioned_scene)
+    captions = tuple(write_caption(labels[0], random.Random(f"{seed} {i}")) for i, (_, labels, _) in enumerate(scenes))
+    shapes = (np.uint8, (SIZE, SIZE, 3)), (np.int64, (2,)), (np.bool_, (2, SIZE, SIZE))
+    images, labels, masks = stack_columns(scenes, *shapes)
+    return CaptionedScenes(images, labels, masks, captions)
 
 
 def write_caption(label: int, rng: random.Random) -> str:
@@ -72,17 +68,11 @@ def words_of(caption: str) -> tuple[str, str]:
     return colour, shape
 
 
-def list_words() -> tuple[str, ...]:
-    """Every word of every caption."""
-    words = " ".join(TEMPLATES).replace("{}", "").split()
-    return tuple(dict.fromkeys([*words, *COLOURS, *SHAPES]))
-
-
-def _draw_scene(rng: np.random.Generator) -> tuple[NDArray[np.uint8], list[int], list[NDArray[np.bool_]]]:
+def _draw_captioned_scene(rng: np.random.Generator) -> tuple[NDArray[np.uint8], list[int], list[NDArray[np.bool_]]]:
     image = np.clip(rng.uniform(90, 150) + rng.normal(0, 12, (SIZE, SIZE, 3)), 0, 255)
     colours, shapes = rng.permutation(len(COLOURS))[:2], rng.permutation(len(SHAPES))[:2]
     masks = []
-    for colour, shape, (x, y, radius) in zip(colours, shapes, _draw_places(rng), strict=True):
+    for colour, shape, (x, y, radius) in zip(colours, shapes, _draw_two_places(rng), strict=True):
         mask = _draw_mask(SHAPES[shape], x, y, radius, rng.uniform(-TURN, TURN))
         paint = np.array(list(COLOURS.values())[colour]) + rng.normal(0, 10, (SIZE, SIZE, 3))
         image = np.where(mask[:, :, None], np.clip(paint, 0, 255), image)
@@ -91,7 +81,7 @@ def _draw_scene(rng: np.random.Generator) -> tuple[NDArray[np.uint8], list[int],
     return image.astype(np.uint8), labels, masks
 
 
-def _draw_places(rng: np.random.Generator) -> list[tuple[float, float, float]]:
+def _draw_two_places(rng: np.random.Generator) -> list[tuple[float, float, float]]:
     """x, y and radius of two objects that do not touch."""
     while True:
         radii = rng.uniform(*RADIUS, 2)

@@ -17,11 +17,13 @@ of 4 to 9 forms, and how much each part counts is not fixed by the design.
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from whyformer.demo.painting import SHAPE_TESTS, SIZE, FloatArray, draw_background, draw_blob, make_window, paint
+from whyformer.demo.draws import generate_images, stack_columns
+from whyformer.demo.painting import SHAPE_TESTS, SIZE, FloatArray, blend, draw_background, draw_blob, make_window
 from whyformer.demo.ranges import refuse_outside_range
 
 PARTS = ("crest", "wing", "tail", "foot")
@@ -69,20 +71,12 @@ def generate(count: int, seed: int, *, parts: int | None = 2) -> Creatures:
 
     Image i depends only on `seed`, i and `parts`.
     """
-    refuse_outside_range("count", count, 0)
-    refuse_outside_range("seed", seed, 0)
     if parts is not None:
         refuse_outside_range("parts", parts, 0, len(PARTS))
     key = 9 if parts is None else parts
-    drawn = [_draw_creature(np.random.default_rng([seed, i, 92, key]), parts) for i in range(count)]
-    images, labels, shown, masks, bare = zip(*drawn, strict=True) if drawn else ((), (), (), (), ())
-    return Creatures(
-        np.array(images, np.uint8).reshape(count, SIZE, SIZE, 3),
-        np.array(labels, np.int64),
-        np.array(shown, np.bool_).reshape(count, len(PARTS)),
-        np.array(masks, np.bool_).reshape(count, len(PARTS), SIZE, SIZE),
-        np.array(bare, np.uint8).reshape(count, SIZE, SIZE, 3),
-    )
+    drawn = generate_images(count, seed, partial(_draw_creature, parts=parts), 92, key)
+    image, shown, masks = (np.uint8, (SIZE, SIZE, 3)), (np.bool_, (len(PARTS),)), (np.bool_, (len(PARTS), SIZE, SIZE))
+    return Creatures(*stack_columns(drawn, image, (np.int64, ()), shown, masks, image))
 
 
 def _draw_creature(
@@ -96,12 +90,12 @@ def _draw_creature(
     radius = rng.uniform(*BODY_RADIUS)
     reach = radius + 2 * PART_RADIUS[1]  # of the creature, from its centre
     centre = rng.uniform(reach, SIZE - reach, 2) if reach < SIZE / 2 else np.full(2, SIZE / 2) + rng.uniform(-2, 2, 2)
-    paint(canvas, *cover_shape("circle", centre, radius), draw_colour(rng, canvas, centre))
+    blend(canvas, *cover_shape("circle", centre, radius), draw_colour(rng, canvas, centre))
     for _ in range(rng.integers(2, 5)):
         spot, _ = draw_blob(rng)
         offset = np.array(rng.uniform(-0.5, 0.5, 2) * radius + centre, dtype=int) - np.array(spot.shape[::-1]) // 2
         top, left = (int(np.clip(o, 0, SIZE - side)) for o, side in zip(offset[::-1], spot.shape, strict=True))
-        paint(canvas, spot, (top, left), rng.uniform(0, 255, 3))
+        blend(canvas, spot, (top, left), rng.uniform(0, 255, 3))
     bare = canvas.clip(0, 255).astype(np.uint8)
     masks = []
     for part, name in enumerate(PARTS):
@@ -109,7 +103,7 @@ def _draw_creature(
         place = centre + np.array(PART_PLACES[name]) * (radius + size - 1)
         coverage, corner = cover_shape(FORMS[CLASS_FORMS[label, part]], place, size)
         colour = draw_colour(rng, canvas, place)
-        masks.append(paint(canvas, coverage, corner, colour) if shown[part] else np.zeros((SIZE, SIZE), np.bool_))
+        masks.append(blend(canvas, coverage, corner, colour) if shown[part] else np.zeros((SIZE, SIZE), np.bool_))
     image = np.where(np.any(masks, axis=0)[:, :, None], canvas.clip(0, 255).astype(np.uint8), bare)
     return image, label, shown, masks, bare
 

@@ -15,34 +15,26 @@ One pair in five, selected by a checksum, is held out of all training; `generate
 """
 
 import random
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
-from typing import TypeVar
 
-from whyformer.demo.agreement import PARTS, Part, write_sentence
-from whyformer.demo.ranges import refuse_outside_range
-from whyformer.errors import InputError
+from whyformer.demo.agreement import split_pairs, write_sentence
+from whyformer.demo.draws import Part, generate_part, part_of, pick, take
 
 LABELS = ("entailment", "neutral", "contradiction")
-OPPOSITES = tuple(
-    (one, other)
-    for one, other in (
-        pair.split("/")
-        for pair in (
-            "big/small hot/cold old/new wet/dry heavy/light clean/dirty open/closed full/empty bright/dark soft/hard "
-            "fast/slow loud/quiet"
-        ).split()
-    )
-)
+OPPOSITES = split_pairs("""
+    big/small hot/cold old/new wet/dry heavy/light clean/dirty open/closed full/empty bright/dark soft/hard fast/slow
+    loud/quiet
+""")
 OPPOSITE_OF = {**dict(OPPOSITES), **{other: one for one, other in OPPOSITES}}
 THINGS = "lamp key chair vase clock basket ladder bottle drum kettle mirror pillow candle coat kite bench".split()
 VERBS = "is looks seems feels".split()
 ADVERBS = "still quite very rather really".split()
 OPENINGS = "today now again indeed".split()
 FACTS = (2, 3, 4)
-T = TypeVar("T")
+VOCABULARY = (".", "the", "it", *VERBS, *ADVERBS, *OPENINGS, *THINGS, *OPPOSITE_OF)
 
 
 @dataclass(frozen=True)
@@ -126,19 +118,7 @@ class EntailmentPair:
 
 def generate(count: int, seed: int, *, part: Part = "held-out") -> tuple[EntailmentPair, ...]:
     """`count` pairs, about a third of each label; pair i depends only on `seed` and i."""
-    refuse_outside_range("count", count, 0)
-    if part not in PARTS:
-        raise InputError(f"part must be one of {', '.join(PARTS)}, got {part!r}.", code="E_OPTION")
-    return tuple(_make_pair(random.Random(f"entailment {seed} {i}"), part) for i in range(count))
-
-
-def part_of(premise: str, hypothesis: str) -> Part:
-    return "held-out" if zlib.crc32(f"{premise}\n{hypothesis}".encode()) % 5 == 0 else "training"
-
-
-def list_vocabulary() -> tuple[str, ...]:
-    """Every word that can occur in a pair."""
-    return (".", "the", "it", *VERBS, *ADVERBS, *OPENINGS, *THINGS, *OPPOSITE_OF)
+    return generate_part(f"entailment {seed}", count, part, partial(_draw_entailment, part=part))
 
 
 def find_word_spans(text: str, words: Sequence[str]) -> list[tuple[int, int]]:
@@ -154,37 +134,23 @@ def find_word_spans(text: str, words: Sequence[str]) -> list[tuple[int, int]]:
 # --- drawing pairs ----------------------------------------------------------------------------------------------------
 
 
-def _make_pair(rng: random.Random, part: Part) -> EntailmentPair:
-    while True:
-        pair = _draw_pair(rng)
-        if part_of(pair.premise, pair.hypothesis) == part:
-            return pair
-
-
-def _draw_pair(rng: random.Random) -> EntailmentPair:
-    left, thing = list(OPPOSITES), _pick(rng, THINGS)
-    kinds = [_take(rng, left) for _ in range(_pick(rng, FACTS))]
-    properties = [_pick(rng, kind) for kind in kinds]
+def _draw_entailment(rng: random.Random, part: Part) -> EntailmentPair | None:
+    left, thing = list(OPPOSITES), pick(rng, THINGS)
+    kinds = [take(rng, left) for _ in range(pick(rng, FACTS))]
+    properties = [pick(rng, kind) for kind in kinds]
     subjects = [("the", thing), *[("it",)] * (len(properties) - 1)]
     facts = tuple(_draw_fact(rng, who, what) for who, what in zip(subjects, properties, strict=True))
-    label, chosen = _pick(rng, LABELS), _pick(rng, properties)
+    label, chosen = pick(rng, LABELS), pick(rng, properties)
     claimed = {
-        "entailment": chosen, "contradiction": OPPOSITE_OF[chosen], "neutral": _pick(rng, _pick(rng, left))
+        "entailment": chosen, "contradiction": OPPOSITE_OF[chosen], "neutral": pick(rng, pick(rng, left))
     }[label]  # fmt: skip
-    return EntailmentPair(facts, Fact(("the", thing, "is", claimed, "."), 3))
+    pair = EntailmentPair(facts, Fact(("the", thing, "is", claimed, "."), 3))
+    return pair if part_of("\n".join(pair.texts)) == part else None
 
 
 def _draw_fact(rng: random.Random, subject: tuple[str, ...], what: str) -> Fact:
     """ "(today) it looks (quite) wet." """
-    before = [_pick(rng, OPENINGS)] if rng.random() < 0.3 else []
-    how = [_pick(rng, ADVERBS)] if rng.random() < 0.4 else []
-    words = (*before, *subject, _pick(rng, VERBS), *how, what, ".")
+    before = [pick(rng, OPENINGS)] if rng.random() < 0.3 else []
+    how = [pick(rng, ADVERBS)] if rng.random() < 0.4 else []
+    words = (*before, *subject, pick(rng, VERBS), *how, what, ".")
     return Fact(words, len(words) - 2)
-
-
-def _take(rng: random.Random, left: list[T]) -> T:
-    return left.pop(int(rng.random() * len(left)))
-
-
-def _pick(rng: random.Random, options: Sequence[T]) -> T:
-    return options[int(rng.random() * len(options))]  # random() gives the same numbers in every Python version

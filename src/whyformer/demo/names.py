@@ -13,13 +13,12 @@ One sentence in five, selected by a checksum, is held out of all training; `gene
 """
 
 import random
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from whyformer.demo.agreement import PARTS, Part, write_sentence
-from whyformer.demo.ranges import refuse_outside_range
-from whyformer.errors import InputError
+from whyformer.demo.agreement import write_sentence
+from whyformer.demo.draws import Part, draw_index, generate_part, part_of, pick, take
 
 LABELS = ("O", "PER", "LOC", "ORG")
 NAMES = """
@@ -38,6 +37,12 @@ FILLERS = (
 ).split("|")  # nouns among them, after the same articles as the triggers
 ADJECTIVES = "famous quiet big small strange lovely forgotten busy".split()
 TWO_CLAUSES = 1 / 3
+VOCABULARY = tuple(
+    dict.fromkeys(
+        [";", ".", "was", "called", "a", *" ".join(FILLERS).split(), *ADJECTIVES, *NAMES]
+        + [word for words in TRIGGERS.values() for word in words]
+    )
+)  # every word that can occur in a sentence
 
 
 @dataclass(frozen=True)
@@ -67,31 +72,10 @@ def write_named(words: Sequence[str]) -> str:
 
 def generate(count: int, seed: int, *, part: Part = "held-out") -> tuple[NamedSentence, ...]:
     """`count` sentences; sentence i depends only on `seed` and i."""
-    refuse_outside_range("count", count, 0)
-    if part not in PARTS:
-        raise InputError(f"part must be one of {', '.join(PARTS)}, got {part!r}.", code="E_OPTION")
-    return tuple(_make_sentence(random.Random(f"names {seed} {i}"), part) for i in range(count))
+    return generate_part(f"names {seed}", count, part, partial(_draw_named_sentence, part=part))
 
 
-def part_of(words: Sequence[str]) -> Part:
-    return "held-out" if zlib.crc32(" ".join(words).encode()) % 5 == 0 else "training"
-
-
-def list_vocabulary() -> tuple[str, ...]:
-    """Every word that can occur in a sentence."""
-    fillers = " ".join(FILLERS).split()
-    triggers = (word for words in TRIGGERS.values() for word in words)
-    return tuple(dict.fromkeys((";", ".", "was", "called", "a", *fillers, *ADJECTIVES, *NAMES, *triggers)))
-
-
-def _make_sentence(rng: random.Random, part: Part) -> NamedSentence:
-    while True:
-        sentence = _draw_sentence(rng)
-        if part_of(sentence.words) == part:
-            return sentence
-
-
-def _draw_sentence(rng: random.Random) -> NamedSentence:
+def _draw_named_sentence(rng: random.Random, part: Part) -> NamedSentence | None:
     clauses = 2 if rng.random() < TWO_CLAUSES else 1
     left = list(NAMES)
     words: list[str] = []
@@ -99,22 +83,23 @@ def _draw_sentence(rng: random.Random) -> NamedSentence:
     places: list[tuple[int, int]] = []  # of name and trigger
     for i in range(clauses):
         words += [";"] if i else []
-        kind = _pick(rng, LABELS[1:])
-        name, trigger = _take(rng, left), _pick(rng, TRIGGERS[kind])
+        kind = pick(rng, LABELS[1:])
+        name, trigger = take(rng, left), pick(rng, TRIGGERS[kind])
         clause = _draw_clause(rng, name, trigger, fillers=3 if clauses == 1 else 1)
         places.append((len(words) + clause.index(name), len(words) + clause.index(trigger)))
         words += clause
         tags += ["O"] * (len(words) - len(tags))
         tags[places[-1][0]] = kind
-    explained = int(rng.random() * clauses)
+    explained = draw_index(rng, clauses)
     decoy = places[1 - explained][1] if clauses == 2 else None
-    return NamedSentence((*words, "."), (*tags, "O"), *places[explained], decoy)
+    sentence = NamedSentence((*words, "."), (*tags, "O"), *places[explained], decoy)
+    return sentence if part_of(" ".join(sentence.words)) == part else None
 
 
 def _draw_clause(rng: random.Random, name: str, trigger: str, *, fillers: int) -> list[str]:
     """Up to `fillers` filler phrases before and after, one fewer (but at least one) at both places between."""
     between = max(1, fillers - 1)
-    noun = ["a", *([_pick(rng, ADJECTIVES)] if rng.random() < 0.5 else []), trigger]
+    noun = ["a", *([pick(rng, ADJECTIVES)] if rng.random() < 0.5 else []), trigger]
     first, second = ([name], noun) if rng.random() < 0.5 else (noun, ["called", name])
     left = list(FILLERS)
     before, middle, rest, after = (_take_fillers(rng, left, most) for most in (fillers, between, between, fillers))
@@ -123,13 +108,5 @@ def _draw_clause(rng: random.Random, name: str, trigger: str, *, fillers: int) -
 
 def _take_fillers(rng: random.Random, left: list[str], most: int) -> list[str]:
     """The words of 0 to `most` phrases, each taken out of those left."""
-    count = int(rng.random() * (most + 1))
-    return [word for _ in range(count) for word in _take(rng, left).split()]
-
-
-def _take(rng: random.Random, left: list[str]) -> str:
-    return left.pop(int(rng.random() * len(left)))
-
-
-def _pick(rng: random.Random, options: Sequence[str]) -> str:
-    return options[int(rng.random() * len(options))]
+    count = draw_index(rng, most + 1)
+    return [word for _ in range(count) for word in take(rng, left).split()]

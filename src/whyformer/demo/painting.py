@@ -11,19 +11,7 @@ SIZE = 96  # pixels a side
 FloatArray = NDArray[np.float64]
 
 
-def _circle(x: FloatArray, y: FloatArray) -> NDArray[np.bool_]:
-    return x**2 + y**2 < 0.81
-
-
-def _square(x: FloatArray, y: FloatArray) -> NDArray[np.bool_]:
-    return np.maximum(abs(x), abs(y)) < 0.707
-
-
-def _triangle(x: FloatArray, y: FloatArray) -> NDArray[np.bool_]:
-    return (y > -0.5) & (y + 1.732 * abs(x) < 1)
-
-
-def _star(x: FloatArray, y: FloatArray) -> NDArray[np.bool_]:
+def _is_in_star(x: FloatArray, y: FloatArray) -> NDArray[np.bool_]:
     """Five points: in each fifth of the circle, one side of the line from a tip to the next notch."""
     fifth = abs((np.arctan2(x, y) + np.pi / 5) % (2 * np.pi / 5) - np.pi / 5)
     along, across = np.hypot(x, y) * np.cos(fifth), np.hypot(x, y) * np.sin(fifth)
@@ -31,40 +19,28 @@ def _star(x: FloatArray, y: FloatArray) -> NDArray[np.bool_]:
     return (along - 1) * notch_across < across * (notch_along - 1)
 
 
-def _cross(x: FloatArray, y: FloatArray) -> NDArray[np.bool_]:
-    return (np.minimum(abs(x), abs(y)) < 0.27) & (np.maximum(abs(x), abs(y)) < 0.95)
-
-
-def _ring(x: FloatArray, y: FloatArray) -> NDArray[np.bool_]:
-    return abs(np.hypot(x, y) - 0.74) < 0.2
-
-
-def _crescent(x: FloatArray, y: FloatArray) -> NDArray[np.bool_]:
-    return (x**2 + y**2 < 0.94) & ((x - 0.45) ** 2 + y**2 > 0.55)
-
-
-def _heart(x: FloatArray, y: FloatArray) -> NDArray[np.bool_]:
+def _is_in_heart(x: FloatArray, y: FloatArray) -> NDArray[np.bool_]:
     lobes = (abs(x) - 0.44) ** 2 + (y - 0.25) ** 2 < 0.23
     return lobes | ((y < 0.05) & (abs(x) < 0.9 * (y + 0.93)))
 
 
 # Whether a point is inside the shape of radius 1 around 0.
 SHAPE_TESTS: dict[str, Callable[[FloatArray, FloatArray], NDArray[np.bool_]]] = {
-    "circle": _circle,
-    "square": _square,
-    "triangle": _triangle,
-    "star": _star,
-    "cross": _cross,
-    "ring": _ring,
-    "crescent": _crescent,
-    "heart": _heart,
+    "circle": lambda x, y: x**2 + y**2 < 0.81,
+    "square": lambda x, y: np.maximum(abs(x), abs(y)) < 0.707,
+    "triangle": lambda x, y: (y > -0.5) & (y + 1.732 * abs(x) < 1),
+    "star": _is_in_star,
+    "cross": lambda x, y: (np.minimum(abs(x), abs(y)) < 0.27) & (np.maximum(abs(x), abs(y)) < 0.95),
+    "ring": lambda x, y: abs(np.hypot(x, y) - 0.74) < 0.2,
+    "crescent": lambda x, y: (x**2 + y**2 < 0.94) & ((x - 0.45) ** 2 + y**2 > 0.55),
+    "heart": _is_in_heart,
 }
 
 
 # --- painting ---------------------------------------------------------------------------------------------------------
 
 
-def paint(canvas: FloatArray, coverage: FloatArray, corner: tuple[int, int], colour: FloatArray) -> NDArray[np.bool_]:
+def blend(canvas: FloatArray, coverage: FloatArray, corner: tuple[int, int], colour: FloatArray) -> NDArray[np.bool_]:
     """Blend `colour` into the canvas by `coverage` (0 to 1); returns which pixels changed."""
     top, left = corner
     height, width = coverage.shape

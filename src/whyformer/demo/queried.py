@@ -11,8 +11,8 @@ and with exact masks of all objects. The question is fixed because the model see
 
 import numpy as np
 
-from whyformer.demo.painting import SIZE, FloatArray, draw_background, draw_object, paint
-from whyformer.demo.ranges import refuse_outside_range
+from whyformer.demo.draws import generate_images
+from whyformer.demo.painting import SIZE, FloatArray, blend, draw_background, draw_object
 from whyformer.demo.shapes import DrawnScene, Scenes, stack_scenes
 
 CLASSES = ("square", "triangle", "star", "cross", "ring")
@@ -33,10 +33,7 @@ COLOUR_NOISE = 14.0  # standard deviation of the colour of an object, and of its
 
 def generate(count: int, seed: int) -> Scenes:
     """`count` images; object 0 is the red one. Image i depends only on `seed` and i."""
-    refuse_outside_range("count", count, 0)
-    refuse_outside_range("seed", seed, 0)
-    scenes = [_draw_queried_scene(np.random.default_rng([seed, i, 91])) for i in range(count)]
-    return stack_scenes(scenes, OBJECTS)
+    return stack_scenes(generate_images(count, seed, _draw_queried_scene, 91), OBJECTS)
 
 
 def _draw_queried_scene(rng: np.random.Generator) -> DrawnScene:
@@ -50,7 +47,7 @@ def _draw_queried_scene(rng: np.random.Generator) -> DrawnScene:
         coverage, corner = draw_object(rng, CLASSES[label], centre, radius)
         painted = np.array(colour) + rng.normal(0, COLOUR_NOISE, 3)
         noise = rng.normal(0, COLOUR_NOISE / 3, (*coverage.shape, 3))
-        masks.append(paint(canvas, coverage, corner, painted + noise))
+        masks.append(blend(canvas, coverage, corner, painted + noise))
     image = np.where(np.any(masks, axis=0)[:, :, None], canvas.clip(0, 255).astype(np.uint8), background)
     return image, labels, masks, background
 

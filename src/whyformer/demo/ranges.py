@@ -1,8 +1,9 @@
-"""Check the numbers that the generators of demo data are given."""
+"""Check the numbers and names that the generators of demo data are given."""
 
+from collections.abc import Iterable
 from operator import index
 
-from whyformer.errors import InputError
+from whyformer.errors import InputError, suggest_nearest
 
 
 def refuse_outside_range(name: str, value: object, low: int, high: int | None = None) -> None:
@@ -14,3 +15,13 @@ def refuse_outside_range(name: str, value: object, low: int, high: int | None = 
     if not is_inside:
         wanted = f">= {low}" if high is None else f"between {low} and {high}"
         raise InputError(f"{name} must be {wanted}, got {value!r}.", code="E_OPTION")
+
+
+def refuse_unknown_name(what: str, name: object, known: Iterable[str]) -> None:
+    """Refuse what is not a known name, and say which are."""
+    known = list(known)
+    if not isinstance(name, str) or name not in known:
+        raise InputError(
+            f"There is no {what} {name!r}.{suggest_nearest(str(name), known)} Available: {', '.join(known)}.",
+            code="E_OPTION",
+        )

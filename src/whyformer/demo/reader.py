@@ -18,43 +18,39 @@ One fact in five (a subject, a relation and a value), selected by a checksum, is
 
 import random
 import re
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from functools import partial
 
-from whyformer.demo.agreement import PARTS, Part
+from whyformer.demo.draws import Part, draw_index, draw_some, generate_part, part_of, pick, take
 from whyformer.demo.ranges import refuse_outside_range
 from whyformer.demo.reader_words import (
     CITIES,
-    EXHIBITS,
-    FAIRS,
     FILLERS,
-    GATHERINGS,
-    HOUSES,
-    MATERIALS,
     NAMES,
     OPENINGS,
     RELATIONS,
-    SHIPS,
+    SUBJECTS,
     SYSTEM_PROMPTS,
     TOPICS,
-    TRADES,
     VALUES,
 )
-from whyformer.errors import InputError
 
 FEWEST, MOST = 2, 10  # passages
-SUBJECTS = {
-    "ship": (SHIPS,),
-    "fair": (FAIRS, GATHERINGS),
-    "exhibit": (MATERIALS, EXHIBITS),
-    "house": (HOUSES, TRADES),
-}
 SLOT = re.compile(r"{([^}]*)}")
-Span = tuple[int, int]  # characters, end not included
+TEXTS = (
+    [*NAMES, *(word for lists in SUBJECTS.values() for words in lists for word in words)]
+    + [word for words in VALUES.values() for word in words]
+    + [wording for topic in TOPICS.values() for wordings in topic.clauses for wording in wordings]
+    + [question for relation in RELATIONS.values() for question in relation.questions]
+    + [pronoun for topic in TOPICS.values() for pronoun in topic.pronouns]
+    + [*OPENINGS, *FILLERS, *SYSTEM_PROMPTS, "Question: Answer: and the The"]
+)
+VOCABULARY = tuple(  # every word and punctuation mark of passages, questions and answers
+    dict.fromkeys(word for text in TEXTS for word in re.findall(r"\w+|[^\w\s]", SLOT.sub(" ", text)))
+)
+CharacterSpan = tuple[int, int]  # characters, end not included
 Clauses = Sequence[tuple[str, ...]]  # each a choice of wordings
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -67,7 +63,7 @@ class PassageFact:
     start: int  # of the value, in characters of the passage
 
     @property
-    def span(self) -> Span:
+    def span(self) -> CharacterSpan:
         return self.start, self.start + len(self.value)
 
 
@@ -78,7 +74,7 @@ class Passage:
     topic: str  # a key of TOPICS
     subject: str  # as in a question: "Anna Reed", "the Aurora"
     text: str
-    sentences: tuple[Span, ...]
+    sentences: tuple[CharacterSpan, ...]
     facts: tuple[PassageFact, ...]
 
 
@@ -109,7 +105,7 @@ class PassageQuestion:
         return [{"role": "system", "content": SYSTEM_PROMPTS[0]}, {"role": "user", "content": user}]
 
     @property
-    def passage_spans(self) -> tuple[Span, ...]:
+    def passage_spans(self) -> tuple[CharacterSpan, ...]:
         """Where each passage is in `text`."""
         spans, start = [], 0
         for passage in self.passages:
@@ -118,17 +114,17 @@ class PassageQuestion:
         return tuple(spans)
 
     @property
-    def sentence_span(self) -> Span:
+    def sentence_span(self) -> CharacterSpan:
         """The sentence of `text` that states the answer."""
         passage = self.passages[self.source]
         return self._shift(passage.sentences[passage.facts[self.fact].sentence])
 
     @property
-    def evidence_span(self) -> Span:
+    def evidence_span(self) -> CharacterSpan:
         """The words of `text` that are the answer, where the passage states it."""
         return self._shift(self.passages[self.source].facts[self.fact].span)
 
-    def _shift(self, span: Span) -> Span:
+    def _shift(self, span: CharacterSpan) -> CharacterSpan:
         start = self.passage_spans[self.source][0]
         return start + span[0], start + span[1]
 
@@ -138,30 +134,24 @@ def generate(
 ) -> tuple[PassageQuestion, ...]:
     """`count` questions, each about its own passages (four to ten, or as many as given); question i depends only on
     `seed` and i."""
-    refuse_outside_range("count", count, 0)
     if passages is not None:
         refuse_outside_range("passages", passages, FEWEST, MOST)
-    if part not in PARTS:
-        raise InputError(f"part must be one of {', '.join(PARTS)}, got {part!r}.", code="E_OPTION")
-    return tuple(_make_question(random.Random(f"reader {seed} {i}"), passages, part) for i in range(count))
+    return generate_part(f"reader {seed}", count, part, partial(_draw_question, count=passages, part=part))
 
 
-def part_of(subject: str, relation: str, value: str) -> Part:
-    """The part that a fact belongs to."""
-    return "held-out" if zlib.crc32(f"{subject}\n{relation}\n{value}".encode()) % 5 == 0 else "training"
+def part_of_fact(subject: str, relation: str, value: str) -> Part:
+    return part_of(f"{subject}\n{relation}\n{value}")
 
 
-def _make_question(rng: random.Random, count: int | None, part: Part) -> PassageQuestion:
-    while True:
-        passages = draw_passages(rng, 4 + _draw_index(rng, 7) if count is None else count, part)
-        asked = [one for one in ask_everything(rng, passages) if _find_part(one) == part]
-        if asked:
-            return _pick(rng, asked)
+def _draw_question(rng: random.Random, count: int | None, part: Part) -> PassageQuestion | None:
+    passages = draw_passages(rng, 4 + draw_index(rng, 7) if count is None else count, part)
+    asked = [one for one in ask_everything(rng, passages) if _find_part(one) == part]
+    return pick(rng, asked) if asked else None
 
 
 def _find_part(question: PassageQuestion) -> Part:
     passage = question.passages[question.source]
-    return part_of(passage.subject, passage.facts[question.fact].relation, question.answer)
+    return part_of_fact(passage.subject, passage.facts[question.fact].relation, question.answer)
 
 
 # --- passages ---------------------------------------------------------------------------------------------------------
@@ -181,7 +171,7 @@ class Names:
 
 def draw_names(rng: random.Random) -> Names:
     """Six people and nine cities."""
-    return Names(tuple(_sample(rng, NAMES, 6)), tuple(_sample(rng, CITIES, 9)))
+    return Names(tuple(draw_some(rng, NAMES, 6)), tuple(draw_some(rng, CITIES, 9)))
 
 
 def draw_passages(
@@ -200,53 +190,52 @@ def draw_passages(
 
 def _draw_passages(rng: random.Random, count: int, part: Part, alike: bool) -> tuple[Passage, ...]:
     names = draw_names(rng)
-    kinds = _sample(rng, list(SUBJECTS), 1 if alike else 2 + _draw_index(rng, 2))
-    shared = _sample(rng, TOPICS[kinds[0]].clauses, 1 + _draw_index(rng, 2)) if alike else None
+    kinds = draw_some(rng, list(SUBJECTS), 1 if alike else 2 + draw_index(rng, 2))
+    shared = draw_some(rng, TOPICS[kinds[0]].clauses, 1 + draw_index(rng, 2)) if alike else None
     left = {kind: list(SUBJECTS[kind][0]) for kind in kinds}
     passages = []
     for _ in range(count):
-        topic = _pick(rng, kinds)
-        clauses = shared or _sample(rng, TOPICS[topic].clauses, 2 + _draw_index(rng, 2))
+        topic = pick(rng, kinds)
+        clauses = shared or draw_some(rng, TOPICS[topic].clauses, 2 + draw_index(rng, 2))
         passages.append(_draw_passage(rng, topic, _draw_subject(rng, topic, left[topic]), names, part, clauses))
     return tuple(passages)
 
 
 def _draw_subject(rng: random.Random, topic: str, left: list[str]) -> str:
     """A subject whose first word is no other's."""
-    word = left.pop(_draw_index(rng, len(left)))
-    return " ".join(("the", word, *(_pick(rng, words) for words in SUBJECTS[topic][1:])))
+    return " ".join(("the", take(rng, left), *(pick(rng, words) for words in SUBJECTS[topic][1:])))
 
 
 def _draw_passage(rng: random.Random, topic: str, subject: str, names: Names, part: Part, clauses: Clauses) -> Passage:
     text = ""
-    sentences: list[Span] = []
+    sentences: list[CharacterSpan] = []
     facts: list[PassageFact] = []
     while clauses:
-        size = 1 + _draw_index(rng, 2)
+        size = 1 + draw_index(rng, 2)
         taken, clauses = clauses[:size], clauses[size:]
         text += " " if text else ""
         start = len(text)
         text += _open_sentence(rng, topic, subject, is_first=not sentences)
         for i, wordings in enumerate(taken):
             text += " and " if i else " "
-            clause, stated = _fill_clause(rng, _pick(rng, wordings), subject, names, part)
+            clause, stated = _fill_clause(rng, pick(rng, wordings), subject, names, part)
             facts += [PassageFact(name, value, len(sentences), len(text) + at) for name, value, at in stated]
             text += clause
         text += "."
         sentences.append((start, len(text)))
     if rng.random() < 0.15:
         start = len(text) + 1
-        text += f" {_pick(rng, FILLERS)}"
+        text += f" {pick(rng, FILLERS)}"
         sentences.append((start, len(text)))
     return Passage(topic, subject, text, tuple(sentences), tuple(facts))
 
 
 def _open_sentence(rng: random.Random, topic: str, subject: str, *, is_first: bool) -> str:
     """The subject or its pronoun, sometimes after "These days,"."""
-    named = subject if is_first or rng.random() < 0.2 else _pick(rng, TOPICS[topic].pronouns)
+    named = subject if is_first or rng.random() < 0.2 else pick(rng, TOPICS[topic].pronouns)
     if rng.random() < 0.1:
         lower = named if named == subject else named[0].lower() + named[1:]
-        return f"{_pick(rng, OPENINGS)}, {lower}"
+        return f"{pick(rng, OPENINGS)}, {lower}"
     return named[0].upper() + named[1:]
 
 
@@ -257,23 +246,23 @@ def _fill_clause(
     clause, stated, end = "", [], 0
     for slot in SLOT.finditer(wording):
         clause += wording[end : slot.start()]
-        value = _draw_fact(rng, slot[1], subject, names, part)
+        value = _draw_stated_value(rng, slot[1], subject, names, part)
         stated.append((slot[1], value, len(clause)))
         clause += value
         end = slot.end()
     return clause + wording[end:], stated
 
 
-def _draw_fact(rng: random.Random, relation: str, subject: str, names: Names, part: Part) -> str:
+def _draw_stated_value(rng: random.Random, relation: str, subject: str, names: Names, part: Part) -> str:
     for _ in range(100):
         value = _draw_value(rng, RELATIONS[relation].value, names)
-        if part == "held-out" or part_of(subject, relation, value) == "training":
+        if part == "held-out" or part_of_fact(subject, relation, value) == "training":
             return value
     raise NoTrainingValueError(f"{relation} of {subject}")
 
 
 def _draw_value(rng: random.Random, kind: str, names: Names) -> str:
-    return _pick(rng, {"person": names.people, "city": names.cities}.get(kind) or VALUES[kind])
+    return pick(rng, {"person": names.people, "city": names.cities}.get(kind) or VALUES[kind])
 
 
 # --- questions --------------------------------------------------------------------------------------------------------
@@ -283,30 +272,5 @@ def ask_everything(rng: random.Random, passages: tuple[Passage, ...]) -> Iterato
     """Every question that these passages answer, each in one of its wordings."""
     for place, passage in enumerate(passages):
         for i, fact in enumerate(passage.facts):
-            question = _pick(rng, RELATIONS[fact.relation].questions).replace("{S}", passage.subject)
+            question = pick(rng, RELATIONS[fact.relation].questions).replace("{S}", passage.subject)
             yield PassageQuestion(passages, question, fact.value, place, i)
-
-
-def list_vocabulary() -> tuple[str, ...]:
-    """Every word and punctuation mark that can occur in passages, questions and answers."""
-    texts = [*NAMES, *(word for lists in SUBJECTS.values() for words in lists for word in words)]
-    texts += [word for words in VALUES.values() for word in words]
-    texts += [wording for topic in TOPICS.values() for wordings in topic.clauses for wording in wordings]
-    texts += [question for relation in RELATIONS.values() for question in relation.questions]
-    texts += [pronoun for topic in TOPICS.values() for pronoun in topic.pronouns]
-    texts += [*OPENINGS, *FILLERS, *SYSTEM_PROMPTS, "Question: Answer: and the The"]
-    words = (word for text in texts for word in re.findall(r"\w+|[^\w\s]", SLOT.sub(" ", text)))
-    return tuple(dict.fromkeys(words))
-
-
-def _sample(rng: random.Random, options: Sequence[T], count: int) -> list[T]:
-    left = list(options)
-    return [left.pop(_draw_index(rng, len(left))) for _ in range(count)]
-
-
-def _pick(rng: random.Random, options: Sequence[T]) -> T:
-    return options[_draw_index(rng, len(options))]
-
-
-def _draw_index(rng: random.Random, below: int) -> int:
-    return int(rng.random() * below)  # random() gives the same numbers in every Python version; choice() does not

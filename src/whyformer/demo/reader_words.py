@@ -36,6 +36,12 @@ HOUSES = """
     Alder Birch Cedar Falcon Granite Heron Juniper Laurel Maple Otter Poplar Raven Sparrow Thistle Walnut Willow
 """.split()
 TRADES = "mill bakery workshop store brewery inn".split()
+SUBJECTS = {  # of each topic: the words that its name is made of
+    "ship": (SHIPS,),
+    "fair": (FAIRS, GATHERINGS),
+    "exhibit": (MATERIALS, EXHIBITS),
+    "house": (HOUSES, TRADES),
+}
 NUMBERS = tuple(str(number) for number in range(30, 100))
 YEARS = tuple(str(year) for year in range(1801, 2000, 3))
 

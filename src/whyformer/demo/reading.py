@@ -19,14 +19,10 @@ results only in kind, not in size.
 """
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
-from whyformer.demo.ranges import refuse_outside_range
-from whyformer.errors import InputError, suggest_nearest
-
-Task = TypeVar("Task")
+from whyformer.demo.ranges import refuse_outside_range, refuse_unknown_name
 
 PEOPLE = "mary john daniel sandra".split()
 PLACES = "bathroom bedroom garden hallway kitchen office".split()
@@ -42,6 +38,9 @@ TRAITS = {
     "place": "park street beach".split(),
     "company": "dog friend child".split(),
 }
+HYPOTHESES = {
+    "colour": "wears a {} shirt", "action": "is {}", "place": "is at the {}", "company": "has a {} nearby",
+}  # fmt: skip
 VERDICTS = ("contradiction", "entailment", "neutral")
 
 ENTITIES = [f"@entity{number}" for number in range(10)]
@@ -89,17 +88,8 @@ def generate_reading(task: str, count: int, seed: int = 0) -> list[ReadingExampl
 
 
 def find_reading_task(task: str) -> ReadingTask:
-    return find_task(task, READING_TASKS, "reading task")
-
-
-def find_task(name: str, tasks: Mapping[str, Task], what: str = "task") -> Task:
-    """The task of that name."""
-    if name not in tasks:
-        raise InputError(
-            f"There is no {what} {name!r}.{suggest_nearest(str(name), tasks)} Available: {', '.join(tasks)}.",
-            code="E_OPTION",
-        )
-    return tasks[name]
+    refuse_unknown_name("reading task", task, READING_TASKS)
+    return READING_TASKS[task]
 
 
 def join_story(sentences: Sequence[str], evidence: Sequence[int], question: str, answer: str) -> ReadingExample:
@@ -173,46 +163,29 @@ def tell_of_people(rng: random.Random) -> ReadingExample:
 
 
 def tell_of_things(rng: random.Random) -> ReadingExample:
-    while True:
-        story = tell_with_things(rng, rng.randint(4, 14))
-        known = [thing for thing in THINGS if story.paths[thing]]
-        if known:
-            thing = rng.choice(known)
-            place, evidence = story.paths[thing][-1]
-            return join_story(story.sentences, evidence, f"where is the {thing} ?", place)
+    story, thing = tell_with_things(rng, (4, 14), 1)
+    place, evidence = story.paths[thing][-1]
+    return join_story(story.sentences, evidence, f"where is the {thing} ?", place)
 
 
 def tell_of_journeys(rng: random.Random) -> ReadingExample:
+    story, thing = tell_with_things(rng, (8, 22), 2)
+    (before, first), (place, second) = story.paths[thing][-2:]
+    return join_story(story.sentences, (*first, *second), f"where was the {thing} before the {place} ?", before)
+
+
+def tell_with_things(rng: random.Random, length: tuple[int, int], places: int) -> tuple[Story, str]:
+    """A story of so many sentences, and a thing that was in at least so many places."""
     while True:
-        story = tell_with_things(rng, rng.randint(8, 22))
-        known = [thing for thing in THINGS if len(story.paths[thing]) > 1]
-        if known:
-            thing = rng.choice(known)
-            (before, first), (place, second) = story.paths[thing][-2:]
-            question = f"where was the {thing} before the {place} ?"
-            return join_story(story.sentences, (*first, *second), question, before)
-
-
-def tell_with_things(rng: random.Random, length: int) -> Story:
-    story = Story(rng)
-    story.move()
-    while len(story.sentences) < length:
-        rng.choices((story.move, story.take, story.leave), (5, 3, 1))[0]()
-    return story
+        story, sentences = Story(rng), rng.randint(*length)
+        story.move()
+        while len(story.sentences) < sentences:
+            rng.choices((story.move, story.take, story.leave), (5, 3, 1))[0]()
+        if known := [thing for thing in THINGS if len(story.paths[thing]) >= places]:
+            return story, rng.choice(known)
 
 
 # --- premise and hypothesis -------------------------------------------------------------------------------------------
-
-
-def describe_trait(subject: str, trait: str, value: str) -> str:
-    """As a hypothesis: "the man wears a red shirt"."""
-    forms = {
-        "colour": f"the {subject} wears a {value} shirt",
-        "action": f"the {subject} is {value}",
-        "place": f"the {subject} is at the {value}",
-        "company": f"the {subject} has a {value} nearby",
-    }
-    return forms[trait]
 
 
 def describe_person(subject: str, traits: dict[str, str]) -> str:
@@ -239,7 +212,7 @@ def compare_sentences(rng: random.Random) -> ReadingExample:
     first = words.index(subject)  # each subject occurs once
     own = range(first, words.index("while") if parts[0][0] == subject else len(words))
     evidence = [i for i in own if words[i] == told.get(trait)] or [first]
-    question = f"{describe_trait(subject, trait, asked)} ."
+    question = f"the {subject} {HYPOTHESES[trait].format(asked)} ."
     return ReadingExample(" ".join(words), question, verdict, tuple(sorted({first, *evidence})))
 
 

@@ -7,7 +7,8 @@ import os
 from pathlib import Path
 
 from whyformer._plain import archive
-from whyformer.errors import InputError, OutputError, suggest_nearest
+from whyformer.demo.ranges import refuse_unknown_name
+from whyformer.errors import OutputError
 
 SAMPLES = Path(__file__).parent / "samples"
 SAMPLE_NAMES = ("cat.jpg", "passages.txt", "reviews.csv")
@@ -18,11 +19,7 @@ def sample(name: str = "cat.jpg", folder: str | os.PathLike[str] = ".") -> Path:
 
     A file of that name that holds something else is left alone.
     """
-    if name not in SAMPLE_NAMES:
-        nearest = suggest_nearest(str(name), SAMPLE_NAMES)
-        raise InputError(
-            f"There is no sample {name!r}.{nearest} Available: {', '.join(SAMPLE_NAMES)}.", code="E_OPTION"
-        )
+    refuse_unknown_name("sample", name, SAMPLE_NAMES)
     contents, path = (SAMPLES / name).read_bytes(), Path(folder) / name
     if path.exists() and (not path.is_file() or path.read_bytes() != contents):
         raise OutputError(f"{str(path)!r} is there already and is not the sample. Move it, or use another folder.")

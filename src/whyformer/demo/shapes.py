@@ -8,19 +8,21 @@ pixels that an object changed; `backgrounds` are the same images without any obj
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
+from whyformer.demo.draws import generate_images, stack_columns
 from whyformer.demo.painting import (
     SHAPE_TESTS,
     SIZE,
     FloatArray,
+    blend,
     draw_background,
     draw_blob,
     draw_line,
     draw_object,
-    paint,
 )
 from whyformer.demo.ranges import refuse_outside_range
 
@@ -49,11 +51,8 @@ class Scenes:
 
 def generate(count: int, seed: int, *, objects: int = 1) -> Scenes:
     """`count` images with 1 to 3 objects of different classes; image i depends only on `seed`, i and `objects`."""
-    refuse_outside_range("count", count, 0)
-    refuse_outside_range("seed", seed, 0)
     refuse_outside_range("objects", objects, 1, 3)
-    scenes = [_draw_scene(np.random.default_rng([seed, i, objects]), objects) for i in range(count)]
-    return stack_scenes(scenes, objects)
+    return stack_scenes(generate_images(count, seed, partial(_draw_scene, objects=objects), objects), objects)
 
 
 DrawnScene = tuple[NDArray[np.uint8], list[int], list[NDArray[np.bool_]], NDArray[np.uint8]]
@@ -61,28 +60,22 @@ DrawnScene = tuple[NDArray[np.uint8], list[int], list[NDArray[np.bool_]], NDArra
 
 def stack_scenes(scenes: Sequence[DrawnScene], objects: int) -> Scenes:
     """Scenes with the same number of objects as arrays."""
-    count = len(scenes)
-    images, labels, masks, backgrounds = zip(*scenes, strict=True) if scenes else ((), (), (), ())
-    return Scenes(
-        np.array(images, np.uint8).reshape(count, SIZE, SIZE, 3),
-        np.array(labels, np.int64).reshape(count, objects),
-        np.array(masks, np.bool_).reshape(count, objects, SIZE, SIZE),
-        np.array(backgrounds, np.uint8).reshape(count, SIZE, SIZE, 3),
-    )
+    image, mask = (np.uint8, (SIZE, SIZE, 3)), (np.bool_, (objects, SIZE, SIZE))
+    return Scenes(*stack_columns(scenes, image, (np.int64, (objects,)), mask, image))
 
 
 def _draw_scene(rng: np.random.Generator, objects: int) -> DrawnScene:
     canvas = draw_background(rng)
     for _ in range(rng.integers(2, 6)):
-        paint(canvas, *draw_blob(rng), rng.uniform(0, 255, 3))
+        blend(canvas, *draw_blob(rng), rng.uniform(0, 255, 3))
     for _ in range(rng.integers(2, 6)):
-        paint(canvas, *draw_line(rng), rng.uniform(0, 255, 3))
+        blend(canvas, *draw_line(rng), rng.uniform(0, 255, 3))
     background = canvas.clip(0, 255).astype(np.uint8)
     labels = [int(label) for label in rng.permutation(len(CLASSES))[:objects]]
     masks = []
     for label, (centre, radius) in zip(labels, _draw_places(rng, objects), strict=True):
         coverage, corner = draw_object(rng, CLASSES[label], centre, radius)
-        masks.append(paint(canvas, coverage, corner, _draw_visible_colour(rng, canvas, coverage, corner)))
+        masks.append(blend(canvas, coverage, corner, _draw_visible_colour(rng, canvas, coverage, corner)))
     image = np.where(np.any(masks, axis=0)[:, :, None], canvas.clip(0, 255).astype(np.uint8), background)
     return image, labels, masks, background
 

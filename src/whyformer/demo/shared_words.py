@@ -19,6 +19,9 @@ TEMPLATES = (
     "she wanted the {a} {x} , not the {y}",
     "my {x} is as {a} as your {y}",
 )
+VOCABULARY = tuple(
+    dict.fromkeys([word for word in " ".join(TEMPLATES).split() if "{" not in word] + [*ADJECTIVES, *NOUNS])
+)
 
 
 @dataclass(frozen=True)
@@ -35,12 +38,6 @@ def generate(count: int, seed: int) -> tuple[SentencePair, ...]:
     refuse_outside_range("count", count, 0)
     refuse_outside_range("seed", seed, 0)
     return tuple(_draw_pair(random.Random(f"{seed} {i}")) for i in range(count))
-
-
-def list_words() -> tuple[str, ...]:
-    """Every word of every sentence."""
-    fixed = [word for template in TEMPLATES for word in template.split() if "{" not in word]
-    return tuple(dict.fromkeys([*fixed, *ADJECTIVES, *NOUNS]))
 
 
 def _draw_pair(rng: random.Random) -> SentencePair:

@@ -14,16 +14,16 @@ One program in five, selected by a checksum, is held out of all training; `gener
 
 import random
 import string
-import zlib
 from dataclasses import dataclass
+from functools import partial
 
-from whyformer.demo.agreement import PARTS, Part
+from whyformer.demo.draws import Part, generate_part, part_of
 from whyformer.demo.ranges import refuse_outside_range
-from whyformer.errors import InputError
 
 NAMES = tuple(string.ascii_lowercase)
 VALUES = tuple(str(value) for value in range(10, 100))
 SIGNS = ("=", ";", "print", ":", "answer")
+VOCABULARY = (*SIGNS, *NAMES, *VALUES)
 MOST_LINKS = 3
 SOURCES = (2, 3, 4)  # how many values are set in a program, the one that is printed among them
 OTHER_LINKS = (1, 2, 3)  # how many links lead elsewhere
@@ -77,31 +77,13 @@ def generate(count: int, seed: int, *, links: int | None = None, part: Part = "h
 
     links: how many links lead from the printed name to its value, 1 to 3; by default drawn for each program.
     """
-    refuse_outside_range("count", count, 0)
     if links is not None:
         refuse_outside_range("links", links, 1, MOST_LINKS)
-    if part not in PARTS:
-        raise InputError(f"part must be one of {', '.join(PARTS)}, got {part!r}.", code="E_OPTION")
-    return tuple(_make_program(random.Random(f"tracking {seed} {links} {i}"), links, part) for i in range(count))
+    return generate_part(f"tracking {seed} {links}", count, part, partial(_draw_program, wanted_links=links, part=part))
 
 
-def part_of(program: Program) -> Part:
-    return "held-out" if zlib.crc32(program.prompt.encode()) % 5 == 0 else "training"
-
-
-def list_vocabulary() -> tuple[str, ...]:
-    """Every word that can occur in a program or its chain."""
-    return (*SIGNS, *NAMES, *VALUES)
-
-
-def _make_program(rng: random.Random, links: int | None, part: Part) -> Program:
-    while True:
-        program = _draw_program(rng, rng.randrange(MOST_LINKS) + 1 if links is None else links)
-        if part_of(program) == part:
-            return program
-
-
-def _draw_program(rng: random.Random, links: int) -> Program:
+def _draw_program(rng: random.Random, wanted_links: int | None, part: Part) -> Program | None:
+    links = rng.randrange(MOST_LINKS) + 1 if wanted_links is None else wanted_links
     sources, others = rng.choice(SOURCES), rng.choice(OTHER_LINKS)
     names = rng.sample(NAMES, sources + links + others)
     set_to = dict(zip(names[:sources], rng.sample(VALUES, sources), strict=True))
@@ -117,7 +99,8 @@ def _draw_program(rng: random.Random, links: int) -> Program:
     path = [printed]
     while set_to[path[-1]] in set_to:
         path.append(set_to[path[-1]])
-    return Program(tuple((name, set_to[name]) for name in ordered), tuple(ordered.index(name) for name in path))
+    program = Program(tuple((name, set_to[name]) for name in ordered), tuple(map(ordered.index, path)))
+    return program if part_of(program.prompt) == part else None
 
 
 def _shuffle_statements(rng: random.Random, set_to: dict[str, str]) -> list[str]:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from whyformer._plain.setting_checks import allow_choice, allow_whole_number
-from whyformer._plain.tokens import Pieces, Tokens
+from whyformer._plain.tokens import Pieces, ScoredTokens
 from whyformer.errors import InputError
 from whyformer.metrics._registry import Measurement, RationaleLike, metric
 from whyformer.metrics._settings import check_metric_settings
@@ -63,7 +63,7 @@ def answer_tokens(
     return Measurement(values, parts=parts)
 
 
-def count_hits(tokens: Tokens, scores: Tensor, truth: RationaleLike, name: str, k: int) -> tuple[float, float]:
+def count_hits(tokens: ScoredTokens, scores: Tensor, truth: RationaleLike, name: str, k: int) -> tuple[float, float]:
     """The answer tokens among the top k, and how many there could be at most."""
     if not isinstance(tokens, Pieces):
         raise InputError("Answers are words of a text, but the input is an image. Use a metric with a mask.")

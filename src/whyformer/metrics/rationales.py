@@ -33,7 +33,7 @@ from whyformer._plain.setting_checks import (
     to_plain_number,
     to_plain_values,
 )
-from whyformer._plain.tokens import Pieces, Tokens
+from whyformer._plain.tokens import Pieces, ScoredTokens
 from whyformer.errors import InputError
 from whyformer.methods._registry import Setting
 from whyformer.metrics._ordering import to_nearest_unit_count
@@ -226,7 +226,7 @@ def align_rationales(explanation: Explanation, rationale: Sequence[RationaleLike
     return [align_rationale(tokens, scores, truth, name) for tokens, scores, truth, name in rows]
 
 
-def align_rationale(tokens: Tokens, scores: Tensor, truth: RationaleLike, name: str) -> MarkedText:
+def align_rationale(tokens: ScoredTokens, scores: Tensor, truth: RationaleLike, name: str) -> MarkedText:
     """The scores of the words of one text, with their marks."""
     if not isinstance(tokens, Pieces):
         raise InputError("Rationales mark words of a text, but the input is an image. Use a metric with a mask.")

@@ -16,7 +16,7 @@ from whyformer._engine import Target
 from whyformer._model import ImageView, KeptImage
 from whyformer._plain.archive import FLOAT_DTYPES, Fields, to_json_text
 from whyformer._plain.schema import SchemaError, check_schema
-from whyformer._plain.tokens import Grid, NamedTokens, Pieces, Tokens
+from whyformer._plain.tokens import Grid, NamedTokens, Pieces, ScoredTokens
 from whyformer.results.conditioning import DETAIL_PREFIX as ROUNDING_PREFIX
 from whyformer.results.conditioning import PARTS as ROUNDING_PARTS
 from whyformer.results.health import ABSORBED_PREFIX, DETAIL_PREFIX, TOTALS
@@ -150,7 +150,7 @@ def check_rounding_details(details: Mapping[str, Tensor]) -> None:
 # --- tokens, targets and images ---------------------------------------------------------------------------------------
 
 
-def restore_tokens(saved: Fields, count: int) -> Tokens:
+def restore_tokens(saved: Fields, count: int) -> ScoredTokens:
     if "rows" in saved:
         check_schema(saved.get("covers"), (None, [int]), "covers")
         covers = tuple(saved["covers"]) if saved.get("covers") else None

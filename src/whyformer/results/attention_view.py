@@ -19,7 +19,7 @@ from torch import Tensor
 
 from whyformer._engine import Target
 from whyformer._model import KeptImage
-from whyformer._plain.tokens import Grid, Tokens
+from whyformer._plain.tokens import Grid, ScoredTokens
 from whyformer.errors import InputError
 from whyformer.results.result import Result, choose_formats
 from whyformer.show import head_figures, report
@@ -51,7 +51,7 @@ class AttentionView(Result):
 
     parts: Mapping[str, Tensor]  # by kind: attention, gradient and, where available, relevance
     readout: Tensor  # [token]: the weight of each token position in the pooling that the answer is read from
-    input_tokens: Tokens
+    input_tokens: ScoredTokens
     patches: tuple[int, ...] | None  # images: the positions of the patches among the tokens, row by row
     pieces: tuple[str, ...]  # the name of every token
     target: Target

@@ -18,7 +18,7 @@ from torch import Tensor
 from whyformer._engine import Target
 from whyformer._model import KeptImage
 from whyformer._plain.archive import Fields
-from whyformer._plain.tokens import Grid, Pieces, Tokens, pad_pieces
+from whyformer._plain.tokens import Grid, Pieces, ScoredTokens, pad_pieces
 from whyformer._plain.words import WORD_REDUCTIONS, group_by_unit, join_groups, reduce_groups
 from whyformer.errors import InputError
 from whyformer.results._fields import restore_explanation_fields
@@ -57,7 +57,7 @@ class Explanation(LoadableResult):
     formats = choose_formats(".safetensors .json .html .png .svg .pdf .tex .csv .parquet .txt")
 
     scores: Tensor  # batch patch | batch token
-    tokens: tuple[Tokens, ...]
+    tokens: tuple[ScoredTokens, ...]
     targets: tuple[Target, ...]
     names: tuple[str, ...]
     method: str
@@ -371,14 +371,14 @@ def reduce_all_groups(scores: Tensor, groups: Sequence[list[list[int]]], length:
     return reduced
 
 
-def find_segment(tokens: Tokens, number: int) -> list[int]:
+def find_segment(tokens: ScoredTokens, number: int) -> list[int]:
     """The places of the pieces of one text of a pair."""
     if not isinstance(tokens, Pieces) or tokens.second is None:
         raise InputError("This example is not a pair of texts. Pass a TextPair to explain().")
     return [i for i, segment in enumerate(tokens.segments) if segment == number]
 
 
-def take_segment(tokens: Tokens, places: Sequence[int], number: int) -> Pieces:
+def take_segment(tokens: ScoredTokens, places: Sequence[int], number: int) -> Pieces:
     """The pieces at these places, all of one text of a pair, with spans in that text."""
     assert isinstance(tokens, Pieces) and tokens.text is not None and tokens.second is not None
     text = tokens.text[tokens.second :] if number else tokens.text[: tokens.second - 1]

@@ -9,8 +9,7 @@
 In every hop, received = to_prompt + to_generated + absorbed. How a hop is sent: _explain/hops.py.
 """
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +19,7 @@ from torch import Tensor
 
 from whyformer._model.prompt import Prompt, Region
 from whyformer._plain import archive
+from whyformer._plain.words import number_repeated
 from whyformer.results.explanation import Explanation
 from whyformer.results.result import Result, choose_formats
 from whyformer.show import figures, notebook, terminal
@@ -174,7 +174,7 @@ class Hops(Result):
     def by_region(self) -> dict[str, float]:
         """The relevance of each region over all hops, the largest first; regions of one name are numbered: user (2)."""
         sums = sum_by_region(self.total[None], self.regions)[0].tolist()
-        pairs = zip(number_repeated([region.name for region in self.regions]), sums, strict=True)
+        pairs = zip(number_repeated([region.name for region in self.regions], "{} ({})"), sums, strict=True)
         return dict(sorted(pairs, key=lambda pair: -pair[1]))
 
     # --- displaying ---
@@ -272,16 +272,6 @@ def sum_by_region(scores: Tensor, regions: tuple[Region, ...]) -> Tensor:
     """[hop region] from [hop token]."""
     sums = [scores[:, region.start : region.stop].sum(1) for region in regions]
     return torch.stack(sums, dim=1) if sums else scores.new_zeros(len(scores), 0)
-
-
-def number_repeated(names: Sequence[str]) -> list[str]:
-    """The names; those that occur more than once with a number behind them, so that no two are the same."""
-    counts, seen = Counter(names), Counter[str]()
-    numbered = []
-    for name in names:
-        seen[name] += 1
-        numbered.append(f"{name} ({seen[name]})" if counts[name] > 1 else name)
-    return numbered
 
 
 # --- text -------------------------------------------------------------------------------------------------------------

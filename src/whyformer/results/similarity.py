@@ -15,7 +15,7 @@ from torch import Tensor
 
 from whyformer._plain import archive
 from whyformer._plain.schema import SchemaError, check_schema
-from whyformer._plain.tokens import Grid, Tokens
+from whyformer._plain.tokens import Grid, ScoredTokens
 from whyformer.errors import InputError
 from whyformer.results._fields import restore_explanation_fields
 from whyformer.results.explanation import Explanation
@@ -225,7 +225,7 @@ class Similarity(LoadableResult):
         return report.make_page(title, parts, lead=lead, about=page.collect_facts(first), contents=anchors)
 
 
-def name_units(tokens: Tokens, *, special: bool = True) -> tuple[str, ...]:
+def name_units(tokens: ScoredTokens, *, special: bool = True) -> tuple[str, ...]:
     """A name for every token or patch; the empty string for padding and, unless asked for, for special tokens."""
     if isinstance(tokens, Grid):
         return tuple(f"{i // tokens.columns},{i % tokens.columns}" for i in range(len(tokens)))

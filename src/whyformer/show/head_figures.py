@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 from torch import Tensor
 
-from whyformer._plain.tokens import Grid, Pieces, Tokens
+from whyformer._plain.tokens import Grid, Pieces, ScoredTokens
 from whyformer.errors import InputError
 from whyformer.show.canvas import Canvas
 from whyformer.show.chips import get_piece_text
@@ -26,7 +26,7 @@ MAX_MAPS = 2_000  # in one figure
 MAX_LINKED_TOKENS = 96  # on each side
 
 
-def name_tokens(tokens: Tokens, patches: Sequence[int] | None, length: int) -> tuple[str, ...]:
+def name_tokens(tokens: ScoredTokens, patches: Sequence[int] | None, length: int) -> tuple[str, ...]:
     """A name for every position that attention sees: the piece of a text, or row,column of a patch."""
     if isinstance(tokens, Pieces):
         return tuple(get_piece_text(tokens, i).strip() or tokens.pieces[i] for i in range(len(tokens)))

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from whyformer._engine import Target
 from whyformer._model import KeptImage
-from whyformer._plain.tokens import Grid, Pieces, Tokens, name_pair
+from whyformer._plain.tokens import Grid, Pieces, ScoredTokens, name_pair
 from whyformer.show.chips import ScoredText, make_scored_text
 
 
@@ -18,7 +18,7 @@ class Panel:
 
     label: str  # name of the method in this figure
     name: str  # of the example
-    tokens: Tokens
+    tokens: ScoredTokens
     scores: Tensor  # [token]
     target: Target
     signed: bool

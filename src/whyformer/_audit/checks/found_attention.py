@@ -15,7 +15,7 @@ from torch import Tensor
 from whyformer._audit.checks.importance import take_units
 from whyformer._audit.checks.row_schemas import AuditRow
 from whyformer._audit.replay import AttentionReplay, AuditedAttention, BlockWeights
-from whyformer._plain.tokens import Grid, Pieces, Tokens
+from whyformer._plain.tokens import Grid, Pieces, ScoredTokens
 
 MOST_EXAMPLES = 100
 MOST_TOKENS = 512
@@ -27,7 +27,7 @@ DIGITS = 6
 class FoundAttention:
     """The observed attention of one example and the farthest other one with the same answer."""
 
-    tokens: Tokens
+    tokens: ScoredTokens
     observed: Tensor  # [token]
     other: Tensor  # [token]
     classes: tuple[int, ...]  # the most probable first
@@ -58,7 +58,7 @@ def keep_found(audited: AuditedAttention, example: int, weights: BlockWeights) -
     }
 
 
-def save_tokens(tokens: Tokens) -> dict[str, Any] | None:
+def save_tokens(tokens: ScoredTokens) -> dict[str, Any] | None:
     """Tokens without padding, as plain values; None if there are too many."""
     if len(tokens) > MOST_TOKENS:
         return None
@@ -75,7 +75,7 @@ def save_tokens(tokens: Tokens) -> dict[str, Any] | None:
     }
 
 
-def restore_tokens(saved: AuditRow) -> Tokens:
+def restore_tokens(saved: AuditRow) -> ScoredTokens:
     if saved.get("grid"):
         return Grid(*saved["grid"])
     spans = tuple(None if span is None else (span[0], span[1]) for span in saved["spans"])

@@ -21,7 +21,7 @@ from torch import Tensor
 from whyformer._engine.capture.sites import SITES
 from whyformer._engine.relevance import Recipe
 from whyformer._engine.targets import Target, TargetLike
-from whyformer._plain.tokens import Tokens
+from whyformer._plain.tokens import ScoredTokens
 from whyformer.errors import MethodError, NotCaptured, UnsupportedModel
 
 CapturedValues = dict[tuple[str, Recipe | None], Any]
@@ -105,7 +105,7 @@ class Capture:
     """What one run of the model leaves behind."""
 
     targets: tuple[Target, ...]
-    tokens: tuple[Tokens, ...]
+    tokens: tuple[ScoredTokens, ...]
     patches: tuple[int, ...] | None  # images: positions of the patches in the token sequence, row by row
     logits: Tensor
     boundaries: tuple[int, ...] = ()  # the step of the forward at which each of `hidden` was computed

@@ -20,7 +20,7 @@ There are as many parts as tokens, so this takes that many times the memory of a
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -142,11 +142,11 @@ class PartsReplay:
         logits = F.linear(self.parts[id(given)][:, *at], weight)
         return share_bias(logits, self.output[at]) if bias is not None or id(given) in self.waiting else logits
 
-    def find_carriers(self, op: Operation, result: Any) -> list[Tensor]:
+    def find_carriers(self, op: Operation, result: Tensor) -> list[Tensor]:
         """The operands that have parts."""
         return [t for t in find_part_operands(op, result) if id(t) in self.parts]
 
-    def follow(self, op: Operation, result: Any, results: list[Tensor]) -> None:
+    def follow(self, op: Operation, result: Tensor, results: list[Tensor]) -> None:
         """Compute the parts of the results of one operation."""
         through = self.find_carriers(op, result)
         waits = any(id(t) in self.waiting for t in through)
@@ -304,7 +304,7 @@ def walk_to_map(tensor: Tensor, sources: Mapping[int, Operation]) -> Iterator[Te
         tensor = op.carrying[0]
 
 
-def find_part_operands(op: Operation, result: Any) -> list[Tensor]:
+def find_part_operands(op: Operation, result: Tensor) -> list[Tensor]:
     """The operands through which parts are propagated; the others are held constant."""
     if op.name in operations.SOFTMAXES or (isinstance(result, Tensor) and trace_of(result).is_statistic):
         return []

@@ -8,7 +8,6 @@ gradient of $s^l$ passes through one block only, so all layers together cost abo
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -66,7 +65,7 @@ def average_tokens(state: Tensor, mask: Tensor) -> Tensor:
     return (weights * state).sum(0 if is_turned else 1, keepdim=True).expand_as(state)
 
 
-def repeat_tail(tape: OperationTape, old: Tensor, new: Tensor, returned: Returned) -> Any:
+def repeat_tail(tape: OperationTape, old: Tensor, new: Tensor, returned: Returned) -> Returned:
     """What the model returns if the state `old` is replaced by `new`."""
     made = {id(old): new}
     for operation, result in tape:

@@ -22,7 +22,7 @@ from torch import Tensor
 from whyformer._engine.tracing import AttentionSite, Operation, operations
 from whyformer.errors import UnsupportedModel
 
-OperationTape = Sequence[tuple[Operation, Any]]
+OperationTape = Sequence[tuple[Operation, Tensor]]
 TRANSPARENT_OPERATIONS = operations.VIEWS | operations.IDENTITIES
 
 
@@ -117,13 +117,13 @@ class TapeWalker:
             "with one projection, an addition and norms."
         )
 
-    def find_uses(self, tensor: Tensor) -> list[tuple[Operation, Any]]:
+    def find_uses(self, tensor: Tensor) -> list[tuple[Operation, Tensor]]:
         return [(op, result) for op, result in self.tape if any(given is tensor for given in op.given)]
 
-    def find_use(self, tensor: Tensor, names: frozenset[str]) -> tuple[Operation, Any] | None:
+    def find_use(self, tensor: Tensor, names: frozenset[str]) -> tuple[Operation, Tensor] | None:
         return next(((op, result) for op, result in self.find_uses(tensor) if op.name in names), None)
 
-    def find_source(self, tensor: Tensor) -> tuple[Operation, Any]:
+    def find_source(self, tensor: Tensor) -> tuple[Operation, Tensor]:
         """The operation that computed a tensor, looking through views."""
         for op, result in reversed(self.tape):
             if result is tensor:

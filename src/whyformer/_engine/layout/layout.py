@@ -20,7 +20,7 @@ from whyformer._engine.tracing import (
     trace_of,
 )
 from whyformer._model import EncodedBatch, Model
-from whyformer._plain.tokens import Grid, Pieces, Tokens
+from whyformer._plain.tokens import Grid, Pieces, ScoredTokens
 from whyformer.errors import UnsupportedModel
 
 
@@ -57,7 +57,7 @@ class Layout:
     mask: Tensor  # [batch token]: not padding
     special: Tensor  # [batch token]: no word and no patch
     patches: tuple[int, ...] | None  # images: positions of the patches in the sequence, row by row
-    tokens: tuple[Tokens, ...]
+    tokens: tuple[ScoredTokens, ...]
     places: tuple[int, ...] | None = None  # positions of `tokens`, if the model adds others to those of the input
     owners: Tensor | None = None  # signals, [time] or [time channel]: which of `tokens` an entry belongs to, or -1
     slots: Tensor | None = (
@@ -103,7 +103,7 @@ def lay_out_alike(run: Run, encoded: EncodedBatch, origin: Tensor | None, length
     has_patches = is_one_order and grid is not None and int(is_patch.sum()) == grid[0] * grid[1]
     patches = find_patch_positions(origin) if has_patches else None
     with pause_recording():
-        tokens: tuple[Tokens, ...] = encoded.pieces(count_tokens(run, encoded, length))
+        tokens: tuple[ScoredTokens, ...] = encoded.pieces(count_tokens(run, encoded, length))
     if patches is not None and grid is not None:
         tokens = (Grid(*grid, run.mode.follower.covers),) * encoded.batch
     return Layout(mask, special, patches, tokens)
@@ -134,7 +134,7 @@ def lay_out_each(run: Run, encoded: EncodedBatch, order: Order, sequence: Tensor
     grid = run.mode.follower.grid
     mask, special = mask_positions(encoded, sequence.to(run.mode.sites[-1].output.device))
     with pause_recording():
-        tokens: tuple[Tokens, ...] = encoded.pieces(count_tokens(run, encoded, sequence.size(1)))
+        tokens: tuple[ScoredTokens, ...] = encoded.pieces(count_tokens(run, encoded, sequence.size(1)))
     if grid is not None and encoded.inputs[encoded.main].dim() == 4:
         tokens = (Grid(*grid, run.mode.follower.covers),) * encoded.batch
     return add_slots(Layout(mask, special, None, tokens), order)

@@ -18,8 +18,9 @@ For models that take `past_key_values`, in the cache of transformers. Whether th
 
 import copy
 import inspect
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -40,13 +41,26 @@ def takes_cache(module: nn.Module) -> bool:
     return {"past_key_values", "use_cache"} <= set(inspect.signature(unwrap(module).forward).parameters)
 
 
+class CacheLayer(Protocol):
+    """Keys and values of one block, in a cache of transformers."""
+
+    keys: Tensor
+    values: Tensor
+    cumulative_length: int
+    update: Callable[..., tuple[Tensor, Tensor]]
+
+
+class KeyValueCache(Protocol):
+    layers: list[CacheLayer]
+
+
 @dataclass(frozen=True)
 class Prompts:
     """A batch of prompts, what the model returned for them, and the keys and values of their tokens."""
 
     encoded: EncodedBatch
     returned: Returned
-    cache: Any
+    cache: KeyValueCache
 
     def count_shared(self, variants: EncodedBatch, of: Tensor) -> int:
         """How many tokens at the start all variants share with their prompts; at least one is left after them."""
@@ -63,7 +77,7 @@ class Prompts:
         first = differs.nonzero()
         return min(int(first[0]) if len(first) else length, given[variants.main].size(1) - 1)
 
-    def run_tails(self, shadow: nn.Module, tail: EncodedBatch, of: Tensor, length: int) -> Any:
+    def run_tails(self, shadow: nn.Module, tail: EncodedBatch, of: Tensor, length: int) -> Returned:
         """What the model returns for these tokens, which follow the first `length` tokens of the prompts."""
         cache = copy.copy(self.cache)
         cache.layers = [take_prefix(layer, of, length) for layer in self.cache.layers]
@@ -79,7 +93,7 @@ def read_prompts(shadow: nn.Module, encoded: EncodedBatch) -> Prompts:
     returned = run_plain_returned(shadow, encoded, use_cache=True)
     cache = getattr(returned, "past_key_values", None)
     layers = getattr(cache, "layers", None)
-    if not isinstance(layers, list) or not layers:
+    if cache is None or not isinstance(layers, list) or not layers:
         raise NoPrefix("The model returned no cache of layers.")
     batch, length = encoded.inputs[encoded.main].shape
     if not all(holds_every_token(layer, batch, length) for layer in layers):
@@ -87,7 +101,7 @@ def read_prompts(shadow: nn.Module, encoded: EncodedBatch) -> Prompts:
     return Prompts(encoded, returned, cache)
 
 
-def holds_every_token(layer: Any, batch: int, length: int) -> bool:
+def holds_every_token(layer: CacheLayer, batch: int, length: int) -> bool:
     """A layer that keeps keys and values [batch head token channel], of a window only if it is not full yet."""
     if type(layer).__name__ not in ("DynamicLayer", "DynamicSlidingWindowLayer"):
         return False
@@ -97,7 +111,7 @@ def holds_every_token(layer: Any, batch: int, length: int) -> bool:
     return all(isinstance(t, Tensor) and t.dim() == 4 and (t.size(0), t.size(2)) == (batch, length) for t in tensors)
 
 
-def take_prefix(layer: Any, of: Tensor, length: int) -> Any:
+def take_prefix(layer: CacheLayer, of: Tensor, length: int) -> CacheLayer:
     """A layer of a cache with the first tokens of these prompts. It is not changed by a run, so nothing piles up."""
     keys, values = (pick_prompts(tensor, of)[:, :, :length] for tensor in (layer.keys, layer.values))
     taken = copy.copy(layer)
@@ -105,7 +119,7 @@ def take_prefix(layer: Any, of: Tensor, length: int) -> Any:
     if hasattr(taken, "cumulative_length"):
         taken.cumulative_length = length
 
-    def join(new_keys: Tensor, new_values: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+    def join(new_keys: Tensor, new_values: Tensor, *_: Returned, **__: Returned) -> tuple[Tensor, Tensor]:
         return torch.cat([keys, new_keys], dim=-2), torch.cat([values, new_values], dim=-2)
 
     taken.update = join

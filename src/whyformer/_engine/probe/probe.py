@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, TypeVar
+from typing import TypeGuard, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -31,7 +31,15 @@ from whyformer._engine.layout import (
     unorder_leaf,
 )
 from whyformer._engine.probe import perturb
-from whyformer._engine.probe.batching import CALL_TOKENS, chosen_batching, count_rows, plan_batches, run_batches
+from whyformer._engine.probe.batching import (
+    CALL_TOKENS,
+    Launched,
+    Prepared,
+    chosen_batching,
+    count_rows,
+    plan_batches,
+    run_batches,
+)
 from whyformer._engine.probe.prefix import NoPrefix, Prompts, cut_prefix, read_prompts, takes_cache
 from whyformer._engine.probe.shortcut import takes_shortcut
 from whyformer._engine.run import (
@@ -295,8 +303,8 @@ class Probe:
         make: Callable[[Tensor], Intervention],
         of: Tensor,
         *,
-        look: Callable[[Run], Any] | None = None,
-    ) -> tuple[Answers, list[Any]]:
+        look: Callable[[Run], Read] | None = None,
+    ) -> tuple[Answers, list[Read]]:
         """The answers while the run is changed by an intervention, and what `look` returned for each chunk.
 
         make: returns the intervention for the given rows.
@@ -304,7 +312,7 @@ class Probe:
         """
         has_answers = self.targets[0].label != REPRESENTATION or look is None
 
-        def run_rows(rows: Tensor) -> tuple[Answers | None, Any]:
+        def run_rows(rows: Tensor) -> tuple[Answers | None, Read | None]:
             chosen = perturb.pick_examples(self.encoded, of[rows])
             with run_forward(self.model, chosen, asks_gradient=False, intervention=make(rows)) as run:
                 answer = detach_answers(self.read_answers(chosen, run.returned, of[rows])) if has_answers else None
@@ -313,7 +321,7 @@ class Probe:
             return answer, seen
 
         found = self.run_whole(run_rows, len(of), "interventions")
-        seen = [one for _, one in found] if look is not None else []
+        seen = [one for _, one in found if one is not None]
         nothing = torch.empty(0)
         if not has_answers:
             return Answers(nothing, nothing, nothing), seen
@@ -403,7 +411,8 @@ class Probe:
         """What `run` returned for each batch of row numbers."""
         size = 1 if self.runs_alone else count_rows(self.model, self.layout.length, with_graph=with_graph)
         batches = list(torch.arange(rows).split(size)) if rows else []
-        return [found for _, found in self._run_planned(batches, lambda rows: rows, lambda _, rows: run(rows), what)]
+        done = self._run_planned(batches, lambda rows: rows, lambda _, rows: run(rows), what, lambda found, _: found)
+        return [found for _, found in done]
 
     def run_with_graph(self, run: Callable[[Tensor], Read], rows: int, what: str) -> list[Read]:
         """The same for runs that keep a graph for a backward pass."""
@@ -412,11 +421,11 @@ class Probe:
     def _run_planned(
         self,
         batches: Sequence[Tensor],
-        prepare: Callable[[Tensor], Any],
-        launch: Callable[[Any, Tensor], Any],
+        prepare: Callable[[Tensor], Prepared],
+        launch: Callable[[Prepared, Tensor], Launched],
         what: str,
-        finish: Callable[[Any, Tensor], Any] = lambda launched, _: launched,
-    ) -> list[tuple[Tensor, Any]]:
+        finish: Callable[[Launched, Tensor], Read],
+    ) -> list[tuple[Tensor, Read]]:
         """The rows and the result of each batch, with a progress bar."""
         done = []
         unchanged = refuse_changed_weights(self.model.module, self.weight_versions)
@@ -701,18 +710,20 @@ class LaunchedBatch:
 def scale_module_input(shadow: nn.Module, *, path: str, scale: float) -> None:
     """Make the module at that path multiply the state it gets by `scale` when it is called for the first time."""
 
-    def scale_first(_: nn.Module, args: Any, kwargs: Any) -> Any:
+    def scale_first(
+        _: nn.Module, args: tuple[Returned, ...], kwargs: dict[str, Returned]
+    ) -> tuple[tuple[Returned, ...], dict[str, Returned]]:
         hook.remove()  # ALBERT calls one module for every block
-        place = next((i for i, arg in enumerate(args) if is_state(arg)), None)
-        if place is not None:
-            return (*args[:place], args[place] * scale, *args[place + 1 :]), kwargs
-        name = next(name for name, arg in kwargs.items() if is_state(arg))
-        return args, {**kwargs, name: kwargs[name] * scale}
+        for index, state in enumerate(args):
+            if is_state(state):
+                return (*args[:index], state * scale, *args[index + 1 :]), kwargs
+        name, state = next((name, state) for name, state in kwargs.items() if is_state(state))
+        return args, {**kwargs, name: state * scale}
 
     hook = shadow.get_submodule(path).register_forward_pre_hook(scale_first, with_kwargs=True)
 
 
-def is_state(argument: Any) -> bool:
+def is_state(argument: Returned) -> TypeGuard[Tensor]:
     return isinstance(argument, Tensor) and argument.is_floating_point()
 
 

@@ -8,13 +8,13 @@ its weights is refused before memory is allocated for it.
 import inspect
 import math
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from whyformer._model.loading.config_fields import (
@@ -28,10 +28,16 @@ from whyformer._plain.json_value import Json
 from whyformer._plain.shared_context import SharedContext
 from whyformer.errors import IncompleteModel, ModelNotFound, UnsafeModel, UnsupportedModel
 
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig, PreTrainedModel
+
+    ModelClass = type[PreTrainedModel]
+
 PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 MAX_BUFFER_BYTES = 2_000_000_000  # tables that a model computes from its config
 CODE_SETTINGS = ("attn_implementation", "experts_implementation", "trust_remote_code", "auto_map")
 ATTENTION_IMPLEMENTATIONS = ("sdpa", "eager")
+LoadingInfo: TypeAlias = dict[str, Sequence[Any]]  # of from_pretrained: missing_keys, mismatched_keys ...
 
 
 def load_checkpoint(
@@ -54,7 +60,7 @@ def load_checkpoint(
 # --- config -----------------------------------------------------------------------------------------------------------
 
 
-def load_config(folder: Path | str, name: str) -> Any:
+def load_config(folder: Path | str, name: str) -> "PretrainedConfig":
     """The config, without settings that select code."""
     from transformers import CONFIG_MAPPING
 
@@ -130,7 +136,7 @@ def _drop_code_settings(raw: Json) -> Json:
     return {key: _drop_code_settings(raw[key]) for key in kept}
 
 
-def _find_model_class(config: Any, name: str) -> Any:
+def _find_model_class(config: "PretrainedConfig", name: str) -> "ModelClass":
     import transformers
 
     architecture = str(config.architectures[0])[:100]
@@ -154,8 +160,8 @@ def _name_library() -> str:
 
 
 def _load_weights(
-    builder: Any, folder: Path | str, config: Any, dtype: torch.dtype | None, name: str
-) -> tuple[Any, tuple[str, ...]]:
+    builder: "ModelClass", folder: Path | str, config: "PretrainedConfig", dtype: torch.dtype | None, name: str
+) -> "tuple[PreTrainedModel, tuple[str, ...]]":
     """The module, and a note if it is opened without its pooler."""
     try:
         with SILENT_TRANSFORMERS:
@@ -175,7 +181,7 @@ def _load_weights(
     return module, notes
 
 
-def _drop_pooler(module: Any, info: Any) -> tuple[str, ...]:
+def _drop_pooler(module: "PreTrainedModel", info: LoadingInfo) -> tuple[str, ...]:
     """Leave out a pooler without weights where the class can be built without one, as DINO was published."""
     missing = info.get("missing_keys", ())
     if not missing or not all(key.startswith("pooler.") for key in missing):
@@ -231,7 +237,9 @@ def _read_shapes(folder: Path, name: str) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def _refuse_too_large(builder: Any, config: Any, shapes: dict[str, tuple[int, ...]], name: str) -> None:
+def _refuse_too_large(
+    builder: "ModelClass", config: "PretrainedConfig", shapes: dict[str, tuple[int, ...]], name: str
+) -> None:
     """Refuse a model much larger than its files, which would be filled with random numbers until memory runs out.
 
     The model is built on the meta device, where a tensor has a shape but no memory.
@@ -293,7 +301,7 @@ class BuildLimit(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def _refuse_incomplete(module: nn.Module, info: Any, name: str) -> None:
+def _refuse_incomplete(module: nn.Module, info: LoadingInfo, name: str) -> None:
     if wrong := sorted(info.get("mismatched_keys", ())):
         key, saved, wanted = wrong[0]
         raise IncompleteModel(
@@ -306,9 +314,13 @@ def _refuse_incomplete(module: nn.Module, info: Any, name: str) -> None:
             f"{', '.join(missing[:3])}{more} missing from the weights of {name}; the prediction would be random. "
             "Get the complete checkpoint."
         )
-    for key, weight in [*module.named_parameters(), *module.named_buffers()]:
+    refuse_not_finite([*module.named_parameters(), *module.named_buffers()], f"of {name}")
+
+
+def refuse_not_finite(weights: Iterable[tuple[str, Tensor]], where: str) -> None:
+    for key, weight in weights:
         if weight.is_floating_point() and not bool(weight.isfinite().all()):
-            raise IncompleteModel(f"The weight {key} of {name} contains NaN or infinity.")
+            raise IncompleteModel(f"The weight {key} {where} contains NaN or infinity.")
 
 
 @contextmanager

@@ -1,13 +1,17 @@
-"""Objects that hold a model and what prepares its inputs: a pipeline of transformers, a SentenceTransformer."""
+"""Objects that hold a model and what prepares its inputs: a pipeline of transformers, a SentenceTransformer.
+
+A SentenceTransformer is a chain of modules (transformer, pooling, dense layers, normalisation) that pass on a
+dictionary of features. SentenceEncoder runs the chain on ordinary inputs and returns the feature it was made for.
+"""
 
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
-from torch import nn
+from torch import Tensor, nn
 
-from whyformer._model.loading.sentence_encoder import is_sentence_model, read_sentence_model
+from whyformer._model.model import ModelLike, PipelineLike
 from whyformer._model.preprocessors import ImageProcessor, Tokenizer
 from whyformer._model.prompted import has_learned_prompt, wrap_prompted
 from whyformer._model.weight_files import WeightFiles
@@ -27,7 +31,7 @@ class OpenedModule:
     files: WeightFiles | None = None
 
 
-def read_holder(source: Any) -> OpenedModule | None:
+def read_holder(source: ModelLike) -> OpenedModule | None:
     """The model that this object holds; None if it is neither a holder nor a module."""
     if is_pipeline(source):
         return read_pipeline(source)
@@ -39,7 +43,7 @@ def read_holder(source: Any) -> OpenedModule | None:
     return None
 
 
-def is_pipeline(source: Any) -> bool:
+def is_pipeline(source: ModelLike) -> TypeGuard[PipelineLike]:
     pipelines = sys.modules.get("transformers.pipelines.base")
     return pipelines is not None and isinstance(source, pipelines.Pipeline)
 
@@ -53,3 +57,67 @@ def read_pipeline(pipeline: Any) -> OpenedModule:
     if getattr(pipeline.model, "main_input_name", None) == "pixel_values":
         return OpenedModule(inner.module, processor=pipeline.image_processor)
     return OpenedModule(inner.module, pipeline.tokenizer)
+
+
+# --- models of sentence-transformers ----------------------------------------------------------------------------------
+
+
+ANSWERS = ("scores", "sentence_embedding", "token_embeddings")  # the last step that an encoder has
+
+
+class SentenceEncoder(nn.Module):
+    """The embedding of a text, [batch channel]; of a cross-encoder the scores, of a late-interaction model a vector
+    per token."""
+
+    main_input_name = "input_ids"
+
+    def __init__(self, encoder: nn.Module) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.config = getattr(find_transformer(encoder), "config", None)
+        if type(encoder).__name__ != "CrossEncoder":
+            self.num_classes = 0  # an embedding is not logits
+
+    def get_input_embeddings(self) -> nn.Module:
+        return find_transformer(self.encoder).get_input_embeddings()
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None
+    ) -> Tensor:
+        given = {"input_ids": input_ids, "attention_mask": attention_mask, "token_type_ids": token_type_ids}
+        features = self.encoder({name: tensor for name, tensor in given.items() if tensor is not None})
+        return next(features[name] for name in ANSWERS if name in features)
+
+
+def is_sentence_model(source: ModelLike) -> TypeGuard[nn.Module]:
+    """Whether this is a SentenceTransformer, CrossEncoder or another model of sentence-transformers."""
+    library = sys.modules.get("sentence_transformers")
+    kinds = ("SentenceTransformer", "CrossEncoder", "SparseEncoder", "MultiVectorEncoder")
+    return isinstance(source, tuple(kind for name in kinds if (kind := getattr(library, name, None)) is not None))
+
+
+def read_sentence_model(source: nn.Module) -> tuple[nn.Module, Tokenizer | None, tuple[str, ...]]:
+    """The module to explain, its tokenizer and notes on what encode() or predict() does besides."""
+    transformer = find_transformer(source)
+    if transformer is None or getattr(transformer, "main_input_name", "input_ids") != "input_ids":
+        raise UnsupportedModel(
+            f"This {type(source).__name__} has no transformer that reads text, so its tokens cannot be explained. "
+            "Open a part of it, such as model[0], and pass tensors."
+        )
+    tokenizer = getattr(source, "tokenizer", None)
+    is_classifier = len(list(source.children())) == 1 and type(source).__name__ == "CrossEncoder"
+    module = transformer if is_classifier else SentenceEncoder(source)
+    return module, tokenizer if hasattr(tokenizer, "convert_ids_to_tokens") else None, _note_prompt(source)
+
+
+def find_transformer(source: nn.Module) -> Any:
+    """The transformers model at the start of the chain; None if it starts with something else."""
+    first = next(iter(source.children()), None)
+    return getattr(first, "auto_model", None) or getattr(first, "model", None)
+
+
+def _note_prompt(source: nn.Module) -> tuple[str, ...]:
+    prompt = (getattr(source, "prompts", None) or {}).get(getattr(source, "default_prompt_name", None))
+    if not prompt:
+        return ()
+    return (f"encode() puts the prompt {prompt!r} before every text; here it must be part of the text.",)

@@ -6,15 +6,17 @@ returns [channel height width].
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from PIL import Image
 from torch import Tensor, nn
 
 from whyformer._model.kept_image import find_view
+from whyformer._model.preprocessors import ImageProcessor
 from whyformer.errors import InputError
 
+ProcessorLike: TypeAlias = ImageProcessor | Callable[[Image.Image], Tensor]
 OUTSIDE = (7, 7, 7)  # fills what a transform adds around an image where values are not normalised
 
 
@@ -42,7 +44,7 @@ class TransformProcessor:
         make = self._transform if do_normalize else self._place
         return {"pixel_values": torch.stack([make(image) for image in images])}
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, str]:
         return {"transform": repr(self.transform)}
 
     def _transform(self, image: Image.Image) -> Tensor:
@@ -68,14 +70,14 @@ class TransformProcessor:
         return values.view(view.height, view.width, 3).permute(2, 0, 1).float()
 
 
-def as_image_processor(processor: Any) -> Any:
+def as_image_processor(processor: Any) -> ImageProcessor | None:
     """A processor that is called with `images=`: the given one, or a TransformProcessor around it."""
     if processor is None or isinstance(processor, TransformProcessor) or takes_images(processor):
         return processor
     return TransformProcessor(processor)
 
 
-def takes_images(processor: Any) -> bool:
+def takes_images(processor: ProcessorLike) -> bool:
     """Whether a processor is called with `images=`; unknown signatures count as such."""
     call = processor.forward if isinstance(processor, nn.Module) else processor
     try:
@@ -101,5 +103,5 @@ def _list_steps(transform: Any) -> Iterator[Any]:
         yield from _list_steps(step)
 
 
-def _as_floats(values: Any) -> list[float]:
+def _as_floats(values: Tensor | Sequence[float]) -> list[float]:
     return torch.as_tensor(values, dtype=torch.float64).flatten().tolist()

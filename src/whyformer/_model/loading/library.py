@@ -6,8 +6,7 @@ pickle is loaded, and no weight is left random. The image processor is the libra
 
 import importlib
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -182,9 +181,16 @@ def build_open_clip(open_clip: Any, architecture: str, weights: Path, settings: 
     found = read_weights(weights)
 
     def build() -> nn.Module:
+        def is_other(record: logging.LogRecord) -> bool:
+            """Not the warning that the weights are random: they are loaded right after."""
+            return not record.getMessage().startswith("No pretrained weights loaded")
+
         arguments = {"load_weights": False, "pretrained_text": False}
-        with silence_random_weights():
+        logging.getLogger().addFilter(is_other)
+        try:
             return open_clip.create_model(architecture, force_quick_gelu=bool(settings.get("quick_gelu")), **arguments)
+        finally:
+            logging.getLogger().removeFilter(is_other)
 
     image: Any = build_with_weights(build, found, weights).visual
     wanted = {**image.preprocess_cfg, **{key: settings[key] for key in image.preprocess_cfg if key in settings}}
@@ -235,9 +241,7 @@ def read_weights(file: Path) -> dict[str, Tensor]:
         found = load_file(file)
     except (SafetensorError, OSError) as error:
         raise IncompleteModel(f"{file.name} is damaged ({first_line_of(error)}). Copy or download it again.") from None
-    for key, tensor in found.items():
-        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
-            raise IncompleteModel(f"The weight {key} in {file.name} contains NaN or infinity.")
+    checkpoint.refuse_not_finite(found.items(), f"in {file.name}")
     return found
 
 
@@ -269,18 +273,3 @@ def read_shapes(build: Callable[[], nn.Module]) -> dict[str, tuple[int, ...]]:
     except Exception as error:  # the libraries raise different errors
         raise IncompleteModel(f"The model cannot be built: {first_line_of(error)}", code="E_MODEL_CONFIG") from None
     return {key: tuple(tensor.shape) for key, tensor in module.state_dict().items()}
-
-
-@contextmanager
-def silence_random_weights() -> Iterator[None]:
-    """Drop open_clip's warning that a model has random weights; they are loaded right after."""
-
-    def is_other(record: logging.LogRecord) -> bool:
-        return not record.getMessage().startswith("No pretrained weights loaded")
-
-    root = logging.getLogger()
-    root.addFilter(is_other)
-    try:
-        yield
-    finally:
-        root.removeFilter(is_other)

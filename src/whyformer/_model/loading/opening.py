@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from PIL.Image import Image
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.parameter import is_lazy
 
 from whyformer._model.embedding import has_two_towers
@@ -20,14 +19,15 @@ from whyformer._model.loading import checkpoint
 from whyformer._model.loading.checkpoint import first_line_of
 from whyformer._model.loading.config_fields import check_processor_fields
 from whyformer._model.loading.holders import OpenedModule, read_holder
-from whyformer._model.loading.image_transform import as_image_processor
+from whyformer._model.loading.image_transform import ProcessorLike, as_image_processor
 from whyformer._model.loading.library import OPEN_CLIP_CONFIG, is_library_name, load_library_folder, load_library_model
-from whyformer._model.model import InputKind, Model
+from whyformer._model.model import InputKind, Model, ModelLike
 from whyformer._model.offload import find_unloaded_weights
 from whyformer._model.preprocessors import ImageProcessor, Tokenizer
 from whyformer._model.unwrap import unwrap
 from whyformer._model.weight_files import find_weight_files, name_source
-from whyformer._plain.url import find_url
+from whyformer._plain.archive import FilePath
+from whyformer._plain.paths import find_url
 from whyformer.errors import (
     IncompleteModel,
     ModelError,
@@ -49,20 +49,20 @@ HUB_ADDRESS = re.compile(
 )
 MAX_HUB_NAME_LENGTH = 96
 READER_FILE = "original.json"  # in the folder of a reader of Jain & Wallace's tasks
-WrongOption = partial(ModelError, code="E_OPTION")
+RefusedOption = partial(ModelError, code="E_OPTION")
 
 
 def open(
-    source: Any,
+    source: ModelLike,
     *,
     dtype: torch.dtype | None = None,
     device: str | torch.device | None = None,
     tokenizer: Tokenizer | None = None,
-    processor: ImageProcessor | Callable[[Image], Tensor] | None = None,
+    processor: ProcessorLike | None = None,
     labels: Sequence[str] | None = None,
     readout: str | int | None = None,
     batch_axis: int | None = None,
-    weights: str | os.PathLike[str] | None = None,
+    weights: FilePath | None = None,
 ) -> Model:
     """Open a model to explain.
 
@@ -82,7 +82,7 @@ def open(
     if isinstance(source, Model):
         given = (dtype, device, tokenizer, processor, labels, readout, batch_axis, weights)
         if any(option is not None for option in given):
-            raise WrongOption(
+            raise RefusedOption(
                 f"{source.name} is already open. Pass these options when opening it, or open its module again."
             )
         return source
@@ -91,7 +91,7 @@ def open(
     loads_preprocessors = tokenizer is None and processor is None
     opened = read_holder(source)
     if opened is None:
-        opened = _load(source, dtype, device, weights, loads_preprocessors)
+        opened = _load(_check_dtype(dtype), _check_device(device), _check_name(source), weights, loads_preprocessors)
     else:
         _check_module(opened.module, dtype, device, weights)
         opened = replace(opened, name=type(unwrap(opened.module)).__name__)
@@ -108,31 +108,25 @@ def open(
 
 
 def _load(
-    source: Any,
-    dtype: torch.dtype | None,
-    device: str | torch.device | None,
-    weights: str | os.PathLike[str] | None,
-    loads_preprocessors: bool,
+    dtype: torch.dtype | None, device: torch.device, name: str, weights: FilePath | None, loads_preprocessors: bool
 ) -> OpenedModule:
     """The module of a name or folder."""
-    dtype, wanted_device = _check_dtype(dtype), _check_device(device)
     made: OpenedModule | None
     folder: Path | str
-    if isinstance(source, str) and is_library_name(source):
+    if is_library_name(name):
         file = None if weights is None else Path(os.path.expanduser(os.fspath(weights)))
-        made, folder = load_library_model(source, file), file or source
+        made, folder = load_library_model(name, file), file or name
     else:
-        folder = _find_folder(source)
+        folder = _find_folder(name)
         if weights is not None:
-            raise WrongOption(
+            raise RefusedOption(
                 'weights can only be passed with the name of an architecture, such as "timm:vit_tiny_patch16_224".'
             )
-        made = load_library_folder(folder, os.fspath(source))
-    name = os.fspath(source)
+        made = load_library_folder(folder, name)
     if made is not None:
-        made = replace(made, module=made.module.to(wanted_device, dtype).eval())
+        made = replace(made, module=made.module.to(device, dtype).eval())
     else:
-        module, notes = checkpoint.load_checkpoint(folder, name, dtype, wanted_device)
+        module, notes = checkpoint.load_checkpoint(folder, name, dtype, device)
         tokenizer, processor = _load_preprocessors(folder, module, name) if loads_preprocessors else (None, None)
         made = OpenedModule(module, tokenizer, processor, notes=notes)
     return replace(made, name=name_source(name), files=find_weight_files(folder, made.module))
@@ -152,7 +146,7 @@ def _note_precision(module: nn.Module) -> tuple[str, ...]:
 
 def _check_module(module: nn.Module, dtype: Any, device: Any, weights: Any) -> None:
     if weights is not None:
-        raise WrongOption("weights can only be passed with the name of an architecture.")
+        raise RefusedOption("weights can only be passed with the name of an architecture.")
     if dtype is not None or device is not None:
         raise UnsupportedModel(
             "An nn.Module is used unchanged: call module.to(...) before opening it instead of passing dtype or device.",
@@ -161,14 +155,11 @@ def _check_module(module: nn.Module, dtype: Any, device: Any, weights: Any) -> N
     inner = unwrap(module)
     for part in inner.modules():
         unwrap(part)  # refuses parts that are scripted or sharded
+    kind = type(inner).__name__
     if lazy := next((name for name, weight in inner.named_parameters() if is_lazy(weight)), None):
-        raise IncompleteModel(
-            f"{lazy} of {type(inner).__name__} has no shape yet. Run the model once before opening it."
-        )
+        raise IncompleteModel(f"{lazy} of {kind} has no shape yet. Run the model once before opening it.")
     if find_unloaded_weights(inner):
-        raise IncompleteModel(
-            f"{type(inner).__name__} has parameters on the meta device, which have no values. Load its weights."
-        )
+        raise IncompleteModel(f"{kind} has parameters on the meta device, which have no values. Load its weights.")
 
 
 def _find_batch_axis(module: nn.Module) -> int:
@@ -181,22 +172,22 @@ def _find_batch_axis(module: nn.Module) -> int:
 
 def _check_preprocessors(tokenizer: Any, processor: Any) -> None:
     if tokenizer is not None and not (callable(tokenizer) and hasattr(tokenizer, "convert_ids_to_tokens")):
-        raise WrongOption(
+        raise RefusedOption(
             "tokenizer must be a transformers tokenizer such as PreTrainedTokenizerFast, got "
             f"{quote_type(tokenizer)}. Load it with AutoTokenizer.from_pretrained(...)."
         )
     if processor is not None and not callable(processor):
-        raise WrongOption(
+        raise RefusedOption(
             f"processor must be a transformers image processor or a function from an image to a tensor, "
             f"got {type(processor).__name__}."
         )
 
 
-def _check_reading(readout: Any, batch_axis: Any) -> None:
+def _check_reading(readout: str | int | None, batch_axis: int | None) -> None:
     if not (readout is None or readout in ("first", "last", "mean") or type(readout) is int):
-        raise WrongOption(f'readout must be "first", "last", "mean" or an index, got {readout!r}.')
+        raise RefusedOption(f'readout must be "first", "last", "mean" or an index, got {readout!r}.')
     if not (batch_axis is None or (type(batch_axis) is int and batch_axis in (0, 1))):
-        raise WrongOption(f"batch_axis must be 0 or 1, got {batch_axis!r}.")
+        raise RefusedOption(f"batch_axis must be 0 or 1, got {batch_axis!r}.")
 
 
 def _find_class_names(module: nn.Module, given: Sequence[str] | None) -> tuple[str, ...] | None:
@@ -206,24 +197,27 @@ def _find_class_names(module: nn.Module, given: Sequence[str] | None) -> tuple[s
         return tuple(str(names[i]) for i in sorted(names)) if names else None
     if isinstance(given, str) or not isinstance(given, Sequence):
         what = "string" if isinstance(given, str) else type(given).__name__
-        raise WrongOption(f"labels must be a list with one name per class, got a {what}.")
+        raise RefusedOption(f"labels must be a list with one name per class, got a {what}.")
     if names and len(given) != len(names):
-        raise WrongOption(
-            f"labels must have one name per class: got {len(given)}, but the model has {len(names)} classes."
-        )
+        counts = f"got {len(given)}, but the model has {len(names)} classes"
+        raise RefusedOption(f"labels must have one name per class: {counts}.")
     return tuple(str(label) for label in given)
 
 
 # --- folders and names ------------------------------------------------------------------------------------------------
 
 
-def _find_folder(source: Any) -> Path | str:
+def _check_name(source: ModelLike) -> str:
+    if isinstance(source, str | os.PathLike) and isinstance(text := os.fspath(source), str):
+        return text
+    hint = " Load these weights into their module, and pass that." if isinstance(source, Mapping) else ""
+    if isinstance(source, type):
+        hint = f" Pass an instance, such as {source.__name__}.from_pretrained(...)."
+    raise ModelNotFound(f"A model must be a folder, a name or an nn.Module, got {quote_type(source)}.{hint}")
+
+
+def _find_folder(text: str) -> Path | str:
     """The model folder, or the hub name if there is no such folder."""
-    if not isinstance(source, str | os.PathLike) or not isinstance(text := os.fspath(source), str):
-        hint = " Load these weights into their module, and pass that." if isinstance(source, Mapping) else ""
-        if isinstance(source, type):
-            hint = f" Pass an instance, such as {source.__name__}.from_pretrained(...)."
-        raise ModelNotFound(f"A model must be a folder, a name or an nn.Module, got {quote_type(source)}.{hint}")
     if text.startswith("demo/"):
         return _find_demo_folder(text)
     path = Path(os.path.expanduser(text)) if text else Path("\0")  # Path.expanduser raises for an unknown user
@@ -283,21 +277,19 @@ def _check_folder(path: Path, text: str) -> Path:
     raise ModelNotFound(f"{text!r} is not a model folder: it has no config.json.{hint}")
 
 
-def _check_dtype(dtype: Any) -> torch.dtype | None:
+def _check_dtype(dtype: torch.dtype | None) -> torch.dtype | None:
     if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
-        raise WrongOption(f"dtype must be a floating-point dtype such as torch.float32, got {dtype!r}.")
+        raise RefusedOption(f"dtype must be a floating-point dtype such as torch.float32, got {dtype!r}.")
     return dtype
 
 
-def _check_device(device: Any) -> torch.device:
+def _check_device(device: str | torch.device | None) -> torch.device:
     try:
         wanted = torch.device(device or "cpu")
         torch.empty(0, device=wanted)
     except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
-        reason = first_line_of(error).rstrip(".")
-        raise ModelError(
-            f"The device {device!r} is not available: {reason}. Leave it out to use the CPU.", code="E_DEVICE"
-        ) from None
+        problem = f"The device {device!r} is not available: {first_line_of(error).rstrip('.')}."
+        raise ModelError(f"{problem} Leave it out to use the CPU.", code="E_DEVICE") from None
     return wanted
 
 

@@ -17,15 +17,16 @@ note says so.
 
 import json
 import re
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from whyformer._model.preprocessors import ChatMessage, Tokenizer
+from whyformer._model.preprocessors import ChatMessage, Tokenizer, ToolLike
 from whyformer._model.prompt.chat_bounds import refuse_overlong_chat
 from whyformer._model.prompt.regions import NamedPart
+from whyformer._plain.json_value import Json
 from whyformer._plain.setting_checks import list_entries
+from whyformer._plain.words import number_repeated
 from whyformer.errors import InputError
 
 if TYPE_CHECKING:
@@ -85,10 +86,10 @@ def render_chat(
     model: "Model",
     messages: Sequence[ChatMessage],
     *,
-    tools: Sequence[Any] | None,
+    tools: Sequence[ToolLike] | None,
     documents: Sequence[ChatMessage] | None,
     has_answer: bool,
-    **template: Any,
+    **template: Json,
 ) -> RenderedChat:
     """The prompt that the template makes of these messages."""
     chat = check_messages(messages)
@@ -171,7 +172,7 @@ def is_template_error(error: Exception) -> bool:
     return type(error).__module__.startswith("jinja2") or isinstance(error, TypeError | KeyError | ValueError)
 
 
-def check_messages(messages: Any) -> list[ChatMessage]:
+def check_messages(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence) or not messages:
         raise InputError(
             'messages must be a list such as [{"role": "user", "content": "Where is Paris?"}], got '
@@ -193,13 +194,13 @@ def check_messages(messages: Any) -> list[ChatMessage]:
     return [dict(message) for message in messages]
 
 
-def check_documents(documents: Any) -> list[ChatMessage]:
+def check_documents(documents: Sequence[ChatMessage]) -> list[ChatMessage]:
     if not isinstance(documents, Sequence) or not all(isinstance(one, Mapping) for one in documents):
         raise InputError('documents must be a list of dictionaries such as {"title": "Paris", "text": "..."}.')
     return [dict(one) for one in documents]
 
 
-def list_tool_definitions(tools: Any) -> list[ChatMessage]:
+def list_tool_definitions(tools: Sequence[ToolLike]) -> list[ChatMessage]:
     """The JSON schemas of tools; that of a function is read from its docstring by transformers."""
     listed = list_entries(tools)
     if listed is None:
@@ -220,15 +221,6 @@ def list_texts(value: Any) -> list[str]:
 
 
 # --- marks instead of texts -------------------------------------------------------------------------------------------
-
-
-def number_repeated(names: Sequence[str]) -> list[str]:
-    """The names, each with a number where it occurs more than once."""
-    counts, seen, numbered = Counter(names), Counter[str](), []
-    for name in names:
-        seen[name] += 1
-        numbered.append(f"{name} {seen[name]}" if counts[name] > 1 else name)
-    return numbered
 
 
 def name_messages(chat: Sequence[ChatMessage]) -> list[Owner]:
@@ -264,7 +256,8 @@ def mark_message(message: ChatMessage, owner: Owner, marks: Marks) -> ChatMessag
     elif isinstance(content, list):
         marked["content"] = [dict(part) | {"text": marks.put(part["text"], owner)} for part in content]
     if calls := list_calls(message):
-        marked["tool_calls"] = [mark_call(call, marks) for call in calls]
+        written = ("name", "arguments", "parameters")
+        marked["tool_calls"] = [mark_function(call, "tool call", written, marks) for call in calls]
     return marked
 
 
@@ -283,20 +276,16 @@ def mark_thinking(content: str, owner: Owner, thinking: Owner, marks: Marks) -> 
     return "".join(parts)
 
 
-def mark_call(call: ChatMessage, marks: Marks) -> ChatMessage:
-    owner = Owner(f"tool call {find_call_name(call)}".strip(), "tool call", is_json=True)
-    inner = call.get("function", call)
-    written = {name: inner[name] for name in ("name", "arguments", "parameters") if name in inner}
-    inner = dict(inner) | mark_texts(written, owner, marks)
-    return dict(call) | {"function": inner} if "function" in call else inner
+def mark_function(given: ChatMessage, kind: str, names: Sequence[str], marks: Marks) -> ChatMessage:
+    """A tool or a call of one, with marks for the texts in these fields."""
+    owner = Owner(f"{kind} {find_call_name(given)}".strip(), kind, is_json=True)
+    inner = given.get("function", given)
+    marked = dict(inner) | mark_texts({name: inner[name] for name in names if name in inner}, owner, marks)
+    return dict(given) | {"function": marked} if "function" in given else marked
 
 
 def mark_tool(tool: ChatMessage, number: int, marks: Marks) -> ChatMessage:
-    owner = Owner(f"tool definition {find_call_name(tool)}".strip(), "tool definition", is_json=True)
-    inner = tool.get("function", tool)
-    texts = {key: inner[key] for key in ("name", "description") if isinstance(inner.get(key), str)}
-    marked = dict(inner) | mark_texts(texts, owner, marks)
-    return dict(tool) | {"function": marked} if "function" in tool else marked
+    return mark_function(tool, "tool definition", ("name", "description"), marks)
 
 
 def mark_document(document: ChatMessage, number: int, marks: Marks) -> ChatMessage:

@@ -8,11 +8,19 @@ and what is written is counted. Other errors of the template are left to the ren
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from whyformer._model.preprocessors import ChatMessage, Tokenizer
 from whyformer._model.text import MAX_CHARACTERS
 from whyformer.errors import InputError
 
+if TYPE_CHECKING:
+    from jinja2 import Template
+    from jinja2.runtime import Context
+    from jinja2.sandbox import SandboxedEnvironment
+
+P = ParamSpec("P")
+R = TypeVar("R")
 LARGEST_POWER = 256  # bits of a power
 
 
@@ -20,7 +28,9 @@ class OverlongChatError(Exception):
     """A template writes, or would compute, more than a prompt may have."""
 
 
-def refuse_overlong_chat(model_name: str, tokenizer: Any, messages: Sequence[Any], **variables: Any) -> None:
+def refuse_overlong_chat(
+    model_name: str, tokenizer: Tokenizer, messages: Sequence[ChatMessage], **variables: Any
+) -> None:
     """Refuse messages of which the template of the tokenizer makes more characters than a prompt may have."""
     try:
         source = tokenizer.get_chat_template(None, variables.get("tools"))
@@ -44,7 +54,7 @@ def count_written(source: str, variables: Mapping[str, Any]) -> int:
     return written
 
 
-def compile_bounded(source: str) -> Any:
+def compile_bounded(source: str) -> "Template":
     """The template as transformers compiles it, with checks around what makes texts longer."""
     from jinja2 import nodes
     from jinja2.visitor import NodeTransformer
@@ -71,7 +81,9 @@ def compile_bounded(source: str) -> Any:
     return environment.from_string(tree)
 
 
-def call_bounded_operator(environment: Any, context: Any, operator: str, left: Any, right: Any) -> Any:
+def call_bounded_operator(
+    environment: "SandboxedEnvironment", context: "Context", operator: str, left: Any, right: Any
+) -> Any:
     for one, other in ((left, right), (right, left)):
         if operator == "*" and hasattr(one, "__len__") and isinstance(other, int):
             check_length(len(one) * other)
@@ -82,11 +94,11 @@ def call_bounded_operator(environment: Any, context: Any, operator: str, left: A
     return environment.binop_table[operator](left, right)
 
 
-def check_call(called: Callable[..., Any]) -> Callable[..., Any]:
+def check_call(called: Callable[P, R]) -> Callable[P, R]:
     """The same function; numbers that it is given, such as a width, and texts that it returns may not be too large."""
 
     @wraps(called)
-    def call(*given: Any, **named: Any) -> Any:
+    def call(*given: P.args, **named: P.kwargs) -> R:
         for one in (*given, *named.values()):
             if isinstance(one, int):
                 check_length(one)

@@ -5,12 +5,14 @@ follows. Where the tokenizer would join the end of the prompt and the start of t
 continuation is tokenised on its own. An unknown token is checked by its place: whatever it swallows, it looks the same.
 """
 
-from typing import Any
+from whyformer._model.preprocessors import Tokenizer
 
 ANCHORS = ("\n", ":", "a", ")")  # texts to continue instead, so that no blank is put before the continuation
 
 
-def encode_continuation(tokenizer: Any, before: str, text: str, *, special: bool = False) -> tuple[list[int], bool]:
+def encode_continuation(
+    tokenizer: Tokenizer, before: str, text: str, *, special: bool = False
+) -> tuple[list[int], bool]:
     """The ids of `text` after the text `before`, and whether the tokenizer splits the joined text just there.
 
     special: what looks like a special token in the text is that token.
@@ -29,7 +31,7 @@ def encode_continuation(tokenizer: Any, before: str, text: str, *, special: bool
     return encode(text), False
 
 
-def ends_at(tokenizer: Any, before: str, text: str, count: int) -> bool:
+def ends_at(tokenizer: Tokenizer, before: str, text: str, count: int) -> bool:
     """Whether the first `count` tokens of the joined text cover the text before and nothing of what follows it."""
     if not tokenizer.is_fast:
         return False

@@ -12,10 +12,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from whyformer._model.preprocessors import Tokenizer
+from whyformer._model.preprocessors import MessageLike, Tokenizer, ToolLike
 from whyformer._model.prompt.chat import find_special_text, render_chat
 from whyformer._model.prompt.continuation import encode_continuation
-from whyformer._model.prompt.prompt_log import PROMPT_IDS, LoggedAnswer, find_first, find_token_ids, read_answer
+from whyformer._model.prompt.prompt_log import (
+    PROMPT_IDS,
+    LoggedAnswer,
+    LogRecord,
+    find_first,
+    find_token_ids,
+    read_logged_answer,
+)
 from whyformer._model.prompt.regions import (
     SPLITTERS,
     Characters,
@@ -29,12 +36,13 @@ from whyformer._model.prompt.regions import (
 )
 from whyformer._model.spans import correct_offsets, decode_with_spans
 from whyformer._model.text import TokenizedText, check_text
+from whyformer._plain.json_value import Json
 from whyformer._plain.setting_checks import list_entries
 from whyformer._plain.tokens import NamedTokens, Pieces, take_pieces
 from whyformer.errors import InputError, suggest_nearest
 
 if TYPE_CHECKING:
-    from whyformer._model.model import Model
+    from whyformer._model.model import Model, ModelLike
 
 UNITS = (*SPLITTERS, "document", "role")
 LARGEST_ID = 2**63  # what a tensor holds
@@ -91,7 +99,7 @@ class Prompt:
     @property
     def answer_start(self) -> int:
         """The first character of the answer."""
-        return find_end(self.pieces, self.prompt_length) if self.answer else len(self.text)
+        return find_text_end(self.pieces, self.prompt_length) if self.answer else len(self.text)
 
     def without_answer(self) -> "Prompt":
         """The prompt alone, as the model sees it before it generates."""
@@ -108,7 +116,7 @@ class Prompt:
         if isinstance(by, str):
             return self._split_by_name(by)
         text = self.text[: self.answer_start]
-        wanted = list_parts(by(text) if callable(by) else by)
+        wanted = list_wanted_parts(by(text) if callable(by) else by)
         if wanted and all(isinstance(one, str) for one in wanted):
             wanted = list(find_texts(text, [str(one) for one in wanted]))
         return self._name_parts(check_characters(wanted, len(text)), "passage", "passage")
@@ -148,7 +156,7 @@ class Prompt:
 
     @classmethod
     def from_text(
-        cls, model: Any, text: str, answer: "str | Sequence[int] | None" = None, *, special: bool = False
+        cls, model: "ModelLike", text: str, answer: "str | Sequence[int] | None" = None, *, special: bool = False
     ) -> "Prompt":
         """A prompt from a text, and the answer from a text or from token ids.
 
@@ -169,13 +177,13 @@ class Prompt:
     @classmethod
     def from_messages(
         cls,
-        model: Any,
-        messages: Sequence[Mapping[str, Any]],
+        model: "ModelLike",
+        messages: Sequence[MessageLike],
         *,
         answer: "str | Sequence[int] | None" = None,
-        tools: Sequence[Any] | None = None,
-        documents: Sequence[Mapping[str, Any]] | None = None,
-        **template: Any,
+        tools: Sequence[ToolLike] | None = None,
+        documents: Sequence[MessageLike] | None = None,
+        **template: Json,
     ) -> "Prompt":
         """A chat, by the template of the tokenizer: roles, tool definitions, calls and results, thinking and documents.
 
@@ -192,7 +200,7 @@ class Prompt:
 
     @classmethod
     def from_tokens(
-        cls, model: Any, ids: Iterable[int], answer_ids: Iterable[int] = (), text: str | None = None
+        cls, model: "ModelLike", ids: Iterable[int], answer_ids: Iterable[int] = (), text: str | None = None
     ) -> "Prompt":
         """A prompt from token ids, such as `prompt_token_ids` and `token_ids` of vLLM.
 
@@ -212,12 +220,12 @@ class Prompt:
             notes += note_missing_start(model.tokenizer, before)
             if text is not None:
                 compare_texts(model.tokenizer, whole, pieces.text or "", text)
-        end = find_end(pieces, len(before))
+        end = find_text_end(pieces, len(before))
         region = Region(WHOLE, "other", 0, len(before), (pieces.text or "")[:end], (0, end))
         return cls(whole, pieces, len(before), (region,), notes)
 
     @classmethod
-    def from_log(cls, model: Any, record: Mapping[str, Any], **template: Any) -> "Prompt":
+    def from_log(cls, model: "ModelLike", record: MessageLike, **template: Json) -> "Prompt":
         """What another engine logged: a request and its response, of vLLM or of an API like that of OpenAI.
 
         record: prompt_token_ids, messages (with tools and documents) or prompt; token_ids, choices or text; logprobs.
@@ -227,7 +235,7 @@ class Prompt:
         if not isinstance(record, Mapping):
             raise InputError(f"A log must be a dictionary, got {type(record).__name__}.", code="E_TXT_TYPE")
         model = open_language_model(model, needs_tokenizer=find_first(record, PROMPT_IDS) is None)
-        answer = read_answer(record)
+        answer = read_logged_answer(record)
         prompt = make_logged_prompt(model, record, **template)
         if answer.is_empty:
             return prompt
@@ -239,7 +247,7 @@ class Prompt:
 # --- logs -------------------------------------------------------------------------------------------------------------
 
 
-def make_logged_prompt(model: "Model", record: Mapping[str, Any], **template: Any) -> Prompt:
+def make_logged_prompt(model: "Model", record: LogRecord, **template: Json) -> Prompt:
     ids, messages, text = find_first(record, PROMPT_IDS), record.get("messages"), record.get("prompt")
     more = {**find_extras(record), **template}
     if ids is not None:
@@ -259,7 +267,7 @@ def make_logged_prompt(model: "Model", record: Mapping[str, Any], **template: An
     )
 
 
-def find_extras(record: Mapping[str, Any]) -> dict[str, Any]:
+def find_extras(record: LogRecord) -> dict[str, Any]:
     """The tools and documents of a log; an empty list is none."""
     given = {name: record.get(name) for name in ("tools", "documents")}
     return {name: one for name, one in given.items() if one is not None and list_entries(one) != []}
@@ -280,7 +288,7 @@ def add_roles(prompt: Prompt, chat: Prompt) -> Prompt:
 
 
 def add_logged_answer(
-    model: "Model", prompt: Prompt, answer: LoggedAnswer, record: Mapping[str, Any], template: Mapping[str, Any]
+    model: "Model", prompt: Prompt, answer: LoggedAnswer, record: LogRecord, template: Mapping[str, Json]
 ) -> Prompt:
     """The prompt with the logged answer, by the first of these that the log has: ids, tokens as texts, text."""
     if answer.ids is not None:
@@ -301,7 +309,7 @@ def add_logged_answer(
 # --- tokens -----------------------------------------------------------------------------------------------------------
 
 
-def open_language_model(model: Any, *, needs_tokenizer: bool = True) -> "Model":
+def open_language_model(model: "ModelLike", *, needs_tokenizer: bool = True) -> "Model":
     from whyformer._model.loading import open as open_model  # this file is imported by model.py
     from whyformer._model.model import Model
 
@@ -319,7 +327,7 @@ def list_offsets(pieces: Pieces, length: int) -> list[Characters]:
     return [span or (0, 0) for span in pieces.spans[:length]]
 
 
-def find_end(pieces: Pieces, length: int) -> int:
+def find_text_end(pieces: Pieces, length: int) -> int:
     """Where the first tokens end in the text."""
     return max((span[1] for span in pieces.spans[:length] if span is not None), default=0)
 
@@ -413,34 +421,29 @@ def append_tokens(model: "Model", prompt: Prompt, ids: Sequence[int]) -> Prompt:
 def cut_prompt(prompt: Prompt, length: int) -> Prompt:
     """The first tokens of a prompt."""
     pieces = take_pieces(prompt.pieces, range(min(length, len(prompt))))
-    text = None if pieces.text is None else pieces.text[: find_end(pieces, length)]
+    text = None if pieces.text is None else pieces.text[: find_text_end(pieces, length)]
     return replace(prompt, ids=prompt.ids[:length], pieces=replace(pieces, text=text))
 
 
 def fill_gaps(text: str, length: int, regions: Sequence[Region], filler: str) -> tuple[Region, ...]:
     """The regions with the tokens between them as regions of kind "other", so that every token is in one."""
     filled: list[Region] = []
-    at = 0
-    end = 0  # of the characters so far
-    for region in (*regions, None):
-        start = length if region is None else region.start
-        begin = len(text) if region is None or region.characters is None else region.characters[0]
-        if start > at:
-            filled.append(Region(filler, "other", at, start, text[end:begin], (end, begin)))
-        if region is None:
-            break
-        if region.start < at:
-            region = replace(region, start=at)
-        if region.stop > region.start:
-            filled.append(region)
-            at, end = region.stop, region.characters[1] if region.characters is not None else end
+    at, end = 0, 0  # tokens and characters so far
+    for region in (*regions, Region("", "other", length, length, "")):
+        begin, stop = region.characters or (len(text), end)
+        if region.start > at:
+            filled.append(Region(filler, "other", at, region.start, text[end:begin], (end, begin)))
+        own = replace(region, start=max(region.start, at))
+        if own.stop > own.start:
+            filled.append(own)
+            at, end = own.stop, stop
     return tuple(filled)
 
 
 # --- checks -----------------------------------------------------------------------------------------------------------
 
 
-def list_parts(by: Any) -> list[Any]:
+def list_wanted_parts(by: Any) -> list[Any]:
     """The parts that a caller lists, or that his function returns."""
     parts = list_entries(by)
     if parts is None:

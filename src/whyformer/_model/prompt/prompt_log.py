@@ -11,12 +11,15 @@ otherwise the answer is tokenised once, and a note says so.
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
+from whyformer._model.preprocessors import ChatMessage, Tokenizer
 from whyformer._model.prompt.continuation import encode_continuation
+from whyformer._plain.json_value import Json
 from whyformer._plain.setting_checks import list_entries
 from whyformer.errors import InputError
 
+LogRecord: TypeAlias = Mapping[str, Any]
 PROMPT_IDS = ("prompt_token_ids", "prompt_ids", "ids")
 ANSWER_IDS = ("token_ids", "output_token_ids", "answer_ids")
 ANSWER_TEXT = ("answer", "text", "response", "output_text")
@@ -27,7 +30,7 @@ class LoggedAnswer:
     """What a log says about an answer."""
 
     ids: tuple[int, ...] | None = None
-    message: Mapping[str, Any] | None = None  # of a chat
+    message: ChatMessage | None = None  # of a chat
     text: str | None = None
     tokens: tuple[str, ...] | None = None
     log_probabilities: tuple[float, ...] | None = None
@@ -37,7 +40,7 @@ class LoggedAnswer:
         return self.ids is None and self.text is None and self.message is None
 
 
-def read_answer(record: Mapping[str, Any]) -> LoggedAnswer:
+def read_logged_answer(record: LogRecord) -> LoggedAnswer:
     """The answer of a record; of several choices or outputs, the first."""
     listed = [record[name] for name in ("choices", "outputs") if isinstance(record.get(name), list | tuple)]
     choice = next((inner[0] for inner in listed if inner), record)
@@ -55,14 +58,14 @@ def read_answer(record: Mapping[str, Any]) -> LoggedAnswer:
         raise InputError(f"The token ids of the log must be a list, got {type(given).__name__}.", code="E_TXT_TYPE")
     logged = choice.get("logprobs")
     values = read_log_probabilities(logged, ids)
-    return LoggedAnswer(None if ids is None else tuple(ids), message, text, read_tokens(logged), values)
+    return LoggedAnswer(None if ids is None else tuple(ids), message, text, read_token_texts(logged), values)
 
 
-def find_first(record: Mapping[str, Any], names: Sequence[str]) -> Any:
+def find_first(record: LogRecord, names: Sequence[str]) -> Any:
     return next((record[name] for name in names if record.get(name) is not None), None)
 
 
-def read_log_probabilities(logged: Any, ids: Sequence[Any] | None) -> tuple[float, ...] | None:
+def read_log_probabilities(logged: Json, ids: Sequence[Json] | None) -> tuple[float, ...] | None:
     """One number for each token of the answer; None if the log has none, or has them in a form that is not known."""
     if isinstance(logged, Mapping):
         lists = [logged.get(name) for name in ("content", "token_logprobs")]
@@ -73,7 +76,7 @@ def read_log_probabilities(logged: Any, ids: Sequence[Any] | None) -> tuple[floa
     return None if None in values else tuple(float(value) for value in values if value is not None)
 
 
-def read_number(one: Any, token: Any) -> float | None:
+def read_number(one: Any, token: Json) -> float | None:
     """-0.1, {"logprob": -0.1}, or by the id of the token {"17": {"logprob": -0.1}}."""
     if isinstance(one, Mapping):
         by_token = one.get(str(token), one.get(token) if isinstance(token, int) else None)
@@ -83,7 +86,7 @@ def read_number(one: Any, token: Any) -> float | None:
     return float(one) if is_number else None
 
 
-def read_tokens(logged: Any) -> tuple[str, ...] | None:
+def read_token_texts(logged: Any) -> tuple[str, ...] | None:
     """The tokens of the answer as texts."""
     if not isinstance(logged, Mapping):
         return None
@@ -94,7 +97,7 @@ def read_tokens(logged: Any) -> tuple[str, ...] | None:
     return tuple(tokens) if tokens and all(isinstance(token, str) for token in tokens) else None
 
 
-def find_token_ids(tokenizer: Any, tokens: Sequence[str], text: str) -> list[int] | None:
+def find_token_ids(tokenizer: Tokenizer, tokens: Sequence[str], text: str) -> list[int] | None:
     """The ids of tokens that are given as texts; None unless each is one token and together they say the text."""
     ids = []
     for token in tokens:

@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import Any, TypeAlias
 
 from whyformer._plain.sentences import find_paragraph_starts, find_sentence_starts
+from whyformer._plain.tokens import NamedTokens
 from whyformer.errors import InputError
 
 Characters: TypeAlias = tuple[int, int]  # from the first, up to and without the last
@@ -18,17 +19,13 @@ SplitBy: TypeAlias = str | Sequence[str] | Sequence[Characters] | Callable[[str]
 
 
 @dataclass(frozen=True)
-class Region:
+class Region(NamedTokens):
     """A named part of a prompt.
 
     kind: system, user, assistant, tool, tool call, tool definition, thinking, document, passage, sentence, answer or
     other. The text that a chat template adds between the messages is "other".
     """
 
-    name: str  # as people read it: "user 2", "passage 3"
-    kind: str
-    start: int  # its first token
-    stop: int  # one past its last token
     text: str
     characters: Characters | None = None  # where it is in the text of the prompt
 
@@ -59,13 +56,11 @@ def assign_tokens(text: str, offsets: Sequence[Characters], parts: Sequence[Name
                 touched[place] = extend_range(touched[place], token)
             if first < end <= last:
                 found[place] = extend_range(found[place], token)
-    regions = []
-    for part, own, other in zip(parts, found, touched, strict=True):
-        tokens = own or other
-        if tokens is not None:
-            covered = text[slice(*part.characters)]
-            regions.append(Region(part.name, part.kind, *tokens, covered, part.characters))
-    return regions
+    return [
+        Region(part.name, part.kind, *tokens, text[slice(*part.characters)], part.characters)
+        for part, own, other in zip(parts, found, touched, strict=True)
+        if (tokens := own or other) is not None
+    ]
 
 
 def extend_range(known: tuple[int, int] | None, token: int) -> tuple[int, int]:
@@ -122,15 +117,12 @@ def find_texts(text: str, wanted: Sequence[str]) -> list[Characters]:
 
 def check_characters(places: Iterable[Any], length: int) -> list[Characters]:
     """Ranges of characters that are inside the text and do not overlap, in the order of the text."""
-    checked: list[Characters] = []
-    for place in places:
+    given = list(places)
+    for place in given:
         if not is_range_of_numbers(place) or not 0 <= place[0] < place[1] <= length:
-            raise InputError(
-                f"{place!r} is no part of the prompt. A part is (start, stop) in characters with "
-                f"0 <= start < stop <= {length}."
-            )
-        checked.append((place[0], place[1]))
-    checked.sort()
+            wanted = f"(start, stop) in characters with 0 <= start < stop <= {length}"
+            raise InputError(f"{place!r} is no part of the prompt. A part is {wanted}.")
+    checked: list[Characters] = sorted((place[0], place[1]) for place in given)
     for before, after in pairwise(checked):
         if after[0] < before[1]:
             raise InputError(f"The parts {before} and {after} of the prompt overlap. Pass parts that do not.")
@@ -140,11 +132,7 @@ def check_characters(places: Iterable[Any], length: int) -> list[Characters]:
 
 
 def is_range_of_numbers(place: Any) -> bool:
-    return (
-        isinstance(place, tuple | list)
-        and len(place) == 2
-        and all(isinstance(one, int) and not isinstance(one, bool) for one in place)
-    )
+    return isinstance(place, tuple | list) and len(place) == 2 and all(type(one) is int for one in place)
 
 
 def trim_blanks(text: str, place: Characters) -> Characters:
