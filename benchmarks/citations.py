@@ -24,12 +24,10 @@ import torch
 import whyformer as why
 from whyformer._cite.ablations import Ablations
 from whyformer._cite.run import CITE_METHOD, explain_sources, make_answer_probe
-from whyformer._cite.run import CITE_METHOD, explain_sources
 from whyformer._cite.sources import find_sources, make_source_players
 from whyformer._cite.verification import choose_top
 from whyformer._plain.random_generator import make_generator
 from whyformer._plain.statistics import bootstrap, paired_test
-from whyformer._cite.run import make_answer_probe
 from whyformer.demo import reader
 from whyformer.methods import context_cite
 from whyformer.methods.context_cite import draw_ablations
