@@ -80,7 +80,7 @@ def run_forward(module: nn.Module, ids: Tensor) -> Any:
 
 
 def run_ours(model: Any, ids: Tensor, recompute: bool = False, target: Any = None) -> Any:
-    with why.lean(recompute=recompute):
+    with why.engine(lean=True, recompute=recompute):
         return why.explain(model, {"input_ids": ids}, method="attnlrp", target=target).scores
 
 
@@ -236,7 +236,7 @@ def compare_precisions(count: int) -> None:
     for method in ("attnlrp", "cp_lrp", "libragrad"):
         ranks, moved, agreeing = [], [], 0
         for prompt in prompts:
-            with why.lean():
+            with why.engine(lean=True):
                 theirs = why.explain(exact, prompt, method)
                 ours = why.explain(rounded, prompt, method, target=theirs.targets[0].index)
             a, b = ours.scores[0].double(), theirs.scores[0].double()

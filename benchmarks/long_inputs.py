@@ -10,7 +10,7 @@ memory is its largest resident set: in all, and above what it held before the ex
 On a GPU it is the peak of what torch allocated, weights included. Time is in multiples of one plain forward pass of the
 same model (`--device cpu`: of processor time).
 
-At the end, scores in tiles are compared with those of whole matrices (`why.attention_tiles(False)`).
+At the end, scores in tiles are compared with those of whole matrices (`why.engine(tiles=False)`).
 """
 
 import argparse
@@ -120,7 +120,7 @@ def compare_with_whole(options: argparse.Namespace, tokens: int) -> None:
     for method in options.methods:
         found = {}
         for rows in (64, False):
-            with why.attention_tiles(rows):
+            with why.engine(tiles=rows):
                 found[rows] = why.explain(why.open(module), inputs, method, target=1).scores[0].double()
         difference = float((found[64] - found[False]).abs().max() / found[False].abs().max())
         print(f"{method:24s}  largest difference {difference:.1e} of the largest score", flush=True)

@@ -303,7 +303,7 @@ def measure_case(name: str, batch: int, options: argparse.Namespace) -> list[dic
         except Absent as error:
             note_absent(label, str(error))
             works.pop(label, None)
-    with why.replay(not options.no_replay):
+    with why.engine(replay=not options.no_replay):
         times = take_turns(works, options)
         peaks = {label: measure_peak(work, options.device) for label, work in works.items()}
     forward = statistics.median(times["forward"])
@@ -353,7 +353,7 @@ def measure_growth(options: argparse.Namespace) -> list[dict[str, Any]]:
         works: dict[str, Work] = {"forward": plain_forward(case)}
         for method in GROWING[1:]:
             works[method] = lambda case=case, method=method: why.explain(case.model, case.given, method)
-        with why.replay(not options.no_replay):
+        with why.engine(replay=not options.no_replay):
             times = take_turns(works, options)
         rows += [
             {"axis": axis, "size": size, "work": label, "ms": round(1e3 * statistics.median(seconds), 4)}

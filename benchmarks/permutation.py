@@ -23,9 +23,9 @@ from transformers import BertConfig, BertForSequenceClassification
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 import whyformer as why
-from whyformer._audit.checks import replace_attention
+from whyformer._audit.checks import AuditedAttention, choose_attention, replace_attention
 from whyformer._audit.checks.replacement import ReplacementNoise, permute_weights
-from whyformer._audit.replay import AttentionReplay, AuditedAttention, choose_attention
+from whyformer._engine import AttentionReplay
 
 BLOCK = 3
 LENGTHS = (6, 9, 12, 14, 16, 18, 20, 22, 24, 27, 30, 36)  # words, about as in SST-2
@@ -103,7 +103,7 @@ def run_audit(model: why.Model, groups: list[list[Tensor]], permutations: int) -
     for group in groups:
         replay = AttentionReplay(model, model.encode(group), [BLOCK])
         audited = AuditedAttention(replay, choose_attention(BLOCK, replay.heads)[0])
-        for one in replace_attention(audited, (), kinds=["permutation"], draws=permutations):
+        for one in replace_attention(audited, kinds=["permutation"], draws=permutations):
             found.append(float("nan") if one is None else one["permutation"]["tvd"])
     return found
 

@@ -6,7 +6,7 @@
 
 Every token of a prompt is masked in turn, by a language model with random weights. Three ways take turns in one
 process: batches of 32 rows, batches of the size that the memory budget allows, and the same with prefixes reused
-(`why.batching`). The fastest run of each counts; the scores are compared.
+(`why.engine`). The fastest run of each counts; the scores are compared.
 """
 
 import argparse
@@ -44,7 +44,7 @@ def measure(module: torch.nn.Module, ids: torch.Tensor, options: argparse.Namesp
     clock = time.process_time if options.device == "cpu" else time.perf_counter
     for turn in range(options.repeats + 1):
         for way, settings in WAYS.items():
-            with why.batching(**settings):
+            with why.engine(**settings):
                 started = clock()
                 found[way] = why.explain(module, {"input_ids": ids}, "leave_one_out", target=7)
                 if options.device != "cpu":

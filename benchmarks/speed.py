@@ -120,7 +120,7 @@ def choose_replay(options: argparse.Namespace) -> AbstractContextManager[None]:
     """The default of the library, unless an option asks for something else."""
     if not (options.no_replay or options.recompute):
         return nullcontext()
-    return why.replay(not options.no_replay, recompute=options.recompute)
+    return why.engine(replay=not options.no_replay, recompute=options.recompute)
 
 
 def main() -> None:

@@ -1,20 +1,18 @@
 """Methods share passes: one forward, one gradient backward pass, and one relevance pass per recipe."""
 
 from collections import Counter
-from importlib import import_module
 
 import pytest
 import torch
 from conftest import animal
 
 import whyformer as why
-from whyformer._engine.capture import backward, builder
+from whyformer._engine.capture import backward, builder, full_run
 from whyformer._engine.probe import probe
 from whyformer._explain.method_call import choose_method
 from whyformer.errors import UnsupportedModel
 from whyformer.methods._registry import METHODS
 
-record = import_module("whyformer._engine.record")  # the door has the function of that name
 QUICKLY = sorted(name for name, method in METHODS.items() if method.is_quick)
 RECIPES = {choose_method(name, {}).recipe for name in QUICKLY} - {None}
 
@@ -24,7 +22,7 @@ def passes(monkeypatch):
     """Counts the passes through the model."""
     counted = Counter()
     plain_forward, plain_relevance, plain_backward = (
-        record.run_forward,
+        full_run.run_forward,
         backward.run_relevance_pass,
         backward.run_backward,
     )
@@ -41,7 +39,7 @@ def passes(monkeypatch):
         counted["backward"] += 1
         return plain_backward(score, tracked)
 
-    monkeypatch.setattr(record, "run_forward", forward)
+    monkeypatch.setattr(full_run, "run_forward", forward)
     monkeypatch.setattr(probe, "run_forward", forward)
     monkeypatch.setattr(backward, "run_relevance_pass", relevance)
     monkeypatch.setattr(backward, "run_backward", gradient)
@@ -84,9 +82,9 @@ def test_methods_with_the_same_needs_share_a_run_where_not_all_can(monkeypatch):
     module = animal("bert").module
     monkeypatch.setattr(builder, "find_blocks", lambda mode: (_ for _ in ()).throw(UnsupportedModel("none")))
     runs = Counter()
-    plain = record.run_forward
-    monkeypatch.setattr(record, "run_forward", lambda *a, **k: runs.update(n=1) or plain(*a, **k))
-    with why.replay(False):
+    plain = full_run.run_forward
+    monkeypatch.setattr(full_run, "run_forward", lambda *a, **k: runs.update(n=1) or plain(*a, **k))
+    with why.engine(replay=False):
         compared = why.compare(why.open(module), animal("bert").inputs, "quick", target=0)
     sets = {(choose_method(name, {}).needs, choose_method(name, {}).recipe) for name in QUICKLY}
     assert runs["n"] == 1 + len(sets) < 1 + len(QUICKLY)
@@ -102,7 +100,7 @@ def test_all_methods_share_the_passes_of_one_run(monkeypatch):
         plain = getattr(backward, name)
         monkeypatch.setattr(backward, name, lambda *a, key=key, plain=plain: counted.update([key]) or plain(*a))
     plain_forward = probe.run_forward
-    monkeypatch.setattr(record, "run_forward", lambda *a, **k: counted.update(["forward"]) or plain_forward(*a, **k))
+    monkeypatch.setattr(full_run, "run_forward", lambda *a, **k: counted.update(["forward"]) or plain_forward(*a, **k))
     compared = why.compare(why.open(animal("vit").module), animal("vit").alone(0), "all", target=0)
     assert counted == {"forward": 1, "backward": 1 + len(RECIPES), "relevance": len(RECIPES)}
     assert set(compared.labels) == set(METHODS)

@@ -22,12 +22,9 @@ from whyformer._engine import Intervention as Intervention
 from whyformer._engine import Recipe as Recipe
 from whyformer._engine import Target as Target
 from whyformer._engine import TargetLike as TargetLike
-from whyformer._engine import attention_tiles as attention_tiles
-from whyformer._engine import batching as batching
-from whyformer._engine import lean as lean
+from whyformer._engine import engine as engine
 from whyformer._engine import make_recipe as make_recipe
 from whyformer._engine import record as record
-from whyformer._engine import replay as replay
 from whyformer._explain.answer_check import check_answer as check_answer
 from whyformer._explain.attention import inspect_attention as inspect_attention
 from whyformer._explain.classes import explain_classes as explain_classes

@@ -19,6 +19,8 @@ from transformers import BertConfig, BertForSequenceClassification, LlamaConfig,
 from transformers.models.bert import modeling_bert
 from transformers.models.llama import modeling_llama
 from watched_programs import watch_programs
+from whyformer._engine.capture.capture.request import RunSetting, run_setting
+from whyformer._engine.program.program.recording import RecordedRun
 
 import whyformer as why
 from whyformer._engine.program import replay
@@ -30,10 +32,11 @@ IDS = torch.randint(1, 50, (1, 9), generator=torch.Generator().manual_seed(0))
 @pytest.fixture(autouse=True)
 def record_at_once(monkeypatch):
     monkeypatch.setattr(replay, "RECORDED_AT", 1)
-    monkeypatch.setattr(replay, "is_replaying", replay.ContextVar("is_replaying", default=None))
+    token = run_setting.set(RunSetting(replay=None))
     replay.KNOWN.clear()
     yield
     replay.KNOWN.clear()
+    run_setting.reset(token)
 
 
 def make_bert(attention: str = "sdpa") -> nn.Module:
@@ -58,7 +61,7 @@ def check_change(module: nn.Module, change, method: str = "gradient_x_input") ->
     change(module)
     for _ in range(3):
         found = explain(module, method)
-        with why.replay(False):
+        with why.engine(replay=False):
             plain = explain(module, method)
         assert torch.equal(found.scores, plain.scores)
         assert found.targets == plain.targets
@@ -67,7 +70,7 @@ def check_change(module: nn.Module, change, method: str = "gradient_x_input") ->
 
 def find_runs(module: nn.Module) -> list[object]:
     known = replay.find_known(module)
-    return [] if known is None else [run for run in known.runs.values() if run is not None]
+    return [] if known is None else [run for run in known.runs.values() if isinstance(run, RecordedRun)]
 
 
 # --- library models, by default --------------------------------------------------------------------------------------
@@ -133,7 +136,7 @@ def test_other_methods_too(monkeypatch, method):
         before = explain(module, method)
     register_attention(monkeypatch)
     found = explain(module, method)
-    with why.replay(False):
+    with why.engine(replay=False):
         plain = explain(module, method)
     assert torch.equal(found.scores, plain.scores)
     assert not torch.equal(found.scores, before.scores)
@@ -208,12 +211,12 @@ def test_what_replaced_something_is_watched_too(monkeypatch):
     module = make_bert()
     register_own = lambda m, q, k, v, mask, **o: sdpa.sdpa_attention_forward(m, q * FACTOR, k, v, mask, **o)  # noqa: E731
     monkeypatch.setitem(utils.AttentionInterface._global_mapping, "sdpa", register_own)
-    with why.replay():
+    with why.engine(replay=True):
         for _ in range(3):
             explain(module)
         monkeypatch.setitem(globals(), "FACTOR", 7.0)
         found = explain(module)
-    with why.replay(False):
+    with why.engine(replay=False):
         assert torch.equal(found.scores, explain(module).scores)
 
 
@@ -323,13 +326,13 @@ CHANGES_OF_NUMBERS = {
 @pytest.mark.parametrize("how", CHANGES_OF_NUMBERS)
 def test_a_number_that_forward_reads(monkeypatch, how):
     module = Scaled(how).eval()
-    with why.replay():
+    with why.engine(replay=True):
         for _ in range(3):
             before = explain(module)
         CHANGES_OF_NUMBERS[how](module, monkeypatch)
         for _ in range(2):
             found = explain(module)
-    with why.replay(False):
+    with why.engine(replay=False):
         plain = explain(module)
     torch.testing.assert_close(found.scores, plain.scores, rtol=1e-6, atol=1e-7)
     assert not torch.allclose(found.scores, before.scores), "the change changes nothing"
@@ -338,7 +341,7 @@ def test_a_number_that_forward_reads(monkeypatch, how):
 def test_a_weight_that_is_read_and_not_changed_is_replayed(monkeypatch):
     module = Scaled("item of a weight").eval()
     outcomes = watch_programs(monkeypatch)
-    with why.replay():
+    with why.engine(replay=True):
         for _ in range(3):
             explain(module)
     assert outcomes == ["ran", "replayed", "replayed"]
@@ -350,13 +353,13 @@ def test_a_weight_that_is_read_and_not_changed_is_replayed(monkeypatch):
 def test_a_lesson_is_learnt_again(monkeypatch):
     """The same operations in another order: no step of the lesson differs."""
     module = make_llama()
-    with why.lean():
+    with why.engine(lean=True):
         explain(module, "attnlrp")
         monkeypatch.setattr(
             modeling_llama, "apply_rotary_pos_emb", lambda q, k, cos, sin, **_: (k.repeat_interleave(2, 1), q[:, ::2])
         )
         found = explain(module, "attnlrp")
-    with why.lean(False), why.replay(False):
+    with why.engine(lean=False), why.engine(replay=False):
         plain = explain(module, "attnlrp")
     torch.testing.assert_close(found.scores, plain.scores, rtol=1e-4, atol=1e-6)
 

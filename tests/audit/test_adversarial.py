@@ -7,10 +7,10 @@ from conftest import animal
 
 import whyformer as why
 from whyformer._audit.checks.adversarial import PRESETS, Candidates, choose_search, divide_examples
+from whyformer._audit.checks.attention_choice import choose_attention
+from whyformer._audit.checks.audited_attention import AuditedAttention
 from whyformer._audit.checks.distance import jsd
-from whyformer._audit.replay.attention_choice import choose_attention
-from whyformer._audit.replay.attention_replay import AttentionReplay
-from whyformer._audit.replay.audited_attention import AuditedAttention
+from whyformer._engine import AttentionReplay
 from whyformer.errors import MethodError
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from whyformer._audit.replay.attention_choice import AttentionChoice, choose_attention
+from whyformer._audit.checks.attention_choice import AttentionChoice, choose_attention
 from whyformer.errors import MethodError
 
 HEADS = (2, 2, 3)

@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from whyformer._audit.report.class_sections import CLASS_DRAWINGS, name_classes, split_by_class
+from whyformer._audit.report.class_sections import CLASS_DRAWINGS, name_classes, split_values_by_class
 
 
 def make_audit(predicted, labels=("no", "<b>yes</b>")):
@@ -29,7 +29,7 @@ def test_values_by_class_by_hand():
     audit = make_audit([0, 1, 1, 0, 0, 1])
     classes = name_classes(audit)
     assert classes == {0: "no", 1: "<b>yes</b>", 2: "<b>yes</b>", 3: "no", 4: "no", 5: "<b>yes</b>"}
-    found = split_by_class(audit.of("adversarial", "a"), classes, lambda row: row.get("jsd"))
+    found = split_values_by_class(audit.of("adversarial", "a"), classes, lambda row: row.get("jsd"))
     assert list(found) == ["<b>yes</b>", "no"] and [round(v, 2) for v in found["no"]] == [0.0, 0.15]
     assert len(found["<b>yes</b>"]) == 3
 

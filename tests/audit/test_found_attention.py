@@ -14,7 +14,6 @@ from tiny_text import wordpiece
 import whyformer as why
 from whyformer._audit import Audit, audit
 from whyformer._audit.checks import adversarial, found_attention
-from whyformer._audit.checks.found_attention import read_found
 from whyformer._audit.report import found_views
 from whyformer._audit.report.page import make_audit_page
 from whyformer.errors import InputError
@@ -57,7 +56,7 @@ def test_the_distance_is_that_of_what_is_kept(found):
         assert distance(kept["observed"], kept["other"]) == pytest.approx(row["jsd"], abs=1e-4)
         moved = sum(abs(a - b) for a, b in zip(kept["before"], kept["after"], strict=True)) / 2
         assert moved == pytest.approx(0, abs=1e-5)
-        assert read_found(row).tvd <= 0.01
+        assert found_views.FoundPair(row, None).tvd <= 0.01
 
 
 def test_the_kept_weights_give_the_kept_answer():

@@ -20,11 +20,11 @@ from typer.testing import CliRunner
 import whyformer as why
 from whyformer._audit import audit, head_swaps, swap_heads
 from whyformer._audit.checks.adversarial import Candidates
+from whyformer._audit.checks.attention_choice import AttentionChoice
+from whyformer._audit.checks.audited_attention import AuditedAttention, EachHead
 from whyformer._audit.checks.head_swapper import SEARCH
 from whyformer._audit.examples import AuditExamples
 from whyformer._audit.head_swaps import choose_blocks
-from whyformer._audit.replay.attention_choice import AttentionChoice
-from whyformer._audit.replay.audited_attention import AuditedAttention, EachHead
 from whyformer._audit.report.head_page import SCRIPT, make_head_page
 from whyformer._engine.record import record
 from whyformer._engine.run.intervene import Intervention

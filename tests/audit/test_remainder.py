@@ -8,9 +8,9 @@ from whyformer._engine.program.program.remainder import record_remainder
 from whyformer._engine.program.program.remainder_rows import Inseparable, RowAxis, choose_rows
 
 import whyformer as why
-from whyformer._audit.replay.attention_choice import choose_attention
-from whyformer._audit.replay.attention_replay import AttentionReplay
-from whyformer._audit.replay.audited_attention import AuditedAttention
+from whyformer._audit.checks.attention_choice import choose_attention
+from whyformer._audit.checks.audited_attention import AuditedAttention
+from whyformer._engine import AttentionReplay
 from whyformer._engine.program.recorder import Unrecordable
 
 torch.manual_seed(0)

@@ -9,6 +9,8 @@ from conftest import animal
 from tiny_text import wordpiece
 
 import whyformer as why
+from whyformer._audit.checks.attention_choice import choose_attention
+from whyformer._audit.checks.audited_attention import AuditedAttention
 from whyformer._audit.checks.replacement import (
     RANDOM_KINDS,
     REPLACEMENT_KINDS,
@@ -21,10 +23,8 @@ from whyformer._audit.checks.replacement import (
     replace_attention,
     summarise_change,
 )
-from whyformer._audit.replay import attention_replay as replay
-from whyformer._audit.replay.attention_choice import choose_attention
-from whyformer._audit.replay.attention_replay import AttentionReplay
-from whyformer._audit.replay.audited_attention import AuditedAttention
+from whyformer._engine import AttentionReplay
+from whyformer._engine.program.program import attention_replay as replay
 
 OWN = torch.tensor([[[[0.4, 0.3, 0.2, 0.1, 0.0]]]], dtype=torch.float64)
 FREE = torch.tensor([[[[True, True, True, True, False]]]])

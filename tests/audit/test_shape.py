@@ -8,13 +8,13 @@ from audit.known import sentences
 from conftest import animal
 
 import whyformer as why
-from whyformer._audit.checks.shape import mean_head_distance, measure_heads, measure_shapes
-from whyformer._audit.replay.attention_replay import AttentionReplay
+from whyformer._audit.checks.shape import mean_head_distance, measure_head_shapes, measure_shapes
+from whyformer._engine import AttentionReplay
 
 
 def test_by_hand():
     attention = torch.tensor([[[0.5, 0.5, 0.0]], [[1.0, 0.0, 0.0]]], dtype=torch.float64)
-    found = measure_heads(attention, torch.tensor([[[True, True, True]]] * 2), torch.tensor([True, False, False]))
+    found = measure_head_shapes(attention, torch.tensor([[[True, True, True]]] * 2), torch.tensor([True, False, False]))
     assert found["entropy"] == pytest.approx([math.log(2) / math.log(3), 0])
     assert found["largest"] == [0.5, 1.0] and found["special"] == [0.5, 1.0]
 
@@ -22,7 +22,7 @@ def test_by_hand():
 def test_uniform_attention_has_entropy_one_also_under_a_mask():
     attention = torch.tensor([[[1.0, 0.0], [0.5, 0.5]]], dtype=torch.float64)
     seen = torch.tensor([[[True, False], [True, True]]])
-    assert measure_heads(attention, seen, torch.tensor([False, False]))["entropy"] == [1.0]
+    assert measure_head_shapes(attention, seen, torch.tensor([False, False]))["entropy"] == [1.0]
 
 
 def test_distance_between_heads_by_hand():

@@ -14,7 +14,7 @@ from whyformer._bulk.feed import ShardFeed
 from whyformer._bulk.items import ItemList
 from whyformer._bulk.loading import LoadedItem, encode_batch, group_into_batches
 from whyformer._bulk.worker import ShardWorker, WorkerSetup
-from whyformer._engine import record
+from whyformer._engine import run_request
 from whyformer._runs.parts import BulkRow
 from whyformer.errors import NonFinite
 
@@ -98,8 +98,7 @@ def test_the_batch_size_does_not_change_the_numbers(tmp_path):
 
 def test_all_methods_share_one_run_of_the_model(tmp_path, monkeypatch):
     runs = []
-    inner = record
-    monkeypatch.setattr("whyformer._explain.sharing.record", lambda *a, **k: runs.append(1) or inner(*a, **k))
+    monkeypatch.setattr("whyformer._explain.sharing.run_request", lambda one: runs.append(1) or run_request(one))
     make_rows(make_worker(methods=("rollout", "transformer_attribution", "attcat"), batch=4), write_images(tmp_path, 8))
     assert len(runs) == 2
 

@@ -59,9 +59,9 @@ def test_log_odds_have_a_slope_where_log_p_has_none(method, dtype):
 @pytest.mark.parametrize("method", ["attnlrp", "libragrad", "cp_lrp"])
 def test_lean_runs_agree_with_full_ones(method):
     prompt = answer_likeliest(certain())
-    with why.lean():
+    with why.engine(lean=True):
         lean = why.explain(certain(), prompt, method, target=Answer(score="log_odds"))
-    with why.lean(False):
+    with why.engine(lean=False):
         full = why.explain(certain(), prompt, method, target=Answer(score="log_odds"))
     torch.testing.assert_close(lean.scores, full.scores, rtol=1e-3, atol=1e-4 * float(full.scores.abs().max()))
     assert lean.targets[0].label == full.targets[0].label and lean.targets[0].label.startswith("log-odds of ")

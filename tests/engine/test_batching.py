@@ -68,23 +68,23 @@ def test_rows_are_sorted_by_several_keys():
 
 def test_more_memory_is_more_rows():
     model = why.open(build("bert"))
-    with why.batching(memory=2**20):
+    with why.engine(memory=2**20):
         few = count_rows(model, 20)
-    with why.batching(memory=2**22):
+    with why.engine(memory=2**22):
         many = count_rows(model, 20)
         assert count_rows(model, 40) < many
         assert count_rows(model, 20, with_graph=True) < many
     assert abs(many - 4 * few) <= 4
-    with why.batching(memory=1):
+    with why.engine(memory=1):
         assert count_rows(model, 20) == 1
-    with why.batching(rows=3):
+    with why.engine(rows=3):
         assert count_rows(model, 20) == 3
 
 
 @pytest.mark.parametrize("wrong", [0, -1, True, 2.5, "8"])
 def test_other_sizes_are_refused(wrong):
     for name in ("rows", "memory"):
-        with pytest.raises(MethodError, match=f"{name} must be a whole number >= 1"), why.batching(**{name: wrong}):
+        with pytest.raises(MethodError, match=f"{name} must be a whole number >= 1"), why.engine(**{name: wrong}):
             pass
 
 
@@ -123,7 +123,7 @@ def test_the_smaller_budget_is_remembered_for_this_model():
     assert torch.cat([rows for rows, _ in done]).tolist() == list(range(9))
     assert failed == [8, 4]
     assert memory_shares[module] == 0.25 and other not in memory_shares
-    with why.batching(memory=2**20):
+    with why.engine(memory=2**20):
         assert count_rows(model, 20) == count_rows(why.open(other), 20) // 4
     assert rows >= count_rows(model, 20)
 
@@ -202,7 +202,7 @@ def test_the_next_batch_is_launched_before_the_last_one_is_read(ahead):
     def note(what):
         return lambda *given: events.append((what, int(given[-1][0]))) or given[-1]
 
-    with why.batching(ahead=ahead):
+    with why.engine(ahead=ahead):
         batches = list(torch.arange(3).split(1))
         list(run_batches(batches, why.open(build("bert")), note("prepare"), note("launch"), note("finish")))
     step = [("prepare", 0), ("launch", 0), ("finish", 0)]
@@ -233,7 +233,7 @@ class ReadsPadding(torch.nn.Module):
 def test_short_texts_run_without_the_padding_of_long_ones():
     module = build("bert")
     model = why.open(module, tokenizer=wordpiece())
-    with why.batching(cut_padding=False):
+    with why.engine(cut_padding=False):
         padded = why.explain(model, TEXTS, "leave_one_out", fill="mask", target=1)
     assert module not in verdicts
     together = why.explain(model, TEXTS, "leave_one_out", fill="mask", target=1)

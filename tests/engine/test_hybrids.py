@@ -317,9 +317,9 @@ def test_long_inputs_run_lean_and_give_the_same(length):
     module = plant(Causal, Sums, Attending, Sums, Attending)
     ids = torch.randint(1, 30, (1, length), generator=torch.Generator().manual_seed(0))
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    with why.lean():
+    with why.engine(lean=True):
         short = why.explain(module, inputs, target=3)
-    with why.lean(False):
+    with why.engine(lean=False):
         full = why.explain(module, inputs, target=3)
     torch.testing.assert_close(short.scores, full.scores, rtol=1e-3, atol=1e-4)
     assert [note for note in short.notes if "mix" in note] == [note for note in full.notes if "mix" in note] != []

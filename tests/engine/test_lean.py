@@ -12,10 +12,10 @@ from torch import Tensor, nn
 import whyformer as why
 from whyformer import targets
 from whyformer._engine.lean import actions as lean_actions
-from whyformer._engine.lean.actions import Activation, GatedProduct, hold_layer_norm_spread
+from whyformer._engine.lean.actions import Activation, GatedProduct, linearise_layer_norm
 from whyformer._engine.lean.lean import lean
 from whyformer._engine.lean.shadow import POOL
-from whyformer._engine.lean.target import find_read_places
+from whyformer._engine.lean.target import find_read_positions
 from whyformer._engine.relevance.recipes import STABILISERS
 
 SMALL = dict(
@@ -64,7 +64,7 @@ def build(name: str, attention: str = "sdpa", dtype: torch.dtype = torch.float64
 
 @cache
 def share(name: str) -> nn.Module:
-    """A model that several tests use, and its lessons with it."""
+    """A model that several tests use, and its plans with it."""
     return build(name)
 
 
@@ -74,16 +74,16 @@ def make_ids(*shape: int) -> Tensor:
 
 def explain_both(module: nn.Module, inputs, method: str = "attnlrp", **options):
     """By a lean run, and by the full engine."""
-    with why.lean(recompute=options.pop("recompute", None)):
+    with why.engine(lean=True, recompute=options.pop("recompute", None)):
         ours = why.explain(module, inputs, method=method, **options)
-    assert has_lesson(module), dict(lean.LESSONS.get(module, {}))
-    with why.lean(False):
+    assert has_plan(module), dict(lean.PLANS.get(module, {}))
+    with why.engine(lean=False):
         theirs = why.explain(module, inputs, method=method, **options)
     return ours, theirs
 
 
-def has_lesson(module: nn.Module) -> bool:
-    found = list(lean.LESSONS.get(module, {}).values())
+def has_plan(module: nn.Module) -> bool:
+    found = list(lean.PLANS.get(module, {}).values())
     return bool(found) and not isinstance(found[-1], str)
 
 
@@ -118,7 +118,7 @@ def test_holds_the_spread_of_a_layer_norm_but_not_its_mean():
     x, weight, bias = (torch.randn(shape, dtype=torch.float64) for shape in ((3, 5), (5,), (5,)))
     slope = torch.randn(3, 5, dtype=torch.float64)
     x.requires_grad_()
-    y = hold_layer_norm_spread(F.layer_norm, (x, (5,), weight, bias, 1e-5), {})
+    y = linearise_layer_norm(F.layer_norm, (x, (5,), weight, bias, 1e-5), {})
     (ours,) = torch.autograd.grad(y, x, slope)
     spread = (x.detach().var(-1, unbiased=False, keepdim=True) + 1e-5).sqrt()
     (by_hand,) = torch.autograd.grad((x - x.mean(-1, keepdim=True)) / spread * weight, x, slope)
@@ -152,7 +152,7 @@ def test_a_norm_in_16_bits_goes_back_in_one_product():
     x = (torch.arange(1.0, 9).reshape(2, 4)).bfloat16().requires_grad_()
     wide = lean_actions.cast(torch.Tensor.to, (x, torch.float32), {})
     statistic = torch.tensor([[0.5], [0.25]])
-    scaled = lean_actions.HoldStatistic(0)(torch.mul, (wide, statistic), {})
+    scaled = lean_actions.KeepStatistic(0)(torch.mul, (wide, statistic), {})
     narrow = lean_actions.cast(torch.Tensor.to, (scaled, torch.bfloat16), {})
     assert "ScaledCast" in type(narrow.grad_fn).__name__
     (slope,) = torch.autograd.grad(narrow, x, torch.ones_like(narrow))
@@ -191,7 +191,16 @@ def test_gives_the_scores_of_the_full_engine_in_every_family(name: str, method: 
         (targets.Group(3, 4, weights=[1, -2]), None),
         (lambda returned: returned.logits[:, 3, 4], None),
     ],
-    ids=["token", "contrast", "at a place", "predicted at a place", "span", "log-probability", "group", "function"],
+    ids=[
+        "token",
+        "contrast",
+        "at a place",
+        "predicted at a place",
+        "span",
+        "log-probability",
+        "group",
+        "function",
+    ],
 )
 def test_explains_any_target(target, versus):
     ours, theirs = explain_both(share("llama"), {"input_ids": make_ids(1, 40)}, target=target, versus=versus)
@@ -207,7 +216,7 @@ def test_computes_logits_only_where_an_answer_is_read(score: str):
     module, ids = share("llama"), make_ids(1, 40)[0].tolist()
     model = why.open(module)
     prompt, target = why.Prompt.from_tokens(model, ids[:30], ids[30:]), targets.Answer([1, 4], score=score)
-    assert find_read_places(model, model.encode(prompt), target, None) == [[30, 33]]
+    assert find_read_positions(model, model.encode(prompt), target, None) == [[30, 33]]
     ours, theirs = explain_both(module, prompt, target=target)
     assert measure_distance(ours, theirs) < 1e-6
     assert ours.spent["relevance"] == 1
@@ -228,9 +237,9 @@ def test_batches_with_padding_equal_single_examples(name: str):
 @pytest.mark.parametrize("method", METHODS)
 def test_a_span_is_the_sum_of_its_tokens(method: str):
     module, ids = share("llama"), make_ids(1, 24)
-    with why.lean():
+    with why.engine(lean=True):
         whole = why.explain(module, {"input_ids": ids}, method=method, target=targets.Tokens(20, 23))
-        singles = [targets.Tokens(place) for place in range(20, 24)]
+        singles = [targets.Tokens(position) for position in range(20, 24)]
         parts = [why.explain(module, {"input_ids": ids}, method=method, target=one) for one in singles]
     total = sum(part.scores for part in parts)
     assert (whole.scores - total).abs().max() < 1e-5 * total.abs().max()
@@ -243,16 +252,16 @@ def test_a_span_is_the_sum_of_its_tokens(method: str):
 @pytest.mark.parametrize(("name", "method"), [(name, "attnlrp") for name in QUICK] + [("llama", "libragrad")])
 def test_blocks_computed_again_give_the_same_scores(name: str, method: str):
     module, inputs = share(name), {"input_ids": make_ids(1, 40)}
-    with why.lean():
+    with why.engine(lean=True):
         kept = why.explain(module, inputs, method=method, target=targets.Tokens(30, 35))
-    with why.lean(recompute=True):
+    with why.engine(lean=True, recompute=True):
         again = why.explain(module, inputs, method=method, target=targets.Tokens(30, 35))
     assert (kept.scores - again.scores).abs().max() < 1e-7 * kept.scores.abs().max()
 
 
 def test_computes_blocks_again_where_memory_is_short(monkeypatch):
     module, inputs = build("llama"), {"input_ids": make_ids(1, 40)}
-    with why.lean():
+    with why.engine(lean=True):
         kept = why.explain(module, inputs, method="attnlrp")
         monkeypatch.setattr(lean, "find_free_memory", lambda device: 1000)
         again = why.explain(module, inputs, method="attnlrp")
@@ -266,7 +275,8 @@ def test_computes_blocks_again_where_memory_is_short(monkeypatch):
 
 def count_kept_bytes(module: nn.Module, tokens: int, *, recompute: bool = False) -> int:
     kept = lean.KeptMemory(module)
-    with why.lean(recompute=recompute), torch.autograd.graph.saved_tensors_hooks(kept.note, lambda tensor: tensor):
+    hooks = torch.autograd.graph.saved_tensors_hooks(kept.note, lambda tensor: tensor)
+    with why.engine(lean=True, recompute=recompute), hooks:
         why.explain(module, {"input_ids": make_ids(1, tokens)}, method="attnlrp")
     return kept.size
 
@@ -282,7 +292,8 @@ def test_blocks_computed_again_keep_their_input_alone():
     module = build("llama", dtype=torch.float32)
     count_kept_bytes(module, 64)
     kept: list[Tensor] = []
-    with why.lean(recompute=True), torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
+    hooks = torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t)
+    with why.engine(lean=True, recompute=True), hooks:
         why.explain(module, {"input_ids": make_ids(1, 128)}, method="attnlrp")
     states = [tensor for tensor in kept if tensor.shape == (1, 128, 24)]
     assert len(states) >= 2 and kept[0].shape == (1, 128, 24)
@@ -291,11 +302,11 @@ def test_blocks_computed_again_keep_their_input_alone():
 def test_keeps_no_more_of_a_gated_mlp_than_gate_and_up():
     module = build("llama", dtype=torch.float32)
     count_kept_bytes(module, 64)
-    lesson = next(iter(lean.LESSONS[module].values()))
+    plan = next(iter(lean.PLANS[module].values()))
     width, wide, heads, key = 24, 48, 24, 12
     per_layer = 2 * wide + 2 * heads + 2 * key + 2 + 2  # gate, up, query, output, key, value, norms, log-sum-exp
     positions = 2 * 12  # cosines and sines
-    assert lesson.bytes_per_token <= 4 * (2 * per_layer + positions + width + 8)
+    assert plan.bytes_per_token <= 4 * (2 * per_layer + positions + width + 8)
 
 
 @pytest.mark.parametrize("name", ["mistral", "gemma3"])
@@ -308,14 +319,14 @@ def test_one_lesson_serves_inputs_that_are_longer_than_a_sliding_window(name: st
     for length in (12, 60):
         ours, theirs = explain_both(module, {"input_ids": make_ids(1, length)})
         assert measure_distance(ours, theirs) < 1e-6
-    assert len(lean.LESSONS[module]) == 1
+    assert len(lean.PLANS[module]) == 1
 
 
 def test_threads_agree():
     module, batches = share("llama"), [{"input_ids": make_ids(1, 20 + i)} for i in range(4)]
 
     def explain(inputs: dict[str, Tensor]) -> Tensor:
-        with why.lean():
+        with why.engine(lean=True):
             return why.explain(module, inputs, method="attnlrp").scores
 
     alone = [explain(inputs) for inputs in batches]
@@ -325,7 +336,7 @@ def test_threads_agree():
 
 def test_a_kept_shadow_holds_no_weights():
     module = build("llama")
-    with why.lean():
+    with why.engine(lean=True):
         why.explain(module, {"input_ids": make_ids(1, 20)}, method="attnlrp")
     (kept,) = POOL[module].idle
     assert not list(kept.shadow.parameters()) and not list(kept.shadow.buffers())
@@ -337,24 +348,24 @@ def test_a_kept_shadow_holds_no_weights():
 def test_short_inputs_run_in_the_full_engine_unless_asked_otherwise():
     module = build("llama")
     short = why.explain(module, {"input_ids": make_ids(1, lean.LEAN_FROM - 1)}, method="attnlrp")
-    assert module not in lean.LESSONS and "rounding estimate" in short.details
+    assert module not in lean.PLANS and "rounding estimate" in short.details
     long = why.explain(module, {"input_ids": make_ids(1, lean.LEAN_FROM)}, method="attnlrp")
-    assert has_lesson(module) and "rounding estimate" not in long.details
+    assert has_plan(module) and "rounding estimate" not in long.details
 
 
 def test_health_runs_in_the_full_engine():
     module = build("llama")
-    with why.lean():
+    with why.engine(lean=True):
         checked = why.explain(module, {"input_ids": make_ids(1, 20)}, method="attnlrp", health=True)
-    assert module not in lean.LESSONS and checked.health is not None
+    assert module not in lean.PLANS and checked.health is not None
 
 
 def test_a_rule_that_is_no_factor_runs_in_the_full_engine():
     module, inputs = build("llama"), {"input_ids": make_ids(1, 20)}
-    with why.lean():
+    with why.engine(lean=True):
         ours = why.explain(module, inputs, method="lrp_gamma")
-    assert not has_lesson(module)
-    with why.lean(False):
+    assert not has_plan(module)
+    with why.engine(lean=False):
         assert torch.equal(ours.scores, why.explain(module, inputs, method="lrp_gamma").scores)
 
 
@@ -383,22 +394,22 @@ class Fickle(nn.Module):
 
 def test_an_input_that_takes_another_way_runs_in_the_full_engine():
     module, inputs = Fickle().eval(), {"input_ids": make_ids(1, 40)}
-    with why.lean():
+    with why.engine(lean=True):
         ours = why.explain(module, inputs, method="attnlrp")
-    with why.lean(False):
+    with why.engine(lean=False):
         theirs = why.explain(module, inputs, method="attnlrp")
-    assert "square" in next(iter(lean.LESSONS[module].values()))
+    assert "square" in next(iter(lean.PLANS[module].values()))
     assert torch.equal(ours.scores, theirs.scores)
 
 
 def test_a_lesson_with_other_scores_is_refused(monkeypatch):
     module, inputs = build("llama"), {"input_ids": make_ids(1, 20)}
     monkeypatch.setattr("whyformer._engine.lean.actions.scale_gradient", lambda tensor, factor: tensor)
-    with why.lean():
+    with why.engine(lean=True):
         ours = why.explain(module, inputs, method="attnlrp")
-    assert list(lean.LESSONS[module].values()) == ["a run by the lesson gives other scores"]
+    assert list(lean.PLANS[module].values()) == ["a run by the plan gives other scores"]
     monkeypatch.undo()
-    with why.lean(False):
+    with why.engine(lean=False):
         assert torch.equal(ours.scores, why.explain(module, inputs, method="attnlrp").scores)
 
 
@@ -409,10 +420,10 @@ def test_says_when_relevance_has_16_bits():
     exact = build("llama", dtype=torch.float32)
     rounded = build("llama", dtype=torch.bfloat16)
     inputs = {"input_ids": make_ids(1, 40)}
-    with why.lean():
+    with why.engine(lean=True):
         ours = why.explain(rounded, inputs, method="attnlrp", target=7)
         theirs = why.explain(exact, inputs, method="attnlrp", target=7)
-    assert has_lesson(rounded)
+    assert has_plan(rounded)
     assert "bfloat16" in ours.notes[0] and not theirs.notes
     assert ours.scores.dtype == torch.float32
     assert torch.cosine_similarity(ours.scores, theirs.scores).item() > 0.98
@@ -421,7 +432,7 @@ def test_says_when_relevance_has_16_bits():
 def test_leaves_the_model_as_it_was():
     module = build("llama")
     before = {name: weight.clone() for name, weight in module.state_dict().items()}
-    with why.lean(recompute=True):
+    with why.engine(lean=True, recompute=True):
         why.explain(module, {"input_ids": make_ids(1, 20)}, method="attnlrp")
     assert all(torch.equal(weight, before[name]) for name, weight in module.state_dict().items())
     assert not any(part._forward_hooks or part._forward_pre_hooks for part in module.modules())

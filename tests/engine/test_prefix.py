@@ -69,7 +69,7 @@ def leave_one_out(lengths):
 def ask_both_ways(module, fill, **more):
     """The answers with whole variants and with reused prefixes, and what the second took."""
     keep, of = leave_one_out(PADDED)
-    with why.batching(reuse_prefix=False):
+    with why.engine(reuse_prefix=False):
         whole = probe_of(module, **more).keep_only(keep, of, fill)
     probe = probe_of(module, **more)
     return whole, probe.keep_only(keep, of, fill), probe.spent
@@ -100,7 +100,7 @@ def test_tokens_that_ran_once_do_not_run_again():
     seen.clear()
     probe.keep_only(keep, of, "pad")
     assert sum(seen) < 0.75 * keep.numel()
-    with why.batching(reuse_prefix=False):
+    with why.engine(reuse_prefix=False):
         seen.clear()
         probe.keep_only(keep, of, "pad")
     assert sum(seen) == int(PADDED[of].sum())
@@ -147,7 +147,7 @@ def test_explanations_are_the_same_and_the_model_too():
     before = {name: value.clone() for name, value in module.state_dict().items()}
     inputs = {"input_ids": IDS, "attention_mask": MASK}
     for method in ("leave_one_out", "occlusion"):
-        with why.batching(reuse_prefix=False):
+        with why.engine(reuse_prefix=False):
             plain = why.explain(module, inputs, method)
         e = why.explain(module, inputs, method)
         torch.testing.assert_close(e.scores, plain.scores, rtol=1e-9, atol=1e-11)

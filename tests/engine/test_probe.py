@@ -83,7 +83,7 @@ def test_other_pixels_may_be_computed_in_chunks():
         made.append(len(rows))
         return pixels[of[rows]] * (rows / 45)[:, None, None, None]
 
-    with why.batching(rows=32):
+    with why.engine(rows=32):
         found = probe.replace_inputs(darker, of).logits
     assert made == [32, 13]
     everything = darker(torch.arange(45))
@@ -239,7 +239,7 @@ def test_rows_go_in_batches_and_come_back_in_order():
     of = torch.randint(3, (40,), generator=generator)
     for fill in ("pad", "delete", "drop"):
         once = probe.keep_only(keep, of, fill).score
-        with why.batching(rows=7):
+        with why.engine(rows=7):
             torch.testing.assert_close(probe.keep_only(keep, of, fill).score, once, rtol=1e-10, atol=1e-12)
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from whyformer._engine.program.program import Program
-from whyformer._engine.program.recorder import Recorder, Unrecordable, WayDiffers
+from whyformer._engine.program.recorder import BranchDiffers, Recorder, Unrecordable
 
 FOREIGN = torch.ones(2)
 
@@ -88,14 +88,14 @@ def test_memory_that_is_written_again_is_no_constant():
 def test_what_python_read_is_read_again():
     program, _ = record_work(lambda x: x * 2 if bool((x > 0).all()) else x * 3, torch.ones(2))
     assert repeat(program, torch.full((2,), 5.0)).tolist() == [10, 10]
-    with pytest.raises(WayDiffers):
+    with pytest.raises(BranchDiffers):
         repeat(program, torch.tensor([1.0, -1.0]))
 
 
 def test_a_number_of_entries_that_depends_on_values_is_compared():
     program, _ = record_work(lambda x: x[x > 0] * 2, torch.tensor([1.0, -1.0, 2.0]))
     assert repeat(program, torch.tensor([-1.0, 3.0, 4.0])).tolist() == [6, 8]
-    with pytest.raises(WayDiffers):
+    with pytest.raises(BranchDiffers):
         repeat(program, torch.tensor([1.0, 3.0, 4.0]))
 
 

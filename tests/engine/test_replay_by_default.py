@@ -15,26 +15,27 @@ from transformers import ViTForImageClassification
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.models.vit import modeling_vit
 from watched_programs import watch_programs
+from whyformer._engine.capture.capture.request import RunSetting, run_setting
 
 import whyformer as why
-from whyformer._engine.program import nested_values as places
-from whyformer._engine.program import replay
+from whyformer._engine.program import nested_values, replay
 
 
 @pytest.fixture(autouse=True)
 def record_at_once(monkeypatch):
     """Every run is recorded the first time; nobody asks for it."""
     monkeypatch.setattr(replay, "RECORDED_AT", 1)
-    monkeypatch.setattr(replay, "is_replaying", replay.ContextVar("is_replaying", default=None))
+    token = run_setting.set(RunSetting(replay=None))
     replay.KNOWN.clear()
     yield
     replay.KNOWN.clear()
+    run_setting.reset(token)
 
 
 @pytest.fixture
 def replayed(monkeypatch) -> list[str]:
     """What became of each attempt to use a program."""
-    return watch_programs(monkeypatch, lambda: replay.is_replaying.get() is not False)
+    return watch_programs(monkeypatch, lambda: run_setting.get().replay is not False)
 
 
 def copy_of(animal) -> nn.Module:
@@ -42,7 +43,7 @@ def copy_of(animal) -> nn.Module:
 
 
 def explain_plainly(model, inputs, method, **settings):
-    with why.replay(False):
+    with why.engine(replay=False):
         return why.explain(model, inputs, method, **settings)
 
 
@@ -62,7 +63,7 @@ def test_a_model_of_a_library_is_replayed(zoo, replayed, method):
 @pytest.mark.parametrize("name", FAMILIES)
 def test_which_models_are_known(zoo, name):
     """The models of transformers are; those of conftest.py are not, whatever they consist of."""
-    _, programs = replay.find_programs(zoo(name).module)
+    _, programs = replay.check_programs(zoo(name).module)
     assert programs.state.is_known == (name not in ("encoder", "encoder_token_first", "gpt"))
 
 
@@ -149,7 +150,7 @@ def test_a_class_of_the_user_with_methods_of_a_library_is_run_itself(zoo, replay
     for _ in range(2):
         why.explain(module, zoo("vit").inputs, "rollout")
     assert replayed == ["ran", "ran"]
-    with why.replay():
+    with why.engine(replay=True):
         for _ in range(2):
             why.explain(module, zoo("vit").inputs, "rollout")
     assert replayed[2:] == ["ran", "replayed"]
@@ -179,7 +180,7 @@ def test_a_rule_of_the_user_is_called_every_time(zoo, replayed):
         return why.rules.pass_unchanged(call, arriving)
 
     recipe = why.rules.RECIPES["chefer"].replace("mine", normalise=counted)
-    with why.replay():
+    with why.engine(replay=True):
         for _ in range(3):
             why.explain(zoo("vit").module, zoo("vit").inputs, "transformer_attribution", recipe=recipe)
     assert "replayed" not in replayed and len(calls) % 3 == 0
@@ -262,6 +263,8 @@ def test_a_changed_model_is_run_itself(zoo, replayed, monkeypatch, change, is_gr
     module, inputs = copy_of(zoo("vit")), zoo("vit").inputs
     why.explain(module, inputs, "gradient_x_input", target=0)
     if is_graph:
+        why.explain(module, inputs, "gradient_x_input", target=0)
+        assert replayed.pop() == "replayed"
         (_, programs), *_ = replay.KNOWN.values()
         (run,) = programs.runs.values()
         run.graph = StandInGraph(run)
@@ -377,8 +380,8 @@ def test_wrong_targets_raise_the_usual_errors(zoo, replayed):
 def test_what_was_dropped_is_not_recorded_again_at_once(zoo, monkeypatch):
     monkeypatch.setattr(replay, "KEPT_PROGRAMS", 1)
     animal, recorded = zoo("bert"), []
-    keep = replay.Replayer.keep_if_same
-    monkeypatch.setattr(replay.Replayer, "keep_if_same", lambda self, *args: (recorded.append(1), keep(self, *args)))
+    record = replay.ProgramCall.record
+    monkeypatch.setattr(replay.ProgramCall, "record", lambda self: (recorded.append(1), record(self))[1])
     for _ in range(5):
         for length in (3, 4):
             why.explain(animal.module, {name: value[:1, :length] for name, value in animal.inputs.items()}, "rollout")
@@ -394,7 +397,7 @@ def test_all_models_together_have_a_bound(zoo, monkeypatch):
 
 
 def test_small_results_are_read_in_one_go(monkeypatch):
-    monkeypatch.setattr(places, "LARGEST_PACKED", 48)
+    monkeypatch.setattr(nested_values, "LARGEST_PACKED", 48)
     tensors = [
         torch.tensor([True, False, True]),
         torch.arange(5, dtype=torch.float32),
@@ -403,7 +406,7 @@ def test_small_results_are_read_in_one_go(monkeypatch):
         torch.tensor([[3], [4]]),
         torch.tensor([1.5], dtype=torch.bfloat16),
     ]
-    packing = places.describe_packing(tensors)
+    packing = nested_values.Packing(tuple((tensor.shape, tensor.dtype) for tensor in tensors))
     packed = packing.pack(tensors)
     assert [tensor.shape for tensor in packed] == [(3 + 20 + 8 + 16 + 2,), (25, 4)]
     for found, expected in zip(packing.unpack(packed), tensors, strict=True):

@@ -49,7 +49,7 @@ def build_mistral():
 
 def explain_by_all(module, inputs, rows):
     """Every method without a probe, from one run."""
-    with why.attention_tiles(rows):
+    with why.engine(tiles=rows):
         model = why.open(module)
         encoded = model.encode(inputs)
         chosen = {name: choose_method(name, QUICK.get(name, {})) for name in WITHOUT_PROBE}
@@ -148,10 +148,10 @@ def test_no_matrix_of_all_tokens_is_whole(kind, which):
     ids = torch.randint(5, 50, (1, LENGTH), generator=torch.Generator().manual_seed(0))
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     for method in LINEAR[which].split():
-        with why.attention_tiles(3), Largest() as largest:
+        with why.engine(tiles=3), Largest() as largest:
             why.explain(module, inputs, method)
         assert largest.numel < LENGTH**2, f"{method}: {largest.by}"
-    with why.attention_tiles(False), Largest() as largest:
+    with why.engine(tiles=False), Largest() as largest:
         why.explain(module, inputs, "transformer_attribution")
     assert largest.numel >= LENGTH**2
 
@@ -173,11 +173,11 @@ def test_padding_needs_no_matrix_of_numbers(monkeypatch):
     given = []
     run = Operation.run
     monkeypatch.setattr(Operation, "run", lambda self: given.append(self) or run(self))
-    with why.attention_tiles(7):
+    with why.engine(tiles=7):
         found = why.explain(module, inputs, "attnlrp")
     masks = [one.kwargs["attn_mask"] for one in given if one.name == "scaled_dot_product_attention"]
     assert [list(one.shape) for one in masks] == [[2, 1, 1, LENGTH]] * 2 and masks[0] is masks[1]
-    with why.attention_tiles(False):
+    with why.engine(tiles=False):
         assert_same(found.scores, why.explain(module, inputs, "attnlrp").scores, 1e-9)
 
 
@@ -198,12 +198,12 @@ def test_a_recorded_program_belongs_to_its_tiles():
     """Replay gives the numbers of the same setting, and a program of one setting is not used for another."""
     module, inputs, found = copy.deepcopy(animal("bert").module), animal("bert").alone(0), {}
     for rows in (3, False):
-        with why.attention_tiles(rows), why.replay():
+        with why.engine(tiles=rows), why.engine(replay=True):
             scores = [why.explain(module, inputs, "transformer_attribution", target=1).scores for _ in range(8)]
         assert_same(scores[-1], scores[0], 1e-9)
         found[rows] = scores[-1]
     assert_same(found[3], found[False], 1e-9)
-    _, programs = replay.find_programs(module)
+    _, programs = replay.check_programs(module)
     settings = [part for key in programs.runs for part in key if isinstance(part, TileSetting)]
     assert settings == [TileSetting(rows=3), TileSetting(is_on=False)]
 
@@ -439,7 +439,7 @@ def test_a_row_skips_tiles_where_it_is_zero():
 def test_a_matrix_too_large_to_be_whole_says_which_methods_need_none(monkeypatch):
     it = animal("bert")
     monkeypatch.setattr(tiles, "find_free_memory", lambda device: 100)
-    with why.attention_tiles(3):
+    with why.engine(tiles=3):
         with pytest.raises(ResourceError, match=r"matrix of .* whole, takes .* GiB; .* are free\. .*rollout"):
             why.explain(it.module, it.alone(0), "attention_flow")
         for named in ("rollout", "transformer_attribution", "generic_attention", "attcat", "attnlrp"):
@@ -466,16 +466,16 @@ def test_large_matrices_are_cut_and_small_ones_are_not():
     assert list(iterate_tiles(7, 0)) == [slice(0, 7)]
 
 
-@pytest.mark.parametrize("rows", [0, -1, 1.5, "all", None], ids=str)
+@pytest.mark.parametrize("rows", [0, -1, 1.5, "all"], ids=str)
 def test_other_numbers_of_rows_are_refused(rows):
-    refused = pytest.raises(why.errors.InputError, match=r"rows must be True, False or a number of queries >= 1")
-    with refused, why.attention_tiles(rows):
+    refused = pytest.raises(why.errors.InputError, match=r"tiles must be True, False or a number of queries >= 1")
+    with refused, why.engine(tiles=rows):
         pass
 
 
 def test_the_setting_ends_with_its_block_and_belongs_to_its_thread():
     seen = []
-    with why.attention_tiles(5):
+    with why.engine(tiles=5):
         thread = threading.Thread(target=lambda: seen.append(tiles.current_setting.get()))
         thread.start()
         thread.join()

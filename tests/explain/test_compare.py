@@ -17,13 +17,13 @@ from whyformer.methods._registry import METHODS
 def runs(monkeypatch):
     """Counts how often the model is run."""
     asked = []
-    record = whyformer._explain.sharing.record
+    run_request = whyformer._explain.sharing.run_request
 
-    def counted(*given, **wanted):
-        asked.append(wanted)
-        return record(*given, **wanted)
+    def counted(request):
+        asked.append(vars(request))
+        return run_request(request)
 
-    monkeypatch.setattr(whyformer._explain.sharing, "record", counted)
+    monkeypatch.setattr(whyformer._explain.sharing, "run_request", counted)
     return asked
 
 
@@ -66,14 +66,14 @@ def test_a_single_name_is_allowed(zoo):
 @pytest.fixture
 def broken(monkeypatch):
     """A model on which relevance passes fail."""
-    record = whyformer._explain.sharing.record
+    run_request = whyformer._explain.sharing.run_request
 
-    def no_relevance(*given, recipes=(), **wanted):
-        if recipes:
+    def no_relevance(request):
+        if request.recipes:
             raise UnknownOperation("chefer has no rule for cumsum in h.0.")
-        return record(*given, recipes=recipes, **wanted)
+        return run_request(request)
 
-    monkeypatch.setattr(whyformer._explain.sharing, "record", no_relevance)
+    monkeypatch.setattr(whyformer._explain.sharing, "run_request", no_relevance)
 
 
 @pytest.mark.usefixtures("broken")

@@ -9,7 +9,7 @@ import torch
 
 import whyformer._explain.explain
 import whyformer._explain.sharing
-from whyformer._engine.capture.capture import RoundingEstimate
+from whyformer._engine.capture.capture import EngineChoice, RoundingEstimate
 from whyformer._engine.targets.target import Target
 from whyformer._explain.explain import explain
 from whyformer._model.model import EncodedBatch, Model
@@ -46,16 +46,17 @@ def capture(monkeypatch):
         obstacle="",
         attending=(),
         parts=(),
-        finished=None,
+        epilogue=None,
+        engine=EngineChoice("full"),
         get=lambda site, recipe: {"mask": ONE_ROW.bool()}[site],
         asked=None,
     )
 
-    def record(model, encoded, **asked):
-        captured.asked = asked
+    def run_request(request):
+        captured.asked = vars(request)
         return captured
 
-    monkeypatch.setattr(whyformer._explain.sharing, "record", record)
+    monkeypatch.setattr(whyformer._explain.sharing, "run_request", run_request)
     return captured
 
 
@@ -146,8 +147,9 @@ def test_exactly_what_the_method_needs_is_recorded(capture, model):
     captured = {"attention": [torch.eye(5).expand(1, 1, 5, 5)], "readout": ONE_ROW, "mask": ONE_ROW.bool()}
     capture.get = lambda site, recipe: captured[site]
     explain(model, "cat.png", "rollout", target=3, versus="dog")
-    assert capture.asked.pop("finish").key[0][0] is METHODS["rollout"].compute
-    assert capture.asked == {"target": 3, "versus": "dog", "keep": {"attention", "readout", "mask"}, "recipes": []}
+    assert capture.asked["epilogue"].key[0][0] is METHODS["rollout"].compute
+    asked = {name: capture.asked[name] for name in ("target", "versus", "keep", "recipes")}
+    assert asked == {"target": 3, "versus": "dog", "keep": {"attention", "readout", "mask"}, "recipes": ()}
 
 
 def test_class_agnostic_methods_still_name_the_target(capture, model):

@@ -49,7 +49,9 @@ IDS = {"input_ids": torch.tensor([[1, 2, 3, 4]])}
 )
 def test_memory_that_runs_out_is_an_error_of_ours(where, method):
     model = why.open(Hungry(where))
-    with pytest.raises(ResourceError, match=r"Out of memory.*fewer or shorter inputs.*lean\(recompute=True\)") as error:
+    with pytest.raises(
+        ResourceError, match=r"Out of memory.*fewer or shorter inputs.*engine\(recompute=True\)"
+    ) as error:
         why.explain(model, IDS, method)
     assert error.value.code == "E_MEMORY" and error.value.exit_code == 5 and is_out_of_memory(error.value)
     assert describe_failure(error.value)[0] == "E_MEMORY"

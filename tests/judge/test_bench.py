@@ -47,8 +47,8 @@ def test_one_row_for_each_example_method_and_metric():
 
 def test_all_methods_of_one_pass_share_one_run(monkeypatch):
     calls = []
-    real = sharing.record
-    monkeypatch.setattr(sharing, "record", lambda *a, **k: (calls.append(k["keep"]), real(*a, **k))[1])
+    real = sharing.run_request
+    monkeypatch.setattr(sharing, "run_request", lambda request: (calls.append(request.keep), real(request))[1])
     rows_of(a_bench(pictures(4), ("rollout", "grad_cam", "transformer_attribution", "gradient_x_input", "chance")))
     assert len(calls) == 1
 

@@ -6,9 +6,9 @@ import torch
 
 import whyformer as why
 from whyformer._audit import audit
+from whyformer._audit.checks.attention_choice import choose_attention
 from whyformer._audit.checks.importance import find_attended_units
-from whyformer._audit.replay import AttentionReplay
-from whyformer._audit.replay.attention_choice import choose_attention
+from whyformer._engine import AttentionReplay
 from whyformer._reproduce.jain_wallace_models import (
     ATTENTIONS,
     ENCODERS,

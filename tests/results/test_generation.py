@@ -4,7 +4,7 @@ import pytest
 import torch
 from tiny_text import llama
 
-from whyformer._engine.lean.lean import lean
+from whyformer._engine import engine
 from whyformer._explain.explain import explain
 from whyformer._explain.generation import explain_generation
 from whyformer._model.loading import open as opened
@@ -130,9 +130,9 @@ def test_a_lean_run_explains_the_same_tokens(method):
     """Long inputs run lean; the tokens of an answer share its forward pass too."""
     model = opened(llama())
     prompt = Prompt.from_tokens(model, range(3, 20), range(30, 34))
-    with lean():
+    with engine(lean=True):
         ours = explain_generation(model, prompt, method)
-    with lean(False):
+    with engine(lean=False):
         theirs = explain_generation(model, prompt, method)
     assert "conditioning" not in " ".join(ours[1].details)  # the lean engine has no estimate of rounding
     for one, other in zip([*ours, ours.whole], [*theirs, theirs.whole], strict=True):

@@ -9,7 +9,7 @@ from screens.browser import PROGRAM, Browser
 from screens.checks import find_page_faults, find_text_faults
 
 from whyformer.show import report
-from whyformer.show.colours import paint
+from whyformer.show.colours import paint_scores
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def test_a_broken_page_fails(browser, tmp_path, fault):
 def make_map_page(*, signed, legend_signed, of_image=True):
     """A page with one map and a legend."""
     scores = torch.linspace(-1 if signed else 0, 1, 64 * 64).reshape(64, 64)
-    image = Image.fromarray(paint(scores, (-1.0, 1.0) if signed else (0.0, 1.0), signed=signed).numpy())
+    image = Image.fromarray(paint_scores(scores, (-1.0, 1.0) if signed else (0.0, 1.0), signed=signed).numpy())
     figure = report.embed_image(image, "a map", "a map", is_map=True)
     legend = report.make_legend((-1.0, 1.0), signed=legend_signed, of_image=of_image)
     return report.make_page("Page", [report.make_section("One", report.arrange_figures([figure]), legend)])

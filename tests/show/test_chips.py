@@ -57,10 +57,10 @@ def test_no_chip_ends_inside_a_letter(text, borders):
     made, _ = make_chips(pieces, torch.ones(len(cuts)))
     whole = {0, *accumulate(map(len, split_letters(text)))}
     for chip in made:
-        assert cuts[chip.places[0]][0] in whole
-        assert cuts[chip.places[-1]][1] in whole
+        assert cuts[chip.positions[0]][0] in whole
+        assert cuts[chip.positions[-1]][1] in whole
     assert sum(chip.score for chip in made) == len(cuts)
-    assert [i for chip in made for i in chip.places] == list(range(len(cuts)))
+    assert [i for chip in made for i in chip.positions] == list(range(len(cuts)))
 
 
 def test_special_tokens_are_separate_chips_and_padding_is_left_out(text_explanation):

@@ -12,7 +12,7 @@ from whyformer.show.colours import (
     compute_contrast,
     compute_luminance,
     find_limits,
-    paint,
+    paint_scores,
 )
 
 STEPS = torch.linspace(-1, 1, 101, dtype=torch.double)
@@ -20,12 +20,12 @@ STEPS = torch.linspace(-1, 1, 101, dtype=torch.double)
 
 def test_signed_scores_by_hand():
     """Blue at the lower limit, white at zero, orange at the upper; beyond the limits colours are clipped."""
-    colours = paint(torch.tensor([-9.0, -2.0, 0.0, 2.0, 9.0]), (-2.0, 2.0), signed=True)
+    colours = paint_scores(torch.tensor([-9.0, -2.0, 0.0, 2.0, 9.0]), (-2.0, 2.0), signed=True)
     assert [tuple(c) for c in colours.tolist()] == [AGAINST_COLOUR, AGAINST_COLOUR, WHITE, FOR_COLOUR, FOR_COLOUR]
 
 
 def test_unsigned_scores_by_hand():
-    colours = paint(torch.tensor([[0.0, 1.0], [2.0, 5.0]]), (0.0, 2.0), signed=False)
+    colours = paint_scores(torch.tensor([[0.0, 1.0], [2.0, 5.0]]), (0.0, 2.0), signed=False)
     assert colours.shape == (2, 2, 3)
     assert [tuple(c) for c in colours.flatten(0, 1).tolist()] == [*UNSIGNED_STOPS, UNSIGNED_STOPS[-1]]
 
@@ -43,9 +43,9 @@ def test_limits_of_unsigned_scores_are_their_range_extended_to_the_floor():
 @pytest.mark.parametrize("signed", [True, False])
 def test_constant_scores_are_white_unless_signed(signed):
     same = torch.full((3,), 4.0)
-    painted = paint(same, find_limits(same, signed=signed), signed=signed)
+    painted = paint_scores(same, find_limits(same, signed=signed), signed=signed)
     assert tuple(painted[0].tolist()) == (FOR_COLOUR if signed else WHITE)
-    assert tuple(paint(same * 0, find_limits(same * 0, signed=signed), signed=signed)[0].tolist()) == WHITE
+    assert tuple(paint_scores(same * 0, find_limits(same * 0, signed=signed), signed=signed)[0].tolist()) == WHITE
 
 
 def test_limits_of_no_scores_are_zero():
@@ -54,12 +54,12 @@ def test_limits_of_no_scores_are_zero():
 
 @pytest.mark.parametrize("signed", [True, False])
 def test_text_is_readable_on_every_colour(signed):
-    for colour in paint(STEPS, (-1.0, 1.0), signed=signed).tolist():
+    for colour in paint_scores(STEPS, (-1.0, 1.0), signed=signed).tolist():
         assert compute_contrast(choose_ink(tuple(colour)), tuple(colour)) >= 4.5
 
 
 def test_higher_scores_are_darker():
-    lightness = [compute_luminance(tuple(c)) for c in paint(STEPS, (-1.0, 1.0), signed=False).tolist()]
+    lightness = [compute_luminance(tuple(c)) for c in paint_scores(STEPS, (-1.0, 1.0), signed=False).tolist()]
     assert lightness == sorted(lightness, reverse=True)
 
 

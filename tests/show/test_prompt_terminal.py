@@ -6,8 +6,8 @@ import pytest
 from payloads import MORE_PAYLOADS, PAYLOADS
 from sample_prompts import show_long_prompt, show_prompt
 
-from whyformer.show.prompt_terminal import MOST_REGIONS, render_prompt
-from whyformer.show.terminal import Screen
+from whyformer.show.prompt_terminal import MOST_REGIONS, list_prompt_parts
+from whyformer.show.terminal import Screen, render_parts
 
 PLAIN = Screen(100, None)
 
@@ -22,6 +22,10 @@ Strongest words:
        +5 cabinet the [cabinet here] no key there cabinet yes
        -1 second  the cabinet here [no] key there cabinet yes
 note: cabinet"""
+
+
+def render_prompt(view, screen):
+    return render_parts(list_prompt_parts(view, screen), screen)
 
 
 def test_by_hand():

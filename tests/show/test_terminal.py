@@ -159,7 +159,7 @@ def test_hostile_names_and_labels_are_escaped_and_cut():
     assert "\x1b" not in printed.plain
     assert r"evil\x1b[2J.png" in printed.plain
     assert cell_len(printed.plain) < 140
-    assert "\x1b" not in terminal.render_notes(["\x1b[2J"]).plain
+    assert "\x1b" not in terminal.render_notes(["\x1b[2J"])[0].plain
 
 
 def test_markup_in_a_token_is_text():
@@ -171,7 +171,7 @@ def test_markup_in_a_token_is_text():
 
 
 def test_without_colour_no_escape_sequence_is_printed():
-    parts = [*terminal.render_text(PIECES, SCORES, signed=True, screen=PLAIN), terminal.render_notes(["a note"])]
+    parts = [*terminal.render_text(PIECES, SCORES, signed=True, screen=PLAIN), *terminal.render_notes(["a note"])]
     parts += terminal.render_map(torch.rand(3, 3), signed=False, screen=PLAIN)
     assert "\x1b" not in terminal.render_parts(parts, PLAIN)
 

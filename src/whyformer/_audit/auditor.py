@@ -1,26 +1,53 @@
 """The auditor: runs the tests batch by batch and adds one row per test, attention and example to the store."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from random import Random
 
 from whyformer._audit import checks
-from whyformer._audit.checks import AuditRow, Candidates, DiagnosticSample
+from whyformer._audit.checks import (
+    AttentionChoice,
+    AttentionLike,
+    AuditedAttention,
+    AuditRow,
+    Candidates,
+    DiagnosticSample,
+    choose_attention,
+)
 from whyformer._audit.examples import AuditExamples, count_example_tokens, find_class_labels, read_target_labels
 from whyformer._audit.head_swaps import swap_examples
 from whyformer._audit.progress import AuditProgress, show_audit_progress
-from whyformer._audit.replay import AttentionChoice, AttentionLike, AttentionReplay, AuditedAttention, choose_attention
 from whyformer._audit.rows import AuditRows
 from whyformer._audit.settings import AuditSettings
+from whyformer._engine import AttentionReplay
 from whyformer._model import Model
+from whyformer._plain.json_value import JsonValue
+from whyformer._runs.weights import hash_weights
 from whyformer.data import Data
 
-FEW_EXAMPLES = 20  # with fewer examples, the result carries a note
+FEW_EXAMPLES = 20  # with fewer examples, the result has a note
 MIN_DIAGNOSTIC_EXAMPLES = 20  # for the diagnostic model to learn from
 MOST_PROBLEMS = 5  # problems of the data that become notes
 
 Batch = Sequence[int]
+
+
+@dataclass(frozen=True)
+class AuditExtras:
+    """What some tests need besides the model and the data."""
+
+    checkpoints: Sequence[Model] = ()
+    baseline: Model | None = None
+    training: Data | None = None
+
+    def describe(self) -> dict[str, JsonValue]:
+        return {
+            "checkpoints": [hash_weights(checkpoint.module) for checkpoint in self.checkpoints],
+            "baseline": None if self.baseline is None else hash_weights(self.baseline.module),
+            "training": None if self.training is None else self.training.fingerprint(),
+        }
 
 
 class Auditor:
@@ -46,51 +73,49 @@ class Auditor:
         lengths = count_example_tokens(model, inputs, self.default_length)
         self.examples = AuditExamples(model, inputs, labels, lengths, settings.target)
 
-    def run(
-        self,
-        rows: AuditRows,
-        *,
-        checkpoints: Sequence[Model] = (),
-        baseline: Model | None = None,
-        training: Data | None = None,
-        page: Path | None = None,
-    ) -> None:
+    def describe_plan(self, extras: AuditExtras) -> dict[str, JsonValue]:
+        """Everything the rows depend on. Only an audit with the same plan can continue a run folder."""
+        return {
+            **self.settings.to_fields([choice.name for choice in self.choices]),
+            "model": hash_weights(self.model.module),
+            "data": self.data.fingerprint(),
+            **extras.describe(),
+            "device": self.model.device.type,
+        }
+
+    def run(self, rows: AuditRows, extras: AuditExtras, page: Path | None = None) -> None:
         """Run every test of the settings for which there is what it needs. page: where to save the swapped heads."""
         tests = self.settings.tests
-        planned = self.plan_work(rows, checkpoints=checkpoints, baseline=baseline, training=training)
+        planned = self.plan_work(rows, extras)
         planned["heads"] = 0.0 if page is None else 100.0
         with show_audit_progress(planned) as progress:
             self.run_batches(rows, progress)
             if "adversarial" in tests:
                 self.run_search(rows, progress)
-            if "seeds" in tests and checkpoints:
-                self.run_seeds(rows, checkpoints, progress)
-            if "baseline" in tests and baseline is not None:
-                self.run_baseline(rows, baseline, progress)
+            if "seeds" in tests and extras.checkpoints:
+                self.run_seeds(rows, extras.checkpoints, progress)
+            if "baseline" in tests and extras.baseline is not None:
+                self.run_baseline(rows, extras.baseline, progress)
             if "diagnostic" in tests:
-                self.run_diagnostics(rows, training, progress)
+                self.run_diagnostics(rows, extras.training, progress)
             if page is not None:
                 progress.begin("heads")
                 given = self.data.examples[: self.settings.swap_limit]
                 advance = progress.count("heads", 100)
                 swap_examples(self.model, given, seed=self.settings.seed, advance=advance).save(page)
 
-    def plan_work(
-        self, rows: AuditRows, *, checkpoints: Sequence[Model], baseline: Model | None, training: Data | None
-    ) -> dict[str, float]:
+    def plan_work(self, rows: AuditRows, extras: AuditExtras) -> dict[str, float]:
         """The units of each kind of work that are left to do."""
         every, steps = self.examples.make_batches(), self.settings.search.steps
-        can_train = len(self.examples) >= MIN_DIAGNOSTIC_EXAMPLES or training is not None
+        can_train = len(self.examples) >= MIN_DIAGNOSTIC_EXAMPLES or extras.training is not None
+        trainings = checks.count_trainings(extras.training is not None)
         work: dict[str, tuple[Sequence[Batch], Callable[[Batch], float]]] = {
             "agreement": (every, self.count_pairs),
             "replacement": (every, self.count_tokens),
             "adversarial": (self.choose_searched(), lambda batch: steps * self.count_tokens(batch)),
-            "seeds": (every if checkpoints else [], self.count_tokens),
-            "baseline": ([] if baseline is None else every, self.count_tokens),
-            "diagnostic": (
-                [range(len(self.examples))] if can_train else [],
-                lambda _: checks.count_trainings(training is not None),
-            ),
+            "seeds": (every if extras.checkpoints else [], self.count_tokens),
+            "baseline": ([] if extras.baseline is None else every, self.count_tokens),
+            "diagnostic": ([range(len(self.examples))] if can_train else [], lambda _: trainings),
         }
         return {
             test: sum(units(batch) * len(self.list_missing(rows, test, batch)) for batch in batches)
@@ -190,23 +215,23 @@ class Auditor:
         """The examples of each part that is missing, and their rows."""
         replay, search = self.examples.replay(batch, choice.blocks[:1]), self.settings.search
         audited = AuditedAttention(replay, choice, words_only=self.settings.words_only)
-        fixed = [example for place, example in enumerate(batch) if not audited.can_change(place)]
+        fixed = [example for i, example in enumerate(batch) if not audited.can_change(i)]
         if fixed:
             yield fixed, [None] * len(fixed)
-        for places in checks.divide_examples(audited, search):
-            part = [batch[place] for place in places]
+        for members in checks.divide_examples(audited, search):
+            part = [batch[i] for i in members]
             units = self.count_tokens(part)
             if not rows.missing("adversarial", choice.name, part):
                 progress.skip("adversarial", units * search.steps)
                 continue
-            candidates = Candidates(audited, places, search, self.settings.seed)
+            candidates = Candidates(audited, members, search, self.settings.seed)
             results = list(candidates.search_all(partial(progress.advance, "adversarial", units)))
             kept = checks.MOST_EXAMPLES - sum(1 for row in rows.of("adversarial", choice.name) if row.get("found"))
             found: list[AuditRow | None] = []
-            for place, result in zip(places, results, strict=True):
-                weights = candidates.take_found(place) if kept > len(found) else None
-                other = None if weights is None else checks.keep_found(audited, place, weights)
-                largest = {"largest": audited.largest_weights[place]}
+            for i, result in zip(members, results, strict=True):
+                weights = candidates.take_found(i) if kept > len(found) else None
+                other = None if weights is None else checks.keep_found(audited, i, weights)
+                largest = {"largest": audited.largest_weights[i]}
                 found.append({**result, **largest, **({} if other is None else {"found": other})})
             yield part, found
 
@@ -221,7 +246,7 @@ class Auditor:
                 first = self.examples.replay(batch)
                 others = [self.examples.replay(batch, model=checkpoint) for checkpoint in checkpoints]
                 for choice in wanted:
-                    rows.add_test("seeds", choice.name, batch, checks.compare_seeds(first, others, choice))
+                    rows.add_test("seeds", choice.name, batch, checks.compare_checkpoints(first, others, choice))
                     progress.advance("seeds", self.count_tokens(batch))
 
     def run_baseline(self, rows: AuditRows, baseline: Model, progress: AuditProgress) -> None:

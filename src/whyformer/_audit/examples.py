@@ -2,11 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from whyformer._audit.replay import AttentionReplay
-from whyformer._engine import TargetNames
-from whyformer._model import Model
+from whyformer._engine import AttentionReplay, TargetNames
+from whyformer._model import Model, OneInput
 from whyformer._runs.preparation import find_class_index
 from whyformer.data import Data
 
@@ -21,7 +19,7 @@ class AuditExamples:
     """The inputs of a data set, loaded, with their true classes."""
 
     model: Model
-    inputs: Sequence[Any]
+    inputs: Sequence[OneInput]
     labels: Sequence[int | None]  # None where the class is unknown, or not one of the model's
     lengths: Sequence[int]  # in tokens
     target: int | str | None = None  # the class that importance is measured for; by default the predicted one
@@ -33,7 +31,7 @@ class AuditExamples:
         """The examples, or the chosen ones, in batches of similar length."""
         indices = range(len(self)) if chosen is None else chosen
         batches = group_by_length([self.lengths[i] for i in indices], self.model.device.type)
-        return [[indices[place] for place in batch] for batch in batches]
+        return [[indices[i] for i in batch] for batch in batches]
 
     def replay(self, batch: Sequence[int], blocks: Sequence[int] = (), model: Model | None = None) -> AttentionReplay:
         """Run a batch through the model, or through another one."""
@@ -59,7 +57,7 @@ def read_target_labels(model: Model, data: Data, classes: int, *, is_language: b
     return [None if example.label is None else names.index(example.label) for example in data.examples]
 
 
-def count_example_tokens(model: Model, inputs: Sequence[Any], default: int) -> list[int]:
+def count_example_tokens(model: Model, inputs: Sequence[OneInput], default: int) -> list[int]:
     """The number of tokens of each text; `default` for every other kind of input."""
     if model.kind != "text":
         return [default] * len(inputs)

@@ -10,7 +10,7 @@ The weights of one head of one block are replaced, of the queries that the outpu
     adversarial   weights far from its own with the same answer (adversarial.py: one candidate, 100 steps)
     head h        the weights of head h of the same block
 
-and everything after them is computed anew. All swaps of a head of all examples go through the tail of the model at
+and everything after them is computed anew. All swaps of a head of all examples go through the remainder of the model at
 once, and adversarial weights are searched for in all heads of a block at once, each head on its own. In a model with
 more than `SEARCHED_HEADS` heads, they are searched for in the last block alone: in earlier ones each step reruns most
 of the model. What is kept is bounded: `MAX_SWAPPED` examples, texts of `MOST_TOKENS` tokens, the blocks at the end with
@@ -19,18 +19,20 @@ of the model. What is kept is bounded: `MAX_SWAPPED` examples, texts of `MOST_TO
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from typing import Any
 
-from whyformer._audit.checks import MOST_TOKENS, SEARCH, HeadSwapper
+from whyformer._audit.checks import MOST_TOKENS, SEARCH, HeadSwapper, SwappedHead
 from whyformer._audit.progress import Advance
-from whyformer._audit.replay import AttentionReplay
 from whyformer._audit.report import HeadSwaps
 from whyformer._audit.settings import MAX_SWAPPED
+from whyformer._engine import AttentionReplay
 from whyformer._explain.explain import ModelLike, as_model
 from whyformer._model import Model
 from whyformer._plain.torch_state import neutral_torch
 from whyformer._runs.arguments import MAX_SEED, check_run_number, read_run_data
 from whyformer.data import Example
+from whyformer.data.data_like import DataLike
 from whyformer.data.example import ClassNames
 from whyformer.errors import InputError, UnsupportedModel
 
@@ -43,7 +45,7 @@ PAGE_EXAMPLES = 8
 @neutral_torch()
 def swap_heads(
     model: ModelLike,
-    data: Any,
+    data: DataLike,
     *,
     limit: int = PAGE_EXAMPLES,
     split: str | None = None,
@@ -95,7 +97,7 @@ def swap_examples(
         notes.append(f"Examples with more than {MOST_TOKENS} tokens are left out.")
     for block in blocks:
         found = swapper.search_block(block)
-        swapped = []
+        swapped: list[list[SwappedHead]] = []
         for head in range(heads[block]):
             swapped.append(swapper.swap_head(block, head, found))
             advance(1 / count)
@@ -109,9 +111,5 @@ def swap_examples(
 
 def choose_blocks(heads: Sequence[int]) -> tuple[int, ...]:
     """The last blocks that have at most `MOST_HEADS` heads together."""
-    chosen: list[int] = []
-    for block in reversed(range(len(heads))):
-        if chosen and sum(heads[b] for b in chosen) + heads[block] > MOST_HEADS:
-            break
-        chosen.append(block)
-    return tuple(chosen[::-1])
+    fitting = sum(total <= MOST_HEADS for total in accumulate(reversed(heads)))
+    return tuple(range(len(heads) - max(1, fitting), len(heads)))

@@ -4,10 +4,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from whyformer._audit.auditor import Auditor
-from whyformer._audit.checks import REPLACEMENT_KINDS, choose_search
-from whyformer._audit.plan import describe_audit_plan
-from whyformer._audit.replay import AttentionLike
+from whyformer._audit.auditor import AuditExtras, Auditor
+from whyformer._audit.checks import REPLACEMENT_KINDS, AttentionLike, choose_search
 from whyformer._audit.result import Audit
 from whyformer._audit.rows import AuditRows
 from whyformer._audit.settings import TESTS, AuditSettings, normalise_methods
@@ -23,6 +21,7 @@ from whyformer._runs.arguments import (
     read_run_data,
 )
 from whyformer.data import Data
+from whyformer.data.data_like import DataLike
 from whyformer.data.example import ClassNames
 from whyformer.errors import InputError
 
@@ -32,7 +31,7 @@ HEADS_FILE = "heads.html"
 @neutral_torch()
 def audit(
     model: ModelLike,
-    data: Any,
+    data: DataLike,
     attention: AttentionLike = "last",
     *,
     tests: Sequence[str] | None = None,
@@ -48,7 +47,7 @@ def audit(
     steps: int | None = None,
     checkpoints: Sequence[ModelLike] = (),
     baseline: ModelLike | None = None,
-    training: Any = None,
+    training: DataLike | None = None,
     words_only: bool = False,
     top: float = 0.2,
     target: int | str | None = None,
@@ -79,18 +78,16 @@ def audit(
     check_run_data(data)
     if limit is not None:
         check_run_number("limit", limit, least=1)
+    plain = {
+        "draws": draws, "search_limit": search_limit, "words_only": words_only, "top": top, "target": target,
+        "seed": seed, "swap_limit": swap_limit,
+    }  # fmt: skip
     settings = AuditSettings(
         tests=TESTS if tests is None else tuple(as_argument_list(tests)),
         methods=normalise_methods(methods),
-        draws=as_plain_setting(draws),
         kinds=tuple(as_argument_list(kinds)),
         search=choose_search(preset, steps=as_plain_setting(steps)),
-        search_limit=as_plain_setting(search_limit),
-        words_only=as_plain_setting(words_only),
-        top=as_plain_setting(top),
-        target=as_plain_setting(target),
-        seed=as_plain_setting(seed),
-        swap_limit=as_plain_setting(swap_limit),
+        **{name: as_plain_setting(value) for name, value in plain.items()},
     )
     settings.check()
     if settings.swap_limit and folder is None:
@@ -102,16 +99,13 @@ def audit(
         check_run_data(training)
     examples = read_run_data(data, split, columns, classes, limit=limit, seed=settings.seed)
     auditor = Auditor(as_model(model), examples, attention, settings)
-    extras: dict[str, Any] = {
-        "checkpoints": [as_model(checkpoint) for checkpoint in as_argument_list(checkpoints)],
-        "baseline": None if baseline is None else as_model(baseline),
-        "training": None if training is None else read_training(training, columns, classes),
-    }
-    names = tuple(choice.name for choice in auditor.choices)
-    plan = describe_audit_plan(settings, names, auditor.model, auditor.data, **extras)
-    with AuditRows(folder, plan) as rows:
-        page = folder / HEADS_FILE if folder is not None and settings.swap_limit else None
-        auditor.run(rows, **extras, page=page)
+    extras = AuditExtras(
+        [as_model(checkpoint) for checkpoint in as_argument_list(checkpoints)],
+        None if baseline is None else as_model(baseline),
+        None if training is None else read_training(training, columns, classes),
+    )
+    with AuditRows(folder, auditor.describe_plan(extras)) as rows:
+        auditor.run(rows, extras, folder / HEADS_FILE if folder is not None and settings.swap_limit else None)
         result = make_audit(auditor, rows)
     if folder is not None:
         with show_activity(Wait("writing the report")):
@@ -120,7 +114,7 @@ def audit(
     return result
 
 
-def read_training(training: Any, columns: Mapping[str, Any] | None, classes: ClassNames | None) -> Data:
+def read_training(training: DataLike, columns: Mapping[str, Any] | None, classes: ClassNames | None) -> Data:
     return read_run_data(training, None, None if isinstance(training, Data) else columns, classes)
 
 
@@ -128,7 +122,7 @@ def make_audit(auditor: Auditor, rows: AuditRows) -> Audit:
     """The result, from the rows of all tests."""
     names = tuple(choice.name for choice in auditor.choices)
     return Audit(
-        rows=tuple(rows.held.values()),
+        rows=tuple(rows.stored.values()),
         attention=names,
         descriptions=tuple(choice.description for choice in auditor.choices),
         model=auditor.model.name,

@@ -2,42 +2,32 @@
 
 import os
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields
 from typing import Any, ClassVar
 
 from rich.text import Text
 
+from whyformer._audit import report
 from whyformer._audit.checks import check_saved_audit
-from whyformer._audit.report import (
-    MAX_SECTIONS,
-    AuditFindings,
-    draw_found,
-    make_audit_fragment,
-    make_audit_page,
-    render_found,
-    write_indented_json,
-)
+from whyformer._audit.report import AuditFindings, write_indented_json
 from whyformer._plain import archive
 from whyformer.results.result import DRAWING_FORMATS, Result
 from whyformer.show.drawing import Drawing
 from whyformer.show.terminal import Screen, render_parts, wrap_lines
 from whyformer.show.visible import make_visible
 
-
-def audit_to_json(audit: AuditFindings) -> bytes:
-    fields = {
-        "model": audit.model, "data": audit.data, "attention": audit.attention, "descriptions": audit.descriptions,
-        "labels": audit.labels, "settings": audit.settings, "versions": audit.versions, "notes": audit.notes,
-        "headlines": audit.headlines, "sentences": audit.sentences, "summary": audit.summary, "rows": audit.rows,
-    }  # fmt: skip
-    return write_indented_json("audit", fields)
+SAVED = (  # in this order; what is computed from the rest is there for other readers
+    "model", "data", "attention", "descriptions", "labels", "settings", "versions", "notes", "headlines", "sentences",
+    "summary", "rows",
+)  # fmt: skip
 
 
 class Audit(AuditFindings, Result):
     """Whether attention explains the predictions of a model on a data set, with the evidence."""
 
     formats: ClassVar[Mapping[str, Callable[[Any], bytes]]] = {
-        ".html": lambda audit: make_audit_page(audit).encode("utf-8"),
-        ".json": audit_to_json,
+        ".html": lambda audit: report.make_audit_page(audit).encode("utf-8"),
+        ".json": lambda audit: write_indented_json("audit", {name: getattr(audit, name) for name in SAVED}),
         ".txt": lambda audit: (audit.write_text(None) + "\n").encode("utf-8", "backslashreplace"),
         **DRAWING_FORMATS,
     }
@@ -64,22 +54,22 @@ class Audit(AuditFindings, Result):
     def _render_found(self, screen: Screen | None) -> Iterator[str]:
         """For each attention: the observed weights and the other ones that the search found, on the text."""
         chosen = Screen(100, None) if screen is None else screen
-        for name in self.attention[:MAX_SECTIONS]:
-            parts = render_found(self, name, chosen)
+        for name in self.attention[: report.MAX_SECTIONS]:
+            parts = report.render_found(self, name, chosen)
             if parts:
                 heading = f"Other attention with the same answer, {make_visible(name)}:"
                 yield render_parts([Text(heading), *parts], chosen)
 
     def draw(self) -> Drawing:
         """A figure: observed attention and other attention with the same answer, side by side on the input."""
-        return draw_found(self)
+        return report.draw_found(self)
 
     def _list_sentences(self, name: str) -> list[str]:
         return [f"  - {sentence.text} ({sentence.evidence})" for sentence in self.sentences[name]]
 
     def to_html(self) -> str:
         """The verdict as a fragment of HTML, for a notebook."""
-        return make_audit_fragment(self)
+        return report.make_audit_fragment(self)
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> "Audit":
@@ -87,19 +77,10 @@ class Audit(AuditFindings, Result):
         return archive.read_archive(path, "audit", audit_from_fields)
 
 
-def audit_from_fields(fields: Mapping[str, Any]) -> Audit:
-    descriptions = fields["descriptions"]
-    check_saved_audit(fields, descriptions)
-    audit = Audit(
-        rows=tuple(fields["rows"]),
-        attention=tuple(fields["attention"]),
-        descriptions=tuple(descriptions),
-        model=fields["model"],
-        data=fields["data"],
-        labels=tuple(fields["labels"]) if fields["labels"] is not None else None,
-        settings=fields["settings"],
-        versions=fields["versions"],
-        notes=tuple(fields["notes"]),
-    )
+def audit_from_fields(saved: archive.Fields) -> Audit:
+    check_saved_audit(saved)
+    values: dict[str, Any] = {one.name: saved[one.name] for one in fields(AuditFindings)}
+    values |= {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
+    audit = Audit(**values)
     _ = audit.sentences, audit.headlines  # computed and kept now: a file that cannot be summarised is refused
     return audit

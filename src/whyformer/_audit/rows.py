@@ -26,7 +26,7 @@ class AuditRows:
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None, plan: archive.Fields) -> None:
-        self.held: dict[tuple[str, str, int], AuditRow] = {}
+        self.stored: dict[tuple[str, str, int], AuditRow] = {}
         self._store: ShardStore[dict[str, Any]] | None = None
         self._lock = ExitStack()
         if folder is not None:
@@ -42,7 +42,7 @@ class AuditRows:
         self._store = ShardStore(folder / "rows", plan, JSON_LINES)
         stored = {number: self._store.read_rows(number) for number in self._store.numbers()}
         for shard in stored.values():
-            self._hold(shard[0] if shard is not None else ())
+            self._keep(shard[0] if shard is not None else ())
         self._free_numbers: Iterator[int] = (number for number in count() if stored.get(number) is None)
 
     def __enter__(self) -> Self:
@@ -57,16 +57,16 @@ class AuditRows:
 
     def missing(self, test: str, attention: str, examples: Iterable[int]) -> bool:
         """Whether a row of these examples has yet to be computed."""
-        return any((test, attention, example) not in self.held for example in examples)
+        return any((test, attention, example) not in self.stored for example in examples)
 
     def add(self, rows: Sequence[AuditRow]) -> None:
         """Keep these rows. When this returns they are on disk."""
         if self._store is None or not rows:
-            self._hold(rows)
+            self._keep(rows)
             return
         written = [json.loads(json.dumps(row, allow_nan=False)) for row in rows]  # as they will read back
         self._store.write_rows(next(self._free_numbers), written)
-        self._hold(written)
+        self._keep(written)
 
     def add_test(self, test: str, attention: str, batch: Sequence[int], found: Sequence[AuditRow | None]) -> None:
         """Add one row per example; None is an example for which the test is undefined."""
@@ -77,11 +77,11 @@ class AuditRows:
             ]
         )
 
-    def _hold(self, rows: Iterable[AuditRow]) -> None:
+    def _keep(self, rows: Iterable[AuditRow]) -> None:
         for row in rows:
-            self.held[row["test"], row["attention"], row["example"]] = dict(row)
+            self.stored[row["test"], row["attention"], row["example"]] = dict(row)
 
     def of(self, test: str, attention: str) -> list[AuditRow]:
         """The rows of one test, by example."""
-        rows = [row for key, row in self.held.items() if key[:2] == (test, attention)]
+        rows = [row for key, row in self.stored.items() if key[:2] == (test, attention)]
         return sorted(rows, key=lambda row: row["example"])

@@ -2,19 +2,20 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from numbers import Real
-from typing import Any, cast
 
 from whyformer._audit.checks import REPLACEMENT_KINDS, SearchSettings
 from whyformer._explain.method_call import MethodLike, label_methods
-from whyformer._plain.setting_checks import quote_value
-from whyformer._runs.arguments import MAX_SEED, check_run_number
+from whyformer._plain.json_value import JsonValue
+from whyformer._plain.setting_checks import RefusedSetting, allow_number, quote_value
+from whyformer._runs.arguments import MAX_SEED, check_run_flag, check_run_number
 from whyformer.errors import InputError, MethodError, TargetError, suggest_nearest
 
 TESTS = ("agreement", "replacement", "adversarial", "shape", "diagnostic", "seeds", "baseline")
 METHOD_GROUPS = ("quick", "all")  # names that stand for several methods
 MAX_SWAPPED = 32  # examples on the page of swapped heads
-MAX_DRAWS = 100_000  # random replacements per example; all of one batch are listed in memory
+NUMBERS = {  # the least and the most; all replacements of one batch are listed in memory
+    "draws": (1, 100_000), "seed": (0, MAX_SEED), "swap_limit": (0, MAX_SWAPPED),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -36,28 +37,25 @@ class AuditSettings:
     def check(self) -> None:
         check_names(self.tests, TESTS, "test")
         check_names(self.kinds, REPLACEMENT_KINDS, "replacement")
-        check_audit_number("draws", self.draws, least=1, most=MAX_DRAWS)
-        check_audit_number("seed", self.seed, least=0, most=MAX_SEED)
-        check_audit_number("swap_limit", self.swap_limit, least=0, most=MAX_SWAPPED)
-        if self.search_limit is not None:
-            check_audit_number("search_limit", self.search_limit, least=1, hint=" Pass None for all examples.")
-        top, words_only = cast(Any, self.top), cast(Any, self.words_only)  # as the caller gave them
-        if isinstance(top, bool) or not isinstance(top, Real) or not 0 < float(top) <= 1:
-            raise MethodError(
-                f"top must be a share of the tokens, > 0 and <= 1, got {quote_value(top)}.", code="E_OPTION"
-            )
-        if not isinstance(words_only, bool):
-            raise MethodError(f"words_only must be True or False, got {quote_value(words_only)}.", code="E_OPTION")
-        target = cast(Any, self.target)
-        if target is not None and (isinstance(target, bool) or not isinstance(target, int | str)):
+        try:
+            for name, (least, most) in NUMBERS.items():
+                check_run_number(name, getattr(self, name), least=least, most=most)
+            check_run_flag("words_only", self.words_only)
+            allow_number("a share of the tokens, > 0 and <= 1", most=1, above=0)("top", self.top)
+            if self.search_limit is not None:
+                check_run_number("search_limit", self.search_limit, least=1)
+        except (InputError, RefusedSetting) as error:
+            hint = " Pass None for all examples." if str(error).startswith("search_limit") else ""
+            raise MethodError(f"{error}{hint}", code="E_OPTION") from None
+        if isinstance(self.target, bool) or not isinstance(self.target, int | str | None):
             raise TargetError(
-                f"audit takes a class or a next token as target, by index or name, got {quote_value(target)}. "
+                f"audit takes a class or a next token as target, by index or name, got {quote_value(self.target)}. "
                 "Use judge(), which takes every target."
             )
         if not isinstance(self.methods, str):
             label_methods(self.methods)
 
-    def to_fields(self, attention: Sequence[str]) -> dict[str, Any]:
+    def to_fields(self, attention: Sequence[str]) -> dict[str, JsonValue]:
         """The settings as saved with the result and in the plan of a run folder."""
         return {
             "attention": list(attention),
@@ -84,14 +82,6 @@ def check_names(given: Sequence[str], known: Sequence[str], what: str) -> None:
                 f"{', '.join(known)}.",
                 code="E_OPTION",
             )
-
-
-def check_audit_number(name: str, value: Any, *, least: int, most: int | None = None, hint: str = "") -> None:
-    """Refuse all but whole numbers in this range."""
-    try:
-        check_run_number(name, value, least=least, most=most)
-    except InputError as error:
-        raise MethodError(f"{error}{hint}", code=error.code) from None
 
 
 def normalise_methods(methods: MethodLike | Sequence[MethodLike]) -> tuple[MethodLike, ...] | str:

@@ -1,151 +1,191 @@
-"""record(): runs a model once and keeps what is asked for.
+"""record(): runs a model once and keeps what is asked for, by the first runner that accepts the request.
 
-One forward pass, a gradient backward pass if a gradient is asked for, and one relevance pass per recipe.
+Lean runs (lean/), recorded programs (program/) and the full engine (capture/full_run.py) are asked in this order, in
+one function, `route`. `Capture.engine` says which one ran and why those before it did not, and so does the logger
+"whyformer" at DEBUG.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+import logging
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from whyformer._engine.capture import (
-    LAYER_SCORE_SITES,
-    PARTS_FORMS,
     SITES,
-    STREAM_SITES,
     Capture,
-    CaptureBuilder,
     CapturedValues,
+    Declined,
+    EngineChoice,
+    FullRunner,
+    Runner,
+    RunRequest,
 )
 from whyformer._engine.layout import ExamplesMoved, is_known_to_move
-from whyformer._engine.lean import record_lean
+from whyformer._engine.lean import LeanRunner
 from whyformer._engine.probe import Probe, pick_examples
-from whyformer._engine.program import (
-    Finish,
-    RecordedRun,
-    Recorder,
-    RecordingBuilder,
-    Replayer,
-    Unrecordable,
-    alias_inputs,
-    find_constants,
-    find_program_inputs,
-    make_recorded_run,
+from whyformer._engine.program import ProgramRunner
+from whyformer._engine.relevance import Recipe
+from whyformer._engine.run import Intervention, hold_other_tower
+from whyformer._engine.targets import (
+    ClassReading,
+    TargetLike,
+    aim_at_answers,
+    has_choices,
+    pick_choices,
+    refuse_encoder_decoders,
 )
-from whyformer._engine.relevance import Recipe, Switch
-from whyformer._engine.run import Intervention, hold_other_tower, run_forward
-from whyformer._engine.targets import ClassReading, aim_at_answers, has_choices, pick_choices, refuse_encoder_decoders
 from whyformer._model import EncodedBatch, Model
 from whyformer._plain.torch_state import neutral_torch
-from whyformer.errors import NotCaptured, UnsupportedModel, WhyformerError
+from whyformer.errors import NotCaptured, UnsupportedModel
 
-GRAPH_SITES = {"input", *PARTS_FORMS}  # values that are found only if the forward builds a graph
-TAPE_SITES = STREAM_SITES | LAYER_SCORE_SITES.keys() | PARTS_FORMS.keys()  # computed from the list of all operations
+logger = logging.getLogger("whyformer")
+R = TypeVar("R", bound=Runner)
+LEAN, PROGRAM, FULL = LeanRunner(), ProgramRunner(), FullRunner()
 ANSWERS_MOVED = (
     "The model returns the answers of a batch in another order than its examples, so each example was run alone."
 )
 
 
-def check_sites(keep: Collection[str]) -> set[str]:
+def check_sites(keep: Collection[str]) -> frozenset[str]:
     """Return the site names; raise if one does not exist."""
     if isinstance(keep, str | bytes) or not isinstance(keep, Collection):
         raise NotCaptured(f"keep must be a set or list of sites, got {keep!r}. Available: {', '.join(SITES)}.")
     if unknown := [str(name) for name in keep if not isinstance(name, str) or name not in SITES]:
         raise NotCaptured(f"There is no site {', '.join(sorted(unknown))}. Available: {', '.join(SITES)}.")
-    return set(keep)
+    return frozenset(keep)
 
 
-@neutral_torch()
 def record(
     model: Model,
     encoded: EncodedBatch,
     *,
-    target: Any = None,
-    versus: Any = None,
+    target: TargetLike = None,
+    versus: TargetLike = None,
     keep: Collection[str],
     recipes: Sequence[Recipe] = (),
     track_absorbed: bool = False,
     intervention: Intervention | None = None,
-    finish: Finish | None = None,
 ) -> Capture:
     """Run the model once and keep the sites named in `keep`.
 
     track_absorbed: also keep, per recipe, the relevance that did not reach the input (`Capture.absorbed`).
     intervention: attention to use instead of the model's own.
-    finish: what a recorded program may compute from the capture in place of its values (`Capture.finished`).
     """
-    wanted = check_sites(keep)
-    refuse_encoder_decoders(model.module)
-    model, encoded = hold_other_tower(model, encoded, target)
+    sites = check_sites(keep)
+    return run_request(RunRequest(model, encoded, sites, target, versus, tuple(recipes), track_absorbed, intervention))
+
+
+@neutral_torch()
+def run_request(request: RunRequest) -> Capture:
+    """The capture of one run; of one for each example if the model moves the rows of a batch inside."""
+    refuse_encoder_decoders(request.model.module)
+    model, encoded = hold_other_tower(request.model, request.encoded, request.target)
+    target, versus = request.target, request.versus
     if has_choices(encoded):
         model, encoded, target = pick_choices(model, encoded, target, versus)
         versus = None
-    target, versus = aim_at_answers(encoded, target, versus)
-    options = RecordOptions(wanted, recipes, track_absorbed, intervention, finish)
-    if is_known_to_move(model, encoded):
-        return record_alone(model, encoded, target, versus, options)
+    if any(encoded.answers):
+        target, versus = aim_at_answers(encoded, target, versus)
+    request = replace(request, model=model, encoded=encoded, target=target, versus=versus)
+    if encoded.batch > 1 and is_known_to_move(model, encoded):
+        return record_alone(request)
     try:
-        return record_batch(model, encoded, target, versus, options)
+        return run_first_accepting(request)
     except ExamplesMoved as moved:
-        return record_alone(model, encoded, target, versus, options, moved.output)
+        return record_alone(request, moved.output)
 
 
-@dataclass(frozen=True)
-class RecordOptions:
-    """What a run is to keep, and how."""
+def record_each(
+    model: Model, encoded: EncodedBatch, targets: Sequence[TargetLike], keep: Collection[str], recipes: Sequence[Recipe]
+) -> Iterator[Capture]:
+    """As `record`, for one target after the other, of an input of one example.
 
-    wanted: set[str]
-    recipes: Sequence[Recipe]
-    track_absorbed: bool
-    intervention: Intervention | None
-    finish: Finish | None
-
-
-def record_batch(
-    model: Model, encoded: EncodedBatch, target: Any, versus: Any, options: RecordOptions, *, runs_alone: bool = False
-) -> Capture:
-    """All examples in one run."""
-    wanted, recipes, intervention = options.wanted, options.recipes, options.intervention
-    if not options.track_absorbed and intervention is None and not runs_alone:
-        if (capture := record_lean(model, encoded, target, versus, wanted, recipes)) is not None:
-            return capture
-        replayer = Replayer(model, encoded, target, versus, wanted, recipes, options.finish)
-        if (capture := replayer.replay()) is not None:
-            return capture
-        if replayer.is_due() and (capture := record_program(replayer)) is not None:
-            return capture
-    switch, asks = choose_passes(wanted, recipes)
-    with run_forward(model, encoded, switch=switch, intervention=intervention, **asks) as run:
-        builder = CaptureBuilder(model, encoded, run, wanted, runs_alone=runs_alone)
-        return builder.build(target, versus, switch, recipes, options.track_absorbed)
-
-
-def record_alone(
-    model: Model, encoded: EncodedBatch, target: Any, versus: Any, options: RecordOptions, output: Tensor | None = None
-) -> Capture:
-    """Each example in a run of its own, for a model that moves the rows of a batch inside.
-
-    output: what the model returned for the batch, to be compared.
+    The model runs forward once, and backward once for each target. Relevance rules that send slopes are linear in what
+    they start from, so what is captured for each target is what a run of its own would give.
     """
-    if options.intervention is not None:
+    sites = check_sites(keep)
+    refuse_encoder_decoders(model.module)
+    aimed = [aim_at_answers(encoded, one, None)[0] for one in targets]
+    request = RunRequest(model, encoded, sites, aimed[0], None, tuple(recipes))
+    runners: tuple[LeanRunner | FullRunner, ...] = (LEAN, FULL)
+    for runner, reasons in route(request, runners):
+        try:
+            for capture in runner.run_each(request, aimed):
+                yield replace(capture, engine=EngineChoice(runner.name, reasons))
+        except Declined as declined:
+            reasons[runner.name] = str(declined)
+        else:
+            return
+
+
+# --- which runner -----------------------------------------------------------------------------------------------------
+
+
+def route(request: RunRequest, runners: Sequence[R]) -> Iterator[tuple[R, dict[str, str]]]:
+    """The runners that accept a request, in order, and why those before did not run it."""
+    reasons: dict[str, str] = {}
+    only_full = (
+        "relevance that does not reach the input is tracked"
+        if request.track_absorbed
+        else "attention is intervened in"
+        if request.intervention is not None
+        else "each example runs alone"
+        if request.runs_alone
+        else None
+    )
+    for runner in runners:
+        reason = only_full if only_full and runner.name != FULL.name else runner.accepts(request)
+        if reason is None:
+            yield runner, reasons
+        else:
+            reasons[runner.name] = reason
+
+
+def run_first_accepting(request: RunRequest) -> Capture:
+    runners: tuple[Runner, ...] = (LEAN, PROGRAM, FULL)
+    for runner, reasons in route(request, runners):
+        try:
+            capture = runner.run(request)
+        except Declined as declined:
+            reasons[runner.name] = str(declined)
+            continue
+        engine = EngineChoice(capture.engine.name, {**reasons, **capture.engine.reasons})
+        logger.debug("%s: %s", request.model.name, engine)
+        return replace(capture, engine=engine)
+    raise AssertionError("the full engine accepts every request")
+
+
+# --- a model that moves the rows of a batch ---------------------------------------------------------------------------
+
+
+def record_alone(request: RunRequest, output: Tensor | None = None) -> Capture:
+    """Each example in a run of its own. output: what the model returned for the batch, to be compared."""
+    encoded = request.encoded
+    if request.intervention is not None:
         raise UnsupportedModel(
             "This model changes the order of the examples inside, so a batch cannot be intervened in. Pass one example."
         )
     parts = tuple(
-        record_batch(
-            model, pick_examples(encoded, torch.tensor([i])), pick_target(target, i, encoded.batch),
-            pick_target(versus, i, encoded.batch), options, runs_alone=True,
+        run_first_accepting(
+            replace(
+                request,
+                encoded=pick_examples(encoded, torch.tensor([i])),
+                target=pick_target(request.target, i, encoded.batch),
+                versus=pick_target(request.versus, i, encoded.batch),
+                runs_alone=True,
+            )
         )
         for i in range(encoded.batch)
-    )  # fmt: skip
+    )
     first, logits = parts[0], join_logits(parts)
     notes = dict.fromkeys(note for part in parts for note in part.notes)
-    if output is not None and logits is not None and not is_close(logits, output):
+    if output is not None and logits is not None and not are_same_answers(logits, output):
         notes[ANSWERS_MOVED] = None
     values: CapturedValues = {("fingerprint", None): encoded.fingerprints()}
-    if "probe" in options.wanted:
+    if "probe" in request.keep:
         values["probe", None] = join_probes([part["probe"] for part in parts], encoded)
     return replace(
         first,
@@ -159,7 +199,7 @@ def record_alone(
     )
 
 
-def pick_target(target: Any, example: int, batch: int) -> Any:
+def pick_target(target: TargetLike, example: int, batch: int) -> TargetLike:
     """The target of one example, of those for all or one each."""
     return target[example] if isinstance(target, list | tuple) and len(target) == batch else target
 
@@ -170,7 +210,7 @@ def join_logits(parts: Sequence[Capture]) -> Tensor | None:
     return torch.cat([part.logits for part in parts]) if len(shapes) == 1 else None
 
 
-def is_close(one: Tensor, other: Tensor) -> bool:
+def are_same_answers(one: Tensor, other: Tensor) -> bool:
     return one.shape == other.shape and bool((one - other).abs().max() <= 1e-2 * other.abs().max())
 
 
@@ -181,57 +221,3 @@ def join_probes(probes: Sequence[Probe], encoded: EncodedBatch) -> Probe:
     tokens = tuple(tokens for probe in probes for tokens in probe.tokens)
     reading = None if isinstance(first.reading, ClassReading) else first.reading
     return Probe(first.model, encoded, replace(first.layout, tokens=tokens), targets, reading, runs_alone=True)
-
-
-def choose_passes(wanted: set[str] | frozenset[str], recipes: Sequence[Recipe]) -> tuple[Switch | None, dict[str, Any]]:
-    """A switch if relevance is wanted, and what the forward must prepare for."""
-    sites = [SITES[name] for name in wanted]
-    switch = Switch() if recipes and any(site.is_relevance for site in sites) else None
-    return switch, {
-        "asks_gradient": bool(wanted & GRAPH_SITES) or any(site.is_gradient for site in sites),
-        "keeps_tape": bool(wanted & TAPE_SITES),
-        "keeps_scores": "attention_scores" in wanted,
-    }
-
-
-def record_program(replayer: Replayer) -> Capture | None:
-    """Run the model once, and keep the run as a program that later calls repeat; None if that is not possible."""
-    try:
-        recorded, capture = run_recorded(replayer)
-    except Unrecordable as reason:
-        replayer.refuse(str(reason))
-        return None
-    if recorded is not None:  # the run itself has been freed
-        replayer.keep_if_same(recorded, capture)
-    return capture
-
-
-def run_recorded(replayer: Replayer) -> tuple[RecordedRun | None, Capture]:
-    """One run of the model as a program, and its capture; no program if its last part cannot be recorded."""
-    model, encoded = replayer.model, alias_inputs(replayer.encoded, replayer.device)
-    switch, asks = choose_passes(replayer.keep, replayer.recipes)
-    recorder = Recorder(find_program_inputs(encoded, replayer.device), find_constants(model.module))
-    with (
-        torch.autograd.set_multithreading_enabled(False),  # on a GPU, too, operations are seen in this thread
-        recorder,
-        run_forward(model, encoded, switch=switch, **asks) as run,
-    ):
-        builder = RecordingBuilder(replayer, encoded, run, recorder)
-        capture = builder.build(replayer.target, replayer.versus, switch, replayer.recipes, False)
-        if replayer.finish is not None:
-            if (finished := finish_recorded(replayer, capture, encoded)) is None:
-                return None, capture
-            capture = replace(capture, values={}, finished=finished)
-        return make_recorded_run(builder, capture), capture
-
-
-def finish_recorded(
-    replayer: Replayer, capture: Capture, encoded: EncodedBatch
-) -> Mapping[tuple[Any, Recipe | None], Any] | None:
-    """The last part of a program; None if it cannot be recorded, or raises what the caller will see in any case."""
-    assert replayer.finish is not None
-    try:
-        return replayer.finish.compute(capture, encoded)
-    except (Unrecordable, WhyformerError):
-        replayer.leave_unfinished()
-        return None

@@ -42,7 +42,7 @@ def inspect_attention(
         readout=capture["readout"][0].detach().float().cpu(),
         input_tokens=capture.tokens[0],
         patches=capture.patches,
-        pieces=head_figures.name_tokens(capture.tokens[0], capture.patches, length),
+        pieces=head_figures.name_positions(capture.tokens[0], capture.patches, length),
         target=capture.targets[0],
         name=encoded.names[0],
         model=model.name,

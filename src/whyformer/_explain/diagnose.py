@@ -95,7 +95,7 @@ def diagnose(
     encoded, target = choose_tower(model, encoded, target)
     seconds, memory, failure = measure_forward(model, encoded)
     found = {**describe_model(model), **describe_run(model, encoded, target)}
-    found["default method"] = describe_default(model, encoded, target)
+    found |= describe_default(model, encoded, target)
     if failure:
         found["forward pass"] = failure
     checks = []
@@ -253,14 +253,15 @@ def describe_run(model: Model, encoded: EncodedBatch, target: TargetLike) -> dic
     return found
 
 
-def describe_default(model: Model, encoded: EncodedBatch, target: TargetLike) -> str:
-    """What `explain` uses without a method, with its note on a stand-in; or what it raises."""
+def describe_default(model: Model, encoded: EncodedBatch, target: TargetLike) -> dict[str, str]:
+    """What `explain` uses without a method, with its note on a stand-in, or what it raises; and which engine ran."""
     name = choose_default_method(encoded)
     try:
         explanation = explain_encoded(model, encoded, None, target)
     except Exception as error:
-        return f"{name}, which does not work here: {describe_refusal(error)[1]}"
-    return name if explanation.method == name else explanation.notes[-1]
+        return {"default method": f"{name}, which does not work here: {describe_refusal(error)[1]}"}
+    default = name if explanation.method == name else explanation.notes[-1]
+    return {"default method": default, "engine": str(explanation.engine)}
 
 
 def describe_order(order: Order) -> str:

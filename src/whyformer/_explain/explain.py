@@ -62,7 +62,8 @@ def explain(
     precision: "float32" or "float64", if not the model's own; the weights are copied for the call.
     """
     call = choose_method(method, settings) if method is not None else None
-    windows = check_windows(windows)
+    if windows is not False:
+        windows = check_windows(windows)
     if isinstance(inputs, Model | nn.Module):
         raise InputError("The inputs are a model. The model comes first: explain(model, inputs).")
     model = as_model(model)

@@ -8,6 +8,7 @@ Misspelt methods and settings raise here, before a model is run.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import whyformer.methods  # noqa: F401 (fills METHODS)
@@ -30,7 +31,7 @@ class MethodCall:
     wants_health: bool = False
     precision: str | None = None  # in which the model is run; None: the model's own
 
-    @property
+    @cached_property
     def needs(self) -> tuple[str, ...]:
         """The sites to capture, including those that only these settings need."""
         return self.method.needs_with(self.settings)
@@ -98,7 +99,7 @@ def choose_method(wanted: MethodLike, settings: Mapping[str, Setting]) -> Method
         recipe=recipe,
         selected={name: given[name] for name, default in selection.items() if given.get(name, default) is not default},
         wants_health=bool(given.get("health")),
-        precision=check_precision(given.get("precision")),
+        precision=None if given.get("precision") is None else check_precision(given["precision"]),
     )
 
 

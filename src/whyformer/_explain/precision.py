@@ -19,10 +19,8 @@ from whyformer.methods._registry import Setting
 PRECISIONS = {"float32": torch.float32, "float64": torch.float64}
 
 
-def check_precision(value: Setting) -> str | None:
-    """The name of a precision, or None for the model's own."""
-    if value is None:
-        return None
+def check_precision(value: Setting) -> str:
+    """The name of a precision."""
     try:
         return str(allow_choice(tuple(PRECISIONS))("precision", value))
     except RefusedSetting as error:

@@ -1,7 +1,7 @@
 """From a capture to an explanation: compute the scores of a method and assign them to patches, tokens or pixels."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
@@ -12,7 +12,8 @@ from torch import Tensor
 from whyformer._engine import (
     SITES,
     Capture,
-    Finish,
+    Epilogue,
+    EpilogueResults,
     Recipe,
     RoundingEstimate,
     is_on_missing_attention,
@@ -34,6 +35,7 @@ from whyformer.results.conditioning import note_undetermined
 from whyformer.results.explanation import Explanation
 from whyformer.results.joining import join_explanations
 
+EVERYTHING = _layers_and_heads.Selection()
 OFF_SEQUENCE = {"input", "probe", "fingerprint", "mask", "special", "readout"}  # sites that are not of its positions
 SplitScores: TypeAlias = tuple[Tensor, Tensor | None, Tensor | None]  # of patches or tokens, pixels, special tokens
 
@@ -46,18 +48,17 @@ def make_explanation(call: MethodCall, model: Model, encoded: EncodedBatch, capt
         parts = [make_explanation(call, model, *pair) for pair in zip(alone, capture.parts, strict=True)]
         joined = join_explanations(parts)
         return replace(joined, notes=tuple(dict.fromkeys((*capture.notes, *joined.notes))))
-    is_done = capture.finished is not None
-    captured = {} if is_done else gather_needs(call, capture)
+    captured = gather_needs(call, capture) if capture.epilogue is None else {}
     spent_before = Counter(captured["probe"].spent) if "probe" in captured else Counter()
-    if capture.finished is not None:
-        computed = ComputedScores(**capture.finished[call.key, call.recipe])
+    if capture.epilogue is not None:
+        computed = ComputedScores(**capture.epilogue[call.key, call.recipe])
     else:
         computed = compute_method(call, encoded, capture, captured)
     scores, pixels, special = (
         None if part is None else part.cpu() for part in (computed.scores, computed.pixels, computed.special)
     )
     assert scores is not None
-    details, notes = dict(computed.details), select_notes(call, capture.notes)
+    details, notes = dict(computed.details), select_notes(call, capture.notes) if capture.notes else ()
     if computed.rounding is not None:
         estimate = RoundingEstimate(computed.rounding, computed.layers)
         conditioning = estimate_conditioning(estimate, call.needs, computed.read)
@@ -67,7 +68,7 @@ def make_explanation(call: MethodCall, model: Model, encoded: EncodedBatch, capt
         details["per_layer"] = computed.per_layer
     if call.wants_health and call.recipe is not None:
         details |= check_health(capture, call.recipe).to_details()
-    tokens = find_scored_tokens(scores, pixels, capture)
+    tokens = capture.tokens if pixels is None else find_scored_tokens(scores, pixels, capture)
     notes += (*computed.notes, *note_zero_maps(call.method, scores, tokens, encoded.names))
     return Explanation(
         scores=scores,
@@ -86,6 +87,7 @@ def make_explanation(call: MethodCall, model: Model, encoded: EncodedBatch, capt
         details={key: detail.detach().cpu() for key, detail in details.items()},
         spent=count_model_passes(call, capture, captured, spent_before),
         images=encoded.images,
+        engine=capture.engine,
     )
 
 
@@ -122,7 +124,7 @@ def compute_method(
     """The scores of a method, split, with what its notes need. All that depends on the inputs comes from tensors."""
     name = call.method.name
     read = watch_attention_layers(captured)
-    selection = _layers_and_heads.resolve_selection(call.selected, captured)
+    selection = _layers_and_heads.resolve_selection(call.selected, captured) if call.selected else EVERYTHING
     computed = compute_scores(call, captured, selection)
     split = partial(
         split_scores, capture=capture, encoded=encoded, method=name, in_sequence=scores_positions(call.needs)
@@ -139,7 +141,7 @@ def compute_method(
     return ComputedScores(scores, pixels, special, details, per_layer, rows, layers, was_read, own_notes)
 
 
-def make_finish(calls: Sequence[MethodCall]) -> Finish | None:
+def make_epilogue(calls: Sequence[MethodCall]) -> Epilogue | None:
     """These methods as the last part of a recorded program; None if one of them cannot be.
 
     Methods from elsewhere may do anything: they are called every time.
@@ -149,14 +151,14 @@ def make_finish(calls: Sequence[MethodCall]) -> Finish | None:
     if None in keys or not are_ours or any(call.wants_health for call in calls):
         return None
 
-    def compute(capture: Capture, encoded: EncodedBatch) -> dict[tuple[Any, Recipe | None], Any]:
-        found: dict[tuple[Any, Recipe | None], Any] = {}
+    def compute(capture: Capture, encoded: EncodedBatch) -> EpilogueResults:
+        found: dict[tuple[Hashable, Recipe | None], Any] = {}
         for call in calls:
             captured = gather_needs(call, capture)
             found[call.key, call.recipe] = dict(vars(compute_method(call, encoded, capture, captured)))
         return found
 
-    return Finish(keys, compute)
+    return Epilogue(keys, compute)
 
 
 def select_notes(call: MethodCall, notes: tuple[str, ...]) -> tuple[str, ...]:
@@ -171,7 +173,8 @@ def select_notes(call: MethodCall, notes: tuple[str, ...]) -> tuple[str, ...]:
 
 def compute_scores(call: MethodCall, captured: Mapping[str, Any], selection: _layers_and_heads.Selection) -> Scores:
     """Call the method's function on the selected layers and heads."""
-    needs = [selection.of(need, value) for need, value in captured.items()]
+    selects = selection is not EVERYTHING
+    needs = [selection.of(need, value) if selects else value for need, value in captured.items()]
     computed = call.method.compute(*needs, **call.settings)
     return computed if isinstance(computed, Scores) else Scores(computed)
 
@@ -204,16 +207,16 @@ def count_model_passes(
         spent["backward"] = 1.0
     if call.recipe is not None:
         is_contrast = any(target.versus is not None for target in capture.targets)
-        spent["relevance"] = 2.0 if is_contrast and not capture.is_lean else 1.0
+        spent["relevance"] = 2.0 if is_contrast and capture.engine.name != "lean" else 1.0
     if "probe" in captured:
         for kind, rows in (captured["probe"].spent - spent_before).items():
             spent[kind] = spent.get(kind, 0.0) + rows / batch
     return spent
 
 
-def find_scored_tokens(scores: Tensor, pixels: Tensor | None, capture: Capture) -> tuple[ScoredTokens, ...]:
+def find_scored_tokens(scores: Tensor, pixels: Tensor, capture: Capture) -> tuple[ScoredTokens, ...]:
     """What the scores belong to; where the patches are unknown, every pixel counts as a patch."""
-    if pixels is None or len(capture.tokens[0]) == scores.shape[1]:
+    if len(capture.tokens[0]) == scores.shape[1]:
         return capture.tokens
     return (Grid(pixels.shape[1], pixels.shape[2]),) * len(scores)
 
@@ -237,7 +240,7 @@ def split_scores(
     if in_sequence and capture.slots is not None and scores.dim() == 2 and len(scores) == len(capture.slots):
         placed = pick_places(scores, capture.slots)
         is_grid = isinstance(capture.tokens[0], Grid)
-        return (placed if is_grid else drop_padding(placed, capture, encoded)), None, None
+        return (placed if is_grid else placed.masked_fill(find_padding(encoded, capture, placed), 0)), None, None
     is_image = getattr(encoded.inputs.get(encoded.main), "ndim", 0) == 4
     tokens, batch = capture.tokens[0], len(capture.tokens)
     if isinstance(tokens, Grid) and scores.dim() == 3 and len(scores) == batch:
@@ -252,7 +255,8 @@ def split_scores(
     elif is_image and scores.dim() == 3 and len(scores) == batch:  # the patches are unknown
         return scores.flatten(1), scores, None
     elif (own := gather_own_scores(scores, capture, in_sequence)) is not None:
-        return drop_padding(own, capture, encoded), None, gather_other_scores(scores, capture, in_sequence)
+        added = gather_other_scores(scores, capture, in_sequence) if capture.owners is not None else None
+        return own.masked_fill(find_padding(encoded, capture, own), 0), None, added
     seen = capture.get("mask", None).size(-1)
     if isinstance(tokens, Pieces) and scores.shape == (batch, seen):
         raise UnsupportedModel(
@@ -264,10 +268,6 @@ def split_scores(
         f"{method} returned {list(scores.shape)} for {batch} x {len(tokens)} {units}. "
         "A method must return one score per token, [batch token], or for images [batch height width]."
     )
-
-
-def drop_padding(scores: Tensor, capture: Capture, encoded: EncodedBatch) -> Tensor:
-    return scores.masked_fill(find_padding(encoded, capture, scores), 0)
 
 
 def find_padding(encoded: EncodedBatch, capture: Capture, scores: Tensor) -> Tensor:

@@ -9,12 +9,12 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
-from whyformer._engine import Capture, Recipe, TargetLike, record
+from whyformer._engine import Capture, Recipe, RunRequest, TargetLike, run_request
 from whyformer._explain.conditioning import measure_conditioning
 from whyformer._explain.conservation import REQUIRED_SITES
 from whyformer._explain.method_call import MethodCall
 from whyformer._explain.precision import convert_precision
-from whyformer._explain.scoring import make_explanation, make_finish
+from whyformer._explain.scoring import make_epilogue, make_explanation
 from whyformer._explain.unforeseen import report_own_bugs
 from whyformer._model import EncodedBatch, Model
 from whyformer.errors import ModelError, NonFinite, NotCaptured, ResourceError, WhyformerError
@@ -33,15 +33,23 @@ def record_for_methods(
     extra_sites: Collection[str] = (),
 ) -> Capture:
     """Run the model once and capture what all these methods need, plus `extra_sites`. They share one precision."""
-    model, encoded = convert_precision(model, encoded, calls[0].precision)
+    if calls[0].precision is not None:
+        model, encoded = convert_precision(model, encoded, calls[0].precision)
     keep = {need for call in calls for need in call.needs} | set(extra_sites)
     recipes = list(dict.fromkeys(call.recipe for call in calls if call.recipe))
+    wants_health = any(call.wants_health for call in calls)
+    request = RunRequest(
+        model,
+        encoded,
+        frozenset(keep.union(REQUIRED_SITES) if wants_health else keep),
+        target,
+        versus,
+        tuple(recipes),
+        track_absorbed=wants_health,
+        epilogue=None if extra_sites else make_epilogue(calls),
+    )
     with report_own_bugs(model):
-        if not any(call.wants_health for call in calls):
-            finish = make_finish(calls) if not extra_sites else None
-            return record(model, encoded, target=target, versus=versus, keep=keep, recipes=recipes, finish=finish)
-        keep |= set(REQUIRED_SITES)
-        return record(model, encoded, target=target, versus=versus, keep=keep, recipes=recipes, track_absorbed=True)
+        return run_request(request)
 
 
 def share_captures(

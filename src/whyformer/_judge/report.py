@@ -18,7 +18,7 @@ from whyformer.results.explanation import Explanation
 from whyformer.show import charts, report
 from whyformer.show.chart_style import SeriesStyle, assign_styles
 from whyformer.show.chips import get_piece_text
-from whyformer.show.colours import find_limits, paint
+from whyformer.show.colours import find_limits, paint_scores
 from whyformer.show.marked_text import mark_first_words
 from whyformer.show.page import make_method_name
 from whyformer.show.page_facts import format_settings, list_facts
@@ -207,7 +207,7 @@ def blend_map(image: Image.Image, e: Explanation) -> Image.Image:
     scores = e.map(0) if e.pixels is None else e.pixels[0]
     limits = find_limits(scores, signed=e.signed)
     large = functional.interpolate(scores[None, None].float(), size=(IMAGE_SIDE, IMAGE_SIDE), mode="bilinear")[0, 0]
-    colours = Image.fromarray(paint(large, limits, signed=e.signed).numpy())
+    colours = Image.fromarray(paint_scores(large, limits, signed=e.signed).numpy())
     return Image.blend(image.convert("L").convert("RGB"), colours, 0.62)
 
 

@@ -31,5 +31,5 @@ from whyformer._model.text import (
     names_image_file,
     tokenize_text,
 )
-from whyformer._model.unwrap import list_modules, unwrap
+from whyformer._model.unwrap import list_modules, unwrap, unwrap_parts
 from whyformer._model.weight_files import count_writes, name_source

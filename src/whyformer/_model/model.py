@@ -129,7 +129,10 @@ class Model:
         return add_virtual_tokens(self.module, encoded) if isinstance(self.module, PromptedTransformer) else encoded
 
     def _encode(self, inputs: Any) -> EncodedBatch:
-        inputs = [inputs] if isinstance(inputs, text.TextPair | Prompt) else as_input_list(inputs)
+        if isinstance(inputs, text.TextPair | Prompt):
+            inputs = [inputs]
+        elif not isinstance(inputs, str):
+            inputs = as_input_list(inputs)
         if isinstance(inputs, list | tuple) and any(isinstance(item, Prompt) for item in inputs):
             return self._from_prompts(inputs)
         inputs = read_arrays(inputs, are_images=self.kind == "image")

@@ -86,6 +86,7 @@ def reload_weights(shadow: nn.Module) -> AbstractContextManager[None]:
     offloaded = [
         (part, hook)
         for part in shadow.modules()
+        if "_hf_hook" in part.__dict__
         for hook in _list_hooks(part)
         if getattr(hook, "offload", False) and getattr(hook, "weights_map", None) is not None
     ]

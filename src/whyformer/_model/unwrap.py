@@ -29,16 +29,21 @@ def unwrap(module: nn.Module) -> nn.Module:
             module = getattr(module, COMPILED_MODULE)
         elif isinstance(module, nn.DataParallel | nn.parallel.DistributedDataParallel):
             module = module.module
-        elif is_sharded(module):
+        elif "torch.distributed.fsdp" in sys.modules and is_sharded(module):
             raise UnsupportedModel(
                 f"The weights of {type(module).__name__} are sharded over processes (FSDP). Gather them with "
                 "torch.distributed.checkpoint.state_dict.get_model_state_dict(model, "
                 "options=StateDictOptions(full_state_dict=True)), load them into an unsharded model and open that."
             )
-        elif adds_nothing(module):
+        elif "peft" in sys.modules and adds_nothing(module):
             module = module.base_model.model  # type: ignore[assignment, union-attr]
         else:
             return module
+
+
+def unwrap_parts(module: nn.Module) -> dict[int, nn.Module]:
+    """Each module inside, also a wrapper, by its id, without its own wrappers."""
+    return {id(part): unwrap(part) for part in list_modules(unwrap(module))}
 
 
 def has_original(module: nn.Module) -> bool:
@@ -55,7 +60,8 @@ def list_modules(module: nn.Module) -> list[nn.Module]:
         part = waiting.pop()
         if id(part) not in found:
             found[id(part)] = part
-            waiting.extend(child for child in reversed(children_of(part).values()) if child is not None)
+            if children := children_of(part):
+                waiting.extend(child for child in reversed(children.values()) if child is not None)
     return list(found.values())
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from torch import nn
+from torch import Tensor, nn
 
 from whyformer._model.unwrap import list_modules, unwrap
 from whyformer._plain.private_torch import buffers_of, parameters_of, writes_of
@@ -70,12 +70,13 @@ def read_stamps(source: Path) -> tuple[tuple[str, int, int], ...]:
 
 def count_writes(module: nn.Module) -> tuple[int, ...]:
     """How often each weight and buffer was written to; tensors made in inference mode do not count."""
-    return tuple(
-        0 if tensor.is_inference() else writes_of(tensor)
-        for part in list_modules(unwrap(module))
-        for tensor in (*parameters_of(part).values(), *buffers_of(part).values())
-        if tensor is not None
-    )
+    tensors: list[Tensor | None] = []
+    for part in list_modules(unwrap(module)):
+        if weights := parameters_of(part):
+            tensors += weights.values()
+        if buffers := buffers_of(part):
+            tensors += buffers.values()
+    return tuple([0 if one.is_inference() else writes_of(one) for one in tensors if one is not None])
 
 
 def name_source(source: str) -> str:

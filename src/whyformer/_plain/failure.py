@@ -30,5 +30,5 @@ def make_memory_error(error: BaseException) -> ResourceError:
     first = next((line.strip() for line in str(error).splitlines() if line.strip()), "no details given")
     return ResourceError(
         f"Out of memory: {first[:200]} Explain fewer or shorter inputs at once, keep less of a run with `with "
-        "whyformer.lean(recompute=True):`, or open the model with dtype=torch.bfloat16."
+        "whyformer.engine(recompute=True):`, or open the model with dtype=torch.bfloat16."
     )

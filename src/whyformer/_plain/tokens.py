@@ -1,5 +1,6 @@
 """Tokens: what the scores of one example belong to, a grid of image patches or the pieces of a text."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -104,3 +105,12 @@ def pad_pieces(tokens: AnyPieces, length: int, piece: str = "", *, is_left: bool
 def name_pair(text: str, second: int) -> str:
     """A pair of texts in one line, from both joined by a line break and where the second one begins."""
     return f"{text[: second - 1]} / {text[second:]}"
+
+
+def number_repeated(names: Sequence[str], pattern: str = "{} {}") -> list[str]:
+    """The names; those that occur more than once with a number behind them, so that no two are the same."""
+    counts, seen, numbered = Counter(names), Counter[str](), []
+    for name in names:
+        seen[name] += 1
+        numbered.append(pattern.format(name, seen[name]) if counts[name] > 1 else name)
+    return numbered

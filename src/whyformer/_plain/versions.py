@@ -17,6 +17,7 @@ def collect_versions(module: nn.Module) -> dict[str, str]:
     }
 
 
+@cache
 def collect_library_versions() -> dict[str, str]:
     libraries = {name: version_of(name) for name in ("whyformer", "torch", "transformers")}
     return {**libraries, "python": platform.python_version()}

@@ -8,8 +8,8 @@ the sums over each of them add up to the sum over all tokens. Every special toke
 
 import unicodedata
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import cache
 
 import regex
 import torch
@@ -91,6 +91,7 @@ def add_trailing_blanks(tokens: Pieces, groups: list[list[int]], blanks: Sequenc
         groups.append(list(blanks))
 
 
+@cache
 def is_blank_mark(piece: str) -> bool:
     """Whether a piece is nothing but a tokenizer's mark for blanks."""
     return bool(piece) and not piece.strip(BLANK_MARKS)
@@ -159,12 +160,3 @@ def find_group_span(tokens: Pieces, group: Sequence[int]) -> tuple[int, int] | N
     if not covered.strip():
         return None
     return start + len(covered) - len(covered.lstrip()), end - (len(covered) - len(covered.rstrip()))
-
-
-def number_repeated(names: Sequence[str], form: str = "{} {}") -> list[str]:
-    """The names; those that occur more than once with a number, so that no two are the same."""
-    counts, seen, numbered = Counter(names), Counter[str](), []
-    for name in names:
-        seen[name] += 1
-        numbered.append(form.format(name, seen[name]) if counts[name] > 1 else name)
-    return numbered

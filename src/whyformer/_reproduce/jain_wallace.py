@@ -15,7 +15,7 @@ With a folder for results, the figures of the paper are drawn from what was meas
 
 from collections.abc import Iterator
 
-from whyformer._audit.replay import AttentionReplay
+from whyformer._engine import AttentionReplay
 from whyformer._model import Model
 from whyformer._reproduce.document import Document, Request, Section
 from whyformer._reproduce.figure import DocumentFigure

@@ -34,7 +34,7 @@ from whyformer._summary.inputs import InputReader
 from whyformer._summary.rows import get_planned
 from whyformer._summary.shares import list_word_shares
 from whyformer.errors import InputError
-from whyformer.show.colours import find_limits, paint
+from whyformer.show.colours import find_limits, paint_scores
 from whyformer.show.marked_text import mark_first_words
 from whyformer.show.panel_images import render_model_input
 from whyformer.show.report import join_html
@@ -76,7 +76,7 @@ def collect_run_facts(summary: "BulkSummary") -> dict[str, Any]:
     versions = {name: str(plan[name]) for name in ("whyformer", "torch") if name in plan}
     if summary.reader is not None:
         versions = summary.reader.model.describe_versions() | versions
-    more = {"run": summary.folder.name, "weights in plan.json": get_planned(plan, "model", "weights") or ""}
+    more = {"run": summary.folder.name, "weights in plan.json": str(get_planned(plan, "model", "weights") or "")}
     settings = get_planned(plan, "methods", summary.method)
     method = {summary.method: settings if isinstance(settings, Mapping) else {}}
     return list_facts(summary.model or "unknown", method, versions, **more)
@@ -292,7 +292,9 @@ def list_edges(region: np.ndarray, width: int, height: int) -> list[tuple[float,
 def draw_mean_map(shares: np.ndarray, region: np.ndarray | None = None) -> Image.Image:
     """A mean map in the colours of unsigned scores."""
     scores = torch.from_numpy(np.ascontiguousarray(shares))
-    image = Image.fromarray(paint(scores, find_limits(scores, signed=False, floor=0.0), signed=False).byte().numpy())
+    image = Image.fromarray(
+        paint_scores(scores, find_limits(scores, signed=False, floor=0.0), signed=False).byte().numpy()
+    )
     image = image.resize((SIDE, SIDE), Image.Resampling.NEAREST)
     if region is not None:
         outline_region(image, region)

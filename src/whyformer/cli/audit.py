@@ -9,7 +9,7 @@ import typer
 from whyformer._plain.paths import IMAGE_SUFFIXES
 from whyformer.cli import destination, options, output, parsing, running
 from whyformer.cli.gathering import read_examples
-from whyformer.cli.options import Word, Words, make_option
+from whyformer.cli.options import Word, Words, list_examples, make_option
 from whyformer.cli.shell import app
 from whyformer.cli.waiting import wait_asleep
 from whyformer.errors import InputError
@@ -18,11 +18,10 @@ DATA_HELP = "A table of texts (.tsv, .csv, .jsonl) or a folder of images; or sev
 ATTENTION_HELP = "3 (a block), 3:2 (block and head), 3:each, each, last, rollout; repeatable. Default: last."
 OUT_HELP = "Save rows, audit.html and audit.json there; rerun to resume."
 
-EXAMPLES = """Examples:
-
-whyformer audit reviews.tsv -M my/folder --limit 500 -o runs/audit
-
-whyformer audit photos/ -M demo/pets -a last -a 6:each -m rollout"""
+EXAMPLES = list_examples(
+    "whyformer audit reviews.tsv -M my/folder --limit 500 -o runs/audit",
+    "whyformer audit photos/ -M demo/pets -a last -a 6:each -m rollout",
+)
 
 
 @app.command("audit", epilog=EXAMPLES)
@@ -94,7 +93,7 @@ def run_audit(
         if out is not None:
             output.print_to_stderr(f"The rows so far are in {out}. Run the same command again to continue.")
         raise
-    running.show_result(result, to_json=result.formats[".json"] if as_json else None)
+    running.show_result(result, as_json=as_json)
     if out is not None:
         output.print_saved(out, out / "audit.html", *([out / "heads.html"] if swap_heads else []))
 

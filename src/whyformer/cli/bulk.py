@@ -7,10 +7,11 @@ from typing import Annotated
 
 import typer
 
+import whyformer as why
 from whyformer.cli import destination, options, output, parsing, running
 from whyformer.cli.collection import resume_collection
 from whyformer.cli.gathering import read_examples
-from whyformer.cli.options import Number, Word, Words, make_option
+from whyformer.cli.options import Number, Word, Words, list_examples, make_option
 from whyformer.cli.shell import FAILED_EXIT_CODE, app
 from whyformer.errors import InputError
 
@@ -20,13 +21,11 @@ DATA_HELP = (
 )
 OUT_HELP = "The folder for the rows; repeat the command to resume."
 
-EXAMPLES = """Examples:
-
-whyformer bulk photos/ -M google/vit-base-patch16-224 -m gamma_attribution -o runs/photos
-
-whyformer bulk reviews.csv -M demo/sentiment -m libragrad -m rollout -o runs/reviews
-
-whyformer bulk 's3-mirror/train-*.tar' -M my/vit --engine ray --address auto --device cuda -o runs/train"""
+EXAMPLES = list_examples(
+    "whyformer bulk photos/ -M google/vit-base-patch16-224 -m gamma_attribution -o runs/photos",
+    "whyformer bulk reviews.csv -M demo/sentiment -m libragrad -m rollout -o runs/reviews",
+    "whyformer bulk 's3-mirror/train-*.tar' -M my/vit --engine ray --address auto --device cuda -o runs/train",
+)
 
 
 @app.command("bulk", epilog=EXAMPLES)
@@ -69,7 +68,6 @@ def run_bulk(
     debug: options.DebugOption = False,
 ) -> None:
     """Explain every item of a data set into Parquet files. Resumes where it stopped; a bad item never stops it."""
-    from whyformer._bulk.run import bulk
 
     methods = parsing.parse_methods(method) if method else None
     if memory is not None and not memory > 0:
@@ -78,7 +76,7 @@ def run_bulk(
     running.silence_libraries()
     examples = read_examples(data, column, classes, split=split)
     resume_collection()
-    run = bulk(
+    run = why.bulk(
         model, examples, methods, out=out, target=target,
         device=device, engine=engine, address=address, workers=workers, batch=batch,
         memory=None if memory is None else max(1, int(memory * 1e9)), shard=shard, threads=threads, loaders=loaders,

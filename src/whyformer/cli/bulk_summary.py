@@ -5,18 +5,17 @@ from typing import Annotated
 
 import typer
 
+import whyformer as why
 from whyformer.cli import destination, options, output, running
 from whyformer.cli.gathering import read_examples
-from whyformer.cli.options import Word, make_option
+from whyformer.cli.options import Word, list_examples, make_option
 from whyformer.cli.shell import app
 
-EXAMPLES = """Examples:
-
-whyformer bulk-summary runs/photos -o summary.html
-
-whyformer bulk-summary runs/photos -M my/folder --masks masks/ --json
-
-whyformer bulk-summary runs/tickets --no-test -o clusters.csv"""
+EXAMPLES = list_examples(
+    "whyformer bulk-summary runs/photos -o summary.html",
+    "whyformer bulk-summary runs/photos -M my/folder --masks masks/ --json",
+    "whyformer bulk-summary runs/tickets --no-test -o clusters.csv",
+)
 
 
 @app.command("bulk-summary", epilog=EXAMPLES)
@@ -51,19 +50,17 @@ def run_bulk_summary(
     debug: options.DebugOption = False,
 ) -> None:
     """Find what the model looks at in a bulk run: maps and words per class, clusters, and which are suspicious."""
-    from whyformer._summary import BulkSummary, summarise_bulk
-    from whyformer._summary.result import summary_to_json
 
     for path in out or []:
-        destination.check_out_file(path, None, BulkSummary.formats)
+        destination.check_out_file(path, None, why.BulkSummary.formats)
     examples = None if data is None else read_examples(data, column, None, split=split)
     running.silence_libraries()
     opened = running.open_quietly(model, device) if model is not None and test else None
-    summary = summarise_bulk(
+    summary = why.summarise_bulk(
         folder, opened, data=examples, method=method, masks=masks, mask_values=mask_values, test=test,
         per_class=per_class, tested=tested, seed=seed,
     )  # fmt: skip
-    running.show_result(summary, to_json=summary_to_json if as_json else None)
+    running.show_result(summary, as_json=as_json)
     for path in out or []:
         summary.save(path)
     output.print_saved(*(out or []))

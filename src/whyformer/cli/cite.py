@@ -2,17 +2,16 @@
 
 from typing import Annotated
 
+import whyformer as why
 from whyformer.cli import destination, options, prompts, running
-from whyformer.cli.options import Word, make_option
+from whyformer.cli.options import Word, list_examples, make_option
 from whyformer.cli.shell import app
 
-EXAMPLES = """Examples:
-
-whyformer cite passages.txt -M my/model --answer "Lisbon" --by passage -o why.html
-
-whyformer cite --messages chat.json -M my/model --by document --select "in 1998"
-
-whyformer cite --tokens log.json -M my/model --by sentence -o citations.csv"""
+EXAMPLES = list_examples(
+    'whyformer cite passages.txt -M my/model --answer "Lisbon" --by passage -o why.html',
+    'whyformer cite --messages chat.json -M my/model --by document --select "in 1998"',
+    "whyformer cite --tokens log.json -M my/model --by sentence -o citations.csv",
+)
 
 
 @app.command("cite", epilog=EXAMPLES)
@@ -40,21 +39,18 @@ def run_cite(
     debug: options.DebugOption = False,
 ) -> None:
     """Score the passages, sentences, documents or roles of a prompt for its answer, and verify the highest."""
-    from whyformer._cite import cite
     from whyformer._cite.run import CITE_METHOD
-    from whyformer._explain.decoding import generate
     from whyformer._explain.method_call import choose_method
-    from whyformer.results.citations import Citations
 
     source = prompts.PromptSource(None if prompt is None else [prompt], file, answer, messages, tokens)
     source.check()
     chosen = choose_method(method or CITE_METHOD, {}).method
-    destination.check_out_file(out, [one for one in (prompt, file, messages, tokens) if one], Citations.formats)
+    destination.check_out_file(out, source.files, why.Citations.formats)
     opened = running.open_quietly(model)
     given = source.make_prompt(opened)
     if not given.answer:
-        given = generate(opened, given, tokens=length)
-    cited = cite(
+        given = why.generate(opened, given, tokens=length)
+    cited = why.cite(
         opened, given, by, within=within, select=select, method=chosen, verify=verify, samples=samples, seed=seed
     )
-    running.show_result(cited, out, to_json=Citations.formats[".json"] if as_json else None)
+    running.show_result(cited, out, as_json=as_json)

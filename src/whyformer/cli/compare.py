@@ -1,19 +1,19 @@
 """whyformer compare: several methods side by side."""
 
-from pathlib import Path
 from typing import Annotated
 
+import whyformer as why
 from whyformer.cli import destination, options, parsing, running
-from whyformer.cli.options import Words
+from whyformer.cli.gathering import gather_inputs
+from whyformer.cli.options import Words, list_examples
 from whyformer.cli.shell import app
 
-EXAMPLES = """Examples:
+EXAMPLES = list_examples(
+    "whyformer compare",
+    "whyformer compare cat.jpg -o methods.html",
+    'whyformer compare "a gorgeous film" -M demo/sentiment -m rollout -m libragrad -m chance',
+)
 
-whyformer compare
-
-whyformer compare cat.jpg -o methods.html
-
-whyformer compare "a gorgeous film" -M demo/sentiment -m rollout -m libragrad -m chance"""
 
 METHOD_HELP = (
     "A method; repeat -m to compare several. Or a group: quick (the default), the methods that need a single run of "
@@ -34,32 +34,15 @@ def run_compare(
     debug: options.DebugOption = False,
 ) -> None:
     """Compare several methods from one run of the model. Without arguments, runs on the bundled demo model."""
-    compare_and_show(inputs, pair, model, method, target, versus, out, as_json)
-
-
-def compare_and_show(
-    inputs: list[str] | None,
-    pair: list[str] | None,
-    model: str,
-    method: list[str] | None,
-    target: list[str] | None,
-    versus: str | None,
-    out: Path | None,
-    as_json: bool,
-) -> None:
-    """Compare methods, print the result and save it."""
-    from whyformer._explain.compare import compare
-    from whyformer.results.comparison import Comparison
     from whyformer.results.joining import join_comparisons
 
     methods = choose_comparison_methods(method)
-    destination.check_out_file(out, inputs, Comparison.formats)
-    opened, items = running.open_with_inputs(model, inputs, pair)
-    targets = parsing.parse_targets(opened, target, versus)
-    compared = join_comparisons(
-        [compare(opened, batch, methods or "quick", **aim) for batch, aim in running.iterate_batches(items, targets)]
-    )
-    running.show_result(compared, out, to_json=Comparison.formats[".json"] if as_json else None)
+    destination.check_out_file(out, inputs, why.Comparison.formats)
+    opened = running.open_quietly(model)
+    items = gather_inputs(opened, inputs, pair)
+    batches = running.iterate_batches(items, parsing.parse_targets(opened, target, versus))
+    compared = join_comparisons([why.compare(opened, batch, methods or "quick", **aim) for batch, aim in batches])
+    running.show_result(compared, out, as_json=as_json)
 
 
 def choose_comparison_methods(names: list[str] | None) -> str | list[str] | None:

@@ -4,16 +4,15 @@ from pathlib import Path
 from typing import Annotated
 
 from whyformer.cli import destination, options, output, running
-from whyformer.cli.options import Words, make_option
+from whyformer.cli.options import Words, list_examples, make_option
 from whyformer.cli.shell import app
 
-EXAMPLES = """Examples:
+EXAMPLES = list_examples(
+    "whyformer demo",
+    "whyformer demo --sample cat.jpg",
+    "whyformer demo --sample reviews.csv --sample passages.txt",
+)
 
-whyformer demo
-
-whyformer demo --sample cat.jpg
-
-whyformer demo --sample reviews.csv --sample passages.txt"""
 
 SAMPLE_HELP = "Write a sample file into this folder instead: cat.jpg, passages.txt or reviews.csv; repeatable."
 

@@ -2,9 +2,8 @@
 
 import glob
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from whyformer._plain.paths import IMAGE_SUFFIXES
 from whyformer.cli.gathering import TEXT_SUFFIXES, is_folder_or_pattern
@@ -13,7 +12,9 @@ from whyformer.errors import OutputError
 FILE_SUFFIXES = (".html", ".htm", ".json", ".jsonl", ".csv", ".tsv", ".parquet", ".pdf", ".svg", ".tex", ".safetensors")
 
 
-def check_out_file(out: Path | None, inputs: list[str] | None, formats: Mapping[str, Any]) -> None:
+def check_out_file(
+    out: Path | None, inputs: list[str] | None, formats: Mapping[str, Callable[..., bytes] | None]
+) -> None:
     """Refuse an unknown format, a file that cannot be written, and a file that is one of the inputs."""
     from whyformer._plain.archive import suffix_of
 

@@ -4,37 +4,28 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
+import whyformer as why
 from whyformer.cli import destination, options, output, parsing, prompts, running
-from whyformer.cli.compare import choose_comparison_methods, compare_and_show
-from whyformer.cli.options import Number, Word, Words, make_option
+from whyformer.cli.compare import choose_comparison_methods, run_compare
+from whyformer.cli.gathering import gather_inputs
+from whyformer.cli.options import Number, Word, Words, list_examples, make_option
 from whyformer.cli.shell import app
 from whyformer.errors import MethodError
 
-EXAMPLES = """Examples:
-
-whyformer explain
-
-whyformer demo --sample cat.jpg
-
-whyformer explain cat.jpg -o cat.html
-
-whyformer explain photos/ -m gamma_attribution -m rollout -o methods.html
-
-whyformer explain cat.jpg --classes 3 -o classes.png
-
-whyformer explain "a gorgeous, witty film" -M demo/sentiment
-
-whyformer explain "the keys to the cabinet" -M demo/decoder -t " are" --versus " is"
-
-whyformer explain "the lamp is old. it looks wet." --pair "the lamp is dry." -M demo/entailment
-
-whyformer explain "the keys to the cabinet" -M demo/decoder --answer " are gone" --versus " is"
-
-whyformer explain --messages chat.json -M my/chat-model -t "answer-text:Paris" -o why.html
-
-whyformer explain report.txt -M demo/sentiment --windows --sentences
-
-cat reviews.txt | whyformer explain - -M demo/sentiment -o scores.csv"""
+EXAMPLES = list_examples(
+    "whyformer explain",
+    "whyformer demo --sample cat.jpg",
+    "whyformer explain cat.jpg -o cat.html",
+    "whyformer explain photos/ -m gamma_attribution -m rollout -o methods.html",
+    "whyformer explain cat.jpg --classes 3 -o classes.png",
+    'whyformer explain "a gorgeous, witty film" -M demo/sentiment',
+    'whyformer explain "the keys to the cabinet" -M demo/decoder -t " are" --versus " is"',
+    'whyformer explain "the lamp is old. it looks wet." --pair "the lamp is dry." -M demo/entailment',
+    'whyformer explain "the keys to the cabinet" -M demo/decoder --answer " are gone" --versus " is"',
+    'whyformer explain --messages chat.json -M my/chat-model -t "answer-text:Paris" -o why.html',
+    "whyformer explain report.txt -M demo/sentiment --windows --sentences",
+    "cat reviews.txt | whyformer explain - -M demo/sentiment -o scores.csv",
+)
 
 
 @app.command("explain", epilog=EXAMPLES)
@@ -76,89 +67,59 @@ def run_explain(
 ) -> None:
     """Show which patches or words matter for the answer. Without arguments, runs on the bundled demo model."""
     units = {"words": words, "sentences": sentences, "paragraphs": paragraphs}
-    unit = choose_unit(units)
+    unit = choose_token_unit(units)
     settings = parsing.parse_settings(setting or [])
     settings |= {name: value for name, value in (("precision", precision), ("health", health)) if value}
     split = options.choose_windows(windows, overlap)
     source = prompts.PromptSource(inputs, prompt, answer, messages, tokens)
+    has_several = len(method or []) > 1
     if source.is_given:
         others = {"--windows": split is not False, "--pair": pair, "--classes": classes}
         parsing.refuse_unused_options(others, "a prompt", "Leave it out.")
-        parsing.refuse_unused_options({"Several methods": len(method or []) > 1}, "a prompt")
-        one = method[0] if method else None
-        explain_prompt_and_show(source, model, one, target, versus, unit, settings, out, as_json)
-        return
-    if len(method or []) > 1 or classes is not None:
-        single = {"--precision": precision, "--health": health, "-s": settings}
-        single |= {"--windows": split is not False}
+        parsing.refuse_unused_options({"Several methods": has_several}, "a prompt")
+    elif has_several or classes is not None:
+        single = {"--precision": precision, "--health": health, "-s": settings, "--windows": split is not False}
         single |= {f"--{unit}": chosen for unit, chosen in units.items()}
         parsing.refuse_unused_options(single, "several methods or --classes")
     if classes is not None:
         unused = {"--target": target, "--versus": versus, "--json": as_json}
         explain_classes_and_show(inputs, pair, model, method, classes, unused, out)
         return
-    if len(method or []) > 1:
-        compare_and_show(inputs, pair, model, method, target, versus, out, as_json)
+    if has_several:
+        run_compare(inputs, pair, model, method, target, versus, out, as_json)
         return
     from whyformer._explain.default_method import DEFAULT_METHODS
-    from whyformer._explain.explain import explain
-    from whyformer.results.explanation import Explanation
     from whyformer.results.joining import join_explanations
 
     name = method[0] if method else None
-    check_method_call(name or (DEFAULT_METHODS["images"] if model == options.DEFAULT_MODEL else None), settings)
-    destination.check_out_file(out, inputs, Explanation.formats)
+    if source.is_given:
+        source.check()
+        model = prompts.choose_language_model(model)
+    default = DEFAULT_METHODS["images"] if model == options.DEFAULT_MODEL else None
+    check_method_call(name or default, settings)
+    destination.check_out_file(out, source.files, why.Explanation.formats)
     opened = running.open_quietly(model)
-    check_method_call(name or DEFAULT_METHODS.get(f"{opened.kind}s"), settings)
-    items = running.gather_inputs(opened, inputs or [], pair)
-    targets = parsing.parse_targets(opened, target, versus)
-    explanation = join_explanations(
-        [
-            explain(opened, batch, name, **aim, windows=split, **settings)
-            for batch, aim in running.iterate_batches(items, targets)
-        ]
-    )
+    if source.is_given:
+        targets = parsing.parse_targets(opened, target, versus)
+        given = source.make_prompt(opened)
+        explanation = why.explain(opened, given, name, **targets, **settings)
+    else:
+        given = None
+        check_method_call(name or DEFAULT_METHODS.get(f"{opened.kind}s"), settings)
+        items = gather_inputs(opened, inputs, pair)
+        batches = running.iterate_batches(items, parsing.parse_targets(opened, target, versus))
+        parts = [why.explain(opened, batch, name, **aim, windows=split, **settings) for batch, aim in batches]
+        explanation = join_explanations(parts)
     if unit is not None:
         explanation = getattr(explanation, unit)()
-    running.show_result(explanation, out, to_json=Explanation.formats[".json"] if as_json else None)
-    if health and not as_json:
+    running.show_result(explanation, out, as_json=as_json)
+    if (health if given is None else settings.get("health")) and not as_json:
         output.print_prose(f"\n{explanation.health}\n{explanation.conditioning}")
+    if given is not None and given.logged is not None and not as_json:
+        output.print_prose(f"\n{why.check_answer(opened, given).verdict}")
 
 
-def explain_prompt_and_show(
-    source: prompts.PromptSource,
-    model: str,
-    method: str | None,
-    target: list[str] | None,
-    versus: str | None,
-    unit: str | None,
-    settings: Mapping[str, Any],
-    out: Path | None,
-    as_json: bool,
-) -> None:
-    """Explain the answer to a prompt, or its next token; says whether the model agrees with a log."""
-    from whyformer._explain.answer_check import check_answer
-    from whyformer._explain.explain import explain
-    from whyformer.results.explanation import Explanation
-
-    source.check()
-    check_method_call(method, settings)
-    files = [file for file in (source.prompt, source.messages, source.tokens) if file is not None]
-    destination.check_out_file(out, [*(source.words or []), *files], Explanation.formats)
-    opened = running.open_quietly(prompts.choose_language_model(model))
-    aim: dict[str, Any] = dict(parsing.parse_targets(opened, target, versus))
-    prompt = source.make_prompt(opened)
-    explanation = explain(opened, prompt, method, **aim, **settings)
-    if unit is not None:
-        explanation = getattr(explanation, unit)()
-    running.show_result(explanation, out, to_json=Explanation.formats[".json"] if as_json else None)
-    if settings.get("health") and not as_json:
-        output.print_prose(f"\n{explanation.health}\n{explanation.conditioning}")
-    if prompt.logged is not None and not as_json:
-        output.print_prose(f"\n{check_answer(opened, prompt).verdict}")
-
-
-def choose_unit(units: Mapping[str, bool]) -> str | None:
+def choose_token_unit(units: Mapping[str, bool]) -> str | None:
     """The unit to sum tokens over, or None; several cannot be combined."""
     wanted = [unit for unit, chosen in units.items() if chosen]
     if len(wanted) > 1:
@@ -175,21 +136,13 @@ def check_method_call(name: str | None, settings: Mapping[str, Any]) -> None:
 
 
 def explain_classes_and_show(
-    inputs: list[str] | None,
-    pair: list[str] | None,
-    model: str,
-    method: list[str] | None,
-    classes: int,
-    unused: Mapping[str, object],
-    out: Path | None,
+    inputs: Words, pair: Words, model: str, method: Words, classes: int, unused: Mapping[str, object], out: Path | None
 ) -> None:
     """Explain the most likely classes; the options in `unused` cannot be combined with that."""
-    from whyformer._explain.classes import explain_classes
-    from whyformer.results.class_grid import ClassGrid
 
     methods = choose_comparison_methods(method)
-    destination.check_out_file(out, inputs, ClassGrid.formats)
+    destination.check_out_file(out, inputs, why.ClassGrid.formats)
     parsing.refuse_unused_options(unused, "--classes")
-    opened, items = running.open_with_inputs(model, inputs, pair)
-    grid = explain_classes(opened, items, methods or None, classes=classes)
+    opened = running.open_quietly(model)
+    grid = why.explain_classes(opened, gather_inputs(opened, inputs, pair), methods or None, classes=classes)
     running.show_result(grid, out)

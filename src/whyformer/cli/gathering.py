@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from whyformer.data.example import Data
 
     CliInput: TypeAlias = str | Image | dict[str, str]
+    CliInputs: TypeAlias = list[CliInput] | dict[str, Tensor]
 
 TEXT_SUFFIXES = (".txt", ".md")
 AS_TEXT = "To explain these words as a text, pass - and write them to standard input."
@@ -29,13 +30,12 @@ PATTERN_CHARACTERS = "*?["
 MAX_BYTES = 256 * 2**20  # of standard input, and of a text file
 
 
-def gather_inputs(
-    model: "Model", words: list[str], pair: list[str] | None = None
-) -> "list[CliInput] | dict[str, Tensor]":
+def gather_inputs(model: "Model", words: list[str] | None, pair: list[str] | None = None) -> "CliInputs":
     """All inputs in the order they were typed; the files of a folder or pattern are sorted by name.
 
     pair: the second text of each, or one for all.
     """
+    words = words or []
     if pair:
         return add_second_texts(model, words, pair)
     if model.kind == "tensors":
@@ -60,7 +60,7 @@ def add_second_texts(model: "Model", words: list[str], pair: list[str]) -> "list
             f"Got --pair {len(pair)} times for {len(firsts)} inputs. Pass it once for all, or once per input.",
             code="E_USAGE",
         )
-    seconds = [read_text_file(p) if is_existing_file(p) and p.lower().endswith(TEXT_SUFFIXES) else p for p in pair]
+    seconds = [read_if_text_file(word) for word in pair]
     seconds = seconds * len(firsts) if len(seconds) == 1 else seconds
     return [
         {"text": str(first["text"] if isinstance(first, dict) else first), "text_pair": second}
@@ -81,7 +81,7 @@ def choose_sample_input(model: "Model") -> str:
 def expand_word(model: "Model", word: str) -> "Iterator[CliInput]":
     """The inputs that one command-line argument refers to: paths, images, texts, or {"text": ...} for what was read."""
     if word == "-":
-        yield from read_standard_input(model)
+        yield from expand_standard_input(model)
     elif model.kind == "image":
         files = list_input_files(word, IMAGE_SUFFIXES) if is_folder_or_pattern(word) else [word]
         yield from (refuse_special_file(file, "E_IMG_READ") for file in files)
@@ -90,42 +90,33 @@ def expand_word(model: "Model", word: str) -> "Iterator[CliInput]":
     elif is_existing_file(word) and word.lower().endswith(TEXT_SUFFIXES):
         yield {"text": read_text_file(word)}
     else:
-        refuse_missing_text(word)
-        yield refuse_image_name(model, word)
+        refuse_file_name(model, word)
+        yield word
 
 
-def refuse_missing_text(word: str) -> None:
-    """Refuse a folder without texts that is no plain word, and one word that ends like the name of a text file."""
-    if "/" in word and is_folder_or_pattern(word) and os.path.isdir(word):
+def refuse_file_name(model: "Model", word: str) -> None:
+    """Refuse a folder without texts that is no plain word, and one word that ends like the name of a file."""
+    if "/" in word and os.path.isdir(word):
         raise InputError(f"The folder {word!r} contains no file with the suffix {', '.join(TEXT_SUFFIXES)}.")
-    if word.lower().endswith(TEXT_SUFFIXES) and not any(letter.isspace() for letter in word):
+    if any(letter.isspace() for letter in word):
+        return
+    if word.lower().endswith(TEXT_SUFFIXES):
         raise InputError(f"Cannot read {word!r}: there is no such file. {AS_TEXT}")
-
-
-def refuse_image_name(model: "Model", word: str) -> str:
-    """The text, unless it is one word that ends like the name of an image file."""
-    if word.lower().endswith(IMAGE_SUFFIXES) and not any(letter.isspace() for letter in word):
+    if word.lower().endswith(IMAGE_SUFFIXES):
         raise InputError(
             f"{word!r} is the name of an image file, but {model.name} takes texts. Name a model for images with -M, "
             f"such as demo/pets. {AS_TEXT}",
             code="E_TXT_TYPE",
         )
-    return word
 
 
 def is_folder_or_pattern(word: str) -> bool:
     """Whether this is a folder, or a glob pattern that is not itself the name of a file."""
-    try:
-        return os.path.isdir(word) or (any(sign in word for sign in PATTERN_CHARACTERS) and not os.path.exists(word))
-    except (OSError, ValueError):
-        return False
+    return os.path.isdir(word) or (any(sign in word for sign in PATTERN_CHARACTERS) and not os.path.exists(word))
 
 
 def is_existing_file(word: str) -> bool:
-    try:
-        return len(word) < 4096 and os.path.isfile(word)  # not a pipe or device, which could be read for ever
-    except (OSError, ValueError):
-        return False
+    return len(word) < 4096 and os.path.isfile(word)  # not a pipe or device, which could be read for ever
 
 
 def list_input_files(word: str, suffixes: tuple[str, ...]) -> list[str]:
@@ -144,7 +135,7 @@ def list_input_files(word: str, suffixes: tuple[str, ...]) -> list[str]:
     return files
 
 
-def read_standard_input(model: "Model") -> "Iterator[CliInput]":
+def expand_standard_input(model: "Model") -> "Iterator[CliInput]":
     """One text or path per line; for an image model also the bytes of one image."""
     data = read_stdin_bytes()
     if model.kind == "image" and not data[:64].isascii():
@@ -154,9 +145,9 @@ def read_standard_input(model: "Model") -> "Iterator[CliInput]":
         lines = data.decode("utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
         raise InputError(f"Standard input is not UTF-8 at byte {error.start}.", code="E_TXT_ENCODING") from None
-    if not any(line.strip() for line in lines):
-        raise InputError("Standard input is empty. Write one text or path per line.")
     words = [line for line in lines if line.strip()]
+    if not words:
+        raise InputError("Standard input is empty. Write one text or path per line.")
     if model.kind == "image":
         yield from (refuse_special_file(word, "E_IMG_READ") for word in words)
     else:
@@ -188,11 +179,7 @@ def image_from_bytes(data: bytes) -> "Image":
 
 def refuse_special_file(path: str, code: str = "E_INPUT") -> str:
     """The path, unless it is a pipe or a device: these could be read for ever."""
-    try:
-        is_special = os.path.exists(path) and not os.path.isfile(path)
-    except (OSError, ValueError):  # no possible name of a file, which is reported by whoever opens it
-        return path
-    if is_special:
+    if os.path.exists(path) and not os.path.isfile(path):
         raise InputError(f"Cannot read {path!r}: not a regular file.", code=code)
     return path
 
@@ -209,6 +196,11 @@ def read_text_file(path: str) -> str:
         raise InputError(f"Cannot read {path!r}: {error.strerror or error}.") from None
     except UnicodeDecodeError as error:
         raise InputError(f"{path!r} is not UTF-8 at byte {error.start}.", code="E_TXT_ENCODING") from None
+
+
+def read_if_text_file(word: str) -> str:
+    """The text of a file if the word is the name of one, else the word."""
+    return read_text_file(word) if is_existing_file(word) and word.lower().endswith(TEXT_SUFFIXES) else word
 
 
 def read_tensors(model: "Model", words: list[str]) -> "dict[str, Tensor]":

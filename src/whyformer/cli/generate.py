@@ -1,18 +1,17 @@
 """whyformer generate: let a language model answer a prompt, and explain every generated token, or all as one."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
+import whyformer as why
 from whyformer.cli import destination, options, prompts, running
-from whyformer.cli.options import Word, make_option
+from whyformer.cli.options import Word, list_examples, make_option
 from whyformer.cli.shell import app
 
-EXAMPLES = """Examples:
-
-whyformer generate "the keys to the cabinet" -o why.html
-
-whyformer generate "12 + 7 =" -m attnlrp
-
-whyformer generate --messages chat.json -M my/chat-model -n 200 --whole -o why.html"""
+EXAMPLES = list_examples(
+    'whyformer generate "the keys to the cabinet" -o why.html',
+    'whyformer generate "12 + 7 =" -m attnlrp',
+    "whyformer generate --messages chat.json -M my/chat-model -n 200 --whole -o why.html",
+)
 
 
 @app.command("generate", epilog=EXAMPLES)
@@ -22,7 +21,7 @@ def run_generate(
     messages: prompts.MessagesOption = None,
     model: options.ModelOption = "demo/decoder",
     method: Annotated[str, options.make_method_option("See: whyformer methods.", show_default=True)] = "libragrad",
-    tokens: Annotated[int, make_option("-n --tokens", "Maximum number of tokens to generate.", min=1)] = 20,
+    tokens: prompts.LengthOption = 20,
     continuation: Annotated[
         Word, make_option("--continuation", "Explain this continuation instead of the model's own.")
     ] = None,
@@ -41,25 +40,21 @@ def run_generate(
     debug: options.DebugOption = False,
 ) -> None:
     """Generate text and explain each token; -o why.html saves a page to click through them."""
-    from whyformer._explain.decoding import generate
-    from whyformer._explain.explain import explain
-    from whyformer._explain.generation import explain_generation
     from whyformer._explain.method_call import choose_method
-    from whyformer.results.explanation import Explanation
-    from whyformer.results.generation import Generation
 
     choose_method(method, {})
     source = prompts.PromptSource(None if prompt is None else [prompt], file, None, messages)
     source.check("one text, --prompt FILE or --messages FILE")
-    files = [name for name in (prompt, file, messages) if name is not None]
-    destination.check_out_file(out, files, Explanation.formats if whole else Generation.formats)
+    destination.check_out_file(out, source.files, why.Explanation.formats if whole else why.Generation.formats)
     opened = running.open_quietly(model)
     given = source.make_prompt(opened)
-    drawn: dict[str, Any] = {"temperature": temperature, "top_p": top_p, "seed": seed}
     if not whole:
-        result = explain_generation(opened, given, method, tokens=tokens, continuation=continuation, **drawn)
+        result = why.explain_generation(
+            opened, given, method, tokens=tokens, continuation=continuation,
+            temperature=temperature, top_p=top_p, seed=seed,
+        )  # fmt: skip
         running.show_result(result, out)
         return
     if continuation is None:
-        given = generate(opened, given, tokens=tokens, **drawn)
-    running.show_result(explain(opened, given, method, answer=continuation), out)
+        given = why.generate(opened, given, tokens=tokens, temperature=temperature, top_p=top_p, seed=seed)
+    running.show_result(why.explain(opened, given, method, answer=continuation), out)

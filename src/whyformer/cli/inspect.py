@@ -2,14 +2,16 @@
 
 from pathlib import Path
 
+import whyformer as why
 from whyformer.cli import destination, options, parsing, running
+from whyformer.cli.gathering import gather_inputs
+from whyformer.cli.options import list_examples
 from whyformer.cli.shell import app
 
-EXAMPLES = """Examples:
-
-whyformer inspect cat.jpg -o attention.html
-
-whyformer inspect "a gorgeous film" -M demo/sentiment -o heads.svg"""
+EXAMPLES = list_examples(
+    "whyformer inspect cat.jpg -o attention.html",
+    'whyformer inspect "a gorgeous film" -M demo/sentiment -o heads.svg',
+)
 
 
 @app.command("inspect", epilog=EXAMPLES)
@@ -24,11 +26,10 @@ def run_inspect(
     debug: options.DebugOption = False,
 ) -> None:
     """Show the attention of every head with its gradient and relevance (-o, default: inspect.html)."""
-    from whyformer._explain.attention import inspect_attention
-    from whyformer.results.attention_view import AttentionView
 
     out = Path("inspect.html") if out is None else out
-    destination.check_out_file(out, inputs, AttentionView.formats)
-    opened, items = running.open_with_inputs(model, inputs, pair)
-    view = inspect_attention(opened, items, **parsing.parse_targets(opened, target, versus))
+    destination.check_out_file(out, inputs, why.AttentionView.formats)
+    opened = running.open_quietly(model)
+    items = gather_inputs(opened, inputs, pair)
+    view = why.inspect_attention(opened, items, **parsing.parse_targets(opened, target, versus))
     running.show_result(view, out)

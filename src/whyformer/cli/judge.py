@@ -5,18 +5,17 @@ from typing import Annotated
 
 import typer
 
+import whyformer as why
 from whyformer.cli import destination, options, output, parsing, running
 from whyformer.cli.gathering import read_examples
-from whyformer.cli.options import Word, Words, make_option
+from whyformer.cli.options import Word, Words, list_examples, make_option
 from whyformer.cli.shell import FAILED_EXIT_CODE, app
 
-EXAMPLES = """Examples:
-
-whyformer judge reviews.csv -M demo/sentiment -m rollout -m libragrad -o runs/reviews
-
-whyformer judge photos/ --masks masks/ --limit 200
-
-whyformer judge demo/creatures -M demo/creatures --degrade gamma_attribution -k deletion -k insertion"""
+EXAMPLES = list_examples(
+    "whyformer judge reviews.csv -M demo/sentiment -m rollout -m libragrad -o runs/reviews",
+    "whyformer judge photos/ --masks masks/ --limit 200",
+    "whyformer judge demo/creatures -M demo/creatures --degrade gamma_attribution -k deletion -k insertion",
+)
 
 
 @app.command("judge", epilog=EXAMPLES)
@@ -50,7 +49,6 @@ def run_judge(
     debug: options.DebugOption = False,
 ) -> None:
     """Score methods on your data against controls that know nothing, with confidence intervals, and recommend one."""
-    from whyformer._judge import judge, judge_metrics
     from whyformer.methods._registry import METHODS
     from whyformer.metrics._registry import METRICS
 
@@ -60,23 +58,20 @@ def run_judge(
     examples = read_examples(data, column, classes, split=split, masks=masks, mask_values=mask_values, limit=limit)
     opened = running.open_quietly(model, device)
     aim = target if target in ("predicted", "label") else parsing.parse_target(opened, [target])
+    result: why.Judgement | why.MetricTrust
     if degrade is not None:
-        degraded = parsing.parse_call(degrade, METHODS, "method")
-        several = methods if method else None
-        trust = judge_metrics(opened, examples, metrics, degraded, methods=several, target=aim, out=out, batch=batch)
-        output.print_result(trust)
-        if out is not None:
-            output.print_saved(out)
-        if trust.failed:
-            raise typer.Exit(FAILED_EXIT_CODE)
-        return
-    judgement = judge(opened, examples, methods, metrics, out=out, target=aim, batch=batch)
-    if as_json:
-        fields = {"verdict": judgement.verdict, "cautions": judgement.cautions, "lines": judgement.table.records()}
+        degraded, several = parsing.parse_call(degrade, METHODS, "method"), methods if method else None
+        result = why.judge_metrics(
+            opened, examples, metrics, degraded, methods=several, target=aim, out=out, batch=batch
+        )
+    else:
+        result = why.judge(opened, examples, methods, metrics, out=out, target=aim, batch=batch)
+    if as_json and isinstance(result, why.Judgement):
+        fields = {"verdict": result.verdict, "cautions": result.cautions, "lines": result.table.records()}
         output.print_text(json.dumps(fields, indent=1))
     else:
-        output.print_result(judgement)
+        output.print_result(result)
     if out is not None:
-        output.print_saved(out, out / "report.html")
-    if judgement.failed:
+        output.print_saved(out, *([out / "report.html"] if degrade is None else []))
+    if result.failed:
         raise typer.Exit(FAILED_EXIT_CODE)

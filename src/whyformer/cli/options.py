@@ -31,6 +31,11 @@ def complete_model_names(incomplete: str) -> Iterator[str]:
     yield from (name for folder in folders if (name := f"demo/{folder.name}").startswith(incomplete))
 
 
+def list_examples(*commands: str) -> str:
+    """The examples below the help of a verb."""
+    return "\n\n".join(["Examples:", *commands])
+
+
 def make_option(names: str, description: str, metavar: str | None = None, **more: Any) -> Any:
     """An option with these names, such as "-t --target"."""
     return typer.Option(*names.split(), help=description, metavar=metavar, **more)

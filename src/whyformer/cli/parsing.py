@@ -4,33 +4,31 @@ import ast
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from whyformer.errors import InputError, MethodError
 
 if TYPE_CHECKING:
+    from whyformer._engine import TargetLike
     from whyformer._model import Model
     from whyformer.targets import TargetKind
 
     ParsedTarget = str | int | TargetKind | list[str | int | TargetKind] | None
 
-RESERVED_NAMES = (
-    "method",
-    "model",
-    "inputs",
-    "target",
-    "versus",
-    "answer",
-    "windows",
-)  # arguments of explain() that are not settings
+# Arguments of explain() that are not settings.
+RESERVED_NAMES = ("method", "model", "inputs", "target", "versus", "answer", "windows")
 
 
-def parse_targets(model: "Model", target: list[str] | None, versus: str | None) -> "dict[str, ParsedTarget]":
+class Targets(TypedDict):
     """The keyword arguments target= and versus=."""
-    return {
-        "target": parse_target(model, target or []),
-        "versus": parse_target(model, [] if versus is None else [versus]),
-    }
+
+    target: "TargetLike"
+    versus: "TargetLike"
+
+
+def parse_targets(model: "Model", target: list[str] | None, versus: str | None) -> Targets:
+    versus_words = [] if versus is None else [versus]
+    return Targets(target=parse_target(model, target or []), versus=parse_target(model, versus_words))
 
 
 def parse_target(model: "Model", words: list[str]) -> "ParsedTarget":
@@ -119,5 +117,4 @@ def refuse_unused_options(
     """Refuse options that would have no effect."""
     for option, value in options.items():
         if value:
-            message = f"{option} cannot be combined with {reason}. {advice}"
-            raise MethodError(message, code="E_USAGE")
+            raise MethodError(f"{option} cannot be combined with {reason}. {advice}", code="E_USAGE")

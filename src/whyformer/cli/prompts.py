@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from whyformer.cli.gathering import TEXT_SUFFIXES, is_existing_file, read_text_file
+from whyformer.cli.gathering import read_if_text_file, read_text_file
 from whyformer.cli.options import DEFAULT_MODEL, Word, make_option
 from whyformer.errors import InputError
 
@@ -26,6 +26,7 @@ ANSWER_HELP = "What a language model answered; explained in one pass."
 PromptArgument = Annotated[Word, typer.Argument(metavar="PROMPT", help=PROMPT_HELP, show_default=False)]
 PromptFileOption = Annotated[Word, make_option("--prompt", FILE_HELP, "FILE")]
 AnswerOption = Annotated[Word, make_option("--answer", ANSWER_HELP, "TEXT")]
+LengthOption = Annotated[int, make_option("-n --tokens", "Maximum number of tokens to generate.", min=1)]
 MessagesOption = Annotated[Word, make_option("--messages", MESSAGES_HELP, "FILE")]
 TokensFileOption = Annotated[Word, make_option("--tokens", TOKENS_HELP, "FILE")]
 
@@ -39,6 +40,11 @@ class PromptSource:
     answer: str | None = None
     messages: str | None = None
     tokens: str | None = None
+
+    @property
+    def files(self) -> list[str]:
+        """What was typed or is read, and must not be overwritten."""
+        return [*(self.words or []), *(file for file in (self.prompt, self.messages, self.tokens) if file is not None)]
 
     @property
     def is_given(self) -> bool:
@@ -62,24 +68,21 @@ class PromptSource:
             return make_logged(model, self.messages or self.tokens or "", self.answer)
         if self.prompt is not None:
             return Prompt.from_text(model, read_text_file(self.prompt), self.answer, special=True)
-        word = (self.words or [""])[0]
-        is_file = is_existing_file(word) and word.lower().endswith(TEXT_SUFFIXES)
-        text = read_text_file(word) if is_file else word
-        return Prompt.from_text(model, text, self.answer)
+        return Prompt.from_text(model, read_if_text_file((self.words or [""])[0]), self.answer)
 
 
 def make_logged(model: "Model", path: str, answer: str | None) -> "Prompt":
     """The prompt in a JSON file: a list of messages, or a record with them, with token ids or with texts."""
     from whyformer._model.prompt import Prompt, add_answer
 
-    record = read_json(path)
+    record = read_json_file(path)
     if isinstance(record, list):
         return Prompt.from_messages(model, record, answer=answer)
     prompt = Prompt.from_log(model, record)
     return prompt if answer is None else add_answer(model, prompt.without_answer(), answer)
 
 
-def read_json(path: str) -> Any:
+def read_json_file(path: str) -> Any:
     try:
         return json.loads(read_text_file(path))
     except (ValueError, RecursionError) as error:

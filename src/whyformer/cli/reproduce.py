@@ -7,22 +7,19 @@ import typer
 from whyformer._plain.paths import IMAGE_SUFFIXES
 from whyformer.cli import destination, options, output, running
 from whyformer.cli.gathering import read_examples
-from whyformer.cli.options import Word, make_option
+from whyformer.cli.options import Word, list_examples, make_option
 from whyformer.cli.shell import FAILED_EXIT_CODE, app
 from whyformer.cli.waiting import wait_asleep
 
 if TYPE_CHECKING:
     from whyformer._model import Model
 
-EXAMPLES = """Examples:
-
-whyformer reproduce
-
-whyformer reproduce chefer
-
-whyformer reproduce sawaki-murata cat.jpg -M facebook/dino-vits16 -o figures
-
-whyformer reproduce chefer-segmentation gtsegs_ijcv.mat -M google/vit-base-patch16-224"""
+EXAMPLES = list_examples(
+    "whyformer reproduce",
+    "whyformer reproduce chefer",
+    "whyformer reproduce sawaki-murata cat.jpg -M facebook/dino-vits16 -o figures",
+    "whyformer reproduce chefer-segmentation gtsegs_ijcv.mat -M google/vit-base-patch16-224",
+)
 
 
 NAME_HELP = "A document or one of its tables. Without it, all names are listed."

@@ -1,18 +1,19 @@
 """What the verbs do around the library call: open a model, run in batches, print and save the result."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from whyformer._plain.progress import Wait, show_activity, show_progress
 from whyformer.cli import output
 from whyformer.cli.collection import resume_collection
-from whyformer.cli.gathering import gather_inputs
+from whyformer.cli.parsing import Targets
 from whyformer.show.visible import make_visible
 
 if TYPE_CHECKING:
     from whyformer._model import Model
+    from whyformer.cli.gathering import CliInputs
     from whyformer.results.result import Result
 
 BATCH = 16  # inputs explained at once
@@ -38,33 +39,28 @@ def open_quietly(name: str, device: str | None = None) -> "Model":
     return model
 
 
-def open_with_inputs(name: str, words: list[str] | None, pair: list[str] | None = None) -> "tuple[Model, Any]":
-    """The model, and the inputs for it; `pair` has the second texts."""
-    model = open_quietly(name)
-    return model, gather_inputs(model, words or [], pair)
-
-
-def iterate_batches(inputs: Any, targets: Mapping[str, Any]) -> Iterator[tuple[Any, dict[str, Any]]]:
+def iterate_batches(inputs: "CliInputs", targets: Targets) -> "Iterator[tuple[CliInputs, Targets]]":
     """The inputs in batches, each with its target= and versus=; shows progress on stderr."""
     if not isinstance(inputs, list) or len(inputs) <= BATCH:
-        yield inputs, dict(targets)
+        yield inputs, targets
         return
     from whyformer._engine import expand_per_example
 
-    per_example = {name: expand_per_example(target, len(inputs), name) for name, target in targets.items()}
+    target = expand_per_example(targets["target"], len(inputs), "target")
+    versus = expand_per_example(targets["versus"], len(inputs), "versus")
     with show_progress(len(inputs), "explaining") as progress:
         for start in range(0, len(inputs), BATCH):
             batch = slice(start, start + BATCH)
-            yield inputs[batch], {name: target[batch] for name, target in per_example.items()}
+            yield inputs[batch], Targets(target=target[batch], versus=versus[batch])
             progress.advance(len(inputs[batch]))
 
 
-def show_result(result: "Result", out: Path | None = None, *, to_json: Callable[[Any], bytes] | None = None) -> None:
-    """Print a result, as JSON if `to_json` is given, and then save it to `out`."""
-    if to_json is None:
-        output.print_result(result)
+def show_result(result: "Result", out: Path | None = None, *, as_json: bool = False) -> None:
+    """Print a result, as JSON if asked for, and then save it to `out`."""
+    if as_json:
+        output.print_text(result.formats[".json"](result).decode("ascii"))
     else:
-        output.print_text(to_json(result).decode("ascii"))
+        output.print_result(result)
     if out is not None:
         result.save(out)
         output.print_saved(out)

@@ -13,18 +13,8 @@ import typer
 from typer.core import TyperGroup
 
 from whyformer._plain.progress import Wait, show_activity
+from whyformer.cli import output
 from whyformer.cli.options import JsonErrorsOption
-from whyformer.cli.output import (
-    FULL,
-    convert_write_errors,
-    discard_rest,
-    is_writable,
-    make_stream_error,
-    prepare_streams,
-    print_text,
-    print_to_stderr,
-    wrap_for_terminal,
-)
 from whyformer.errors import WhyformerError, find_exit_code
 from whyformer.show.visible import make_lines_visible, make_visible
 
@@ -37,12 +27,12 @@ class CommandGroup(TyperGroup):
     def main(self, args: Any = None, *, standalone_mode: bool = True, **more: Any) -> Any:  # type: ignore[override]
         arguments = list(sys.argv[1:] if args is None else args)
         options = arguments[: arguments.index("--")] if "--" in arguments else arguments
-        prepare_streams()
+        output.prepare_streams()
         state = random.getstate()
         try:
             with show_activity(Wait(f"whyformer {' '.join(arguments[:1])} is running")):
                 code = super().main(arguments, standalone_mode=False, **more)
-            with convert_write_errors():
+            with output.convert_write_errors():
                 sys.stdout.flush()
             if code == 130:  # typer has caught the interrupt
                 raise KeyboardInterrupt
@@ -54,7 +44,7 @@ class CommandGroup(TyperGroup):
         try:
             sys.stdout.flush()
         except OSError:
-            discard_rest(sys.stdout)
+            output.discard_rest(sys.stdout)
         if code == find_exit_code("E_INTERRUPTED"):
             forget_interrupt()
         sys.exit(code if isinstance(code, int) else 0)
@@ -75,9 +65,9 @@ def print_error(error: BaseException, *, debug: bool, as_json: bool = False) -> 
     trace = make_lines_visible("".join(traceback.format_exception(error))) if debug else ""
     if as_json:
         fields = {"code": code, "message": message, "exit_code": find_exit_code(code)}
-        print_to_stderr(json.dumps({"error": fields | ({"traceback": trace} if debug else {})}))
+        output.print_to_stderr(json.dumps({"error": fields | ({"traceback": trace} if debug else {})}))
     else:
-        print_to_stderr(trace + wrap_for_terminal(f"error[{code}]: {message}"))
+        output.print_to_stderr(trace + output.wrap_for_terminal(f"error[{code}]: {message}"))
     return find_exit_code(code)
 
 
@@ -90,10 +80,10 @@ def describe_error(error: BaseException) -> tuple[str, str]:
             return "E_INTERRUPTED", "interrupted"
         case MemoryError():
             return "E_MEMORY", "out of memory"
-        case OSError() if error.errno in FULL:
-            return "E_DISK_FULL", str(make_stream_error(error))
-        case OSError() if error.filename is None and not is_writable(sys.stdout):  # the help, which typer prints
-            return "E_OUT_PATH", str(make_stream_error(error))
+        case OSError() if error.errno in output.FULL:
+            return "E_DISK_FULL", str(output.make_stream_error(error))
+        case OSError() if error.filename is None and not output.is_writable(sys.stdout):  # the help, which typer prints
+            return "E_OUT_PATH", str(output.make_stream_error(error))
     if hasattr(error, "format_message"):  # a wrong option or argument
         message = error.format_message().rstrip(".")
         return "E_USAGE", f"{message}{'' if message.endswith('?') else '.'} See whyformer --help."
@@ -124,9 +114,9 @@ app = typer.Typer(
 def print_version(requested: bool) -> None:
     if requested:
         try:
-            print_text(f"whyformer {version('whyformer')}")
+            output.print_text(f"whyformer {version('whyformer')}")
         except PackageNotFoundError:
-            print_text("whyformer (not installed)")
+            output.print_text("whyformer (not installed)")
         raise typer.Exit
 
 

@@ -4,17 +4,16 @@ from typing import Annotated, Any, cast
 
 import typer
 
+import whyformer as why
 from whyformer.cli import destination, options, running
-from whyformer.cli.options import Word, make_option
+from whyformer.cli.options import Word, list_examples, make_option
 from whyformer.cli.shell import app
 
-EXAMPLES = """Examples:
-
-whyformer similarity "behind the garden there is a quiet basket" "my basket is as old as your lamp"
-
-whyformer similarity photo.png "a photo of a red circle" -M demo/captions -o alike.html
-
-whyformer similarity "a query" "a document" -M my/folder --score late_interaction"""
+EXAMPLES = list_examples(
+    'whyformer similarity "behind the garden there is a quiet basket" "my basket is as old as your lamp"',
+    'whyformer similarity photo.png "a photo of a red circle" -M demo/captions -o alike.html',
+    'whyformer similarity "a query" "a document" -M my/folder --score late_interaction',
+)
 
 
 @app.command("similarity", epilog=EXAMPLES)
@@ -34,14 +33,12 @@ def run_similarity(
 ) -> None:
     """Show which words or patches make two inputs alike, and which pairs of them."""
     from whyformer._explain.method_call import choose_method
-    from whyformer._explain.similarity import explain_similarity
-    from whyformer.results.similarity import Similarity
 
     if method is not None:
         choose_method(method, {})
-    destination.check_out_file(out, [a, b], Similarity.formats)
+    destination.check_out_file(out, [a, b], why.Similarity.formats)
     opened = running.open_quietly(model)
-    result = explain_similarity(
+    result = why.explain_similarity(
         opened, a, b, method, score=cast(Any, score), pooling=pooling, matrix=None if matrix == "none" else matrix
     )
-    running.show_result(result, out, to_json=Similarity.formats[".json"] if as_json else None)
+    running.show_result(result, out, as_json=as_json)

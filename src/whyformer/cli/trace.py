@@ -6,15 +6,16 @@ from typing import Annotated
 
 import typer
 
+import whyformer as why
 from whyformer.cli import destination, options, prompts, running
-from whyformer.cli.options import Word, make_option
+from whyformer.cli.options import Word, list_examples, make_option
 from whyformer.cli.shell import app
 
-EXAMPLES = """Examples:
-
-whyformer trace "k = 47 ; r = 12 ; c = k ; m = r ; print c :" --select -1 --by ";"
-
-whyformer trace "k = 47 ; r = 12 ; c = k ; print c :" --answer " c = k ; k = 47 ; answer 47" --hops 2 -o hops.json"""
+EXAMPLES = list_examples(
+    'whyformer trace "k = 47 ; r = 12 ; c = k ; m = r ; print c :" --select -1 --by ";"',
+    'whyformer trace "k = 47 ; r = 12 ; c = k ; print c :" --answer " c = k ; k = 47 ; answer 47" --hops 2 '
+    "-o hops.json",
+)
 
 
 @app.command("trace", epilog=EXAMPLES)
@@ -25,7 +26,7 @@ def run_trace(
     answer: Annotated[
         Word, make_option("--answer", "What the model generated; by default it generates.", "TEXT")
     ] = None,
-    tokens: Annotated[int, make_option("-n --tokens", "Maximum number of tokens to generate.", min=1)] = 100,
+    tokens: prompts.LengthOption = 100,
     select: Annotated[
         Word, make_option("--select", "What to explain: a part of the answer, or a token by number: -1.", "TOKENS")
     ] = None,
@@ -40,20 +41,18 @@ def run_trace(
     debug: options.DebugOption = False,
 ) -> None:
     """Trace an answer through the generated tokens to the prompt: each sends on the relevance that it received."""
-    from whyformer._explain.decoding import generate
     from whyformer._explain.hops import refuse_other_methods, trace_reasoning
     from whyformer._explain.method_call import choose_method
-    from whyformer.results.hops import Hops
 
     refuse_other_methods(choose_method(method, {}))
-    destination.check_out_file(out, [prompt], Hops.formats)
+    destination.check_out_file(out, [prompt], why.Hops.formats)
     opened = running.open_quietly(model)
     whole = prompts.PromptSource([prompt], answer=answer).make_prompt(opened)
-    whole = generate(opened, whole, tokens=tokens) if answer is None else whole
+    whole = why.generate(opened, whole, tokens=tokens) if answer is None else whole
     chosen = int(select) if select is not None and re.fullmatch(r"-?[0-9]{1,18}", select) else select
     regions = partial(split_after, by) if by is not None and not by.isalpha() else by
     found = trace_reasoning(opened, whole, method, hops=hops, by=regions, select=chosen, health=health)
-    running.show_result(found, out, to_json=Hops.formats[".json"] if as_json else None)
+    running.show_result(found, out, as_json=as_json)
 
 
 def split_after(end: str, text: str) -> list[tuple[int, int]]:

@@ -14,7 +14,7 @@ The decorator returns the function unchanged, so tests can call it with tensors.
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -96,7 +96,7 @@ class Method:
         """It takes one forward and at most one backward pass of each kind."""
         return not COSTLY_SITES & set(self.needs)
 
-    @property
+    @cached_property
     def needs_gradient(self) -> bool:
         return any(SITES[need].is_gradient for need in self.needs)
 

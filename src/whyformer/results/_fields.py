@@ -5,7 +5,7 @@ changed is refused while it is read, and what is loaded can be shown.
 """
 
 from base64 import b64decode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -44,11 +44,8 @@ def to_safetensors(kind: str, fields: Fields) -> bytes:
     details = {f"details.{name}": value for name, value in fields.get("details", {}).items()}
     images = fields.get("images", ())
     contents = {f"picture.{i}": torch.frombuffer(bytearray(im.data), dtype=torch.uint8) for i, im in enumerate(images)}
-    tensors = {
-        name: value.contiguous()
-        for name, value in {**fields, **details, **contents}.items()
-        if isinstance(value, Tensor)
-    }
+    values = {**fields, **details, **contents}
+    tensors = {name: value.contiguous() for name, value in values.items() if isinstance(value, Tensor)}
     facts = {name: value for name, value in fields.items() if not isinstance(value, Tensor) and name != "details"}
     if "images" in facts:
         facts["images"] = [{"view": image.view} for image in images]
@@ -62,19 +59,16 @@ def restore_explanation_fields(saved: Fields) -> dict[str, Any]:
     images = saved.get("images", ())
     check_schema(images, [{"view": (None, VIEW)}], "images")
     check_schema(saved.get("details", {}), {str: Tensor}, "details")
-    plain = {
-        name: value
-        for name, value in saved.items()
-        if name != "images" and not name.startswith(("details.", "picture."))
-    }
+    split = ("images", "details.", "picture.")  # fields that are read one by one
+    plain = {name: value for name, value in saved.items() if not name.startswith(split)}
     plain |= {"details": {**saved.get("details", {}), **details}}
     check_schema({"pixels": None, "special": None, "notes": (), "spent": {}, **plain}, EXPLANATION, "the explanation")
     check_shapes(plain)
     return {
         **plain,
         "images": tuple(restore_image(image, saved.get(f"picture.{i}")) for i, image in enumerate(images)),
-        "tokens": tuple(restore_tokens(tokens, plain["scores"].shape[1]) for tokens in plain["tokens"]),
-        "targets": tuple(restore_target(target) for target in plain["targets"]),
+        "tokens": tuple(restore_saved_tokens(tokens, plain["scores"].shape[1]) for tokens in plain["tokens"]),
+        "targets": tuple(restore_saved_target(target) for target in plain["targets"]),
         "names": tuple(plain["names"]),
         "notes": tuple(plain.get("notes", ())),
     }
@@ -98,7 +92,10 @@ def check_shapes(fields: Fields) -> None:
                 raise SchemaError("there are no pixels")
     for name, detail in fields["details"].items():
         check_batch_axis(detail, f"details {name[:40]!r}", batch)
-    check_layer_scores(fields["details"], scores)
+    if (layers := fields["details"].get("per_layer")) is not None:
+        check_tensor(layers, "per_layer", 3)
+        if layers.shape[2] != scores.shape[1] or not layers.shape[1]:
+            raise SchemaError(f"per_layer has the shape {list(layers.shape)}")
     check_health_details(fields["details"])
     check_rounding_details(fields["details"])
 
@@ -113,13 +110,6 @@ def check_tensor(tensor: Tensor, name: str, rank: int) -> None:
 def check_batch_axis(tensor: Tensor, name: str, batch: int) -> None:
     if tensor.dim() == 0 or len(tensor) != batch:
         raise SchemaError(f"{name} has the shape {list(tensor.shape)}, but there are {batch} examples")
-
-
-def check_layer_scores(details: Mapping[str, Tensor], scores: Tensor) -> None:
-    if (layers := details.get("per_layer")) is not None:
-        check_tensor(layers, "per_layer", 3)
-        if layers.shape[2] != scores.shape[1] or not layers.shape[1]:
-            raise SchemaError(f"per_layer has the shape {list(layers.shape)}")
 
 
 def check_health_details(details: Mapping[str, Tensor]) -> None:
@@ -150,7 +140,7 @@ def check_rounding_details(details: Mapping[str, Tensor]) -> None:
 # --- tokens, targets and images ---------------------------------------------------------------------------------------
 
 
-def restore_tokens(saved: Fields, count: int) -> ScoredTokens:
+def restore_saved_tokens(saved: Fields, count: int) -> ScoredTokens:
     if "rows" in saved:
         check_schema(saved.get("covers"), (None, [int]), "covers")
         covers = tuple(saved["covers"]) if saved.get("covers") else None
@@ -162,12 +152,15 @@ def restore_tokens(saved: Fields, count: int) -> ScoredTokens:
     if not len(pieces) == len(saved["special"]) == len(saved["padding"]) == len(saved["spans"]) == count:
         raise SchemaError("the tokens, their marks and the scores differ in number")
     spans = tuple(restore_span(span, -1 if text is None else len(text)) for span in saved["spans"])
-    second = restore_second(saved.get("second"), text)
+    second = saved.get("second")  # where the second text of a pair begins
+    check_schema(second, (None, int), "second")
+    if second is not None and not 0 < second <= len(text or ""):
+        raise SchemaError("the second text begins outside the text")
     regions = restore_regions(saved.get("regions", ()), count)
     return Pieces(pieces, tuple(saved["special"]), tuple(saved["padding"]), spans, text, second, regions)
 
 
-def restore_regions(saved: Any, count: int) -> tuple[NamedTokens, ...]:
+def restore_regions(saved: Sequence[Fields], count: int) -> tuple[NamedTokens, ...]:
     """The parts of a prompt; files of earlier versions have none."""
     check_schema(saved, [REGION], "regions")
     at = 0
@@ -178,15 +171,7 @@ def restore_regions(saved: Any, count: int) -> tuple[NamedTokens, ...]:
     return tuple(NamedTokens(**{name: region[name] for name in REGION}) for region in saved)
 
 
-def restore_second(saved: Any, text: str | None) -> int | None:
-    """Where the second text of a pair begins; files of earlier versions do not say it."""
-    check_schema(saved, (None, int), "second")
-    if saved is not None and not 0 < saved <= len(text or ""):
-        raise SchemaError("the second text begins outside the text")
-    return saved
-
-
-def restore_span(saved: Any, length: int) -> tuple[int, int] | None:
+def restore_span(saved: Sequence[int] | None, length: int) -> tuple[int, int] | None:
     if saved is None:
         return None
     if len(saved) != 2 or not 0 <= saved[0] <= saved[1] <= length:
@@ -194,7 +179,7 @@ def restore_span(saved: Any, length: int) -> tuple[int, int] | None:
     return saved[0], saved[1]
 
 
-def restore_target(saved: Fields) -> Target:
+def restore_saved_target(saved: Fields) -> Target:
     for name in ("spec", "versus_spec"):
         check_schema(saved.get(name), (None, str), name)
     target = Target(**saved)
@@ -220,12 +205,8 @@ def restore_image(saved: Fields, contents: Tensor | None) -> KeptImage:
 def restore_view(saved: Fields) -> ImageView:
     view = ImageView(**saved)
     across, down = view.right - view.left, view.bottom - view.top
-    edges = max(abs(edge) for edge in (view.left, view.top, view.right, view.bottom))
-    if (
-        min(across, down) < 1e-3
-        or across * down > MAX_VIEW_PIXELS
-        or max(edges, view.height, view.width) > MAX_VIEW_EDGE
-    ):
+    edges = max(*(abs(edge) for edge in (view.left, view.top, view.right, view.bottom)), view.height, view.width)
+    if min(across, down) < 1e-3 or across * down > MAX_VIEW_PIXELS or edges > MAX_VIEW_EDGE:
         raise SchemaError("the view of an image is empty or too large")
     if min(view.height, view.width) < 1:
         raise SchemaError("the view of an image is empty")

@@ -49,16 +49,16 @@ class AnswerCheck:
     @property
     def verdict(self) -> str:
         greedy = sum(rank == 0 for rank in self.ranks)
-        said = (
+        summary = (
             f"Log-probability {self.mean:z.3f} per token (perplexity {self.perplexity:.3g}); "
             f"{greedy} of {len(self.ranks)} tokens are the most likely ones."
         )
         if self.difference is None:
-            return said
+            return summary
         if self.agrees:
-            return f"{said} The log agrees: its log-probabilities differ by {self.difference:.3f} on average."
+            return f"{summary} The log agrees: its log-probabilities differ by {self.difference:.3f} on average."
         return (
-            f"{said} The log disagrees: its log-probabilities differ by {self.difference:.3f} on average, more than "
+            f"{summary} The log disagrees: its log-probabilities differ by {self.difference:.3f} on average, more than "
             f"{self.tolerance:g}. It is of another model or prompt, or was made with a temperature."
         )
 

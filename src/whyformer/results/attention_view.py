@@ -7,13 +7,14 @@
 `view.save("attention.html")` writes a page with all of these.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from numbers import Integral
 from typing import Any
 
 import torch
+from rich.console import RenderableType
 from rich.text import Text
 from torch import Tensor
 
@@ -28,7 +29,7 @@ from whyformer.show.page_facts import list_facts
 from whyformer.show.panel import Panel
 from whyformer.show.panel_images import make_original_image
 from whyformer.show.report import make_element
-from whyformer.show.terminal import Screen, render_parts
+from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
 from whyformer.show.wording import format_headline
 
@@ -66,12 +67,11 @@ class AttentionView(Result):
         kinds = ", ".join(self.parts)
         return f"<AttentionView of {make_visible(self.model)}: {layers} layers x {heads} heads, {kinds}>"
 
-    def render(self, screen: Screen | None = None) -> str:
+    def _list_parts(self, screen: Screen) -> Iterable[RenderableType]:
         """The prediction and what the view holds, in two lines; the attention itself needs a figure."""
         layers, heads = self.parts["attention"].shape[:2]
-        held = f"{', '.join(self.parts)} of {layers} layers x {heads} heads"
-        parts = [Text(make_visible(self.title), "bold"), Text(held)]
-        return render_parts(parts, screen or Screen.from_stdout())
+        shown = f"{', '.join(self.parts)} of {layers} layers x {heads} heads"
+        return Text(make_visible(self.title), "bold"), Text(shown)
 
     def part(self, kind: str) -> Tensor:
         if not isinstance(kind, str) or kind not in self.parts:
@@ -110,9 +110,9 @@ class AttentionView(Result):
     def _select_head(self, layer: int, head: int | None, kind: str) -> tuple[Tensor, str]:
         """[query key] of one head, or the mean over the heads of a layer, with a title."""
         part = self.part(kind)
-        check_place("layer", layer, part.shape[0])
+        check_index("layer", layer, part.shape[0])
         if head is not None:
-            check_place("head", head, part.shape[1])
+            check_index("head", head, part.shape[1])
         weights = part[layer].mean(0) if head is None else part[layer, head]
         which = f"layer {range(len(part))[layer]}, " + ("mean over heads" if head is None else f"head {head}")
         return weights, f"{self.title}: {kind}, {which}"
@@ -158,10 +158,10 @@ class AttentionView(Result):
         return report.make_page(self.title, parts, lead=f"Attention in {self.model}.", about=about, style=style)
 
 
-def check_place(name: str, place: Any, count: int) -> None:
+def check_index(name: str, index: Any, count: int) -> None:
     """Refuse all but the number of a layer or head; negative numbers count from the end."""
-    if isinstance(place, bool) or not isinstance(place, Integral) or not -count <= int(place) < count:
-        raise InputError(f"{name} must be a whole number from 0 to {count - 1}, got {place!r}.", code="E_OPTION")
+    if isinstance(index, bool) or not isinstance(index, Integral) or not -count <= int(index) < count:
+        raise InputError(f"{name} must be a whole number from 0 to {count - 1}, got {index!r}.", code="E_OPTION")
 
 
 def is_signed(kind: str) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from rich.table import Table
+from rich.console import RenderableType
 from rich.text import Text
 from torch import Tensor
 
@@ -17,7 +17,7 @@ from whyformer._model.prompt import Prompt, Region
 from whyformer._plain import archive
 from whyformer._plain.schema import SchemaError, check_schema
 from whyformer._plain.tokens import Pieces
-from whyformer.results._fields import PIECES, TARGET, restore_target, restore_tokens
+from whyformer.results._fields import PIECES, TARGET, restore_saved_target, restore_saved_tokens
 from whyformer.results.result import LoadableResult, choose_formats
 from whyformer.show import report, terminal
 from whyformer.show.prompt_page import make_prompt_page
@@ -128,8 +128,8 @@ class Citations(LoadableResult):
     def __len__(self) -> int:
         return len(self.citations)
 
-    def __getitem__(self, place: int) -> Citation:
-        return self.citations[place]
+    def __getitem__(self, index: int) -> Citation:
+        return self.citations[index]
 
     def __iter__(self) -> Iterator[Citation]:
         return iter(self.citations)
@@ -152,41 +152,29 @@ class Citations(LoadableResult):
             (*self.citations, *self.apart),
             magnitude=sum(abs(one.score) for one in self.citations) + abs(self.rest),
             headline=f"Why {make_visible(self.target.label)}?",
-            scores=self.scores,
             signed=True,
-            method=self.method,
-            model=self.model,
-            citations=[show_citation(one) for one in self.list_shown()],
+            citations=[
+                CitationRow(one.name, one.start, one.stop, one.share, name_verdict(one), one.drop, one.text)
+                for one in self.list_shown()
+            ],
             verdict_notes=describe_verdicts(self),
             faithfulness=list(list_figures(self.faithfulness)) if self.faithfulness is not None else [],
-            settings=self.settings,
-            versions=self.versions,
-            notes=self.notes,
+            **{name: getattr(self, name) for name in ("scores", "method", "model", "settings", "versions", "notes")},
         )
 
-    def render(self, screen: Screen | None = None) -> str:
-        """The sources with the highest scores as a table for a terminal, then what their verdicts rest on."""
-        screen = screen or Screen.from_stdout()
-        title = f"{make_visible(self.target.label)}, by {make_visible(self.method)}"
-        parts: list[Any] = [Text(title, "bold"), "", self._render_table(screen.width), ""]
-        parts += [Text(make_visible(line)) for line in describe_apart(self, screen.width)]
-        parts += [Text(make_visible(line), "dim") for line in self.describe()]
-        notes = [terminal.render_notes(self.notes)] if self.notes else []
-        return terminal.render_parts([*parts, *notes], screen)
-
-    def _render_table(self, width: int) -> Table:
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for heading in HEADINGS:
-            right = heading in ("score", "share", DROP_HEADING)
-            table.add_column(heading, justify="right" if right else "left", no_wrap=heading != "text")
-        for one in self.list_shown():
-            cells = [make_visible(str(cell)) for cell in list_cells(one, max(width - 60, 20))]
-            table.add_row(*(Text(cell) for cell in cells))
-        return table
+    def _list_parts(self, screen: Screen) -> Iterator[RenderableType]:
+        """The sources with the highest scores as a table, then what their verdicts rest on."""
+        yield Text(f"{make_visible(self.target.label)}, by {make_visible(self.method)}", "bold")
+        rows = [list_cells(one, max(screen.width - 60, 20)) for one in self.list_shown()]
+        right = ("score", "share", DROP_HEADING)
+        yield from ("", terminal.render_table(HEADINGS, rows, right=right, wrapped=("text",)), "")
+        yield from (Text(make_visible(line)) for line in describe_apart(self, screen.width))
+        yield from (Text(make_visible(line), "dim") for line in self.describe())
+        yield from terminal.render_notes(self.notes)
 
     def list_shown(self) -> list[Citation]:
         """The sources with the highest scores, and those that were left out."""
-        return [one for place, one in enumerate(self.citations) if place < SHOWN or one.drop is not None]
+        return [one for index, one in enumerate(self.citations) if index < SHOWN or one.drop is not None]
 
     def describe(self) -> list[str]:
         """What verdicts and scores rest on, in sentences."""
@@ -219,7 +207,7 @@ class Citations(LoadableResult):
             raise SchemaError("scores and tokens of the citations do not fit each other")
         if not saved["citations"] or not all(one["verdict"] in (None, *VERDICTS) for one in saved["citations"]):
             raise SchemaError("the citations are damaged")
-        pieces = restore_tokens(prompt["pieces"], length)
+        pieces = restore_saved_tokens(prompt["pieces"], length)
         assert isinstance(pieces, Pieces)
         regions = tuple(restore_region(one) for one in prompt["regions"])
         found = saved["faithfulness"]
@@ -230,7 +218,7 @@ class Citations(LoadableResult):
                 "prompt": Prompt(
                     tuple(prompt["ids"]), pieces, prompt["prompt_length"], regions, tuple(prompt["notes"])
                 ),
-                "target": restore_target(saved["target"]),
+                "target": restore_saved_target(saved["target"]),
                 "faithfulness": None if found is None else restore_faithfulness(found),
                 "notes": tuple(saved["notes"]),
             }
@@ -247,9 +235,8 @@ class Citations(LoadableResult):
         return make_prompt_page(self.view())
 
 
-def show_citation(one: Citation) -> CitationRow:
-    verdict = one.verdict or ("control" if one.is_control else "")
-    return CitationRow(one.name, one.start, one.stop, one.share, verdict, one.drop, one.text)
+def name_verdict(one: Citation, control: str = "control") -> str:
+    return one.verdict or (control if one.is_control else "")
 
 
 def list_figures(found: Faithfulness) -> Iterator[FaithfulnessRow]:
@@ -275,9 +262,8 @@ def describe_apart(result: Citations, width: int) -> list[str]:
 
 def list_cells(one: Citation, width: int) -> list[str]:
     drop = "" if one.drop is None else f"{one.drop:+z.2f}"
-    verdict = one.verdict or ("(control)" if one.is_control else "")
-    text = shorten_text(" ".join(one.text.split()), width)
-    return [one.name, format_score(one.score, signed=True), f"{100 * one.share:+z.0f} %", verdict, drop, text]
+    numbers = [format_score(one.score, signed=True), f"{100 * one.share:+z.0f} %"]
+    return [one.name, *numbers, name_verdict(one, "(control)"), drop, shorten_text(" ".join(one.text.split()), width)]
 
 
 def describe_verdicts(result: Citations) -> list[str]:
@@ -288,24 +274,16 @@ def describe_verdicts(result: Citations) -> list[str]:
         return [*lines, "No source was left out, so there are no verdicts."]
     controls = sum(one.is_control for one in result.citations)
     grounds = ["log 2", "a fifth of the drop without all top sources"]
-    grounds += [f"the change without {name_controls(controls)}"] if controls else []
+    one = "the control, whose score is near 0"
+    several = f"any of the {controls} controls, whose scores are near 0"
+    grounds += [f"the change without {one if controls == 1 else several}"] if controls else []
     lines.append(
         f"Supported: without this source the log-odds fall by more than {result.margin:z.2f}, the largest of "
-        f"{join_grounds(grounds)}; contradicted: they rise by more than that."
+        f"{', '.join(grounds[:-1])} and {grounds[-1]}; contradicted: they rise by more than that."
     )
     if result.together is not None:
         lines.append(f"Without all top sources at once they fall by {result.together:z.2f}.")
     return lines
-
-
-def join_grounds(grounds: list[str]) -> str:
-    return f"{', '.join(grounds[:-1])} and {grounds[-1]}"
-
-
-def name_controls(count: int) -> str:
-    return (
-        "the control, whose score is near 0" if count == 1 else f"any of the {count} controls, whose scores are near 0"
-    )
 
 
 def describe_faithfulness(result: Citations) -> list[str]:
@@ -335,8 +313,8 @@ def describe_faithfulness(result: Citations) -> list[str]:
 
 
 def restore_region(saved: archive.Fields) -> Region:
-    place = saved["characters"]
-    return Region(**{**saved, "characters": None if place is None else (place[0], place[1])})
+    index = saved["characters"]
+    return Region(**{**saved, "characters": None if index is None else (index[0], index[1])})
 
 
 def restore_faithfulness(saved: archive.Fields) -> Faithfulness:

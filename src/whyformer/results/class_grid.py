@@ -39,8 +39,8 @@ class ClassGrid(Result):
     def __iter__(self) -> Iterator[Comparison]:
         return iter(self.comparisons)
 
-    def __getitem__(self, place: int) -> Comparison:
-        return self.comparisons[place]
+    def __getitem__(self, index: int) -> Comparison:
+        return self.comparisons[index]
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -87,16 +87,14 @@ class ClassGrid(Result):
         """A page with one section per example."""
         examples = self.examples()
         firsts = [classes[0][1][0] for classes in examples]
-        anchors = report.make_anchors(panel.name for panel in firsts)
-        parts = []
-        for anchor, classes, first in zip(anchors, examples, firsts, strict=True):
+        sections = []
+        for classes, first in zip(examples, firsts, strict=True):
             figure = report.arrange_figures([page.make_original_figure(first)]) if first.image is not None else None
-            table = page.make_panel_table(classes, self.labels)
-            parts.append(report.make_section(first.name, figure, table, anchor=anchor))
+            sections.append((first.name, first.name, [figure, page.make_panel_table(classes, self.labels)]))
         colours = explain_colours(panel.signed for panel in examples[0][0][1])
         lead = f"{firsts[0].model}: its likeliest classes, each explained by every method. {READING_HINT} {colours}"
         about = page.collect_facts(*examples[0][0][1])
-        return report.make_page("Class by class", parts, lead=lead, about=about, contents=anchors)
+        return report.make_example_page("Class by class", sections, lead=lead, about=about)
 
 
 def format_class_title(panels: Mapping[str, Panel]) -> str:

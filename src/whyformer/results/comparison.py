@@ -7,11 +7,11 @@ Agreement is Spearman's rank correlation of the scores of each example, $\rho = 
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
 
 import torch
 from rich.columns import Columns
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 from torch import Tensor
@@ -81,17 +81,25 @@ class Comparison(LoadableResult):
     def __repr__(self) -> str:
         return f"<Comparison of {make_visible(', '.join(self.labels))}: {len(next(iter(self)))} examples>"
 
-    def render(self, screen: Screen | None = None) -> str:
-        """The comparison as text for a terminal: the scores side by side, then the agreement of the methods."""
-        screen = screen or Screen.from_stdout()
-        parts: list[Any] = []
+    def _list_parts(self, screen: Screen) -> Iterator[RenderableType]:
+        """The scores side by side, then the agreement of the methods."""
         for i in range(len(next(iter(self)))):
-            parts += [*self._render_example(i, screen), ""]
+            yield from (*self._render_example(i, screen), "")
         if screen.colours is not None:
-            parts += [Text(explain_colours(e.signed for e in self), "dim"), ""]
-        return terminal.render_parts([*parts, self._render_table(), *self._render_remarks()], screen)
+            yield from (Text(explain_colours(e.signed for e in self), "dim"), "")
+        rows = [
+            (label, "-" if mean is None else f"{mean:+z.2f}", classes, top)
+            for label, mean, classes, top in self._list_agreement()
+        ]
+        yield terminal.render_table(("method", "agreement", "class", "top 3"), rows, right=("agreement",))
+        yield Text()
+        remark = "agreement: mean rank correlation with the other methods. class: any = the same for every class."
+        yield Text(remark, "dim")
+        for label, reason in self.failures.items():
+            yield Text(f"not used: {make_visible(label)}: {make_visible(reason)}")
+        yield from terminal.render_notes(self.notes)
 
-    def _render_example(self, example: int, screen: Screen) -> Iterator[Any]:
+    def _render_example(self, example: int, screen: Screen) -> Iterator[RenderableType]:
         first = next(iter(self))
         tokens, name = first.tokens[example], first.names[example]
         has_text = isinstance(tokens, Pieces) and tokens.text is not None
@@ -99,21 +107,17 @@ class Comparison(LoadableResult):
         if screen.colours is None:
             return
         if isinstance(tokens, Grid):
-            maps = (render_small_map(label, e.map(example), e.signed, screen) for label, e in self.explanations.items())
-            yield Columns(maps, padding=(1, 2))
+            maps = {label: (e.map(example), e.signed) for label, e in self.explanations.items()}
+            draw = partial(terminal.render_heat_map, width=screen.width, size=16)
+            drawn = (
+                Group(Text(make_visible(label)), draw(one, signed=signed)) for label, (one, signed) in maps.items()
+            )
+            yield Columns(drawn, padding=(1, 2))
             return
         lines = Table.grid(padding=(0, 2))
         for label, e in self.explanations.items():
             lines.add_row(Text(make_visible(label)), terminal.render_words(tokens, e.scores[example], signed=e.signed))
         yield lines
-
-    def _render_table(self) -> Table:
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for heading in ("method", "agreement", "class", "top 3"):
-            table.add_column(heading, justify="right" if heading == "agreement" else "left", overflow="fold")
-        for label, mean, classes, top in self._list_agreement():
-            table.add_row(Text(make_visible(label)), "-" if mean is None else f"{mean:+z.2f}", classes, Text(top))
-        return table
 
     def _list_agreement(self) -> Iterator[tuple[str, float | None, str, str]]:
         """For each method its label, mean agreement with the others, whether it is class-specific, and the top 3."""
@@ -133,16 +137,6 @@ class Comparison(LoadableResult):
         shared = [note for note, by in labels.items() if len(by) == len(self.explanations)]
         some = [f"{', '.join(by)}: {note}" for note, by in labels.items() if len(by) < len(self.explanations)]
         return (*shared, *some)
-
-    def _render_remarks(self) -> Iterator[Text]:
-        yield Text()
-        yield Text(
-            "agreement: mean rank correlation with the other methods. class: any = the same for every class.", "dim"
-        )
-        for label, reason in self.failures.items():
-            yield Text(f"not used: {make_visible(label)}: {make_visible(reason)}")
-        if self.notes:
-            yield terminal.render_notes(self.notes)
 
     def panels(self) -> list[dict[str, Panel]]:
         """For each example, the panel of every method, by label."""
@@ -172,7 +166,7 @@ class Comparison(LoadableResult):
     def to_fields(self) -> Fields:
         """All methods share the images, so they are written once."""
         explanations = {
-            label: {name: value for name, value in vars(e).items() if name != "images"}
+            label: {name: value for name, value in e.to_fields().items() if name != "images"}
             for label, e in self.explanations.items()
         }
         images = next((e.images for e in self), ())
@@ -222,12 +216,6 @@ class Comparison(LoadableResult):
 def format_example_title(panels: Mapping[str, Panel]) -> str:
     first = next(iter(panels.values()))
     return f"{first.name}: {format_headline(first)}" if first.is_image else format_headline(first)
-
-
-def render_small_map(label: str, scores: Tensor, signed: bool, screen: Screen) -> Group:
-    return Group(
-        Text(make_visible(label)), terminal.render_heat_map(scores, signed=signed, width=screen.width, size=16)
-    )
 
 
 def format_top_tokens(e: Explanation) -> str:

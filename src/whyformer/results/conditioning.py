@@ -79,13 +79,10 @@ class Conditioning:
         assert some is not None
         return some
 
-    def _parts(self) -> list[Tensor | None]:
-        return [getattr(self, name) for name in PARTS]
-
     def to_details(self) -> dict[str, Tensor]:
         """Tensors that begin with the batch, to keep in the details of an explanation."""
-        parts = zip(PARTS, self._parts(), strict=True)
-        return {DETAIL_PREFIX + name.replace("_", " "): part for name, part in parts if part is not None}
+        parts = {DETAIL_PREFIX + name.replace("_", " "): getattr(self, name) for name in PARTS}
+        return {name: part for name, part in parts.items() if part is not None}
 
     @staticmethod
     def from_details(details: Mapping[str, Tensor]) -> "Conditioning | None":

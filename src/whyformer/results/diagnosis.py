@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -111,30 +112,20 @@ class Diagnosis(Result):
         checks = [vars(check) for check in self.checks]
         return {**vars(self), "checks": checks, "verdict": self.verdict, "exit_code": self.exit_code}
 
-    def render(self, screen: Screen | None = None) -> str:
-        """The diagnosis as text for a terminal; without a screen, for standard output."""
-        screen = screen or Screen.from_stdout()
+    def _list_parts(self, screen: Screen) -> Iterator[RenderableType]:
         facts = Table.grid(padding=(0, 2))
         facts.add_column(no_wrap=True)
         facts.add_column()
         for name, value in self.found.items():
             facts.add_row(Text(make_visible(name), style="dim"), Text(make_visible(value)))
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for heading in HEADINGS:
-            table.add_column(heading, justify="left" if heading in ("method", "state") else "right", no_wrap=True)
-        for check in self.checks:
-            table.add_row(*(Text(make_visible(cell)) for cell in describe_check(check)))
-        parts: list[Any] = [Text(make_visible(self.model), style="bold"), facts, "", table, ""]
+        rows = [describe_check(check) for check in self.checks]
+        table = terminal.render_table(HEADINGS, rows, right=HEADINGS[2:], wrapped=())
+        yield from (Text(make_visible(self.model), style="bold"), facts, "", table, "")
         for (code, reason), methods in self.group_reasons().items():
-            parts += [
-                Text(make_visible(f"{', '.join(methods)} [{code}]"), style="bold"),
-                Text(make_visible(reason)),
-                "",
-            ]
-        parts += [Text(self.verdict, style="bold"), Text(make_visible(self.describe_measurement()), style="dim")]
-        if self.notes:
-            parts.append(terminal.render_notes(self.notes))
-        return terminal.render_parts(parts, screen)
+            yield Text(make_visible(f"{', '.join(methods)} [{code}]"), style="bold")
+            yield from (Text(make_visible(reason)), "")
+        yield from (Text(self.verdict, style="bold"), Text(make_visible(self.describe_measurement()), style="dim"))
+        yield from terminal.render_notes(self.notes)
 
     def describe_measurement(self) -> str:
         """What the times and the memory mean."""

@@ -13,9 +13,11 @@ from numbers import Integral
 from typing import Any, Literal, TypeAlias, cast
 
 from PIL import Image
+from rich.console import RenderableType
+from rich.text import Text
 from torch import Tensor
 
-from whyformer._engine import Target
+from whyformer._engine import EngineChoice, Target
 from whyformer._model import KeptImage
 from whyformer._plain.archive import Fields
 from whyformer._plain.tokens import Grid, Pieces, ScoredTokens, pad_pieces
@@ -24,7 +26,7 @@ from whyformer.errors import InputError
 from whyformer.results._fields import restore_explanation_fields
 from whyformer.results.conditioning import NOTES, Conditioning, drop_settled_notes, note_undetermined
 from whyformer.results.health import Health
-from whyformer.results.result import LoadableResult, choose_formats
+from whyformer.results.result import LoadableResult, choose_formats, require_captured
 from whyformer.results.windows import COUNTS as WINDOW_COUNTS
 from whyformer.results.windows import Window, read_window_details
 from whyformer.show import figures, head_figures, notebook, page, prompt_terminal, terminal
@@ -39,6 +41,7 @@ from whyformer.show.score_rows import ScoreRow, list_score_rows
 from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
 
+PER_EXAMPLE = ("scores", "tokens", "targets", "names", "pixels", "special", "images")
 ScoredToken: TypeAlias = tuple[str | tuple[int, int], float]  # a token, or the (row, column) of a patch, and its score
 
 
@@ -72,6 +75,7 @@ class Explanation(LoadableResult):
     details: Mapping[str, Tensor] = field(default_factory=dict)  # more results of the method; the batch comes first
     spent: Mapping[str, float] = field(default_factory=dict)  # passes through the model per example, by kind
     images: tuple[KeptImage, ...] = ()  # the originals, to draw on; empty for texts and tensors
+    engine: EngineChoice | None = None  # which runner ran and why not the others; None if it was loaded from a file
 
     def __post_init__(self) -> None:
         counts = (len(self.tokens), len(self.targets), len(self.names))
@@ -86,27 +90,22 @@ class Explanation(LoadableResult):
         if self.images and len(self.images) != len(self.scores):
             raise InputError(f"{len(self.images)} images do not fit {len(self.scores)} examples.")
 
+    def to_fields(self) -> Fields:
+        """What is saved: everything but the engine."""
+        return {name: value for name, value in vars(self).items() if name != "engine"}
+
     def __len__(self) -> int:
         return len(self.scores)
 
     def __getitem__(self, wanted: int | slice) -> "Explanation":
         """One example or a slice, as an explanation of its own."""
         if not isinstance(wanted, slice):
-            place = range(len(self))[wanted]  # raises IndexError like a list, and takes negative indices
-            wanted = slice(place, place + 1)
+            index = range(len(self))[wanted]  # raises IndexError like a list, and takes negative indices
+            wanted = slice(index, index + 1)
         details = {name: detail[wanted] for name, detail in self.details.items()}
-        return replace(
-            self,
-            scores=self.scores[wanted],
-            tokens=self.tokens[wanted],
-            targets=self.targets[wanted],
-            names=self.names[wanted],
-            pixels=None if self.pixels is None else self.pixels[wanted],
-            special=None if self.special is None else self.special[wanted],
-            notes=drop_settled_notes(self.notes, Conditioning.from_details(details)),
-            details=details,
-            images=self.images[wanted],
-        )
+        own = {name: value[wanted] for name in PER_EXAMPLE if (value := getattr(self, name)) is not None}
+        notes = drop_settled_notes(self.notes, Conditioning.from_details(details))
+        return replace(self, **own, notes=notes, details=details)
 
     def __iter__(self) -> Iterator["Explanation"]:
         return (self[i] for i in range(len(self)))
@@ -159,14 +158,14 @@ class Explanation(LoadableResult):
         """The scores of the first (0) or second (1) text of each pair; a special token goes with the text before it."""
         if number not in (0, 1):
             raise InputError(f"number must be 0 (the first text) or 1 (the second), got {number!r}.", code="E_OPTION")
-        places = [find_segment(tokens, number) for tokens in self.tokens]
-        length = max(map(len, places), default=0)
+        positions = [find_segment(tokens, number) for tokens in self.tokens]
+        length = max(map(len, positions), default=0)
         return replace(
             self,
-            scores=gather_scores(self.scores, places, length),
+            scores=reduce_all_groups(self.scores, [[[i] for i in own] for own in positions], length, "sum"),
             tokens=tuple(
                 pad_pieces(take_segment(tokens, own, number), length)
-                for tokens, own in zip(self.tokens, places, strict=True)
+                for tokens, own in zip(self.tokens, positions, strict=True)
             ),
             details={},
         )
@@ -210,40 +209,25 @@ class Explanation(LoadableResult):
     @property
     def windows(self) -> tuple[tuple[Window, ...], ...]:
         """The windows of each example, with the answer to each; needs `explain(..., windows=True)`."""
-        windows = read_window_details(self.details)
-        if windows is None:
-            raise InputError(
-                "This explanation was not made in windows. Pass windows=True to explain().", code="E_NOT_CAPTURED"
-            )
-        return windows
+        advice = "This explanation was not made in windows. Pass windows=True to explain()."
+        return require_captured(read_window_details(self.details), advice)
 
     @property
     def health(self) -> Health:
         """The conservation check; needs `explain(..., health=True)`."""
-        health = Health.from_details(self.details, str(self.settings.get("recipe")))
-        if health is None:
-            if "recipe" not in self.settings:
-                raise InputError(
-                    f"{make_visible(self.method)} propagates no relevance, so there is no conservation to check.",
-                    code="E_NOT_CAPTURED",
-                )
-            raise InputError(
-                "Relevance totals were not recorded. Pass health=True to explain().", code="E_NOT_CAPTURED"
-            )
-        return health
+        reason = f"{make_visible(self.method)} propagates no relevance, so there is no conservation to check."
+        if "recipe" in self.settings:
+            reason = "Relevance totals were not recorded. Pass health=True to explain()."
+        return require_captured(Health.from_details(self.details, str(self.settings.get("recipe"))), reason)
 
     @property
     def conditioning(self) -> Conditioning:
         """How much rounding can change the scores: an estimate, and with `explain(..., health=True)` a measurement."""
-        conditioning = Conditioning.from_details(self.details)
-        if conditioning is None:
-            raise InputError(
-                f"No estimate of rounding errors was kept: {make_visible(self.method)} propagates no relevance."
-                if "recipe" not in self.settings
-                else "No estimate of rounding errors was kept: this explanation was saved by an earlier version.",
-                code="E_NOT_CAPTURED",
-            )
-        return conditioning
+        reason = f"{make_visible(self.method)} propagates no relevance."
+        if "recipe" in self.settings:
+            reason = "this explanation was saved by an earlier version."
+        found = Conditioning.from_details(self.details)
+        return require_captured(found, f"No estimate of rounding errors was kept: {reason}")
 
     def with_conditioning(self, conditioning: Conditioning) -> "Explanation":
         """The same scores with another measurement of how much rounding can change them."""
@@ -253,20 +237,15 @@ class Explanation(LoadableResult):
 
     # --- displaying ---
 
-    def render(self, screen: Screen | None = None) -> str:
-        """The scores as text for a terminal; without a screen, for standard output."""
-        screen = screen or Screen.from_stdout()
-        parts: list[Any] = []
+    def _list_parts(self, screen: Screen) -> Iterator[RenderableType]:
         for i, (tokens, target) in enumerate(zip(self.tokens, self.targets, strict=True)):
             name = None if isinstance(tokens, Pieces) and tokens.text is not None else self.names[i]
-            parts += [""] if i else []
-            parts.append(terminal.render_title(target, self.method, name=name, class_specific=self.class_specific))
-            parts += self._render_example(i, screen)
-        if self.notes:
-            parts.append(terminal.render_notes(self.notes))
-        return terminal.render_parts(parts, screen)
+            yield from [""] if i else []
+            yield terminal.render_title(target, self.method, name=name, class_specific=self.class_specific)
+            yield from self._render_example(i, screen)
+        yield from terminal.render_notes(self.notes)
 
-    def _render_example(self, example: int, screen: Screen) -> list[Any]:
+    def _render_example(self, example: int, screen: Screen) -> list[Text]:
         tokens = self.tokens[example]
         if isinstance(tokens, Pieces) and (view := view_panel(self._panel_of(example))) is not None:
             return prompt_terminal.render_scores(view, screen)
@@ -313,11 +292,8 @@ class Explanation(LoadableResult):
         return head_figures.animate_build_up(self._panel_of(example), self._layers_of(example))
 
     def _layers_of(self, example: int) -> Tensor:
-        if "per_layer" not in self.details:
-            raise InputError(
-                "Scores per layer were not computed. Pass per_layer=True to explain().", code="E_NOT_CAPTURED"
-            )
-        return self.details["per_layer"][example]
+        advice = "Scores per layer were not computed. Pass per_layer=True to explain()."
+        return require_captured(self.details.get("per_layer"), advice)[example]
 
     def overlay(
         self, example: int = 0, *, smooth: bool = True, contours: bool = False, percentile: float | None = 99.0
@@ -372,28 +348,19 @@ def reduce_all_groups(scores: Tensor, groups: Sequence[list[list[int]]], length:
 
 
 def find_segment(tokens: ScoredTokens, number: int) -> list[int]:
-    """The places of the pieces of one text of a pair."""
+    """The indices of the pieces of one text of a pair."""
     if not isinstance(tokens, Pieces) or tokens.second is None:
         raise InputError("This example is not a pair of texts. Pass a TextPair to explain().")
     return [i for i, segment in enumerate(tokens.segments) if segment == number]
 
 
-def take_segment(tokens: ScoredTokens, places: Sequence[int], number: int) -> Pieces:
-    """The pieces at these places, all of one text of a pair, with spans in that text."""
+def take_segment(tokens: ScoredTokens, positions: Sequence[int], number: int) -> Pieces:
+    """The pieces at these positions, all of one text of a pair, with spans in that text."""
     assert isinstance(tokens, Pieces) and tokens.text is not None and tokens.second is not None
     text = tokens.text[tokens.second :] if number else tokens.text[: tokens.second - 1]
-    return Pieces(
-        tuple(tokens.pieces[i] for i in places), tuple(tokens.special[i] for i in places), (False,) * len(places),
-        tuple(tokens.find_place(i) for i in places), text,
-    )  # fmt: skip
-
-
-def gather_scores(scores: Tensor, places: Sequence[Sequence[int]], length: int) -> Tensor:
-    """[batch length]: the scores at the places of each example, padded with zeros."""
-    gathered = scores.new_zeros(len(scores), length)
-    for row, own, values in zip(gathered, places, scores, strict=True):
-        row[: len(own)] = values[list(own)]
-    return gathered
+    pieces, special = tuple(tokens.pieces[i] for i in positions), tuple(tokens.special[i] for i in positions)
+    spans = tuple(tokens.find_place(i) for i in positions)
+    return Pieces(pieces, special, (False,) * len(positions), spans, text)
 
 
 def load(path: str | os.PathLike[str]) -> Explanation:

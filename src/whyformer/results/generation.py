@@ -8,21 +8,20 @@ On the page, click on a token to see why the model chose it.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.nn.functional as F
+from rich.console import RenderableType
 from torch import Tensor
 
 from whyformer._model.prompt import Prompt
-from whyformer._plain.tokens import Pieces
 from whyformer.results.explanation import Explanation
 from whyformer.results.result import Result, choose_formats
 from whyformer.show import figures, notebook, page, report, terminal
 from whyformer.show.drawing import Drawing
 from whyformer.show.panel import Panel
 from whyformer.show.prompt_page import make_prompt_fragment, make_prompt_page
-from whyformer.show.prompt_terminal import render_prompt
+from whyformer.show.prompt_terminal import list_prompt_parts
 from whyformer.show.prompt_view import PromptView, list_panel_fields, view_prompt
 from whyformer.show.report import make_element
 from whyformer.show.score_rows import ScoreRow, list_score_rows
@@ -52,8 +51,8 @@ class Generation(Result):
     def __len__(self) -> int:
         return len(self.steps)
 
-    def __getitem__(self, place: int) -> Explanation:
-        return self.steps[place]
+    def __getitem__(self, index: int) -> Explanation:
+        return self.steps[index]
 
     def __iter__(self) -> Iterator[Explanation]:
         return iter(self.steps)
@@ -95,21 +94,19 @@ class Generation(Result):
         """Whether the text cannot be shown once for every generated token."""
         return sum(len(step.tokens[0]) for step in self.steps) > MANY_SCORES
 
-    def render(self, screen: Screen | None = None) -> str:
-        """The generation as text for a terminal: every generated token with the scores of the tokens before it.
+    def _list_parts(self, screen: Screen) -> Iterator[RenderableType]:
+        """Every generated token with the scores of the tokens before it.
 
         Of a long one, the regions of the prompt and the strongest words, for all generated tokens together.
         """
-        screen = screen or Screen.from_stdout()
         if self.has_many_scores and (view := self.view()) is not None:
-            return render_prompt(view, screen)
-        parts: list[Any] = []
+            yield from list_prompt_parts(view, screen)
+            return
         for step in self.steps:
-            parts.append(terminal.render_title(step.targets[0], None, name=None, class_specific=step.class_specific))
-            tokens = step.tokens[0]
-            assert isinstance(tokens, Pieces)
-            parts += [*terminal.render_text(tokens, step.scores[0], signed=step.signed, screen=screen), ""]
-        return terminal.render_parts(parts, screen)
+            yield terminal.render_title(step.targets[0], None, name=None, class_specific=step.class_specific)
+            pieces = step.panels()[0].pieces
+            yield from terminal.render_text(pieces, step.scores[0], signed=step.signed, screen=screen)
+            yield ""
 
     def panels(self) -> list[Panel]:
         """One panel per generated token."""

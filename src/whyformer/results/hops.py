@@ -11,15 +11,15 @@ In every hop, received = to_prompt + to_generated + absorbed. How a hop is sent:
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
+from rich.console import RenderableType
 from rich.text import Text
 from torch import Tensor
 
 from whyformer._model.prompt import Prompt, Region
 from whyformer._plain import archive
-from whyformer._plain.words import number_repeated
+from whyformer._plain.tokens import number_repeated
 from whyformer.results.explanation import Explanation
 from whyformer.results.result import Result, choose_formats
 from whyformer.show import figures, notebook, terminal
@@ -179,25 +179,20 @@ class Hops(Result):
 
     # --- displaying ---
 
-    def render(self, screen: Screen | None = None) -> str:
-        """The hops as text for a terminal: a table of what went where, one of regions, and the text with all hops."""
-        screen = screen or Screen.from_stdout()
-        first = self.first
-        title = terminal.render_title(first.targets[0], self.method, name=None, class_specific=True)
+    def _list_parts(self, screen: Screen) -> Iterator[RenderableType]:
+        """A table of what went where, one of regions, and the text with all hops."""
+        yield terminal.render_title(self.first.targets[0], self.method, name=None, class_specific=True)
         count = len(self.hops) - 1
         words = f"sent on {count} {'time' if count == 1 else 'times'} by the {len(self.prompt.answer)} generated tokens"
-        parts: list[Any] = [title, f"{words}; {format_left(self)}", "", format_hop_table(self), ""]
-        parts += [format_absorbers(self), ""] if self.hops[0].absorbed_by is not None else []
-        parts += [format_region_table(self, screen.width), ""] if self.regions else []
-        parts.append("All hops together:")
-        view = self.view()
-        if view.is_short:
-            parts += terminal.render_text(self.prompt.pieces, self.total, signed=True, screen=screen)
+        yield from (f"{words}; {self.left:.1%} of the relevance is left on them", "", format_hop_table(self), "")
+        yield from (format_absorbers(self), "") if self.hops[0].absorbed_by is not None else ()
+        yield from (format_region_table(self, screen.width), "") if self.regions else ()
+        yield "All hops together:"
+        if (view := self.view()).is_short:
+            yield from terminal.render_text(self.prompt.pieces, self.total, signed=True, screen=screen)
         else:
-            parts += render_spans(view, screen)
-        if self.notes:
-            parts.append(terminal.render_notes(self.notes))
-        return terminal.render_parts(parts, screen)
+            yield from render_spans(view, screen)
+        yield from terminal.render_notes(self.notes)
 
     def panels(self) -> list[Panel]:
         """One panel per hop."""
@@ -260,12 +255,12 @@ class Hops(Result):
 
     def _list_rows(self) -> Iterator[tuple[CellValue, ...]]:
         """One row for each hop and token."""
-        names = {place: region.name for region in self.regions for place in range(region.start, region.stop)}
+        names = {index: region.name for region in self.regions for index in range(region.start, region.stop)}
         for number, hop in enumerate(self):
-            for place, score in enumerate(hop.scores.tolist()):
-                token = get_piece_text(self.prompt.pieces, place)
-                is_generated = place in hop.generated
-                yield number, place, token, names.get(place), is_generated, hop.sent_by.get(place), score
+            for index, score in enumerate(hop.scores.tolist()):
+                token = get_piece_text(self.prompt.pieces, index)
+                is_generated = index in hop.generated
+                yield number, index, token, names.get(index), is_generated, hop.sent_by.get(index), score
 
 
 def sum_by_region(scores: Tensor, regions: tuple[Region, ...]) -> Tensor:
@@ -277,21 +272,13 @@ def sum_by_region(scores: Tensor, regions: tuple[Region, ...]) -> Tensor:
 # --- text -------------------------------------------------------------------------------------------------------------
 
 
-def format_left(hops: Hops) -> str:
-    return f"{hops.left:.1%} of the relevance is left on them"
-
-
 def format_hop_table(hops: Hops) -> Text:
     """One line for each hop: what it received, and where that went."""
     lines = [f"{'hop':>5}{'received':>12}{'to prompt':>12}{'to generated':>14}{'absorbed':>12}"]
-    for number, hop in enumerate(hops):
-        lines.append(
-            f"{number:>5}{hop.received:>12.4g}{hop.to_prompt:>12.4g}{hop.to_generated:>14.4g}{hop.absorbed:>12.4g}"
-        )
-    to_prompt = sum(hop.to_prompt for hop in hops)
-    lines.append(
-        f"{'all':>5}{hops.score:>12.4g}{to_prompt:>12.4g}{hops.hops[-1].to_generated:>14.4g}{hops.absorbed:>12.4g}"
-    )
+    rows = [(str(i), hop.received, hop.to_prompt, hop.to_generated, hop.absorbed) for i, hop in enumerate(hops)]
+    rows += [("all", hops.score, sum(hop.to_prompt for hop in hops), hops.hops[-1].to_generated, hops.absorbed)]
+    for name, received, prompt, generated, absorbed in rows:
+        lines.append(f"{name:>5}{received:>12.4g}{prompt:>12.4g}{generated:>14.4g}{absorbed:>12.4g}")
     return Text("\n".join(lines))
 
 
@@ -315,11 +302,11 @@ def format_region_table(hops: Hops, width: int) -> Text:
     room = max(20, width - 12 - 8 * len(hops))
     heading = "".join(f"{f'hop {number}':>8}" for number in range(len(hops)))
     lines = [f"{'all hops':>10}{heading}  region"]
-    for place in shown:
-        cells = "".join(f"{share:>8.1%}" for share in shares[:, place].tolist())
-        region = hops.regions[place]
+    for index in shown:
+        cells = "".join(f"{share:>8.1%}" for share in shares[:, index].tolist())
+        region = hops.regions[index]
         name = shorten_text(make_visible(f"{region.name}: {region.text}"), room)
-        lines.append(f"{float(totals[place]):>10.4g}{cells}  {name}")
+        lines.append(f"{float(totals[index]):>10.4g}{cells}  {name}")
     if len(shown) < len(hops.regions):
         lines.append(f"({len(hops.regions) - len(shown)} more regions)")
     return Text("\n".join(lines))

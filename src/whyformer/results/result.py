@@ -1,7 +1,7 @@
 """The base of every result: it renders as text, displays in a notebook, and saves to a file.
 
-A subclass gives `render`, `to_html` (an HTML fragment for notebooks) and `formats`, which of the formats below it has,
-and what these need:
+A subclass gives `_list_parts` (or `render`), `to_html` (an HTML fragment for notebooks) and `formats`, which of the
+formats below it has, and what these need:
 
     class ClassGrid(Result):
         formats = choose_formats(".html .png .svg .pdf .csv .parquet")     needs _make_page, draw, _list_rows
@@ -9,14 +9,19 @@ and what these need:
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, Self
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import ClassVar, Self, TypeVar
+
+from rich.console import RenderableType
 
 from whyformer._plain import archive
 from whyformer._plain.torch_state import neutral_torch
+from whyformer.errors import InputError
 from whyformer.results._fields import to_safetensors
 from whyformer.show import latex, score_rows
-from whyformer.show.terminal import Screen
+from whyformer.show.terminal import Screen, render_parts
+
+Captured = TypeVar("Captured")
 
 
 class Result(ABC):
@@ -25,9 +30,14 @@ class Result(ABC):
     formats: ClassVar[Mapping[str, Callable[..., bytes]]]  # by the suffix of a file: what makes its contents
     csv_columns: ClassVar[Sequence[str]] = score_rows.ScoreRow._fields  # of a .csv file
 
-    @abstractmethod
     def render(self, screen: Screen | None = None) -> str:
         """The result as text for a terminal; without a screen, for standard output."""
+        screen = screen or Screen.from_stdout()
+        return render_parts(self._list_parts(screen), screen)
+
+    def _list_parts(self, screen: Screen) -> Iterable[RenderableType]:
+        """What is drawn in a terminal, from top to bottom."""
+        raise NotImplementedError
 
     @abstractmethod
     def to_html(self) -> str:
@@ -63,6 +73,13 @@ class LoadableResult(Result):
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Load a saved file; the scores come back bit for bit."""
         return archive.read_archive(path, name_kind(cls), cls._from_fields)
+
+
+def require_captured(value: Captured | None, reason: str) -> Captured:
+    """The value, or an error that says why it is not there."""
+    if value is None:
+        raise InputError(reason, code="E_NOT_CAPTURED")
+    return value
 
 
 def name_kind(result: type[Result]) -> str:

@@ -6,15 +6,16 @@ One row per rule of redistribution, one column per head, then the mean over head
 2025 (4I1-GS-11-03).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from rich.console import RenderableType
 from rich.table import Table as Grid
 from rich.text import Text
 
 from whyformer.results.explanation import Explanation
 from whyformer.results.result import Result, choose_formats
-from whyformer.show import figures, page, report, terminal
+from whyformer.show import figures, page, report
 from whyformer.show.drawing import Drawing
 from whyformer.show.panel import Panel
 from whyformer.show.report import make_element
@@ -50,16 +51,12 @@ class RuleGrid(Result):
 
     def rows(self) -> list[tuple[str, list[Panel]]]:
         """The name of each rule and its panels, in the order of `columns`."""
-        return [
-            (
-                f"rule ({rule})",
-                [
-                    replace(explanation.panels(column)[0], notes=(), caution="")
-                    for column, explanation in zip(self.columns, (*self.heads[rule], self.means[rule]), strict=True)
-                ],
-            )
-            for rule in self.rules
-        ]
+        rows = []
+        for rule in self.rules:
+            named = zip(self.columns, (*self.heads[rule], self.means[rule]), strict=True)
+            panels = [replace(own.panels(column)[0], notes=(), caution="") for column, own in named]
+            rows.append((f"rule ({rule})", panels))
+        return rows
 
     def draw(self) -> Drawing:
         """A figure with one row per rule and one column per head."""
@@ -67,7 +64,7 @@ class RuleGrid(Result):
         alt = f"{', '.join(self.columns)} under the rules {', '.join(self.rules)}, {name}"
         return figures.draw_panel_table(self.rows(), self.columns, title=name, alt=alt)
 
-    def render(self, screen: Screen | None = None) -> str:
+    def _list_parts(self, screen: Screen) -> Iterable[RenderableType]:
         """For each rule and head, how much relevance the patches receive and where its highest patch is."""
         grid = Grid(box=None, pad_edge=False, header_style="dim")
         for heading in ("", *self.columns):
@@ -77,7 +74,7 @@ class RuleGrid(Result):
             grid.add_row(f"rule ({rule})", *(describe_map(explanation) for explanation in explanations))
         name = make_visible(next(iter(self.means.values())).names[0])
         about = "The highest patch (row, column), and the share of relevance that reaches patches."
-        return terminal.render_parts([Text(name, "bold"), grid, Text(about, "dim")], screen or Screen.from_stdout())
+        return Text(name, "bold"), grid, Text(about, "dim")
 
     def to_html(self) -> str:
         return report.make_fragment(page.make_panel_table(self.rows(), self.columns))
@@ -96,5 +93,5 @@ class RuleGrid(Result):
 
 
 def describe_map(explanation: Explanation) -> str:
-    (place, _), *_ = explanation.top(1)
-    return f"{place} {float(explanation.scores[0].sum()):.0%}"
+    (index, _), *_ = explanation.top(1)
+    return f"{index} {float(explanation.scores[0].sum()):.0%}"

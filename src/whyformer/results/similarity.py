@@ -6,10 +6,10 @@ s.top(3); print(s); s.save("alike.html")
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
-from rich.table import Table
+from rich.console import RenderableType
 from rich.text import Text
 from torch import Tensor
 
@@ -19,7 +19,7 @@ from whyformer._plain.tokens import Grid, ScoredTokens
 from whyformer.errors import InputError
 from whyformer.results._fields import restore_explanation_fields
 from whyformer.results.explanation import Explanation
-from whyformer.results.result import LoadableResult, choose_formats
+from whyformer.results.result import LoadableResult, choose_formats, require_captured
 from whyformer.show import head_figures, page, report, score_rows, similarity_figures, terminal
 from whyformer.show.drawing import Drawing
 from whyformer.show.terminal import Screen
@@ -77,9 +77,9 @@ class Similarity(LoadableResult):
     def __len__(self) -> int:
         return len(self.scores)
 
-    def __getitem__(self, place: int) -> "Similarity":
+    def __getitem__(self, index: int) -> "Similarity":
         """One pair, as a result of its own."""
-        at = range(len(self))[place]
+        at = range(len(self))[index]
         matrix = None if self.matrix is None else self.matrix[at : at + 1]
         return Similarity(
             self.a[at], self.b[at], self.scores[at : at + 1], self.score_kind, matrix, self.matrix_method, self.notes
@@ -106,14 +106,10 @@ class Similarity(LoadableResult):
         return table.sum((1, 2)) - table[:, :-1, :-1].sum((1, 2))
 
     def require_matrix(self) -> Tensor:
-        if self.matrix is None:
-            reason = (
-                "the model reads both inputs at once, so its score is not a sum over pairs"
-                if self.score_kind == "pair"
-                else "it was not computed. Pass matrix= to explain_similarity()"
-            )
-            raise InputError(f"There is no matrix: {reason}.", code="E_NOT_CAPTURED")
-        return self.matrix
+        reason = "it was not computed. Pass matrix= to explain_similarity()"
+        if self.score_kind == "pair":
+            reason = "the model reads both inputs at once, so its score is not a sum over pairs"
+        return require_captured(self.matrix, f"There is no matrix: {reason}.")
 
     def top(self, k: int = NAMED_PAIRS, *, example: int = 0, special: bool = False) -> list[TokenPair]:
         """The k pairs of tokens that add most to the score: (token of a, token of b, amount)."""
@@ -123,7 +119,7 @@ class Similarity(LoadableResult):
         table = self.require_matrix()[example, :-1, :-1]
         rows, columns = (name_units(side.tokens[example], special=special) for side in (self.a, self.b))
         order = table.flatten().argsort(descending=True, stable=True).tolist()
-        pairs = (divmod(place, table.shape[1]) for place in order)
+        pairs = (divmod(index, table.shape[1]) for index in order)
         found = ((rows[i], columns[j], float(table[i, j])) for i, j in pairs if rows[i] and columns[j])
         return [pair for pair, _ in zip(found, range(k), strict=False)]
 
@@ -132,27 +128,20 @@ class Similarity(LoadableResult):
     def title(self, example: int = 0) -> str:
         return f"{KIND_NAMES[self.score_kind]} {format_score(float(self.scores[example]), signed=False)}"
 
-    def render(self, screen: Screen | None = None) -> str:
-        """Both inputs as text for a terminal, then the pairs of tokens that add most."""
-        screen = screen or Screen.from_stdout()
-        parts: list[Any] = []
+    def _list_parts(self, screen: Screen) -> Iterator[RenderableType]:
+        """Both inputs, then the pairs of tokens that add most."""
         for i in range(len(self)):
-            parts += [""] if i else []
-            parts.append(Text(f"{make_visible(self.title(i))}, by {make_visible(self.a.method)}", "bold"))
+            yield from [""] if i else []
+            yield Text(f"{make_visible(self.title(i))}, by {make_visible(self.a.method)}", "bold")
             for side in (self.a, self.b):
-                parts += side._render_example(i, screen)
+                yield from side._render_example(i, screen)
             if self.matrix is not None:
-                parts += ["", self._render_pairs(i), Text(self.describe_elsewhere(i), "dim")]
-        notes = tuple(dict.fromkeys((*self.notes, *self.a.notes, *self.b.notes)))
-        return terminal.render_parts([*parts, *([terminal.render_notes(notes)] if notes else [])], screen)
-
-    def _render_pairs(self, example: int) -> Table:
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for heading in ("a", "b", "adds"):
-            table.add_column(heading, justify="right" if heading == "adds" else "left", overflow="fold")
-        for first, second, amount in self.top(example=example):
-            table.add_row(Text(make_visible(first)), Text(make_visible(second)), format_score(amount, signed=True))
-        return table
+                pairs = [
+                    (first, second, format_score(added, signed=True)) for first, second, added in self.top(example=i)
+                ]
+                yield from ("", terminal.render_table(("a", "b", "adds"), pairs, right=("adds",)))
+                yield Text(self.describe_elsewhere(i), "dim")
+        yield from terminal.render_notes(tuple(dict.fromkeys((*self.notes, *self.a.notes, *self.b.notes))))
 
     def describe_elsewhere(self, example: int = 0) -> str:
         """How much of the score belongs to no pair of tokens, in words."""
@@ -180,7 +169,7 @@ class Similarity(LoadableResult):
     # --- files ---
 
     def to_fields(self) -> archive.Fields:
-        return {**vars(self), "a": vars(self.a), "b": vars(self.b)}
+        return {**vars(self), "a": self.a.to_fields(), "b": self.b.to_fields()}
 
     @classmethod
     def _from_fields(cls, saved: archive.Fields) -> "Similarity":
@@ -201,10 +190,8 @@ class Similarity(LoadableResult):
         """A page with both inputs of every pair and its matrix."""
         sides = list(zip(self.a.panels(), self.b.panels(), strict=True))
         first = sides[0][0]
-        titles = [f"{shorten_text(a.title, 40)} · {shorten_text(b.title, 40)}" for a, b in sides]
-        anchors = report.make_anchors(titles)
-        parts = []
-        for i, (anchor, panels) in enumerate(zip(anchors, sides, strict=True)):
+        sections = []
+        for i, panels in enumerate(sides):
             blocks = [report.make_element("p", f"The {self.title(i)}.")]
             for panel in panels:
                 blocks += page.make_panel_blocks(panel)
@@ -215,20 +202,21 @@ class Similarity(LoadableResult):
                     report.make_element("p", f"{self.describe_elsewhere(i)} The matrix is by {self.matrix_method}."),
                     report.fold_content("The pairs that add most", pairs),
                 ]
-            parts.append(report.make_section(titles[i], *blocks, anchor=anchor))
+            name = " · ".join(shorten_text(panel.title, 40) for panel in panels)
+            sections.append((name, name, blocks))
         lead = (
             f"Explained by {first.label} for {first.model}: each input while the other is held constant, so each "
             f"accounts for the whole score. {page.describe_colours(first)}"
         )
-        parts += [report.make_notes(self.notes)] if self.notes else []
+        notes = [report.make_notes(self.notes)] if self.notes else []
         title = f"{len(sides)} pairs" if len(sides) > 1 else f"Why alike? The {self.title()}"
-        return report.make_page(title, parts, lead=lead, about=page.collect_facts(first), contents=anchors)
+        return report.make_example_page(title, sections, notes, lead=lead, about=page.collect_facts(first))
 
 
 def name_units(tokens: ScoredTokens, *, special: bool = True) -> tuple[str, ...]:
     """A name for every token or patch; the empty string for padding and, unless asked for, for special tokens."""
     if isinstance(tokens, Grid):
         return tuple(f"{i // tokens.columns},{i % tokens.columns}" for i in range(len(tokens)))
-    names = head_figures.name_tokens(tokens, None, len(tokens))
+    names = head_figures.name_positions(tokens, None, len(tokens))
     hidden = [padding or (mark and not special) for padding, mark in zip(tokens.padding, tokens.special, strict=True)]
     return tuple("" if hide else name or "·" for name, hide in zip(names, hidden, strict=True))

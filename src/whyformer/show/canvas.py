@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from whyformer.show.colours import paint
+from whyformer.show.colours import paint_scores
 from whyformer.show.drawing import DIM_INK, INK, LINE_COLOUR, Drawing, apply_style, make_figure
 from whyformer.show.text_width import measure_text, shorten_to_width, wrap_text
 from whyformer.show.visible import make_visible
@@ -31,8 +31,8 @@ class Canvas:
         """A line of text with its baseline at y; style: keyword arguments of matplotlib's Text."""
 
         def draw(figure: "Figure", total: float) -> None:
-            place = x / self.width, 1 - y / total
-            figure.text(*place, make_visible(text), fontsize=size, va="baseline", **{"color": INK} | style)
+            index = x / self.width, 1 - y / total
+            figure.text(*index, make_visible(text), fontsize=size, va="baseline", **{"color": INK} | style)
 
         self._add(draw, bottom=y + 0.3 * size)
 
@@ -89,7 +89,7 @@ class Canvas:
         start = x + measure_text(low, 7.5) + 4
         self.add_text(x, y, low, 7.5, color=DIM_INK)
         steps = torch.linspace(0, 1, 65, dtype=torch.double)
-        colours = paint(steps, (0.0, 1.0), signed=signed).numpy()[None]
+        colours = paint_scores(steps, (0.0, 1.0), signed=signed).numpy()[None]
         self.add_box(start - 0.4, y - 6.2, width + 0.8, 6.8, LINE_COLOUR)
         self.add_image(start, y - 5.8, width, Image.fromarray(colours), height=6.0)
         self.add_text(start + width + 4, y, high, 7.5, color=DIM_INK)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Dashes: TypeAlias = str | tuple[float, tuple[float, ...]]
-Numbers: TypeAlias = ArrayLike | Tensor | Sequence[float | None]
+Plotted: TypeAlias = ArrayLike | Tensor | Sequence[float | None]
 
 DASHES: tuple[Dashes, ...] = ("solid", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)))
 REFERENCE_STYLE: dict[str, Any] = {"color": DIM_INK, "linewidth": 0.8, "linestyle": (0, (4, 2))}
@@ -106,7 +106,8 @@ def open_chart(
         axes.set_ylabel(shorten_label(ylabel, 44))
         if legend:
             figure.legend(*axes.get_legend_handles_labels(), loc="outside right upper")
-        add_note(figure, note)
+        if note:
+            figure.supxlabel(shorten_label(note, 120), fontsize=7.5, color=DIM_INK, x=0.01, ha="left")
 
 
 def draw_cells(axes: "Axes", colours: np.ndarray, gap: float) -> None:
@@ -119,12 +120,6 @@ def draw_cells(axes: "Axes", colours: np.ndarray, gap: float) -> None:
     axes.grid(which="minor", color="white", linewidth=gap)
 
 
-def add_note(figure: "Figure", note: str) -> None:
-    """A small line below everything: what the bands are, how many examples."""
-    if note:
-        figure.supxlabel(shorten_label(note, 120), fontsize=7.5, color=DIM_INK, x=0.01, ha="left")
-
-
 # --- numbers ----------------------------------------------------------------------------------------------------------
 
 
@@ -133,30 +128,30 @@ def refuse_empty(items: Sized, what: str) -> None:
         raise InputError(f"There is no {what} to draw.")
 
 
-def as_array(values: Numbers) -> np.ndarray:
+def as_array(values: Plotted) -> np.ndarray:
     """Anything list-like as float64; tensors may be on any device."""
     if isinstance(values, Tensor):
         values = values.detach().cpu().double().numpy()
     return np.asarray(values, dtype=np.float64)
 
 
-def keep_finite(values: Numbers) -> np.ndarray:
+def keep_finite(values: Plotted) -> np.ndarray:
     flat = as_array(values).ravel()
     return flat[np.isfinite(flat)]
 
 
-def is_whole(values: Numbers) -> bool:
+def is_whole(values: Plotted) -> bool:
     """Whether all values are whole numbers."""
     finite = keep_finite(values)
     return bool(finite.size) and bool((finite == finite.round()).all())
 
 
-def find_last_finite(values: Numbers) -> float:
+def find_last_finite(values: Plotted) -> float:
     finite = keep_finite(values)
     return float(finite[-1]) if finite.size else float("nan")
 
 
-def format_medians(groups: Mapping[str, Numbers]) -> str:
+def format_medians(groups: Mapping[str, Plotted]) -> str:
     """'a: median 3 of 5, b: no values'"""
     parts = []
     for label, values in groups.items():

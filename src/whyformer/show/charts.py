@@ -14,7 +14,7 @@ import numpy as np
 
 from whyformer.errors import InputError
 from whyformer.show import chart_style as style
-from whyformer.show.chart_style import REFERENCE_STYLE, Numbers, SeriesStyle, as_array, keep_finite, shorten_label
+from whyformer.show.chart_style import REFERENCE_STYLE, Plotted, SeriesStyle, as_array, keep_finite, shorten_label
 from whyformer.show.colours import choose_ink, paint_array, to_hex
 from whyformer.show.drawing import DIM_INK, LINE_COLOUR, PALETTE, Drawing
 
@@ -29,7 +29,7 @@ __all__ = [
     "draw_violins",
 ]
 
-Curve = tuple[Numbers, Numbers, Numbers | None, Numbers | None]  # x, mean, low, high; low and high may be None
+Curve = tuple[Plotted, Plotted, Plotted | None, Plotted | None]  # x, mean, low, high; low and high may be None
 
 
 def draw_curves(
@@ -112,7 +112,7 @@ def draw_ranking(
 
 def draw_matrix(
     labels: Sequence[str],
-    values: Numbers,
+    values: Plotted,
     *,
     columns: Sequence[str] | None = None,
     title: str = "",
@@ -149,7 +149,7 @@ def draw_matrix(
 
 
 def draw_violins(
-    groups: Mapping[str, Numbers], *, title: str = "", ylabel: str = "", reference: float | None = None, note: str = ""
+    groups: Mapping[str, Plotted], *, title: str = "", ylabel: str = "", reference: float | None = None, note: str = ""
 ) -> Drawing:
     """The distribution of each group, with its median and quartiles; groups of fewer than 5 values are dots."""
     style.refuse_empty(groups, "group")
@@ -177,7 +177,7 @@ def draw_violins(
 
 
 def draw_histogram(
-    groups: Mapping[str, Numbers] | Numbers,
+    groups: Mapping[str, Plotted] | Plotted,
     *,
     bins: int = 30,
     title: str = "",
@@ -189,7 +189,7 @@ def draw_histogram(
     """One histogram per group, all with the same bins; a plain array is one unnamed group."""
     from matplotlib.ticker import MaxNLocator
 
-    named: Mapping[str, Numbers] = groups if isinstance(groups, Mapping) else {"": groups}
+    named: Mapping[str, Plotted] = groups if isinstance(groups, Mapping) else {"": groups}
     style.refuse_empty(named, "group")
     finite = {label: keep_finite(values) for label, values in named.items()}
     pooled = np.concatenate(list(finite.values()))
@@ -207,7 +207,7 @@ def draw_histogram(
 
 
 def draw_densities(
-    groups: Mapping[str, Numbers],
+    groups: Mapping[str, Plotted],
     *,
     title: str = "",
     xlabel: str = "",
@@ -237,7 +237,7 @@ def draw_densities(
 
 
 def draw_scatter(
-    groups: Mapping[str, tuple[Numbers, Numbers]],
+    groups: Mapping[str, tuple[Plotted, Plotted]],
     *,
     title: str = "",
     xlabel: str = "",

@@ -1,6 +1,6 @@
 """Chips: a text cut into pieces that are drawn on a colour, each with its score. No letter is ever cut in two.
 
-Pieces that cover the same characters (the bytes of one emoji), and pieces whose border lies inside what a reader sees
+Pieces that cover the same characters (the bytes of one emoji), and pieces whose border is inside what a reader sees
 as one letter (a vowel sign, an accent, a flag, a family emoji), become one chip with the sum of their scores.
 """
 
@@ -30,7 +30,7 @@ class Chip:
     score: float
     special: bool
     before: str  # the text between the previous chip and this one
-    places: tuple[int, ...]  # indices of its pieces
+    positions: tuple[int, ...]  # indices of its pieces
     opens: str = ""  # the name of the text of a pair that begins here
 
 
@@ -71,7 +71,7 @@ def make_chips(pieces: Pieces, scores: Tensor) -> tuple[list[Chip], str]:
             continue
         start, end = max(span[0], min(at, span[1])), span[1]
         before = make_gap_visible(pieces.text[at:start])
-        if chips and not before and pieces.spans[chips[-1].places[0]] is None:
+        if chips and not before and pieces.spans[chips[-1].positions[0]] is None:
             before = " "
         text = pieces.text[start:end]
         if text.strip():
@@ -92,7 +92,7 @@ def name_segments(pieces: Pieces, chips: Sequence[Chip]) -> list[Chip]:
     segments = pieces.segments
     named, last = [], None
     for chip in chips:
-        segment = segments[chip.places[0]]
+        segment = segments[chip.positions[0]]
         if segment is not None and segment != last:
             chip = replace(chip, before=chip.before.replace("\n", " ").strip(), opens=SEGMENT_NAMES[segment])
         named.append(chip)

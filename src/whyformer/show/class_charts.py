@@ -3,8 +3,8 @@
     draw_class_violins({"[0, 0.25)": {"negative": values, "positive": values}}, title="Permuted", xlabel="difference")
     draw_class_histograms({"negative": values, "positive": values}, between=(-1, 1), title="...", xlabel="tau")
 
-One bin per row and one colour per class. Under each bin stands how many examples it has; a bin without examples stays,
-empty, so that charts of several tasks can be compared.
+One bin per row and one colour per class. The label of a bin has the number of its examples; a bin without examples
+stays, empty, so that charts of several tasks can be compared.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from whyformer.show import chart_style as style
-from whyformer.show.chart_style import REFERENCE_STYLE, Numbers, choose_series_colour, keep_finite, shorten_label
+from whyformer.show.chart_style import REFERENCE_STYLE, Plotted, choose_series_colour, keep_finite, shorten_label
 from whyformer.show.drawing import DIM_INK, LINE_COLOUR, Drawing
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ ROOM = 0.84  # of a row that its violins fill
 
 
 def draw_class_violins(
-    bins: Mapping[str, Mapping[str, Numbers]],
+    bins: Mapping[str, Mapping[str, Plotted]],
     *,
     title: str = "",
     xlabel: str = "",
@@ -42,12 +42,12 @@ def draw_class_violins(
         ticks = []
         for row, (name, groups) in enumerate(bins.items()):
             values = {label: keep_finite(groups.get(label, ())) for label in classes}
-            for place, label in enumerate(classes):
-                middle = row + (place - (len(classes) - 1) / 2) * height
-                draw_flat_violin(axes, values[label], middle, 0.95 * height, choose_series_colour(label, place))
+            for index, label in enumerate(classes):
+                middle = row + (index - (len(classes) - 1) / 2) * height
+                draw_flat_violin(axes, values[label], middle, 0.95 * height, choose_series_colour(label, index))
             ticks.append(f"{shorten_label(name, 24)}\nn = {sum(v.size for v in values.values()):,}")
-        for place, label in enumerate(classes):
-            axes.plot([], [], "o", color=choose_series_colour(label, place), label=shorten_label(label, 24))
+        for index, label in enumerate(classes):
+            axes.plot([], [], "o", color=choose_series_colour(label, index), label=shorten_label(label, 24))
         axes.set_yticks(range(len(bins)), ticks)
         axes.set_ylim(len(bins) - 0.5, -0.5)
         axes.tick_params(axis="y", length=0)
@@ -75,7 +75,7 @@ def draw_flat_violin(axes: "Axes", values: np.ndarray, middle: float, height: fl
 
 
 def draw_class_histograms(
-    groups: Mapping[str, Numbers],
+    groups: Mapping[str, Plotted],
     *,
     between: tuple[float, float],
     bins: int = 30,

@@ -8,8 +8,8 @@ forms of colour blindness; neither sets red against green.
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -47,12 +47,12 @@ def find_robust_limits(scores: Tensor, *, signed: bool, percentile: float = 99.0
     return (low, high) if high > low else find_limits(scores, signed=False)
 
 
-def paint(scores: Tensor, between: tuple[float, float], *, signed: bool) -> Tensor:
+def paint_scores(scores: Tensor, between: tuple[float, float], *, signed: bool) -> Tensor:
     """The colour of every score, [*scores 3] in 0 to 255; scores beyond the limits are clipped."""
     low, high = between
     middle = 0.5 if signed else 0.0
-    place = (scores.double() - low) / (high - low) if high > low else torch.full_like(scores, middle).double()
-    return make_colour_table(signed)[(place.clamp(0, 1) * TABLE_STEPS).round().long()]
+    index = (scores.double() - low) / (high - low) if high > low else torch.full_like(scores, middle).double()
+    return make_colour_table(signed)[(index.clamp(0, 1) * TABLE_STEPS).round().long()]
 
 
 @cache
@@ -71,10 +71,10 @@ def mix_stops(stops: Sequence[Colour]) -> Tensor:
     return (from_oklab(mixed).clamp(0, 1) * 255).round().to(torch.uint8)
 
 
-def paint_array(values: Any, between: tuple[float, float], *, signed: bool) -> Any:
-    """`paint` for an array: [*values 3] bytes; NaN is light grey."""
+def paint_array(values: np.ndarray, between: tuple[float, float], *, signed: bool) -> np.ndarray:
+    """`paint_scores` for an array: [*values 3] bytes; NaN is light grey."""
     given = torch.as_tensor(values)
-    painted = paint(given.nan_to_num(), between, signed=signed)
+    painted = paint_scores(given.nan_to_num(), between, signed=signed)
     painted[given.isnan()] = torch.tensor(MISSING_COLOUR, dtype=torch.uint8)
     return painted.numpy()
 

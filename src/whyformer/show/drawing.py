@@ -8,7 +8,7 @@ import os
 import re
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,7 @@ LINE_COLOUR = "#d9d9e0"
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C4A2F", "#5B3A8C")
 GREYS = ("#8f8f99", "#3c3c44")  # for controls, besides the grey of chance, which is DIM_INK
 FONTS = ("DejaVu Sans", "Noto Sans CJK JP", "Noto Sans Devanagari", "Noto Sans Arabic", "Noto Emoji")
+TICKS = {"color": DIM_INK, "labelcolor": INK, "major.width": 0.6, "labelsize": 8}
 RC_PARAMS = {
     "text.parse_math": False,
     "axes.unicode_minus": True,
@@ -44,14 +45,7 @@ RC_PARAMS = {
     "axes.titleweight": "bold",
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "xtick.color": DIM_INK,
-    "ytick.color": DIM_INK,
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "xtick.labelsize": 8,
-    "ytick.labelsize": 8,
+    **{f"{axis}tick.{name}": value for axis in "xy" for name, value in TICKS.items()},
     "legend.frameon": False,
     "legend.fontsize": 8,
     "figure.facecolor": "white",
@@ -63,7 +57,7 @@ MATPLOTLIB_LOCK = threading.RLock()  # matplotlib's settings and the warning fil
 
 
 @contextmanager
-def apply_style(**more: Any) -> Iterator[None]:
+def apply_style(**more: str) -> Iterator[None]:
     """Our style for every figure that is made or saved inside the block."""
     import matplotlib
 
@@ -119,9 +113,9 @@ class Drawing:
         """Write a .svg, .pdf or .png file."""
         archive.write_file(path, WRITERS[archive.suffix_of(path, WRITERS)](self))
 
-    def _svg(self, **options: Any) -> str:
+    def _svg(self, *, transparent: bool = False) -> str:
         no_metadata = {"Date": None, "Creator": None, "Format": None, "Type": None}
-        text = self._save_to_bytes("svg", metadata=no_metadata, **options).decode("utf-8")
+        text = self._save_to_bytes("svg", metadata=no_metadata, transparent=transparent).decode("utf-8")
         return re.sub(r"<!DOCTYPE.*?>\s*", "", text, count=1, flags=re.DOTALL)
 
     def _save_to_bytes(self, kind: str, **options: Any) -> bytes:
@@ -136,7 +130,7 @@ class Drawing:
             self.figure.savefig(file, format=kind, bbox_inches="tight", pad_inches=0.08, **options)
         return file.getvalue()
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+    def _repr_mimebundle_(self, **asked: Collection[str] | None) -> dict[str, str]:
         return {"image/svg+xml": self.svg(), "text/plain": repr(self)}
 
     def __repr__(self) -> str:

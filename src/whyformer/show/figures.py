@@ -10,19 +10,12 @@ import torch
 from PIL import Image
 
 from whyformer.errors import InputError
-from whyformer.show import overlay
+from whyformer.show import overlay, panel_images
 from whyformer.show.canvas import Canvas
 from whyformer.show.chips import ScoredText
-from whyformer.show.colours import WHITE, Colour, choose_ink, paint, to_hex
+from whyformer.show.colours import WHITE, choose_ink, paint_scores, to_hex
 from whyformer.show.drawing import DIM_INK, INK, Drawing
 from whyformer.show.panel import Panel
-from whyformer.show.panel_images import (
-    describe_original,
-    format_limits,
-    make_cell_image,
-    make_original_image,
-    make_panel_images,
-)
 from whyformer.show.text_width import break_word, measure_text, shorten_to_width
 from whyformer.show.visible import make_visible
 from whyformer.show.wording import format_headline
@@ -74,8 +67,10 @@ def draw_image_row(canvas: Canvas, y: float, panel: Panel, *, contours: bool = F
     """The image, its smooth map and its patch map side by side, and a colour bar. Returns the y of the bar."""
     side = (PAGE_WIDTH - IMAGE_GAP * 2) / 3
     bottoms = []
-    for place, (caption, image, crisp) in enumerate(make_panel_images(panel, contours=contours, max_side=IMAGE_SIDE)):
-        x = place * (side + IMAGE_GAP)
+    for index, (caption, image, crisp) in enumerate(
+        panel_images.make_panel_images(panel, contours=contours, max_side=IMAGE_SIDE)
+    ):
+        x = index * (side + IMAGE_GAP)
         bottom = y + canvas.add_image(x, y, side, image, crisp=crisp)
         canvas.add_text(x, bottom + 10, caption, 7.5, color=DIM_INK)
         bottoms.append(bottom + 12)
@@ -112,27 +107,21 @@ def draw_chips(canvas: Canvas, left: float, y: float, text: ScoredText, width: f
             canvas.add_text(x, y, dropped, FONT_SIZE, color=DIM_INK)
             x += measure_text(dropped, FONT_SIZE) + blank * (lines[-1][-1:].isspace())
         size = FONT_SIZE * 0.82 if chip.special else FONT_SIZE
-        red, green, blue = paint(torch.tensor(chip.score), text.between, signed=text.signed).tolist()
+        red, green, blue = paint_scores(torch.tensor(chip.score), text.between, signed=text.signed).tolist()
+        ground, is_white = to_hex((red, green, blue)), (red, green, blue) == WHITE
+        ink = INK if is_white else to_hex(choose_ink((red, green, blue)))
+        style = {"fontstyle": "italic"} if chip.special else {}
         for part in break_word(chip.text, size, width - 2 * CHIP_PADDING):
             part_width = measure_text(part, size) + 2 * CHIP_PADDING
             if x > left and x + part_width > left + width:
                 x, y = left, y + LINE_HEIGHT
-            draw_chip_part(canvas, x, y, part, size, (red, green, blue), part_width, italic=chip.special)
+            if not is_white:
+                canvas.add_box(x, y - 0.95 * FONT_SIZE, part_width, 1.32 * FONT_SIZE, ground, radius=2)
+            canvas.add_text(x + CHIP_PADDING, y, part, size, color=ink, **style)
             x += part_width + 0.4
     if text.tail.strip():
         canvas.add_fitted_text(x, y, text.tail.strip(), FONT_SIZE, left + width - x, color=DIM_INK)
     return y
-
-
-def draw_chip_part(
-    canvas: Canvas, x: float, y: float, text: str, size: float, colour: Colour, width: float, *, italic: bool
-) -> None:
-    """Text on its colour; white needs no box."""
-    if colour != WHITE:
-        canvas.add_box(x, y - 0.95 * FONT_SIZE, width, 1.32 * FONT_SIZE, to_hex(colour), radius=2)
-    ink = INK if colour == WHITE else to_hex(choose_ink(colour))
-    style = {"fontstyle": "italic"} if italic else {}
-    canvas.add_text(x + CHIP_PADDING, y, text, size, color=ink, **style)
 
 
 # --- a table of maps or texts -----------------------------------------------------------------------------------------
@@ -151,9 +140,9 @@ def draw_map_table(rows: Sequence[PanelRow], columns: Sequence[str], title: str,
     across = count_across(len(columns) + has_image)
     side = min(CELL_SIDE, (MAX_COLUMNS + 1) * (CELL_SIDE + CELL_GAP) / across - CELL_GAP)
     canvas = Canvas(across * (side + CELL_GAP) - CELL_GAP)
-    y = draw_table_title(canvas, title, space=18)
+    y = draw_name(canvas, 12.0, title, 11, space=18)
     for name, panels in rows:
-        y = draw_row_name(canvas, y, name, space=8)
+        y = draw_name(canvas, y, name, 9.5, space=8)
         maps = list_map_cells(panels, columns)
         y = draw_image_grid(canvas, y, maps, across, side=side, gap=CELL_GAP) + 8
     colours = describe_map_colours(panel for _, panels in rows for panel in panels)
@@ -175,19 +164,11 @@ def describe_map_colours(panels: Iterable[Panel]) -> str:
     return "; ".join(meanings)
 
 
-def draw_table_title(canvas: Canvas, title: str, *, space: float) -> float:
-    """The title of a table, if any. Returns the y below it."""
-    if not title:
-        return 12.0
-    canvas.add_title(12.0, title, 11)
-    return 12.0 + space
-
-
-def draw_row_name(canvas: Canvas, y: float, name: str, *, space: float) -> float:
-    """The name of a row, if any. Returns the y below it."""
+def draw_name(canvas: Canvas, y: float, name: str, size: float, *, space: float) -> float:
+    """The title of a table or the name of a row, if any. Returns the y below it."""
     if not name:
         return y
-    canvas.add_title(y, name, 9.5)
+    canvas.add_title(y, name, size)
     return y + space
 
 
@@ -199,9 +180,18 @@ def list_map_cells(panels: Sequence[Panel], columns: Sequence[str]) -> list[Imag
     cells: list[ImageCell] = []
     kept = panels[0].image
     if kept is not None:
-        cells.append((describe_original(kept), "", make_original_image(kept, max_side=CELL_IMAGE_SIDE), False))
+        cells.append(
+            (
+                panel_images.describe_original(kept),
+                "",
+                panel_images.make_original_image(kept, max_side=CELL_IMAGE_SIDE),
+                False,
+            )
+        )
     for column, panel in zip(columns, panels, strict=True):
-        cells.append((column, format_limits(panel), *make_cell_image(panel, max_side=CELL_IMAGE_SIDE)))
+        cells.append(
+            (column, panel_images.format_limits(panel), *panel_images.make_cell_image(panel, max_side=CELL_IMAGE_SIDE))
+        )
     return cells
 
 
@@ -211,8 +201,8 @@ def draw_image_grid(
     """Images with their captions, `across` in a line. Returns the y below them."""
     for start in range(0, len(cells), across):
         lowest = y
-        for place, (caption, below, image, crisp) in enumerate(cells[start : start + across]):
-            x = place * (side + gap)
+        for index, (caption, below, image, crisp) in enumerate(cells[start : start + across]):
+            x = index * (side + gap)
             bottom = y + canvas.add_image(x, y, side, image, crisp=crisp)
             canvas.add_fitted_text(x, bottom + 9.5, caption, 7.5, side)
             if below:
@@ -225,9 +215,9 @@ def draw_image_grid(
 def draw_word_table(rows: Sequence[PanelRow], columns: Sequence[str], title: str, alt: str) -> Drawing:
     indent = min(max(measure_text(make_visible(column), 8) for column in columns) + 12, 150.0)
     canvas = Canvas(PAGE_WIDTH + 60)
-    y = draw_table_title(canvas, title, space=20)
+    y = draw_name(canvas, 12.0, title, 11, space=20)
     for name, panels in rows:
-        y = draw_row_name(canvas, y, name, space=18)
+        y = draw_name(canvas, y, name, 9.5, space=18)
         for column, panel in zip(columns, panels, strict=True):
             text = panel.scored_text
             canvas.add_text(0, y, shorten_to_width(column, 8, indent - 8), 8)

@@ -12,7 +12,7 @@ from whyformer._plain.tokens import Grid, Pieces, ScoredTokens
 from whyformer.errors import InputError
 from whyformer.show.canvas import Canvas
 from whyformer.show.chips import get_piece_text
-from whyformer.show.colours import AGAINST_COLOUR, FOR_COLOUR, UNSIGNED_STOPS, find_limits, paint, to_hex
+from whyformer.show.colours import AGAINST_COLOUR, FOR_COLOUR, UNSIGNED_STOPS, find_limits, paint_scores, to_hex
 from whyformer.show.drawing import DIM_INK, LINE_COLOUR, Drawing, apply_style, make_figure
 from whyformer.show.figures import draw_image_grid, draw_panel_table
 from whyformer.show.html import Html, make_element
@@ -26,18 +26,18 @@ MAX_MAPS = 2_000  # in one figure
 MAX_LINKED_TOKENS = 96  # on each side
 
 
-def name_tokens(tokens: ScoredTokens, patches: Sequence[int] | None, length: int) -> tuple[str, ...]:
+def name_positions(tokens: ScoredTokens, patches: Sequence[int] | None, length: int) -> tuple[str, ...]:
     """A name for every position that attention sees: the piece of a text, or row,column of a patch."""
     if isinstance(tokens, Pieces):
         return tuple(get_piece_text(tokens, i).strip() or tokens.pieces[i] for i in range(len(tokens)))
-    names = {place: f"{i // tokens.columns},{i % tokens.columns}" for i, place in enumerate(patches or ())}
-    return tuple(names.get(place, "special") for place in range(length))
+    names = {index: f"{i // tokens.columns},{i % tokens.columns}" for i, index in enumerate(patches or ())}
+    return tuple(names.get(index, "special") for index in range(length))
 
 
 def paint_tile(scores: Tensor, *, signed: bool) -> Image.Image:
     """The map of one head, one pixel per cell, on its own colour scale."""
     between = find_limits(scores, signed=signed, floor=0.0)
-    return Image.fromarray(paint(scores, between, signed=signed).contiguous().numpy())
+    return Image.fromarray(paint_scores(scores, between, signed=signed).contiguous().numpy())
 
 
 def draw_head_grid(maps: Tensor, *, title: str, note: str, signed: bool) -> Drawing:
@@ -67,26 +67,21 @@ def make_head_table(maps: Tensor, *, signed: bool) -> Html:
     """[layer head row column] as an HTML table: tiny images, enlarged by the browser."""
     layers, count = maps.shape[:2]
     width = f"width:clamp(1.25rem,(100cqw - 3.5rem)/{count} - .35rem,5.5rem)"  # as wide as the page allows
-    head = make_element(
-        "tr", make_element("th", "layer"), *(make_element("th", name_head(h), scope="col") for h in range(count))
-    )
+    # "head 3" above a column, on two lines where it is narrow
+    names = [make_element("span", "head ", make_element("wbr"), number) for number in range(count)]
+    heads = [make_element("th", name, scope="col") for name in names]
+    head = make_element("tr", make_element("th", "layer"), *heads)
     lines = []
     for layer in range(layers):
-        cells = []
-        for place in range(count):
-            scores = maps[layer, place]
-            alt = f"layer {layer}, head {place}, largest {scores.abs().max().item():.2g}"
+        cells = [make_element("th", layer, scope="row")]
+        for index, scores in enumerate(maps[layer]):
+            alt = f"layer {layer}, head {index}, largest {scores.abs().max().item():.2g}"
             source = to_data_uri(paint_tile(scores, signed=signed))
             image = make_element("img", alt=alt, title=alt, src=source, class_="crisp tile", style=width)
             cells.append(make_element("td", image))
-        lines.append(make_element("tr", make_element("th", layer, scope="row"), *cells))
+        lines.append(make_element("tr", *cells))
     table = make_element("table", make_element("thead", head), make_element("tbody", *lines), class_="heads")
     return make_element("div", make_scrollable(table, "Layers and heads"), class_="table-box")
-
-
-def name_head(head: int) -> Html:
-    """'head 3' above a column, on two lines where it is narrow."""
-    return make_element("span", "head ", make_element("wbr"), head)
 
 
 def draw_attention_links(weights: Tensor, pieces: Sequence[str], *, title: str, signed: bool) -> Drawing:
@@ -109,10 +104,10 @@ def draw_attention_links(weights: Tensor, pieces: Sequence[str], *, title: str, 
             line = axes.plot([0.34, 0.66], [query, key], color=to_hex(colour), solid_capstyle="round")[0]
             share = abs(weight) / largest
             line.set(alpha=min(1.0, share) * 0.85, linewidth=0.4 + 1.8 * abs(weight) / largest)
-        for place, piece in enumerate(pieces):
+        for index, piece in enumerate(pieces):
             text = shorten_to_width(piece, 8.5, 118)
-            axes.text(0.325, place, text, ha="right", va="center", fontsize=8.5)
-            axes.text(0.675, place, text, ha="left", va="center", fontsize=8.5)
+            axes.text(0.325, index, text, ha="right", va="center", fontsize=8.5)
+            axes.text(0.675, index, text, ha="left", va="center", fontsize=8.5)
         axes.text(0.325, -0.75, "from (query)", ha="right", fontsize=7, color=DIM_INK)
         axes.text(0.675, -0.75, "to (key)", ha="left", fontsize=7, color=DIM_INK)
         figure.text(0.01, 1 - 0.2 / height, shorten_to_width(title, 10, 360), fontsize=10, fontweight="bold")
@@ -126,7 +121,7 @@ def draw_attention_matrix(weights: Tensor, pieces: Sequence[str], *, title: str,
         figure = make_figure(1.6 + max(2.2, min(0.2 * count, 7)), 1.4 + max(2.2, min(0.2 * count, 7)))
         axes = figure.subplots()
         between = find_limits(weights, signed=signed, floor=0.0)
-        axes.imshow(paint(weights, between, signed=signed).numpy(), interpolation="nearest")
+        axes.imshow(paint_scores(weights, between, signed=signed).numpy(), interpolation="nearest")
         if count <= 48:
             names = [shorten_to_width(piece, 7, 80) for piece in pieces]
             axes.set_xticks(range(count), names, rotation=90, fontsize=7)
@@ -162,11 +157,9 @@ def draw_build_up(panel: Panel, layers: Tensor) -> Drawing:
 def list_build_up_steps(panel: Panel, layers: Tensor) -> list[tuple[str, Panel]]:
     """(label, panel) of every step of the build-up."""
     last = len(layers) - 1
-    steps = []
-    for first in reversed(range(len(layers))):
-        label = f"layers {first} to {last}" if first < last else f"layer {first} alone"
-        steps.append((label, replace(panel, scores=layers[first].double(), pixels=None)))
-    return steps
+    labels = [*(f"layers {first} to {last}" for first in range(last)), f"layer {last} alone"]
+    panels = [replace(panel, scores=scores.double(), pixels=None) for scores in layers]
+    return list(zip(labels, panels, strict=True))[::-1]
 
 
 def animate_build_up(panel: Panel, layers: Tensor, *, seconds: float = 0.7, max_side: int = 360) -> bytes:

@@ -8,9 +8,11 @@ Everything that is not `Html` is escaped: tokens, labels, file names, numbers. O
 
 from collections.abc import Iterable
 from html import escape
-from typing import Any
+from typing import TypeAlias
 
 from whyformer.show.visible import make_visible
+
+Content: TypeAlias = str | bool | int | float | None
 
 VOID_ELEMENTS = {"img", "input", "br", "hr", "meta", "wbr"}
 
@@ -31,7 +33,7 @@ def escape_lines(text: str) -> Html:
     return join_html(text.split("\n"), "\n")
 
 
-def make_element(name: str, /, *children: Any, **attributes: Any) -> Html:
+def make_element(name: str, /, *children: Content, **attributes: Content) -> Html:
     """<name attributes>children</name>
 
     Escapes every child and attribute value that is not Html and leaves out None. An attribute `class_` becomes `class`,
@@ -46,7 +48,7 @@ def make_element(name: str, /, *children: Any, **attributes: Any) -> Html:
     return Html(opening if name in VOID_ELEMENTS else f"{opening}{join_html(children)}</{name}>")
 
 
-def join_html(children: Iterable[Any], separator: str = "") -> Html:
+def join_html(children: Iterable[Content], separator: str = "") -> Html:
     """The children one after the other; escapes all but Html and leaves out None."""
     return Html(
         separator.join(

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 
 from whyformer.errors import InputError
-from whyformer.show.colours import choose_ink, paint, to_hex
+from whyformer.show.colours import choose_ink, paint_scores, to_hex
 from whyformer.show.panel import Panel
 from whyformer.show.visible import make_visible
 from whyformer.show.wording import format_headline, format_score
@@ -40,7 +40,7 @@ def format_tex_snippet(panel: Panel) -> str:
     scored = panel.scored_text
     words = []
     for chip in scored.chips:
-        colour = tuple(paint(torch.tensor(chip.score), scored.between, signed=scored.signed).tolist())
+        colour = tuple(paint_scores(torch.tensor(chip.score), scored.between, signed=scored.signed).tolist())
         ground, ink = (to_hex(c)[1:].upper() for c in (colour, choose_ink(colour)))  # type: ignore[arg-type]
         text = rf"\textit{{{escape_tex(chip.text)}}}" if chip.special else escape_tex(chip.text)
         gap = r"\par\noindent " if "\n" in chip.before else " " if chip.before[-1:].isspace() else ""

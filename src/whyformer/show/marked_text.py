@@ -19,7 +19,7 @@ def mark_words(text: ScoredText) -> Html:
 
     def look_up(chip: Chip) -> dict[str, str]:
         level = choose_colour_level(chip.score, text.between, signed=text.signed)
-        return {"class_": level + (" special" if chip.special else "")}
+        return {"class_": level + " special" * chip.special}
 
     return mark_chips(text, look_up, {"class_": "segment"})
 

@@ -11,14 +11,12 @@ from whyformer.show.report import to_data_uri
 from whyformer.show.wording import format_headline, format_score
 
 SMALL_PRINT = "font-size:.85em;opacity:.7"
-BOX_STYLE = "margin:.5rem 0"
 
 
 def make_explanation_fragment(panels: Sequence[Panel], *, max_examples: int = 3) -> str:
     """The first examples, one below the other."""
     parts = [make_panel_fragment(panel) for panel in panels[:max_examples]]
-    if len(panels) > max_examples:
-        more = len(panels) - max_examples
+    if (more := len(panels) - max_examples) > 0:
         parts.append(make_element("p", f"... and {more} more. e[i] shows one, e.save('all.html') saves all."))
     return make_element("div", *parts, style="max-width:60rem;line-height:1.5")
 
@@ -32,8 +30,7 @@ def make_comparison_fragment(examples: Sequence[Mapping[str, Panel]], *, max_exa
         cells = [make_labelled_cell(label, panel) for label, panel in panels.items()]
         style = "display:flex;flex-wrap:wrap;gap:.75rem" if first.is_image else "display:grid;gap:.35rem"
         parts.append(make_element("div", *cells, style=style))
-    if len(examples) > max_examples:
-        more = len(examples) - max_examples
+    if (more := len(examples) - max_examples) > 0:
         parts.append(make_element("p", f"... and {more} more; .save('all.html') saves all."))
     return make_element("div", *parts, style="max-width:64rem;line-height:1.5")
 
@@ -60,15 +57,13 @@ def make_panel_fragment(panel: Panel) -> Html:
     if panel.is_image:
         limits = overlay.choose_colour_scale(panel.finest, signed=panel.signed).describe(signed=panel.signed)
         limits += "; blue against, orange for" if panel.signed else ""
-        return make_element(
-            "div", head, make_image_row(panel), make_element("div", limits, style=SMALL_PRINT), style=BOX_STYLE
-        )
-    text = panel.scored_text
-    low, high = (format_score(limit, signed=text.signed) for limit in text.between)
-    limits = f"{low} against (blue) to {high} for (orange)" if text.signed else f"{low} (clear) to {high} (purple)"
-    return make_element(
-        "div", head, make_inline_text(text), make_element("div", limits, style=SMALL_PRINT), style=BOX_STYLE
-    )
+        shown = make_image_row(panel)
+    else:
+        text = panel.scored_text
+        low, high = (format_score(limit, signed=text.signed) for limit in text.between)
+        limits = f"{low} against (blue) to {high} for (orange)" if text.signed else f"{low} (clear) to {high} (purple)"
+        shown = make_inline_text(text)
+    return make_element("div", head, shown, make_element("div", limits, style=SMALL_PRINT), style="margin:.5rem 0")
 
 
 def make_image_row(panel: Panel) -> Html:

@@ -12,7 +12,7 @@ from PIL import Image, ImageDraw
 from torch import Tensor
 
 from whyformer._model import ImageView
-from whyformer.show.colours import find_limits, find_robust_limits, paint
+from whyformer.show.colours import find_limits, find_robust_limits, paint_scores
 from whyformer.show.wording import format_score
 
 MAP_SIDE = 448  # pixels; a map alone is enlarged to about this size
@@ -71,7 +71,7 @@ def overlay_map(
     ground = 255 - (255 - ground) * 0.82  # a little lighter, so that colour shows on dark parts
     strength = measure_strength(placed, between, signed=signed)
     alpha = (0.12 + (OVERLAY_STRENGTH - 0.12) * strength.sqrt())[..., None] * inside[..., None]
-    mixed = ground * (1 - alpha) + paint(placed, between, signed=signed).float() * alpha
+    mixed = ground * (1 - alpha) + paint_scores(placed, between, signed=signed).float() * alpha
     drawn = Image.fromarray(mixed.round().clamp(0, 255).byte().contiguous().numpy())
     if contours:
         draw_contours(drawn, placed, inside, between, signed=signed)
@@ -96,10 +96,10 @@ def sample_at_pixels(scores: Tensor, view: ImageView, size: tuple[int, int], *, 
     return placed * inside, inside.float()
 
 
-def interpolate_axis(values: Tensor, places: Tensor, axis: int) -> Tensor:
-    """Linear interpolation between cell centres along one axis; `places` run from 0 to 1."""
+def interpolate_axis(values: Tensor, positions: Tensor, axis: int) -> Tensor:
+    """Linear interpolation between cell centres along one axis; `positions` run from 0 to 1."""
     count = values.shape[axis]
-    at = (places * count - 0.5).clamp(0, count - 1)
+    at = (positions * count - 0.5).clamp(0, count - 1)
     left = at.floor().long().clamp(max=max(count - 2, 0))
     right = (left + 1).clamp(max=count - 1)
     part = (at - left).reshape([-1 if i == axis else 1 for i in range(values.dim())])
@@ -165,7 +165,7 @@ def frame_view(image: Image.Image, view: ImageView | None) -> Image.Image:
 def paint_map(scores: Tensor, between: tuple[float, float], *, signed: bool) -> Image.Image:
     """A map [rows columns] alone, enlarged by an integer factor: every patch a square of one colour."""
     factor = max(1, MAP_SIDE // max(scores.shape))
-    painted = paint(scores, between, signed=signed)
+    painted = paint_scores(scores, between, signed=signed)
     large = painted.repeat_interleave(factor, 0).repeat_interleave(factor, 1)
     return Image.fromarray(large.contiguous().numpy())
 

@@ -1,32 +1,19 @@
 """Pages of explanations: one self-contained HTML file.
 
-Words are tinted and carry their score as a tooltip; a map lies over its image, with its colour limits below; tables of
-the numbers are folded away. The building blocks come from `report`.
+Words are tinted and carry their score as a tooltip; a map is drawn over its image, with its colour limits below; tables
+of the numbers are folded away. The building blocks come from `report`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from whyformer._plain.words import join_words
-from whyformer.show import overlay, panel_images
+from whyformer.show import overlay, panel_images, report
 from whyformer.show.chips import Chip, ScoredText, join_spans, make_scored_text
-from whyformer.show.html import Html, join_html, make_element
+from whyformer.show.html import Content, Html, join_html, make_element
 from whyformer.show.marked_text import mark_words
 from whyformer.show.page_facts import list_facts
 from whyformer.show.page_tables import choose_fold
 from whyformer.show.panel import Panel
-from whyformer.show.report import (
-    arrange_figures,
-    embed_image,
-    fold_content,
-    make_anchors,
-    make_legend,
-    make_notes,
-    make_page,
-    make_scrollable,
-    make_section,
-    make_table,
-)
 from whyformer.show.wording import format_headline, shorten_text
 
 IMAGE_SIDE = 640  # pixels of the longer side of an image on a page
@@ -36,29 +23,24 @@ PANEL_WIDTH = 7.6  # rem of a map in a table, at least
 
 def make_explanation_page(panels: Sequence[Panel]) -> str:
     """Every example with its map or coloured words, and its numbers."""
-    first = panels[0]
-    titles = make_anchors(shorten_text(panel.title, 60) for panel in panels)
-    several = len(panels) > 1
-    parts = [
-        make_section(
-            shorten_text(panel.title, 120),
-            make_element("p", format_headline(panel)) if several else None,
-            *make_panel_blocks(panel),
-            anchor=anchor,
+    first, several = panels[0], len(panels) > 1
+    examples = []
+    for panel in panels:
+        heads = [make_element("p", format_headline(panel))] if several else []
+        examples.append(
+            (shorten_text(panel.title, 60), shorten_text(panel.title, 120), [*heads, *make_panel_blocks(panel)])
         )
-        for anchor, panel in zip(titles, panels, strict=True)
-    ]
     title = f"{len(panels)} examples" if several else format_headline(first)
     lead = f"Explained by {first.label} for {first.model}. {describe_colours(first)}"
-    return make_page(title, parts, lead=lead, about=collect_facts(first), contents=titles)
+    return report.make_example_page(title, examples, lead=lead, about=collect_facts(first))
 
 
 def make_panel_blocks(panel: Panel) -> list[Html]:
     """The map or words of one panel, then its numbers and notes."""
-    return [*(make_image_blocks(panel) if panel.is_image else make_text_blocks(panel)), make_notes(panel.notes)]
+    return [*(make_image_blocks(panel) if panel.is_image else make_text_blocks(panel)), report.make_notes(panel.notes)]
 
 
-def collect_facts(*panels: Panel) -> dict[str, Any]:
+def collect_facts(*panels: Panel) -> dict[str, Content]:
     """Facts for the footer of a page: one panel for each method on it."""
     return list_facts(panels[0].model, {panel.label: panel.settings for panel in panels}, panels[0].versions)
 
@@ -77,28 +59,26 @@ def describe_colours(panel: Panel) -> str:
 def make_image_blocks(panel: Panel) -> Iterable[Html]:
     alt = f"{panel.name}: {format_headline(panel)}"
     images = [
-        embed_image(image, f"{alt}, {caption}", caption, crisp=crisp, is_map=not caption.startswith("image"))
+        report.embed_image(image, f"{alt}, {caption}", caption, crisp=crisp, is_map=not caption.startswith("image"))
         for caption, image, crisp in panel_images.make_panel_images(panel, max_side=IMAGE_SIDE)
     ]
     scale = overlay.choose_colour_scale(panel.finest, signed=panel.signed)
-    yield arrange_figures(images, large=True)
+    yield report.arrange_figures(images, large=True)
     note = scale.describe_limits(signed=panel.signed)
-    yield make_legend(scale.between, signed=panel.signed, note=note, of_image=True)
+    yield report.make_legend(scale.between, signed=panel.signed, note=note, of_image=True)
     rows, columns = panel.grid.shape
     best = panel.scores.abs().argsort(descending=True)[:TOP_PATCHES].tolist()
-    places = [[f"row {i // columns}, column {i % columns}", panel.scores[i].item()] for i in best]
-    yield fold_content(
-        f"The {len(places)} strongest of {rows} x {columns} patches",
-        make_table(["patch, counted from the top left", "score"], places),
-    )
+    positions = [[f"row {i // columns}, column {i % columns}", panel.scores[i].item()] for i in best]
+    table = report.make_table(["patch, counted from the top left", "score"], positions)
+    yield report.fold_content(f"The {len(positions)} strongest of {rows} x {columns} patches", table)
 
 
-def make_map_figure(panel: Panel, caption: str | Html | None, *, smooth: bool = True) -> Html:
+def make_map_figure(panel: Panel, caption: str | Html | None) -> Html:
     """One map over its image, as one of several."""
-    image, crisp = panel_images.make_cell_image(panel, max_side=IMAGE_SIDE, smooth=smooth)
+    image, crisp = panel_images.make_cell_image(panel, max_side=IMAGE_SIDE)
     limits = make_element("span", panel_images.format_limits(panel), class_="dim")
     lines = [limits] if caption is None else [caption, make_element("br"), limits]
-    return embed_image(image, f"{panel.label}: {format_headline(panel)}", *lines, crisp=crisp, is_map=True)
+    return report.embed_image(image, f"{panel.label}: {format_headline(panel)}", *lines, crisp=crisp, is_map=True)
 
 
 def make_original_figure(panel: Panel) -> Html:
@@ -108,7 +88,7 @@ def make_original_figure(panel: Panel) -> Html:
     what = panel_images.describe_original(panel.image)
     caption = make_element("span", what, class_="dim")
     lines = [caption] if what.startswith(panel.name) else [panel.name, make_element("br"), caption]
-    return embed_image(image, panel.name, *lines)
+    return report.embed_image(image, panel.name, *lines)
 
 
 def make_method_name(label: str) -> Html:
@@ -123,18 +103,14 @@ def make_method_name(label: str) -> Html:
 def make_text_blocks(panel: Panel) -> Iterable[Html]:
     text = panel.scored_text
     yield make_text_block(text)
-    yield make_legend(text.between, signed=text.signed)
+    yield report.make_legend(text.between, signed=text.signed)
     yield from make_word_blocks(panel)
-    yield fold_content(
-        f"Scores of all {len(text.chips)} tokens",
-        make_table(
-            ["token", "kind", "characters", "score"],
-            [
-                [chip.text, "special" if chip.special else "", describe_characters(panel, chip), chip.score]
-                for chip in text.chips
-            ],
-        ),
-    )
+    rows = [
+        [chip.text, "special" if chip.special else "", describe_characters(panel, chip), chip.score]
+        for chip in text.chips
+    ]
+    table = report.make_table(["token", "kind", "characters", "score"], rows)
+    yield report.fold_content(f"Scores of all {len(rows)} tokens", table)
 
 
 def describe_characters(panel: Panel, chip: Chip) -> str:
@@ -142,7 +118,7 @@ def describe_characters(panel: Panel, chip: Chip) -> str:
 
     Of a pair, "2: 4-8" are characters of the second text.
     """
-    span, second = join_spans(panel.pieces, chip.places), panel.pieces.second
+    span, second = join_spans(panel.pieces, chip.positions), panel.pieces.second
     if span is None:
         return ""
     shift = second if second is not None and span[0] >= second else 0
@@ -158,9 +134,8 @@ def make_word_blocks(panel: Panel) -> Iterable[Html]:
     if len(pieces) == sum(not padding for padding in panel.pieces.padding):
         return
     text = make_scored_text(pieces, scores, signed=panel.signed)
-    yield fold_content(
-        "Scores summed over whole words", make_text_block(text), make_legend(text.between, signed=text.signed)
-    )
+    legend = report.make_legend(text.between, signed=text.signed)
+    yield report.fold_content("Scores summed over whole words", make_text_block(text), legend)
 
 
 def make_text_block(text: ScoredText) -> Html:
@@ -173,7 +148,7 @@ def make_word_rows(panels: Mapping[str, Panel]) -> Html:
     for label, panel in panels.items():
         text = panel.scored_text
         note = "" if panel.class_specific else "the same for every class"
-        legend = make_legend(text.between, signed=text.signed, note=note)
+        legend = report.make_legend(text.between, signed=text.signed, note=note)
         cells += [
             make_element("div", make_method_name(label)),
             make_element("div", make_text_block(text), legend),
@@ -188,19 +163,13 @@ def make_comparison_page(
     examples: Sequence[Mapping[str, Panel]], extra: Sequence[Html], *, title: str, lead: str
 ) -> str:
     """Every example by every method, followed by the extra sections."""
-    firsts = [next(iter(panels.values())) for panels in examples]
-    titles = make_anchors([shorten_text(panel.title, 60) for panel in firsts])
-    parts = [
-        make_section(
-            shorten_text(first.title, 120),
-            make_element("p", format_headline(first)),
-            make_panel_row(panels),
-            anchor=anchor,
-        )
-        for anchor, first, panels in zip(titles, firsts, examples, strict=True)
-    ]
+    sections = []
+    for panels in examples:
+        first = next(iter(panels.values()))
+        blocks = [make_element("p", format_headline(first)), make_panel_row(panels)]
+        sections.append((shorten_text(first.title, 60), shorten_text(first.title, 120), blocks))
     about = collect_facts(*examples[0].values())
-    return make_page(title, [*parts, *extra], lead=lead, about=about, contents=titles)
+    return report.make_example_page(title, sections, extra, lead=lead, about=about)
 
 
 def make_panel_row(panels: Mapping[str, Panel]) -> Html:
@@ -210,7 +179,7 @@ def make_panel_row(panels: Mapping[str, Panel]) -> Html:
         return make_word_rows(panels)
     figures = [make_original_figure(first)] if first.image is not None else []
     figures += [make_map_figure(panel, make_method_name(label)) for label, panel in panels.items()]
-    return arrange_figures(figures)
+    return report.arrange_figures(figures)
 
 
 def make_panel_table(rows: Sequence[tuple[str, Sequence[Panel]]], columns: Sequence[str]) -> Html:
@@ -233,4 +202,4 @@ def make_panel_table(rows: Sequence[tuple[str, Sequence[Panel]]], columns: Seque
         groups.append(make_element("tbody", title, make_element("tr", *cells)))
     folds = choose_fold(PANEL_WIDTH * len(columns))
     table = make_element("table", make_element("thead", head), *groups, class_=f"panel-table {folds}")
-    return make_element("div", make_scrollable(table, "Maps by row and column"), class_="table-box")
+    return make_element("div", report.make_scrollable(table, "Maps by row and column"), class_="table-box")

@@ -3,15 +3,8 @@
 from collections.abc import Sequence
 from functools import cache
 
-from whyformer.show.colours import (
-    UNSIGNED_STOPS,
-    Colour,
-    choose_ink,
-    compute_contrast,
-    make_colour_table,
-    mix_stops,
-    to_hex,
-)
+from whyformer.show import colours
+from whyformer.show.colours import Colour
 from whyformer.show.drawing import DIM_INK, GREYS, PALETTE
 
 COLOUR_LEVELS = 20  # on each side of zero
@@ -30,14 +23,16 @@ CHART_COLOURS = (*PALETTE, *GREYS)
 
 def make_palette_css() -> str:
     """The colours of charts as CSS variables --c0, --c1, ..., of regions --r0, ...; lighter in dark mode."""
-    light = name_colours(c=CHART_COLOURS, r=REGION_COLOURS, u=[to_hex(UNSIGNED_STOPS[-1])])
-    dark = name_colours(c=(*DARK_PALETTE, *DARK_GREYS), r=DARK_REGION_COLOURS, u=[to_hex(UNSIGNED_DARK_STOPS[-1])])
+    light = name_colours(c=CHART_COLOURS, r=REGION_COLOURS, u=[colours.to_hex(colours.UNSIGNED_STOPS[-1])])
+    dark = name_colours(
+        c=(*DARK_PALETTE, *DARK_GREYS), r=DARK_REGION_COLOURS, u=[colours.to_hex(UNSIGNED_DARK_STOPS[-1])]
+    )
     return f":root{{{light}}}\n@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}\n"
 
 
 def name_colours(**palettes: Sequence[str]) -> str:
     return ";".join(
-        f"--{letter}{i}:{colour}" for letter, colours in palettes.items() for i, colour in enumerate(colours)
+        f"--{letter}{i}:{colour}" for letter, palette in palettes.items() for i, colour in enumerate(palette)
     )
 
 
@@ -59,24 +54,25 @@ def choose_colour_level(score: float, between: tuple[float, float], *, signed: b
 @cache
 def make_mark_css() -> str:
     """The CSS rules of all colour levels, in light and dark mode, each with a readable text colour."""
-    light = make_level_css(make_colour_table(True).tolist(), make_colour_table(False).tolist(), LIGHT_PAGE_INK)
-    signed, unsigned = mix_stops(SIGNED_DARK_STOPS).tolist(), mix_stops(UNSIGNED_DARK_STOPS).tolist()
+    light = make_level_css(
+        colours.make_colour_table(True).tolist(), colours.make_colour_table(False).tolist(), LIGHT_PAGE_INK
+    )
+    signed, unsigned = colours.mix_stops(SIGNED_DARK_STOPS).tolist(), colours.mix_stops(UNSIGNED_DARK_STOPS).tolist()
     dark = make_level_css(signed, unsigned, DARK_PAGE_INK)
     return f"{light}@media screen and (prefers-color-scheme:dark){{{dark}}}\n"
 
 
-def make_level_css(signed: Sequence[Sequence[int]], unsigned: Sequence[Sequence[int]], page_ink: Colour) -> str:
+def make_level_css(signed: Sequence[Colour], unsigned: Sequence[Colour], page_ink: Colour) -> str:
     """One rule per colour level, and the gradients of the two colour bars, from tables of colours."""
     middle = len(signed) // 2
     tables = {"f": list(signed[middle:]), "a": list(signed[middle::-1]), "u": list(unsigned)}
     rules = []
     for letter, table in tables.items():
         for level in range(COLOUR_LEVELS + 1):
-            red, green, blue = table[level * (len(table) - 1) // COLOUR_LEVELS]
-            colour = (red, green, blue)
-            ink = page_ink if compute_contrast(page_ink, colour) >= 4.5 else choose_ink(colour)
-            ground = "none" if level == 0 else to_hex(colour)
-            rules.append(f".{letter}{level}{{background:{ground};color:{to_hex(ink)}}}")
+            colour = table[level * (len(table) - 1) // COLOUR_LEVELS]
+            ink = page_ink if colours.compute_contrast(page_ink, colour) >= 4.5 else colours.choose_ink(colour)
+            ground = "none" if level == 0 else colours.to_hex(colour)
+            rules.append(f".{letter}{level}{{background:{ground};color:{colours.to_hex(ink)}}}")
     for letter, table in (("s", list(signed)), ("u", list(unsigned))):
         stops = ",".join("#{:02x}{:02x}{:02x}".format(*table[i * (len(table) - 1) // 8]) for i in range(9))
         own = "" if page_ink == LIGHT_PAGE_INK else ":not(.of-image)"  # an image has the same colours in dark mode

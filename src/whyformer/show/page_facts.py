@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from whyformer.show.html import Html, join_html, make_element
+from whyformer.show.html import Content, Html, join_html, make_element
 
 PAGE_DATE: ContextVar[str] = ContextVar("PAGE_DATE", default="")
 
@@ -29,12 +29,13 @@ def date_pages(date: str) -> Iterator[None]:
 
 
 def list_facts(
-    model: str, methods: Mapping[str, Mapping[str, Any]], versions: Mapping[str, str], **more: Any
-) -> dict[str, Any]:
+    model: str, methods: Mapping[str, Mapping[str, Any]], versions: Mapping[str, str], **more: Content
+) -> dict[str, Content]:
     """The facts for the footer of a page, by name; empty ones are left out."""
     weights = versions.get("weights", "")
     made_with = ", ".join(f"{name} {value}" for name, value in versions.items() if name != "weights")
-    facts = {"method" if len(methods) == 1 else "methods": ", ".join(methods), "settings": format_settings(methods)}
+    title = "method" if len(methods) == 1 else "methods"
+    facts: dict[str, Content] = {title: ", ".join(methods), "settings": format_settings(methods)}
     facts |= {"model": model, "weights": weights, "made with": made_with, **more}
     return {name: value for name, value in facts.items() if value}
 

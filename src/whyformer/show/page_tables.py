@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from whyformer.show.html import Html, make_element
+from whyformer.show.html import Content, Html, make_element
 
 SHORT_CELL = 28  # table cells of at most this many characters stay on one line
 LONG_CELL = 18  # characters that a column of longer cells needs at least
@@ -30,7 +30,7 @@ FOLDED = (
 )
 
 
-def make_table(head: Sequence[Any], rows: Iterable[Sequence[Any]], *, caption: str = "", bars: int = 0) -> Html:
+def make_table(head: Sequence[Content], rows: Iterable[Sequence[Any]], *, caption: str = "", bars: int = 0) -> Html:
     """A table: numbers right-aligned with three digits, None as a dash, the first cell of a row as its header.
 
     bars: the room that bars in its cells need, in characters.
@@ -39,7 +39,15 @@ def make_table(head: Sequence[Any], rows: Iterable[Sequence[Any]], *, caption: s
     columns = [[row[i] for row in body] for i in range(len(head))]
     kinds = [classify_column(column) for column in columns]
     heads = [make_element("th", name, scope="col", class_=kind) for name, kind in zip(head, kinds, strict=True)]
-    lines = [make_row(row, head, kinds) for row in body]
+    labels = [get_plain_text(name) for name in head]
+    lines = []
+    for first, *others in body:
+        cells = [
+            make_element("td", format_cell(value), class_=kind, data_label=label)
+            for value, label, kind in zip(others, labels[1:], kinds[1:], strict=True)
+        ]
+        header = make_element("th", format_cell(first), scope="row", class_=kinds[0])
+        lines.append(make_element("tr", header, *cells))
     width = estimate_width(head, columns, kinds) + bars * CHARACTER
     table = make_element(
         "table",
@@ -51,39 +59,25 @@ def make_table(head: Sequence[Any], rows: Iterable[Sequence[Any]], *, caption: s
     return make_element("div", make_scrollable(table, caption or "Table"), class_="table-box")
 
 
-def make_row(row: Sequence[Any], head: Sequence[Any], kinds: Sequence[str]) -> Html:
-    first, *others = row
-    cells = [
-        make_element("td", format_cell(value), class_=kind, data_label=get_plain_text(name))
-        for value, name, kind in zip(others, head[1:], kinds[1:], strict=True)
-    ]
-    header = make_element("th", format_cell(first), scope="row", class_=kinds[0])
-    return make_element("tr", header, *cells)
-
-
 def make_scrollable(content: Html, label: str) -> Html:
     """Content that may be wider than the page, scrollable with the keyboard too."""
     return make_element("div", content, class_="wide", tabindex="0", role="region", aria_label=label)
 
 
-def classify_column(column: Sequence[Any]) -> str:
+def classify_column(column: Sequence[Content]) -> str:
     """The CSS class of a column: number (right-aligned), short (never wrapped) or long."""
-    if column and all(is_number(value) for value in column):
+    if column and all(isinstance(value, int | float | None) and not isinstance(value, bool) for value in column):
         return "number"
     return "short" if all(len(get_plain_text(value)) <= SHORT_CELL for value in column) else "long"
 
 
-def is_number(value: Any) -> bool:
-    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
-
-
-def format_cell(value: Any) -> Any:
+def format_cell(value: Content) -> Content:
     if value is None or value != value:
         return "–"
     return f"{value:.3g}" if isinstance(value, float) else value
 
 
-def get_plain_text(value: Any) -> str:
+def get_plain_text(value: Content) -> str:
     """What a reader sees of a cell."""
     return re.sub(r"<[^>]*>", "", value) if isinstance(value, Html) else str(value)
 
@@ -91,7 +85,7 @@ def get_plain_text(value: Any) -> str:
 # --- width ------------------------------------------------------------------------------------------------------------
 
 
-def estimate_width(head: Sequence[Any], columns: Sequence[Sequence[Any]], kinds: Sequence[str]) -> float:
+def estimate_width(head: Sequence[Content], columns: Sequence[Sequence[Content]], kinds: Sequence[str]) -> float:
     """About how wide a table must be for its rows to be readable, in rem."""
     total = 0.0
     for name, column, kind in zip(head, columns, kinds, strict=True):

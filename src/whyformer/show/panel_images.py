@@ -18,14 +18,12 @@ def make_panel_images(
     maps = [(*finest, True), ("patch by patch", panel.grid, False)]
     if panel.image is not None:
         yield describe_original(panel.image), make_original_image(panel.image, max_side=max_side), False
-    if panel.image is not None and panel.image.view is not None:
-        for caption, scores, smooth in maps:
+    for caption, scores, smooth in maps:
+        if panel.image is not None and panel.image.view is not None:
             image = overlay_panel(panel, scores, smooth=smooth, contours=contours and smooth)
             yield caption, overlay.shrink_image(image, max_side), False
-    else:  # without an image to lie over, the smooth map adds nothing
-        for caption, scores, smooth in maps:
-            if not smooth or panel.pixels is not None:
-                yield caption, paint_panel_map(panel, scores), True
+        elif not smooth or panel.pixels is not None:  # without an image to lie over, the smooth map adds nothing
+            yield caption, paint_panel_map(panel, scores), True
 
 
 def make_original_image(kept: KeptImage, *, max_side: int) -> Image.Image:
@@ -39,11 +37,11 @@ def describe_original(kept: KeptImage) -> str:
     return "image (frame: model input)" if partial else "image"
 
 
-def make_cell_image(panel: Panel, *, max_side: int, smooth: bool = True) -> tuple[Image.Image, bool]:
+def make_cell_image(panel: Panel, *, max_side: int) -> tuple[Image.Image, bool]:
     """The patch map over its image, or alone if there is none, and whether to enlarge it without smoothing."""
     if panel.image is None or panel.image.view is None:
         return paint_panel_map(panel, panel.grid), True
-    return overlay.shrink_image(overlay_panel(panel, panel.grid, smooth=smooth), max_side), False
+    return overlay.shrink_image(overlay_panel(panel, panel.grid, smooth=True), max_side), False
 
 
 def paint_panel_map(panel: Panel, scores: Tensor) -> Image.Image:

@@ -5,13 +5,17 @@ The page is one file without any request. It shows the scores of the whole answe
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from whyformer._plain.tokens import NamedTokens
 from whyformer.show import report
-from whyformer.show.html import Html, escape_lines, join_html, make_element
+from whyformer.show.chips import ScoredText
+from whyformer.show.html import Content, Html, join_html, make_element
+from whyformer.show.marked_text import mark_words
 from whyformer.show.page_colours import COLOUR_LEVELS, REGION_COLOURS, choose_colour_level
 from whyformer.show.page_facts import list_facts
 from whyformer.show.prompt_matrix import CELL_BUDGET, TOKEN_BUDGET, PackedRows, encode_bytes, pack_rows
@@ -19,18 +23,19 @@ from whyformer.show.prompt_view import (
     SPAN_LENGTH,
     SPAN_SHARE,
     WEAKEST_SPAN,
-    Cell,
     CitationRow,
     HopRow,
+    PromptCell,
     PromptView,
     TopSpan,
     find_top_spans,
 )
 from whyformer.show.visible import make_visible
-from whyformer.show.wording import format_score, shorten_text
+from whyformer.show.wording import shorten_text
 
 SCRIPT = Path(__file__).with_name("prompt_page.js").read_text("utf-8")
 STYLE = Path(__file__).with_name("prompt_page.css").read_text("utf-8")
+READING = "How to read this page"
 TOP_REGIONS = 5
 CITED_TEXT = 160  # characters of a cited region in the table
 HOP_COLOURS = len(REGION_COLOURS)  # regions with a colour of their own in the bar of a hop
@@ -41,24 +46,20 @@ def make_prompt_page(view: PromptView) -> str:
     """The whole page."""
     packed, sums = pack_steps(view)
     sections = {
-        "answer": make_answer_section(view),
-        "citations": make_citation_section(view) if view.citations else None,
-        "hops": make_hop_section(view) if view.hops else None,
-        "prompt": make_prompt_section(view),
-        "matrix": make_matrix_section(view) if view.steps is not None else None,
-        "how": report.make_section("How to read this page", *make_explanation(view, packed), anchor="how"),
+        "answer": ("Answer", make_answer_section(view)),
+        "citations": ("Citations", make_citation_section(view) if view.citations else None),
+        "hops": ("Hops", make_hop_section(view) if view.hops else None),
+        "prompt": ("Prompt", make_prompt_section(view)),
+        "matrix": ("Matrix", make_matrix_section(view) if view.steps is not None else None),
+        "how": (READING, report.make_section(READING, *explain_shares(view, packed), anchor="how")),
     }
-    titles = {
-        "answer": "Answer", "citations": "Citations", "hops": "Hops", "prompt": "Prompt",
-        "matrix": "Matrix", "how": "How to read this page",
-    }  # fmt: skip
-    shown = {anchor: section for anchor, section in sections.items() if section is not None}
+    shown = {anchor: (title, section) for anchor, (title, section) in sections.items() if section is not None}
     return report.make_page(
         view.headline,
-        [join_html(shown.values(), "\n")],
+        [section for _, section in shown.values()],
         lead=describe_view(view),
         about=list_facts(view.model, {view.method: view.settings}, view.versions),
-        contents={anchor: titles[anchor] for anchor in shown},
+        contents={anchor: title for anchor, (title, _) in shown.items()},
         style=STYLE,
         script=SCRIPT,
         data=collect_page_numbers(view, packed, sums),
@@ -92,11 +93,12 @@ def make_answer_section(view: PromptView) -> Html:
         "Answer", make_element("p", explain_choice(view), id="hint"), needs_script, anchor="answer"
     )
     sticky = make_element("div", box, make_element("div", chosen, reset, class_="chosen-row"), class_="sticky")
+    limit = "colours end at the 99.9th percentile of all words" if len(view.chips) > 1000 else ""
     top = make_element(
         "div",
         make_element("h3", "Where it comes from"),
         make_element("ol", *make_top_regions(view), class_="top-regions", id="top-regions"),
-        report.make_legend(view.between, signed=view.signed, note=describe_limit(view)),
+        report.make_legend(view.between, signed=view.signed, note=limit),
         id="origin",
     )
     return join_html([head, sticky, top])  # next to the other sections, so that it stays in sight below them
@@ -116,16 +118,11 @@ def explain_choice(view: PromptView) -> str:
     )
 
 
-def describe_limit(view: PromptView) -> str:
-    return "colours end at the 99.9th percentile of all words" if len(view.chips) > 1000 else ""
-
-
 def make_top_regions(view: PromptView) -> Iterable[Html]:
     """The cells with the largest shares, as links."""
-    shares = view.cell_shares
-    for i in sorted(range(len(shares)), key=lambda i: -abs(shares[i]))[:TOP_REGIONS]:
+    for i in view.ranked_cells[:TOP_REGIONS]:
         link = make_element("a", shorten_text(make_visible(view.name_cell(i)), 80), href=find_anchor(view, i))
-        yield make_element("li", link, *make_share(shares[i], view.largest_share, signed=view.signed))
+        yield make_element("li", link, *make_share(view.cell_shares[i], view.largest_share, signed=view.signed))
 
 
 def find_anchor(view: PromptView, i: int) -> str:
@@ -139,15 +136,12 @@ def find_anchor(view: PromptView, i: int) -> str:
 def make_share(share: float, largest: float, *, signed: bool) -> tuple[Html, Html]:
     """A bar, full for the largest share, and a percentage."""
     length = min(abs(share) / largest, 1) if largest > 0 else 0.0
-    fill = make_element("span", class_=f"fill {choose_bar_class(share, signed=signed)}", style=f"width:{length:.2%}")
+    level = ("a14" if share < 0 else "f14") if signed else "u12"
+    fill = make_element("span", class_=f"fill {level}", style=f"width:{length:.2%}")
     return (
         make_element("span", fill, class_="track", aria_hidden="true"),
         make_element("span", format_share(share, signed=signed), class_="share"),
     )
-
-
-def choose_bar_class(share: float, *, signed: bool) -> str:
-    return ("a14" if share < 0 else "f14") if signed else "u12"
 
 
 def format_share(share: float, *, signed: bool) -> str:
@@ -171,38 +165,33 @@ def make_prompt_section(view: PromptView) -> Html:
 
 def fold_region(view: PromptView, section: int, own: Sequence[int]) -> Html:
     """A region that folds: its text, or its cells, which fold too."""
-    region = view.sections[section]
-    is_open = any(i in view.open_cells for i in own)
+    region, is_whole = view.sections[section], len(own) == 1
     strongest = max(own, key=lambda i: abs(view.cell_shares[i]))
-    summary = make_summary(
-        view, region.name, region.kind, region.stop - region.start, view.section_shares[section],
-        find_top_spans(view, view.cells[strongest]), f"c{own[0]}" if len(own) == 1 else None,
-    )  # fmt: skip
-    inside = [make_text(view, view.cells[own[0]])] if len(own) == 1 else [fold_cell(view, i) for i in own]
+    inside = [make_text(view, view.cells[own[0]])] if is_whole else [fold_cell(view, i) for i in own]
     classes = "region other" if region.kind == "other" and len(view.regions) > 1 else "region"
+    summary = make_summary(view, region, view.section_shares[section], strongest, f"c{own[0]}" if is_whole else None)
+    is_open = any(i in view.open_cells for i in own)
     return make_element("details", summary, *inside, class_=classes, id=f"region-{section}", open=is_open or None)
 
 
 def fold_cell(view: PromptView, i: int) -> Html:
     cell = view.cells[i]
-    summary = make_summary(
-        view, cell.name, "", cell.stop - cell.start, view.cell_shares[i], find_top_spans(view, cell), f"c{i}"
-    )
+    tokens = NamedTokens(cell.name, "", cell.start, cell.stop)
+    summary = make_summary(view, tokens, view.cell_shares[i], i, f"c{i}")
     is_open = i in view.open_cells
     return make_element("details", summary, make_text(view, cell), class_="cell", id=f"cell-{i}", open=is_open or None)
 
 
-def make_summary(
-    view: PromptView, name: str, kind: str, tokens: int, share: float, spans: Sequence[TopSpan], cell: str | None
-) -> Html:
-    """The line that stays when a region is folded."""
-    kind = "" if kind in name or kind == "other" else f"{kind}, "
-    top = [mark_span(view, span) for span in spans]
+def make_summary(view: PromptView, tokens: NamedTokens, share: float, strongest: int, cell: str | None) -> Html:
+    """The line that stays when tokens are folded, with the top words of their strongest cell."""
+    kind = "" if tokens.kind in tokens.name or tokens.kind == "other" else f"{tokens.kind}, "
+    count = count_things(tokens.stop - tokens.start, "token")
+    top = [mark_span(view, span) for span in find_top_spans(view, view.cells[strongest])]
     return make_element(
         "summary",
-        make_element("span", shorten_text(make_visible(name), 80), class_="name"),
+        make_element("span", shorten_text(make_visible(tokens.name), 80), class_="name"),
         *make_share(share, view.largest_share, signed=view.signed),
-        make_element("span", f"{kind}{count_things(tokens, 'token')}", class_="dim"),
+        make_element("span", f"{kind}{count}", class_="dim"),
         make_element("span", *top, class_="top"),
         data_cell=cell,
     )
@@ -221,28 +210,17 @@ def write_span(view: PromptView, span: TopSpan) -> str:
     return shorten_text("".join((" " if i and chip.before else "") + chip.text for i, chip in enumerate(chips)), 60)
 
 
-def make_text(view: PromptView, cell: Cell) -> Html:
+def make_text(view: PromptView, cell: PromptCell) -> Html:
     return make_element("div", mark_cell(view, cell), class_="text", dir="auto")
 
 
-def mark_cell(view: PromptView, cell: Cell) -> Html:
+def mark_cell(view: PromptView, cell: PromptCell) -> Html:
     """The chips of a cell on their colours."""
-    parts: list[Html] = []
     own = view.chips_of(cell)
-    for i in own:
-        chip = view.chips[i]
-        level = choose_colour_level(chip.score, view.between, signed=view.signed)
-        before = chip.before.lstrip() if i == own.start else chip.before
-        parts += [
-            escape_lines(before),
-            make_element(
-                "mark",
-                chip.text,
-                class_=level + (" special" if chip.special else ""),
-                title=format_score(chip.score, signed=view.signed),
-            ),
-        ]
-    return join_html([*parts, escape_lines(view.tail) if own.stop == len(view.chips) else None])
+    chips = view.chips[own.start : own.stop]
+    first = [replace(chip, before=chip.before.lstrip()) for chip in chips[:1]]
+    tail = view.tail if own.stop == len(view.chips) else ""
+    return mark_words(ScoredText((*first, *chips[1:]), tail, view.between, view.signed))
 
 
 # --- citations and hops -----------------------------------------------------------------------------------------------
@@ -258,7 +236,10 @@ def make_citation_section(view: PromptView) -> Html:
         caption="Drop: how much the log-odds of the answer fall when the region is left out",
         bars=14,
     )
-    figures = [[f.name, f.value, f.chance, format_interval(f.interval)] for f in view.faithfulness]
+    figures = [
+        [row.name, row.value, row.chance, "" if row.interval is None else "{:.3g} to {:.3g}".format(*row.interval)]
+        for row in view.faithfulness
+    ]
     faithful = report.make_table(
         ["figure", "value", "by chance", "95 % by chance"], figures, caption="How faithful the scores are"
     )
@@ -266,20 +247,13 @@ def make_citation_section(view: PromptView) -> Html:
     return report.make_section("Citations", table, *basis, faithful if figures else None, anchor="citations")
 
 
-def make_citation_cells(view: PromptView, row: CitationRow, largest: float) -> list[Any]:
-    badge = (
-        report.make_verdict_badge(row.verdict, VERDICT_KINDS.get(row.verdict, "")) if row.verdict else "not verified"
-    )
-    link = make_element(
-        "a", shorten_text(make_visible(row.name), 60), href=find_anchor(view, view.find_cell(row.start))
-    )
+def make_citation_cells(view: PromptView, row: CitationRow, largest: float) -> list[Content]:
+    kind, anchor = VERDICT_KINDS.get(row.verdict, ""), find_anchor(view, view.find_cell(row.start))
+    badge = report.make_verdict_badge(row.verdict, kind) if row.verdict else "not verified"
+    link = make_element("a", shorten_text(make_visible(row.name), 60), href=anchor)
     bar = make_element("span", *make_share(row.share, largest, signed=view.signed), class_="share-cell")
     text = shorten_text(make_visible(" ".join(row.text.split())), CITED_TEXT)
     return [link, bar, badge, "–" if row.drop is None else f"{row.drop:+.3g}", text]
-
-
-def format_interval(interval: tuple[float, float] | None) -> str:
-    return "" if interval is None else f"{interval[0]:.3g} to {interval[1]:.3g}"
 
 
 def make_hop_section(view: PromptView) -> Html:
@@ -312,9 +286,8 @@ def make_hop_section(view: PromptView) -> Html:
 
 def choose_hop_parts(view: PromptView) -> tuple[dict[int, str], list[str]]:
     """The sections named in the bars, by index (-1: all others), and their colours; the last colour is of absorbed."""
-    total = torch.zeros(len(view.sections), dtype=torch.double)
-    for hop in view.hops:
-        total += torch.tensor(view.add_by_section(view.sum_cells(hop.scores).tolist())).abs()
+    sums = [view.add_by_section(view.sum_cells(hop.scores).tolist()) for hop in view.hops]
+    total = torch.tensor(sums).double().abs().sum(0)
     prompt = [i for i, section in enumerate(view.sections) if section.kind != "answer"]
     ranked = sorted(prompt, key=lambda i: -total[i].item())
     named = sorted(ranked[:HOP_COLOURS])
@@ -352,7 +325,7 @@ def make_stacked_bar(names: Sequence[str], values: Sequence[float], colours: Seq
 def make_hop_table(view: PromptView, names: dict[int, str]) -> Html:
     rows = [[hop.name, hop.received, *add_hop_parts(view, hop, names), hop.absorbed] for hop in view.hops]
     table = report.make_table(["hop", "received", *names.values(), "absorbed"], rows)
-    return make_element("details", make_element("summary", "The numbers"), table)
+    return report.fold_content("The numbers", table)
 
 
 # --- matrix and explanation -------------------------------------------------------------------------------------------
@@ -378,7 +351,7 @@ def make_matrix_section(view: PromptView) -> Html:
     )
 
 
-def make_explanation(view: PromptView, packed: PackedRows | None) -> list[Html]:
+def explain_shares(view: PromptView, packed: PackedRows | None) -> list[Html]:
     whole = (
         "magnitudes of all regions or, where regions are divided, of all their parts, the answer among them; so shares "
         "keep their sign and their magnitudes add up to 100 %"
@@ -432,7 +405,7 @@ def collect_page_numbers(view: PromptView, packed: PackedRows | None, sums: Pack
         "levels": COLOUR_LEVELS,
         "promptLength": view.prompt_length,
         "tokens": len(view.pieces),
-        "chips": [chip.places[0] for chip in chips],
+        "chips": [chip.positions[0] for chip in chips],
         "flags": "".join(str(int(chip.special) + 2 * (chip.before == "")) for chip in chips),
         "cells": [[cell.start, cell.stop, cell.section] for cell in view.cells],
         "total": encode_row(view.scores),
@@ -453,14 +426,10 @@ def encode_row(scores: torch.Tensor) -> str:
 
 def make_prompt_fragment(view: PromptView) -> str:
     """What a notebook shows: the regions with the largest shares and their strongest words."""
-    shares = view.cell_shares
-    ranked = sorted(range(len(shares)), key=lambda i: -abs(shares[i]))[: 2 * TOP_REGIONS]
-    rows = [[view.name_cell(i), format_share(shares[i], signed=view.signed), name_words(view, i)] for i in ranked]
+    rows = []
+    for i in view.ranked_cells[: 2 * TOP_REGIONS]:
+        words = " · ".join(write_span(view, span) for span in find_top_spans(view, view.cells[i]))
+        rows.append([view.name_cell(i), format_share(view.cell_shares[i], signed=view.signed), words])
     table = report.make_table(["region", "share", "strongest words"], rows, caption=describe_view(view))
     hint = make_element("p", '.save("why.html") has the whole prompt and every answer token.', class_="dim")
     return report.make_fragment(report.make_section(view.headline, table, hint))
-
-
-def name_words(view: PromptView, i: int) -> str:
-    """The strongest words of a cell, in plain text."""
-    return " · ".join(write_span(view, span) for span in find_top_spans(view, view.cells[i]))

@@ -3,24 +3,17 @@
 Tokens and names are untrusted: all go through `make_visible` before they are printed.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import torch
 from rich.cells import cell_len, set_cell_size
 from rich.style import Style
 from rich.text import Text
 
-from whyformer.show.colours import paint
+from whyformer.show import terminal
+from whyformer.show.colours import paint_scores
 from whyformer.show.prompt_view import PromptView, TopSpan, find_top_spans
-from whyformer.show.terminal import (
-    BAR_LENGTH,
-    DIM_STYLE,
-    Screen,
-    choose_text_style,
-    render_notes,
-    render_parts,
-    render_text,
-)
+from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
 from whyformer.show.wording import format_score, shorten_text
 
@@ -30,40 +23,33 @@ CONTEXT_CHIPS = 5  # on each side of a span
 LONGEST_NAME = 28  # cells of the terminal
 
 
-def render_prompt(view: PromptView, screen: Screen) -> str:
-    """The view as text for that screen."""
-    parts: list[Text | str] = [Text(f"{make_visible(view.headline)} by {make_visible(view.method)}", style="bold")]
-    parts += render_regions(view, screen)
-    parts += render_spans(view, screen)
-    parts += [render_notes(view.notes)] if view.notes else []
-    return render_parts(parts, screen)
+def list_prompt_parts(view: PromptView, screen: Screen) -> Iterator[Text]:
+    """The view as text for that screen, from top to bottom."""
+    yield Text(f"{make_visible(view.headline)} by {make_visible(view.method)}", style="bold")
+    yield from render_regions(view, screen)
+    yield from render_spans(view, screen)
+    yield from terminal.render_notes(view.notes)
 
 
 def render_scores(view: PromptView, screen: Screen) -> list[Text]:
     """A short prompt in full, of a long one the strongest words; before it the shares of its regions, if several."""
     if not view.is_short:
         return [*render_regions(view, screen), *render_spans(view, screen)]
-    words = render_text(view.pieces, view.scores, signed=view.signed, screen=screen)
+    words = terminal.render_text(view.pieces, view.scores, signed=view.signed, screen=screen)
     return [*render_regions(view, screen), Text(), *words] if len(view.regions) > 1 else words
 
 
 def render_regions(view: PromptView, screen: Screen) -> Iterator[Text]:
-    """The cells with the largest shares, in the order of the prompt, and the sum of the others."""
-    shares = view.cell_shares
-    ranked = sorted(range(len(shares)), key=lambda i: -abs(shares[i]))
+    """The cells with the largest shares, in the order of the prompt, and the sum of the others: name, share and bar."""
+    shares, ranked = view.cell_shares, view.ranked_cells
     rows = [(view.name_cell(i), shares[i]) for i in sorted(ranked[:MOST_REGIONS])]
     if rest := ranked[MOST_REGIONS:]:
         rows.append((f"{len(rest)} other regions", sum(shares[i] for i in rest)))
     yield Text()
-    yield from render_bars(view, rows, screen)
-
-
-def render_bars(view: PromptView, rows: Sequence[tuple[str, float]], screen: Screen) -> Iterator[Text]:
-    """A name, a share and a bar per row; the longest bar is the largest share."""
     largest = max((abs(share) for _, share in rows), default=0.0)
     width = min(LONGEST_NAME, max((cell_len(make_visible(name)) for name, _ in rows), default=0))
     for name, share in rows:
-        length = round(BAR_LENGTH * abs(share) / largest) if largest else 0
+        length = round(terminal.BAR_LENGTH * abs(share) / largest) if largest else 0
         line = Text(f"{pad_name(name, width)} {share:{'+' if view.signed else ''}7.1%} ")
         if screen.colours is None:
             yield line.append(("-" if share < 0 else "+" if view.signed else "#") * length)
@@ -77,8 +63,8 @@ def pad_name(name: str, width: int) -> str:
 
 
 def style_score(score: float, between: tuple[float, float], signed: bool) -> Style:
-    red, green, blue = paint(torch.tensor(score, dtype=torch.double), between, signed=signed).tolist()
-    return choose_text_style((red, green, blue))
+    red, green, blue = paint_scores(torch.tensor(score, dtype=torch.double), between, signed=signed).tolist()
+    return terminal.choose_text_style((red, green, blue))
 
 
 # --- words in context -------------------------------------------------------------------------------------------------
@@ -91,7 +77,9 @@ def render_spans(view: PromptView, screen: Screen) -> Iterator[Text]:
     width = min(LONGEST_NAME, max((cell_len(make_visible(name)) for name, _ in spans), default=0))
     for name, span in spans:
         score = format_score(span.score, signed=view.signed)
-        line = Text(f"{score:>9} ", no_wrap=True, overflow="ellipsis").append(f"{pad_name(name, width)} ", DIM_STYLE)
+        line = Text(f"{score:>9} ", no_wrap=True, overflow="ellipsis").append(
+            f"{pad_name(name, width)} ", terminal.DIM_STYLE
+        )
         yield line.append_text(render_span(view, span, screen))
 
 
@@ -115,7 +103,7 @@ def render_span(view: PromptView, span: TopSpan, screen: Screen) -> Text:
         chip, inside = view.chips[i], span.first <= i <= span.last
         line.append(" " if chip.before and i > first else "")
         line.append("[" if plain and i == span.first else "")
-        style = style_score(chip.score, view.between, view.signed) if inside and not plain else DIM_STYLE
+        style = style_score(chip.score, view.between, view.signed) if inside and not plain else terminal.DIM_STYLE
         line.append(chip.text, style)
         line.append("]" if plain and i == span.last else "")
     return line

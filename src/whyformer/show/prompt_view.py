@@ -40,7 +40,7 @@ Borders: TypeAlias = tuple[list[int], list[int], list[int]]  # where paragraphs,
 
 
 @dataclass(frozen=True)
-class Cell:
+class PromptCell:
     """A stretch of tokens that folds and is scored as one."""
 
     name: str
@@ -134,7 +134,7 @@ class PromptView:
         return cover_tokens(self.regions, self.prompt_length, len(self.pieces))
 
     @cached_property
-    def cells(self) -> tuple[Cell, ...]:
+    def cells(self) -> tuple[PromptCell, ...]:
         """Every section, divided where it has parts or is long."""
         is_long = any(section.stop - section.start > LONGEST_CELL for section in self.sections)
         borders: Borders = find_cell_borders(self.pieces, self.chips) if is_long else ([], [], [])
@@ -142,7 +142,8 @@ class PromptView:
         cells = []
         for i, section in enumerate(self.sections):
             own = self.parts[bisect_left(starts, section.start) : bisect_left(starts, section.stop)]
-            cells += divide_section(i, section, own, borders) if section.kind != "answer" else [whole(i, section)]
+            is_answer = section.kind == "answer"
+            cells += [whole_cell(i, section)] if is_answer else divide_section(i, section, own, borders)
         return tuple(cells)
 
     @cached_property
@@ -173,14 +174,14 @@ class PromptView:
     def tail(self) -> str:
         return self._scored_text[1]
 
-    def chips_of(self, cell: Cell) -> range:
+    def chips_of(self, cell: PromptCell) -> range:
         """The chips that begin in a cell."""
         starts = self._chip_starts
         return range(bisect_left(starts, cell.start), bisect_left(starts, cell.stop))
 
     @cached_property
     def _chip_starts(self) -> list[int]:
-        return [chip.places[0] for chip in self.chips]
+        return [chip.positions[0] for chip in self.chips]
 
     # --- what it scores ---
 
@@ -207,7 +208,16 @@ class PromptView:
 
     @cached_property
     def cell_shares(self) -> list[float]:
-        return compute_shares(self.sum_cells(self.scores), self.magnitude).tolist()
+        """The sums over the sum of their magnitudes, or over the given one; zero where it is zero."""
+        sums = self.sum_cells(self.scores)
+        total = sums.abs().sum(-1, keepdim=True) if self.magnitude is None else sums.new_tensor([self.magnitude])
+        shares = sums / total.clamp(min=torch.finfo(sums.dtype).tiny)
+        return torch.where(total > 0, shares, torch.zeros_like(sums)).tolist()
+
+    @cached_property
+    def ranked_cells(self) -> list[int]:
+        """The cells by their shares, the largest magnitude first."""
+        return sorted(range(len(self.cells)), key=lambda i: -abs(self.cell_shares[i]))
 
     @cached_property
     def section_shares(self) -> list[float]:
@@ -230,8 +240,8 @@ class PromptView:
         """The cells that are shown open: all of a short prompt, else those with the largest shares."""
         if self.is_short:
             return frozenset(range(len(self.cells)))
-        prompt = [i for i, cell in enumerate(self.cells) if cell.start < self.prompt_length]
-        return frozenset(sorted(prompt, key=lambda i: -abs(self.cell_shares[i]))[:OPEN_CELLS])
+        prompt = [i for i in self.ranked_cells if self.cells[i].start < self.prompt_length]
+        return frozenset(prompt[:OPEN_CELLS])
 
 
 def view_prompt(prompt: Prompt, parts: Iterable[Any] = (), **fields: Any) -> PromptView:
@@ -286,7 +296,7 @@ def show_blanks(pieces: Pieces, chips: Sequence[Chip]) -> list[Chip]:
     shown: list[Chip] = []
     gap = ""  # what the token before this one covers
     for chip in chips:
-        span = join_spans(pieces, chip.places)
+        span = join_spans(pieces, chip.positions)
         covered = "" if span is None or pieces.text is None else pieces.text[slice(*span)]
         before = gap + chip.before
         gap = ""
@@ -296,12 +306,6 @@ def show_blanks(pieces: Pieces, chips: Sequence[Chip]) -> list[Chip]:
             chip = replace(chip, text=sign, special=True)
         shown.append(replace(chip, before=before))
     return shown
-
-
-def compute_shares(sums: Tensor, magnitude: float | None = None) -> Tensor:
-    """The sums over the sum of their magnitudes, or over a given one; zero where it is zero."""
-    total = sums.abs().sum(-1, keepdim=True) if magnitude is None else sums.new_tensor([magnitude])
-    return torch.where(total > 0, sums / total.clamp(min=torch.finfo(sums.dtype).tiny), torch.zeros_like(sums))
 
 
 # --- sections and cells -----------------------------------------------------------------------------------------------
@@ -325,12 +329,12 @@ def cover_tokens(regions: Sequence[NamedTokens], prompt_length: int, length: int
     return tuple(covered)
 
 
-def whole(i: int, section: NamedTokens) -> Cell:
-    return Cell(section.name, i, section.start, section.stop)
+def whole_cell(i: int, section: NamedTokens) -> PromptCell:
+    return PromptCell(section.name, i, section.start, section.stop)
 
 
-def divide_section(i: int, section: NamedTokens, parts: Sequence[NamedTokens], borders: Borders) -> list[Cell]:
-    """The cells of one section: its parts and what lies between them, each cut where it is too long."""
+def divide_section(i: int, section: NamedTokens, parts: Sequence[NamedTokens], borders: Borders) -> list[PromptCell]:
+    """The cells of one section: its parts and what is between them, each cut where it is too long."""
     stretches: list[tuple[str, int, int]] = []
     at = section.start
     for part in parts:
@@ -346,9 +350,10 @@ def divide_section(i: int, section: NamedTokens, parts: Sequence[NamedTokens], b
         (name, start, stop) for name, first, last in stretches for start, stop in cut_stretch(first, last, borders)
     ]
     if len(pieces) == 1:
-        return [Cell(pieces[0][0] or section.name, i, section.start, section.stop)]
+        return [PromptCell(pieces[0][0] or section.name, i, section.start, section.stop)]
     return [
-        Cell(name or f"{section.name}, part {k}", i, start, stop) for k, (name, start, stop) in enumerate(pieces, 1)
+        PromptCell(name or f"{section.name}, part {k}", i, start, stop)
+        for k, (name, start, stop) in enumerate(pieces, 1)
     ]
 
 
@@ -373,15 +378,15 @@ def find_last(borders: Sequence[int], low: int, high: int) -> int | None:
 
 def find_cell_borders(pieces: Pieces, chips: Sequence[Chip]) -> Borders:
     """The tokens at which paragraphs, sentences and chips begin; a letter is never cut."""
-    starts = [chip.places[0] for chip in chips]
+    starts = [chip.positions[0] for chip in chips]
     if pieces.text is None:
         return [], [], starts
     placed = [(span[1], start) for start in starts if (span := pieces.spans[start]) is not None and span[0] < span[1]]
     ends = [end for end, _ in placed]
 
     def locate(offsets: list[int]) -> list[int]:
-        places = (bisect_right(ends, offset) for offset in offsets)
-        return sorted({placed[place][1] for place in places if place < len(placed)})
+        positions = (bisect_right(ends, offset) for offset in offsets)
+        return sorted({placed[index][1] for index in positions if index < len(placed)})
 
     return locate(find_paragraph_starts(pieces.text)), locate(find_sentence_starts(pieces.text)), starts
 
@@ -389,7 +394,7 @@ def find_cell_borders(pieces: Pieces, chips: Sequence[Chip]) -> Borders:
 # --- the strongest words of a cell ------------------------------------------------------------------------------------
 
 
-def find_top_spans(view: PromptView, cell: Cell, *, count: int = 3) -> list[TopSpan]:
+def find_top_spans(view: PromptView, cell: PromptCell, *, count: int = 3) -> list[TopSpan]:
     """The strongest spans of a cell, strongest first: a chip with its word, and neighbours nearly as strong.
 
     A span never crosses the border of its cell, a special token, or a change of sign. prompt_page.js does the same.

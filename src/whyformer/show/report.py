@@ -19,7 +19,7 @@ from PIL import Image
 from whyformer.show.chart_style import SeriesStyle
 from whyformer.show.colours import UNSIGNED_STOPS, to_hex
 from whyformer.show.drawing import DIM_INK, LINE_COLOUR, Drawing
-from whyformer.show.html import Html, escape_html, join_html, make_element
+from whyformer.show.html import Content, Html, escape_html, join_html, make_element
 from whyformer.show.page_colours import (
     CHART_COLOURS,
     choose_colour_level,
@@ -66,6 +66,8 @@ NOTEBOOK_COLOURS = (
     "--line:rgba(128,128,128,.4);--shade:rgba(60,140,200,.6);--accent:#2a7ab8;--good:#00875f;--bad:#c4561a"
 )
 PAGE_CSS = Path(__file__).with_name("report.css").read_text("utf-8")
+
+
 # --- the page ---------------------------------------------------------------------------------------------------------
 
 
@@ -74,7 +76,7 @@ def make_page(
     content: Sequence[Html],
     *,
     lead: str = "",
-    about: Mapping[str, Any] | None = None,
+    about: Mapping[str, Content] | None = None,
     contents: Mapping[str, str] | None = None,
     style: str = "",
     script: str = "",
@@ -116,6 +118,16 @@ def make_page(
     return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>\n{body}\n{tail}</body></html>\n'
 
 
+def make_example_page(
+    title: str, examples: Sequence[tuple[str, str, Iterable[Html | None]]], extra: Sequence[Html] = (), **options: Any
+) -> str:
+    """A page with a section for each example: its name in the contents, its title and its blocks; options of a page."""
+    anchors = make_anchors(name for name, _, _ in examples)
+    pairs = zip(anchors, examples, strict=True)
+    parts = [make_section(own, *blocks, anchor=anchor) for anchor, (_, own, blocks) in pairs]
+    return make_page(title, [*parts, *extra], contents=anchors, **options)
+
+
 def make_content_policy(script: str) -> str:
     """What a page may load: nothing from elsewhere, and no script but this one."""
     if not script:
@@ -135,7 +147,7 @@ def make_script(script: str, data: Any) -> Html:
     return Html(f"{inert}\n<script>{script}</script>\n")
 
 
-def make_fragment(*content: Any) -> str:
+def make_fragment(*content: Content) -> str:
     """Blocks for a notebook: they take on its look, and their CSS applies to nothing else."""
     rules = PAGE_CSS.replace(":root", ":scope").replace("body{", ":scope{")
     light = rules[: rules.index("@media (prefers-color-scheme:dark)")]
@@ -146,7 +158,7 @@ def make_fragment(*content: Any) -> str:
     return make_element("div", make_element("style", Html(style)), *content, class_="whyformer")
 
 
-def make_section(title: str, *content: Any, remark: str = "", anchor: str | None = None) -> Html:
+def make_section(title: str, *content: Content, remark: str = "", anchor: str | None = None) -> Html:
     """A section with a heading."""
     return make_element(
         "section", make_element("h2", title), make_element("p", remark) if remark else None, *content, id=anchor
@@ -178,7 +190,7 @@ def make_series_symbol(style: SeriesStyle) -> Html:
     )
 
 
-def embed_image(image: Image.Image, alt: str, *caption: Any, crisp: bool = False, is_map: bool = False) -> Html:
+def embed_image(image: Image.Image, alt: str, *caption: Content, crisp: bool = False, is_map: bool = False) -> Html:
     """An image inside the page with its description and caption.
 
     crisp: pixels stay sharp when enlarged. is_map: it shows scores, not the input.
@@ -223,14 +235,14 @@ def arrange_figures(figures: Iterable[Html], *, small: bool = False, large: bool
     return make_element("div", *figures, class_="maps" + " small" * small + " large" * large)
 
 
-def make_fact_list(pairs: Mapping[str, Any]) -> Html:
+def make_fact_list(pairs: Mapping[str, Content]) -> Html:
     """Names and values, one pair per line."""
     return make_element(
         "dl", *(part for name, value in pairs.items() for part in (make_element("dt", name), make_element("dd", value)))
     )
 
 
-def fold_content(summary: str, *content: Any, open_: bool = False) -> Html:
+def fold_content(summary: str, *content: Content, open_: bool = False) -> Html:
     """Content that is hidden until its summary is clicked."""
     return make_element("details", make_element("summary", summary), *content, open=open_ or None)
 
@@ -245,18 +257,17 @@ def make_verdict_badge(text: str, kind: str = "") -> Html:
 
 
 def make_chooser(
-    options: Sequence[tuple[Any, Html]], *, name: str, legend: str, prose: bool = False
+    options: Sequence[tuple[str, Html]], *, name: str, legend: str, prose: bool = False
 ) -> tuple[Html, str]:
     """Tabs without a script, chosen by click or arrow keys: the block, and the CSS it needs.
 
     options: (label, content) of each tab. prose: the labels form a running text.
     """
     key = f"c{hashlib.sha256(name.encode('utf-8', 'backslashreplace')).hexdigest()[:8]}"
+    names = [f"{i}" if isinstance(label, Html) else str(label) for i, (label, _) in enumerate(options, 1)]
     buttons = [
-        make_element(
-            "input", type="radio", name=key, id=f"{key}-{i}", checked=i == 0, aria_label=format_option_label(label, i)
-        )
-        for i, (label, _) in enumerate(options)
+        make_element("input", type="radio", name=key, id=f"{key}-{i}", checked=i == 0, aria_label=own)
+        for i, own in enumerate(names)
     ]
     labels = [make_element("label", label, for_=f"{key}-{i}") for i, (label, _) in enumerate(options)]
     contents = [make_element("div", content) for _, content in options]
@@ -276,11 +287,6 @@ def make_chooser(
         aria_label=legend,
     )
     return block, "\n".join(rules) + "\n"
-
-
-def format_option_label(label: Any, i: int) -> str:
-    """The accessible name of a tab: its label, or its number where the label is markup."""
-    return f"{i + 1}" if isinstance(label, Html) else str(label)
 
 
 def make_legend(between: tuple[float, float], *, signed: bool, note: str = "", of_image: bool = False) -> Html:

@@ -24,7 +24,7 @@ BLANK_CATEGORIES = ("Zs", "Zl", "Zp", "Cc", "Cf", "Mn", "Me")  # blanks, control
 BLANK_LETTERS = "\u115f\u1160\u3164\uffa0\u2800"  # Hangul fillers and the empty Braille pattern
 
 CellValue: TypeAlias = str | bool | int | float | None
-Value = TypeVar("Value", str, CellValue)
+StoredValue = TypeVar("StoredValue", str, CellValue)
 
 
 class ScoreRow(NamedTuple):
@@ -114,6 +114,6 @@ def as_parquet(rows: Iterable[ScoreRow]) -> bytes:
     return file.getvalue()
 
 
-def as_utf8(value: Value) -> Value:
+def as_utf8(value: StoredValue) -> StoredValue:
     """Escape what UTF-8 cannot encode, such as file names in another encoding; Parquet would reject it."""
     return value.encode("utf-8", "backslashreplace").decode("utf-8") if isinstance(value, str) else value

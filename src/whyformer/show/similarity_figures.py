@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from whyformer.show.colours import find_limits, paint
+from whyformer.show.colours import find_limits, paint_scores
 from whyformer.show.drawing import DIM_INK, Drawing, apply_style, make_figure
 from whyformer.show.text_width import shorten_to_width
 
@@ -19,7 +19,7 @@ def draw_pair_matrix(table: Tensor, rows: Sequence[str], columns: Sequence[str],
         figure = make_figure(1.8 + width, 1.7 + height)
         axes = figure.subplots()
         between = find_limits(table, signed=True, floor=0.0)
-        axes.imshow(paint(table, between, signed=True).numpy(), interpolation="nearest", aspect="auto")
+        axes.imshow(paint_scores(table, between, signed=True).numpy(), interpolation="nearest", aspect="auto")
         for names, set_ticks, turn in ((columns, axes.set_xticks, 90), (rows, axes.set_yticks, 0)):
             shown = [shorten_to_width(name, 7, 80) for name in names] if len(names) <= MAX_NAMED else []
             set_ticks(range(len(shown)), shown, rotation=turn, fontsize=7)

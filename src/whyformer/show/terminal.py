@@ -5,15 +5,16 @@ so for everything once more, so that the only control characters of what it retu
 """
 
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from io import StringIO
 
 import torch
 from rich.color import Color
-from rich.console import Console, RenderableType
+from rich.console import Console, OverflowMethod, RenderableType
 from rich.segment import Segment, Segments
 from rich.style import Style
+from rich.table import Table
 from rich.text import Text
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
@@ -21,7 +22,7 @@ from torch.nn.functional import adaptive_avg_pool2d
 from whyformer._engine import Target
 from whyformer._plain.tokens import Pieces
 from whyformer.show.chips import make_scored_text
-from whyformer.show.colours import Colour, choose_ink, find_limits, paint
+from whyformer.show.colours import Colour, choose_ink, find_limits, paint_scores
 from whyformer.show.visible import make_lines_visible, make_visible
 from whyformer.show.wording import describe_target, format_certainty, format_score, name_target, shorten_text
 
@@ -103,7 +104,7 @@ def render_legend(between: tuple[float, float], *, signed: bool) -> Text:
     line = Text().append("against " if signed else "", style=DIM_STYLE)
     line.append(f"{format_score(low, signed=signed)} ")
     steps = torch.linspace(low, high, 9, dtype=torch.double)
-    for colour in paint(steps, between, signed=signed).tolist():
+    for colour in paint_scores(steps, between, signed=signed).tolist():
         line.append(" ", style=choose_text_style(tuple(colour)))
     line.append(f" {format_score(high, signed=signed)}")
     return line.append(" for", style=DIM_STYLE) if signed else line
@@ -122,7 +123,7 @@ def render_words(pieces: Pieces, scores: Tensor, *, signed: bool) -> Text:
     text = make_scored_text(pieces, scores, signed=signed)
     line = Text()
     for chip in text.chips:
-        style = choose_text_style(tuple(paint(torch.tensor(chip.score), text.between, signed=signed).tolist()))
+        style = choose_text_style(tuple(paint_scores(torch.tensor(chip.score), text.between, signed=signed).tolist()))
         if chip.special:
             style += Style(italic=True)
         if chip.opens:
@@ -154,7 +155,7 @@ def render_heat_map(scores: Tensor, *, signed: bool, width: int = 80, size: int 
     """A map [rows columns], two rows of colours in each line."""
     between = find_limits(scores, signed=signed)
     scores = enlarge_map(shrink_map(scores, width), min(size, width))
-    colours = paint(scores, between, signed=signed).tolist()
+    colours = paint_scores(scores, between, signed=signed).tolist()
     colours += [None] * (len(colours) % 2)
     lines = []
     for upper, lower in zip(colours[::2], colours[1::2], strict=True):
@@ -174,8 +175,8 @@ def render_plain_map(scores: Tensor, *, signed: bool, width: int = 80) -> Text:
         digits = (scores / high * 9).round().long() if high else torch.zeros_like(scores, dtype=torch.long)
         rows = [[f"{digit:+d}" if digit else " ." for digit in row] for row in digits.tolist()]
     else:
-        place = (scores - low) / (high - low) if high > low else torch.zeros_like(scores)
-        shades = (place * (len(SHADES) - 1)).round().long()
+        index = (scores - low) / (high - low) if high > low else torch.zeros_like(scores)
+        shades = (index * (len(SHADES) - 1)).round().long()
         rows = [[SHADES[shade] * 2 for shade in row] for row in shades.tolist()]
     return Text("\n".join("".join(row) for row in rows))
 
@@ -200,8 +201,27 @@ def render_plain_legend(between: tuple[float, float], *, signed: bool) -> Text:
     return Text(f"-9 is {low} (against), +9 is {high} (for)" if signed else f"'  ' is {low}, '@@' is {high}")
 
 
-def render_notes(lines: Iterable[str]) -> Text:
-    return Text("\n".join(f"note: {make_visible(line)}" for line in lines), style=DIM_STYLE)
+def render_notes(lines: Sequence[str]) -> list[Text]:
+    """The notes, if there are any."""
+    return [Text("\n".join(f"note: {make_visible(line)}" for line in lines), style=DIM_STYLE)] if lines else []
+
+
+def render_table(
+    head: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    right: Collection[str],
+    wrapped: Collection[str] | None = None,
+) -> Table:
+    """A table without lines; right: headings of numbers, wrapped: of columns that may have several lines, None: all."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    overflow: OverflowMethod = "fold" if wrapped is None else "ellipsis"
+    for heading in head:
+        no_wrap = wrapped is not None and heading not in wrapped
+        table.add_column(heading, justify="right" if heading in right else "left", overflow=overflow, no_wrap=no_wrap)
+    for row in rows:
+        table.add_row(*(Text(make_visible(cell)) for cell in row))
+    return table
 
 
 # --- one example ------------------------------------------------------------------------------------------------------

@@ -41,7 +41,9 @@ def draw_token_heat_map(panels: Mapping[str, Panel], *, title: str = "") -> Draw
         raise InputError("A heat map of tokens needs explanations of one text: these have different tokens.")
     count = lengths.pop()
     bands = [range(start, min(start + BAND, count)) for start in range(0, count, BAND)]
-    colours = np.stack([paint_row(text) for text in texts.values()])  # method token colour
+    scores = {label: np.array([chip.score for chip in text.chips]) for label, text in texts.items()}
+    painted = [paint_array(scores[label], text.between, signed=text.signed) for label, text in texts.items()]
+    colours = np.stack(painted)  # method token colour
     limits = [format_row_limit(text) for text in texts.values()]
     with apply_style():
         margin = 0.075 * max(len(label) for label in panels) + 0.2
@@ -55,12 +57,6 @@ def draw_token_heat_map(panels: Mapping[str, Panel], *, title: str = "") -> Draw
         shown = title or format_headline(first)
         figure.suptitle(shorten_to_width(shown, 10, 72 * width), fontsize=10, fontweight="bold", x=0.01, ha="left")
         return Drawing(figure, f"{shown}: {count} tokens by {', '.join(panels)}.")
-
-
-def paint_row(text: ScoredText) -> np.ndarray:
-    """[token colour]: the colours of one method."""
-    scores = np.array([chip.score for chip in text.chips])
-    return paint_array(scores, text.between, signed=text.signed)
 
 
 def format_row_limit(text: ScoredText) -> str:
@@ -82,8 +78,8 @@ def name_columns(axes: "Axes", text: ScoredText, band: range) -> None:
     """The tokens below their columns; special ones in italics. A line where the second text of a pair begins."""
     names = [shorten_to_width(text.chips[i].text, 7.5, LONGEST_NAME) for i in band]
     axes.set_xticks(range(len(names)), names, rotation=90, fontsize=7.5)
-    for place, (i, tick) in enumerate(zip(band, axes.get_xticklabels(), strict=True)):
+    for index, (i, tick) in enumerate(zip(band, axes.get_xticklabels(), strict=True)):
         chip = text.chips[i]
         tick.set(style="italic" if chip.special else "normal", color=DIM_INK if chip.special else INK)
         if chip.opens and i:
-            axes.axvline(place - 0.5, color=INK, linewidth=1.4)
+            axes.axvline(index - 0.5, color=INK, linewidth=1.4)

@@ -10,10 +10,10 @@ from whyformer.show.visible import make_visible
 
 
 def name_target(target: Target) -> str:
-    return name_answer(target.index, target.label, target.position is not None)
+    return name_class_or_token(target.index, target.label, target.position is not None)
 
 
-def name_answer(index: int, label: str, is_token: bool) -> str:
+def name_class_or_token(index: int, label: str, is_token: bool) -> str:
     """A token in quotes, as spaces matter; a class by its label, or by its index if it has none."""
     if is_token:
         return f"'{make_visible(label)}'"
@@ -24,7 +24,7 @@ def describe_target(target: Target) -> str:
     """The target, and what it is compared with: 'cat rather than dog'."""
     if target.versus is None:
         return name_target(target)
-    versus = name_answer(target.versus, target.versus_label or "", target.position is not None)
+    versus = name_class_or_token(target.versus, target.versus_label or "", target.position is not None)
     return f"{name_target(target)} rather than {versus}"
 
 

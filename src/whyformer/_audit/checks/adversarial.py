@@ -25,13 +25,14 @@ candidates still move away at the last of them, so that stopping earlier would r
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypedDict
 
 import torch
 from torch import Tensor
 
+from whyformer._audit.checks.audited_attention import AuditedAttention, BlockWeights
 from whyformer._audit.checks.distance import attainable_jsd, jsd, tvd
-from whyformer._audit.replay import AuditedAttention, BlockWeights
 from whyformer._plain.random_generator import make_generator
 from whyformer._plain.setting_checks import quote_value
 from whyformer.errors import MethodError
@@ -85,14 +86,14 @@ def choose_search(preset: str | SearchSettings, *, steps: int | None = None) -> 
 
 
 def divide_examples(
-    audited: AuditedAttention, search: SearchSettings, places: Sequence[int] | None = None
+    audited: AuditedAttention, search: SearchSettings, rows: Sequence[int] | None = None
 ) -> list[list[int]]:
-    """The examples, or these places, with weights that can be moved, in parts that are searched at once.
+    """The examples, or these rows, with weights that can be moved, in parts that are searched at once.
 
     The parts of a batch do not depend on what has been searched before, so that a search that was interrupted gives the
     same numbers when it goes on.
     """
-    examples = [i for i in (range(audited.replay.batch) if places is None else places) if audited.can_change(i)]
+    examples = [i for i in (range(audited.replay.batch) if rows is None else rows) if audited.can_change(i)]
     size = min(MOST_AT_ONCE, max(1, audited.max_rows // search.candidates))
     return [examples[start : start + size] for start in range(0, len(examples), size)]
 
@@ -110,23 +111,14 @@ class Candidates:
         self.logits = {block: self._start_logits(block, seed) for block in audited.choice.blocks}
 
     def _start_logits(self, block: int, seed: int) -> Tensor:
+        """Log-uniform plus noise, [candidate head query key] of each example."""
         fingerprints = self.audited.replay.encoded.fingerprints()
-        examples = self.audited.find_examples(torch.tensor(self.examples)).tolist()
-        starts = [
-            self._draw_logits(block, i, make_generator(seed + 1000 * block + 7, fingerprints[i])) for i in examples
-        ]
+        count, heads, starts = self.search.candidates, self.own[block].size(1), []
+        for i in self.audited.find_examples(torch.tensor(self.examples)).tolist():
+            generator = make_generator(seed + 1000 * block + 7, fingerprints[i])
+            draw = partial(torch.randn, count, heads, generator=generator)
+            starts.append(self.audited.place_noise(block, i, draw) * self.search.start)
         return torch.cat(starts).to(self.own[block]).requires_grad_()
-
-    def _draw_logits(self, block: int, example: int, generator: torch.Generator) -> Tensor:
-        """Log-uniform plus noise, [candidate head query key]; drawn for real tokens, so padding has no effect."""
-        heads, (queries, keys) = self.own[block].size(1), self.audited.replay.attention[block].shape[2:]
-        real = self.audited.replay.layout.mask[example].cpu()
-        rows = real if queries == keys else torch.ones(queries, dtype=torch.bool)
-        logits = torch.zeros(self.search.candidates, heads, queries, keys)
-        noise = torch.randn(self.search.candidates, heads, int(rows.sum()), int(real.sum()), generator=generator)
-        for place, query in enumerate(rows.nonzero()[:, 0].tolist()):
-            logits[:, :, query, real] = noise[:, :, place] * self.search.start
-        return self.audited.take_queries(block, logits)
 
     def compute_weights(self) -> BlockWeights:
         """The candidates as distributions: the weight on free keys, distributed by the logits."""

@@ -9,7 +9,7 @@ They compare attention with two measures of a token's importance for the predict
 
 $$ g_t = |e_t \cdot \partial p / \partial e_t|, \qquad \Delta_t = |p - p_{-t}| $$
 
-the gradient with the attention weights held fixed (we also report it without), and the change when the token is left
+the gradient with the attention weights constant (we also report it without), and the change when the token is left
 out (deleted, as in the paper; we also report it with a mask token in its place). Special tokens and padding are
 excluded. If one of the two measures is constant, or there are fewer than two tokens, the correlation is undefined: it
 is counted as such and excluded from every mean. Spearman, Pearson and the overlap of the highest tokens are our

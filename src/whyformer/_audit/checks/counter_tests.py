@@ -4,23 +4,23 @@ Wiegreffe & Pinter, Attention is not not Explanation, EMNLP 2019. arXiv:1908.046
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
+from whyformer._audit.checks.attention_choice import AttentionChoice
+from whyformer._audit.checks.audited_attention import AuditedAttention
 from whyformer._audit.checks.distance import jsd, tvd
-from whyformer._audit.replay import AttentionChoice, AttentionReplay, AuditedAttention
-from whyformer._engine import make_shadow, read_logits, run_plain
-from whyformer._model import Model
+from whyformer._engine import AttentionReplay, make_shadow, read_logits, run_plain
+from whyformer._model import Model, OneInput
 from whyformer.errors import InputError
 
 
-def compare_seeds(
+def compare_checkpoints(
     first: AttentionReplay, others: Sequence[AttentionReplay], choice: AttentionChoice
-) -> list[dict[str, Any]]:
+) -> list[dict[str, list[float]]]:
     """For each example: JSD of attention and TVD of the output between the model and every other checkpoint."""
     own = AuditedAttention(first, choice).distribution.double()
-    rows: list[dict[str, Any]] = [{"jsd": [], "tvd": []} for _ in range(first.batch)]
+    rows: list[dict[str, list[float]]] = [{"jsd": [], "tvd": []} for _ in range(first.batch)]
     for other in others:
         if other.heads != first.heads or other.layout.tokens != first.layout.tokens:
             raise InputError(
@@ -36,7 +36,7 @@ def compare_seeds(
 
 
 @torch.no_grad()
-def predict_baseline(baseline: Model, inputs: Sequence[Any], classes: int) -> list[dict[str, int]]:
+def predict_baseline(baseline: Model, inputs: Sequence[OneInput], classes: int) -> list[dict[str, int]]:
     """The predicted class of each input. The baseline need not have attention, so it runs without interception."""
     encoded = baseline.encode(list(inputs))
     logits = read_logits(encoded, run_plain(make_shadow(baseline.module), encoded))[0]

@@ -20,8 +20,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from whyformer._audit.checks.importance import probe_replay, take_units
-from whyformer._audit.replay import AttentionReplay, AuditedAttention
+from whyformer._audit.checks.audited_attention import AuditedAttention
+from whyformer._audit.checks.importance import take_units
+from whyformer._engine import AttentionReplay
 from whyformer._plain.tokens import Grid
 from whyformer.errors import UnsupportedModel
 
@@ -158,7 +159,7 @@ def pad_samples(samples: Sequence[DiagnosticSample], guide: str) -> tuple[Tensor
 def make_diagnostic_samples(audited: AuditedAttention, labels: Sequence[int | None]) -> list[DiagnosticSample]:
     """The examples of a batch. Where there is no label, the small model learns the model's prediction."""
     replay = audited.replay
-    attention, real = take_units(replay, audited.distribution).cpu(), probe_replay(replay).real
+    attention, real = take_units(replay, audited.distribution).cpu(), replay.probe().real
     return [
         DiagnosticSample(
             take_diagnostic_tokens(replay, i)[real[i]],

@@ -42,7 +42,7 @@ def tvd(p: Tensor, q: Tensor) -> Tensor:
 
 
 def attainable_jsd(p: Tensor, allowed: Tensor) -> Tensor:
-    r"""The largest JSD from p of any distribution over the allowed places: $\max_j JSD(1_j, p)$.
+    r"""The largest JSD from p of any distribution over the allowed entries: $\max_j JSD(1_j, p)$.
 
     JSD is convex in each argument, so its maximum is at a corner of the simplex, the one with the smallest $p_j$.
     """

@@ -6,15 +6,15 @@ most `MOST_TOKENS` tokens, the `MOST_CLASSES` most probable classes. A text is k
 grid of its patches, without its pixels.
 """
 
-from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict
 
 import torch
 from torch import Tensor
 
+from whyformer._audit.checks.audited_attention import AuditedAttention, BlockWeights
 from whyformer._audit.checks.importance import take_units
 from whyformer._audit.checks.row_schemas import AuditRow
-from whyformer._audit.replay import AttentionReplay, AuditedAttention, BlockWeights
+from whyformer._engine import AttentionReplay
 from whyformer._plain.tokens import Grid, Pieces, ScoredTokens
 
 MOST_EXAMPLES = 100
@@ -23,21 +23,27 @@ MOST_CLASSES = 4
 DIGITS = 6
 
 
-@dataclass(frozen=True)
-class FoundAttention:
-    """The observed attention of one example and the farthest other one with the same answer."""
+class SavedTokens(TypedDict):
+    """The tokens of a text without padding, or the grid of an image."""
 
-    tokens: ScoredTokens
-    observed: Tensor  # [token]
-    other: Tensor  # [token]
-    classes: tuple[int, ...]  # the most probable first
-    before: tuple[float, ...]  # the probability of each, with the observed attention
-    after: tuple[float, ...]  # and with the other
-    jsd: float
-    tvd: float
+    pieces: list[str] | None
+    special: list[bool] | None
+    spans: list[list[int] | None] | None
+    text: str | None
+    grid: list[int] | None
 
 
-def keep_found(audited: AuditedAttention, example: int, weights: BlockWeights) -> dict[str, Any] | None:
+class KeptAttention(SavedTokens):
+    """The observed and the other weights of the tokens, and the probabilities of some classes with each."""
+
+    observed: list[float]
+    other: list[float]
+    classes: list[int]
+    before: list[float]
+    after: list[float]
+
+
+def keep_found(audited: AuditedAttention, example: int, weights: BlockWeights) -> KeptAttention | None:
     """The fields of a row for these weights [1 head query key] of each block; None if the example is too long."""
     replay, of = audited.replay, torch.tensor([example])
     fields = save_tokens(replay.layout.tokens[example])
@@ -58,12 +64,12 @@ def keep_found(audited: AuditedAttention, example: int, weights: BlockWeights) -
     }
 
 
-def save_tokens(tokens: ScoredTokens) -> dict[str, Any] | None:
+def save_tokens(tokens: ScoredTokens) -> SavedTokens | None:
     """Tokens without padding, as plain values; None if there are too many."""
     if len(tokens) > MOST_TOKENS:
         return None
     if isinstance(tokens, Grid):
-        return {**dict.fromkeys(("pieces", "special", "spans", "text")), "grid": [tokens.rows, tokens.columns]}
+        return SavedTokens(pieces=None, special=None, spans=None, text=None, grid=[tokens.rows, tokens.columns])
     real = [i for i, is_padding in enumerate(tokens.padding) if not is_padding]
     spans = [tokens.spans[i] for i in real]
     return {
@@ -75,7 +81,7 @@ def save_tokens(tokens: ScoredTokens) -> dict[str, Any] | None:
     }
 
 
-def restore_tokens(saved: AuditRow) -> ScoredTokens:
+def rebuild_tokens(saved: AuditRow) -> ScoredTokens:
     if saved.get("grid"):
         return Grid(*saved["grid"])
     spans = tuple(None if span is None else (span[0], span[1]) for span in saved["spans"])
@@ -98,21 +104,3 @@ def take_likeliest(probabilities: Tensor) -> Tensor:
 
 def round_values(values: Tensor) -> list[float]:
     return [round(float(value), DIGITS) for value in values.double().cpu()]
-
-
-def read_found(row: AuditRow) -> FoundAttention | None:
-    """What a row of the search holds; None if nothing was found or kept."""
-    found = row.get("found")
-    if not found:
-        return None
-    best = max(range(len(row["apart"])), key=lambda i: row["apart"][i] if row["apart"][i] == row["jsd"] else -1.0)
-    return FoundAttention(
-        restore_tokens(found),
-        torch.tensor(found["observed"], dtype=torch.double),
-        torch.tensor(found["other"], dtype=torch.double),
-        tuple(found["classes"]),
-        tuple(found["before"]),
-        tuple(found["after"]),
-        row["jsd"],
-        row["tvd"][best],
-    )

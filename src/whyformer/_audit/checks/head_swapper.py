@@ -2,20 +2,53 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import NotRequired, TypedDict
 
 import torch
 from torch import Tensor
 
 from whyformer._audit.checks.adversarial import PRESETS, Candidates, divide_examples
-from whyformer._audit.checks.found_attention import list_shown_weights, round_values, save_tokens, take_likeliest
+from whyformer._audit.checks.attention_choice import AttentionChoice
+from whyformer._audit.checks.audited_attention import AuditedAttention, BlockWeights, EachHead
+from whyformer._audit.checks.found_attention import (
+    SavedTokens,
+    list_shown_weights,
+    round_values,
+    save_tokens,
+    take_likeliest,
+)
 from whyformer._audit.checks.replacement import ReplacementNoise, make_uniform, permute_weights
-from whyformer._audit.replay import AttentionChoice, AttentionReplay, AuditedAttention, BlockWeights, EachHead
+from whyformer._engine import AttentionReplay
 
 SEARCH = replace(PRESETS["paper"], candidates=1, steps=100)
 
 FoundWeights = Mapping[tuple[int, int], Tensor]  # example, head -> [1 1 query key]
-HeadSwap = tuple[int, str, int | None, Tensor]  # example, replacement, the head it is taken from, [1 1 query key]
+SwapJob = tuple[int, str, int | None, Tensor]  # example, replacement, the head it is taken from, [1 1 query key]
+
+
+class HeadSwap(TypedDict):
+    """Other weights of one head, and the probabilities with them."""
+
+    kind: str
+    head: int | None  # that the weights are taken from
+    after: list[float]
+    weights: NotRequired[list[float]]
+
+
+class SwappedHead(TypedDict):
+    """What a head attends to in one example, and the answers with other weights."""
+
+    observed: list[float]
+    swaps: list[HeadSwap]
+
+
+class SwapExample(SavedTokens):
+    """An example, its answer, and what each head of each block does to it."""
+
+    name: str
+    classes: list[int]
+    before: list[float]
+    heads: list[list[SwappedHead]]
 
 
 class HeadSwapper:
@@ -25,7 +58,7 @@ class HeadSwapper:
         self.replay, self.searched, self.steps, self.seed = replay, searched, steps, seed
         self.classes = take_likeliest(replay.probabilities)  # [example class]
 
-    def describe_example(self, i: int, name: str) -> dict[str, Any] | None:
+    def describe_example(self, i: int, name: str) -> SwapExample | None:
         """What holds for all heads: tokens, classes, the answer; None if it has too many tokens."""
         tokens = save_tokens(self.replay.layout.tokens[i])
         if tokens is None:
@@ -33,7 +66,7 @@ class HeadSwapper:
         before = round_values(self.replay.probabilities[i][self.classes[i]])
         return {"name": name, **tokens, "classes": self.classes[i].tolist(), "before": before, "heads": []}
 
-    def swap_head(self, block: int, head: int, adversarial: FoundWeights) -> list[dict[str, Any]]:
+    def swap_head(self, block: int, head: int, adversarial: FoundWeights) -> list[SwappedHead]:
         """For each example: what the head attends to, and the answers with other weights.
 
         adversarial: what `search_block` found.
@@ -41,7 +74,7 @@ class HeadSwapper:
         heads = self.replay.heads[block]
         choice = AttentionChoice((block,), None if heads == 1 else head, is_single=heads == 1)
         audited = AuditedAttention(self.replay, choice)
-        found: list[dict[str, Any]] = [
+        found: list[SwappedHead] = [
             {"observed": list_shown_weights(self.replay, i, row), "swaps": []}
             for i, row in enumerate(audited.distribution)
         ]
@@ -54,17 +87,18 @@ class HeadSwapper:
                 after = audited.predict(weights, of)
                 rows = audited.read_distribution(audited.complete_weights(weights, of), of)
             for (i, kind, other, _), row, probabilities in zip(part, rows, after, strict=True):
-                swap = {"kind": kind, "head": other, "after": round_values(probabilities[self.classes[i]])}
+                answer = round_values(probabilities[self.classes[i]])
+                swap: HeadSwap = {"kind": kind, "head": other, "after": answer}
                 if other is None:  # those of another head are observed there
                     swap["weights"] = list_shown_weights(self.replay, i, row)
                 found[i]["swaps"].append(swap)
         return found
 
-    def list_swaps(self, audited: AuditedAttention, block: int, head: int, adversarial: FoundWeights) -> list[HeadSwap]:
+    def list_swaps(self, audited: AuditedAttention, block: int, head: int, adversarial: FoundWeights) -> list[SwapJob]:
         own, free = audited.own_weights(block), audited.free_keys(block)
         every = audited.take_queries(block, self.replay.attention[block])
         noise = ReplacementNoise(audited, 1, self.seed)
-        swaps: list[HeadSwap] = []
+        swaps: list[SwapJob] = []
         for i in range(self.replay.batch):
             if not audited.can_change(i):
                 continue

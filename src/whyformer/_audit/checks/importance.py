@@ -3,14 +3,13 @@ r"""The measures that attention is compared with: gradients, leave-one-out, and 
 $$ g_t = \left| e_t \cdot \frac{\partial p}{\partial e_t} \right| $$
 
 with p the probability of the predicted class and $e_t$ the word vector of a token (or the pixels of a patch). Jain &
-Wallace, 2019, hold the attention weights fixed for this gradient; we report it both ways. In a transformer only the
-audited attention is held fixed; all other attention is part of the encoder.
+Wallace, 2019, keep the attention weights constant for this gradient; we report it both ways. In a transformer only the
+audited attention is constant; all other attention is part of the encoder.
 
 A unit is a token of a text or a patch of an image.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -24,8 +23,9 @@ from whyformer._audit.checks.agreement import (
     PairCorrelations,
     correlate_attention,
 )
-from whyformer._audit.replay import AttentionChoice, AttentionReplay, AuditedAttention
-from whyformer._engine import Intervention, Probe, pick_examples, read_logits, run_forward, to_canonical_axes, trace_of
+from whyformer._audit.checks.attention_choice import AttentionChoice
+from whyformer._audit.checks.audited_attention import AuditedAttention
+from whyformer._engine import AttentionReplay
 from whyformer._explain.compare import compare
 from whyformer._explain.method_call import MethodLike
 from whyformer._explain.scoring import sum_over_patches
@@ -63,7 +63,7 @@ def measure_agreement(
     attention = take_units(replay, audited.distribution).double().cpu()
     measures = {GRADIENT: measure_gradient(replay, choice), **shared}
     rows = []
-    for i, compared in enumerate(probe_replay(replay).real & find_attended_units(replay, choice)):
+    for i, compared in enumerate(replay.probe().real & find_attended_units(replay, choice)):
         scores = {name: values[i].double().cpu()[compared].tolist() for name, values in measures.items()}
         rows.append({"pairs": correlate_attention(attention[i][compared].tolist(), scores, top=top)})
     return rows
@@ -73,31 +73,16 @@ def measure_agreement(
 
 
 def measure_gradient(replay: AttentionReplay, choice: AttentionChoice | None = None) -> Tensor:
-    """[example unit]: |gradient x input| of the explained probability; with a choice, that attention is held fixed.
-
-    `record` gives the gradient of a logit; that of a softmax probability would take one backward per class.
-    """
-    change = None if choice is None else make_attention_hold(choice)
-    with run_forward(
-        replay.model, replay.encoded, asks_gradient=True, intervention=Intervention(attention=change)
-    ) as run:
-        leaf = run.mode.leaf
-        if leaf is None:
-            raise UnsupportedModel("The explained input was not found: there is no embedding of token ids.")
-        probabilities = replay.to_probabilities(read_logits(replay.encoded, run.output)[0])
-        explained = torch.tensor([target.index for target in replay.explained], device=probabilities.device)
-        (gradient,) = torch.autograd.grad(probabilities.gather(1, explained[:, None]).sum(), leaf)
-        words = leaf.detach() if run.mode.words is None else run.mode.words
-        trace = trace_of(leaf)
-        scores = gradient_x_input(to_canonical_axes(words, trace), to_canonical_axes(gradient, trace))
+    """[example unit]: |gradient x input| of the explained probability; with a choice, that attention is constant."""
+    scores = gradient_x_input(*replay.differentiate(None if choice is None else detach_attention(choice)))
     assert isinstance(scores, Tensor)
     return sum_by_unit(replay, scores.detach()).abs()
 
 
-def make_attention_hold(choice: AttentionChoice) -> Callable[[int, Tensor], Tensor | None]:
+def detach_attention(choice: AttentionChoice) -> Callable[[int, Tensor], Tensor | None]:
     """An intervention that keeps the weights but lets no gradient through them."""
 
-    def hold(block: int, attention: Tensor) -> Tensor | None:
+    def detach(block: int, attention: Tensor) -> Tensor | None:
         if block not in choice.blocks:
             return None
         stopped = attention.detach().requires_grad_()  # a leaf: unchanged numbers alone would not count as a change
@@ -107,7 +92,7 @@ def make_attention_hold(choice: AttentionChoice) -> Callable[[int, Tensor], Tens
         is_chosen[choice.head] = True
         return torch.where(is_chosen.view(1, -1, 1, 1), stopped, attention)
 
-    return hold
+    return detach
 
 
 # --- leave-one-out ----------------------------------------------------------------------------------------------------
@@ -120,14 +105,14 @@ def measure_leave_one_out(
 
     Also 0 for an example with a single unit: nothing would be left of it.
     """
-    real = probe_replay(replay).real
+    real = replay.probe().real
     scores = torch.zeros(real.shape, dtype=torch.float64)
     examples = (real.sum(-1) > 1).nonzero()[:, 0]
     if len(examples) == 0:
         advance(1.0)
         return scores
     for part in examples.split(LEFT_OUT_AT_ONCE):
-        change = leave_one_out(probe_replay(replay, part), of="probability", absolute=True, fill=fill)
+        change = leave_one_out(replay.probe(part), of="probability", absolute=True, fill=fill)
         assert isinstance(change, Tensor)
         scores[part] = change
         advance(len(part) / len(examples))
@@ -136,7 +121,7 @@ def measure_leave_one_out(
 
 def choose_fills(replay: AttentionReplay) -> dict[str, str]:
     """How units can be left out of these inputs: name of the measure -> fill."""
-    if probe_replay(replay).is_image:
+    if replay.probe().is_image:
         return {REMOVED: "zero"}
     has_ids = not replay.encoded.inputs[replay.encoded.main].is_floating_point()
     if has_ids and getattr(replay.model.tokenizer, "mask_token_id", None) is not None:
@@ -149,20 +134,9 @@ def choose_fills(replay: AttentionReplay) -> dict[str, str]:
 # --- units ------------------------------------------------------------------------------------------------------------
 
 
-def probe_replay(replay: AttentionReplay, examples: Tensor | None = None) -> Probe:
-    """A probe of the batch, or of some of its examples."""
-    encoded, layout, targets = replay.encoded, replay.layout, replay.explained
-    if examples is not None and len(examples) < replay.batch:
-        rows = examples.tolist()
-        encoded, targets = pick_examples(encoded, examples), tuple(targets[i] for i in rows)
-        tokens = tuple(layout.tokens[i] for i in rows)
-        layout = replace(layout, mask=layout.mask[rows], special=layout.special[rows], tokens=tokens)
-    return Probe(replay.model, encoded, layout, targets)
-
-
 def sum_by_unit(replay: AttentionReplay, scores: Tensor) -> Tensor:
     """[example unit] from scores of tokens or pixels."""
-    probe = probe_replay(replay)
+    probe = replay.probe()
     if scores.dim() == 3:
         if probe.grid is None:
             raise UnsupportedModel("The patches of the image could not be identified, so it cannot be audited.")
@@ -174,7 +148,7 @@ def sum_by_unit(replay: AttentionReplay, scores: Tensor) -> Tensor:
 
 def take_units(replay: AttentionReplay, distribution: Tensor) -> Tensor:
     """[example unit] from [example token]: the tokens that represent a word or a patch, in their order."""
-    return distribution[:, probe_replay(replay).places.to(distribution.device)]
+    return distribution[:, replay.probe().places.to(distribution.device)]
 
 
 def find_attended_units(replay: AttentionReplay, choice: AttentionChoice) -> Tensor:

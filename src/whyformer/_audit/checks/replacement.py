@@ -13,21 +13,22 @@ the attention is recomputed. The other replacements are our additions, `uniform`
     uniform       the same weight for every token the query may attend to
     one-hot       all weight on one such token, drawn at random, `draws` times
     largest       all weight on the token with the largest weight
-    other         the weights of another example at the same places, scaled to sum to 1
+    other         the weights of another example at the same positions, scaled to sum to 1
 
 Special tokens are included (they often have most of the weight) unless `words_only` is set: then weights move among the
 other tokens only.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import groupby
 from typing import TypedDict
 
 import torch
 from torch import Tensor
 
+from whyformer._audit.checks.audited_attention import AuditedAttention
 from whyformer._audit.checks.distance import tvd
-from whyformer._audit.replay import AuditedAttention
 from whyformer._plain.random_generator import make_generator
 
 REPLACEMENT_KINDS = ("permutation", "uniform", "one-hot", "largest", "other")
@@ -53,10 +54,10 @@ class ReplacementEffect(TypedDict):
 def permute_weights(own: Tensor, free: Tensor, noise: Tensor) -> Tensor:
     """own [... key] with the weights at free keys in the random order of `noise`; the others keep their place."""
     keys = torch.arange(own.size(-1), dtype=torch.float64, device=own.device).expand(free.shape)
-    places, sources = order_free_keys(keys, free), order_free_keys(noise, free)
-    shape = torch.broadcast_shapes(own.shape, places.shape, sources.shape)
+    targets, sources = order_free_keys(keys, free), order_free_keys(noise, free)
+    shape = torch.broadcast_shapes(own.shape, targets.shape, sources.shape)
     moved = own.expand(shape).gather(-1, sources.expand(shape))
-    return own.expand(shape).clone().scatter_(-1, places.expand(shape), moved)
+    return own.expand(shape).clone().scatter_(-1, targets.expand(shape), moved)
 
 
 def order_free_keys(keys: Tensor, free: Tensor) -> Tensor:
@@ -79,7 +80,7 @@ def concentrate_on_largest(own: Tensor, free: Tensor) -> Tensor:
 
 
 def borrow_weights(own: Tensor, free: Tensor, other: Tensor) -> Tensor:
-    """The weights of another example, cut to this one's length; places it does not have get 0."""
+    """The weights of another example, cut to this one's length; keys it does not have get 0."""
     given = torch.zeros_like(own)
     queries, keys = min(own.size(-2), other.size(-2)), min(own.size(-1), other.size(-1))
     given[..., :queries, :keys] = other[..., :queries, :keys]
@@ -173,15 +174,9 @@ class ReplacementNoise:
         return self._last[1]
 
     def _draw_anew(self, kind: str, block: int, example: int) -> Tensor:
-        own = self.audited.replay.attention[block]
-        queries, keys = own.shape[-2:]
-        real = self.audited.replay.layout.mask[example].cpu()
-        rows = real if queries == keys else torch.ones(queries, dtype=torch.bool)
         generator = make_generator(self.seed + 1000 * block + REPLACEMENT_KINDS.index(kind), self.fingerprints[example])
-        noise = torch.zeros(self.draws, 1, queries, keys)
-        small = torch.rand(self.draws, int(rows.sum()), int(real.sum()), generator=generator)
-        noise[:, 0, rows.nonzero(), real.nonzero()[:, 0]] = small
-        return self.audited.take_queries(block, noise).to(own.device)
+        draw = partial(torch.rand, self.draws, 1, generator=generator)
+        return self.audited.place_noise(block, example, draw).to(self.audited.replay.logits.device)
 
 
 def summarise_change(before: Tensor, after: Tensor, target: int) -> ReplacementEffect:

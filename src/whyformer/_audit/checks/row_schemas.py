@@ -33,17 +33,16 @@ SETTINGS = {
     "searched": (None, int), "draws": int, "seed": int,
 }  # fmt: skip
 AUDIT = {
-    "rows": [{"test": str, "attention": str, "example": int}], "attention": [str], "model": str, "data": str,
-    "labels": (None, [str]), "settings": SETTINGS, "versions": {str: str}, "notes": [str],
+    "rows": [{"test": str, "attention": str, "example": int}], "attention": [str], "descriptions": [str],
+    "model": str, "data": str, "labels": (None, [str]), "settings": SETTINGS, "versions": {str: str}, "notes": [str],
 }  # fmt: skip
 
 
-def check_saved_audit(fields: Mapping[str, Any], descriptions: Sequence[str]) -> None:
+def check_saved_audit(fields: AuditRow) -> None:
     """Refuse fields that no audit has."""
     check_schema(fields, AUDIT, "the audit")
-    check_schema(descriptions, [str], "descriptions")
     attention = fields["attention"]
-    if not len(descriptions) == len(attention) == len(set(attention)):
+    if not len(fields["descriptions"]) == len(attention) == len(set(attention)):
         raise SchemaError("the audited attention has no description, or two names are the same")
     for row in fields["rows"]:
         check_saved_row(row)

@@ -12,54 +12,47 @@ are called sinks: Clark et al., What Does BERT Look At?, BlackboxNLP 2019. arXiv
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import TypedDict
 
 import torch
 from torch import Tensor
 
 from whyformer._audit.checks.distance import entropy, jsd, kl
-from whyformer._audit.replay import AttentionReplay
+from whyformer._engine import AttentionReplay
 
 KL_FLOOR = 1e-12
 
 
-def measure_shapes(replay: AttentionReplay) -> list[dict[str, Any]]:
+class ShapeRow(TypedDict):
+    """The shape of attention in one example, by block."""
+
+    heads: list[dict[str, list[float]]]  # entropy, largest weight and share on special tokens of each head
+    heads_jsd: list[float | None]  # between heads; None with a single one
+    heads_kl: list[float | None]
+    blocks_jsd: list[list[float]]  # between each block and every other
+
+
+def measure_shapes(replay: AttentionReplay) -> list[ShapeRow]:
     """For each example, per block and head: entropy, largest weight, share on special tokens; distances."""
-    shapes: list[dict[str, Any]] = [{"heads": [], "heads_jsd": [], "heads_kl": []} for _ in range(replay.batch)]
-    means: list[Tensor] = []
-    for block in range(replay.blocks):
-        attention = replay.attention[block].double()
-        if not replay.covers_all_tokens(block):
-            continue
-        rows = find_real_queries(replay, attention)
-        for i, shape in enumerate(shapes):
-            weights = attention[i][:, rows[i]]
-            allowed = replay.allowed[block][i][:, rows[i]]
-            shape["heads"].append(measure_heads(weights, allowed, find_special_keys(replay, i, weights)))
+    shapes = [ShapeRow(heads=[], heads_jsd=[], heads_kl=[], blocks_jsd=[]) for _ in range(replay.batch)]
+    blocks = [block for block in range(replay.blocks) if replay.covers_all_tokens(block)]
+    sizes = [replay.attention[block].size(2) for block in blocks]
+    for i, shape in enumerate(shapes):
+        real, special = replay.layout.mask[i], replay.layout.special[i] & replay.layout.mask[i]
+        means = []
+        for block, size in zip(blocks, sizes, strict=True):
+            rows = real if size == len(real) else torch.ones_like(real[:1])
+            weights = replay.attention[block][i].double()[:, rows]
+            shape["heads"].append(measure_head_shapes(weights, replay.allowed[block][i][:, rows], special))
             shape["heads_jsd"].append(mean_head_distance(weights, jsd))
             shape["heads_kl"].append(mean_head_distance(weights + KL_FLOOR, kl))
-        means.append(attention.mean(1))
-    comparable = [mean for mean in means if mean.shape == means[-1].shape]
-    for i, shape in enumerate(shapes):
-        blocks = [mean[i][find_real_queries(replay, mean[:, None])[i]] for mean in comparable]
-        shape["blocks_jsd"] = [[float(jsd(a, b).mean()) for b in blocks] for a in blocks]
+            if size == sizes[-1]:
+                means.append(weights.mean(0))
+        shape["blocks_jsd"] = [[float(jsd(a, b).mean()) for b in means] for a in means]
     return shapes
 
 
-def find_real_queries(replay: AttentionReplay, attention: Tensor) -> Tensor:
-    """[example query]: True for real tokens, False for padding."""
-    if attention.size(-2) == replay.layout.length:
-        return replay.layout.mask
-    return torch.ones(attention.size(0), attention.size(-2), dtype=torch.bool, device=attention.device)
-
-
-def find_special_keys(replay: AttentionReplay, example: int, attention: Tensor) -> Tensor:
-    if attention.size(-1) == replay.layout.length:
-        return replay.layout.special[example] & replay.layout.mask[example]
-    return torch.zeros(attention.size(-1), dtype=torch.bool, device=attention.device)
-
-
-def measure_heads(attention: Tensor, allowed: Tensor, special: Tensor) -> dict[str, list[float]]:
+def measure_head_shapes(attention: Tensor, allowed: Tensor, special: Tensor) -> dict[str, list[float]]:
     """Means over the queries of one example; attention [head query key], allowed likewise, special [key]."""
     choices = allowed.sum(-1).double()
     has_several = choices > 1

@@ -8,8 +8,3 @@ from whyformer._audit.report.found_views import draw_found, render_found
 from whyformer._audit.report.head_page import HeadSwaps
 from whyformer._audit.report.page import MAX_SECTIONS, make_audit_fragment, make_audit_page
 from whyformer._audit.report.summary import FAR_JSD
-
-__all__ = [
-    "FAR_JSD", "MAX_SECTIONS", "AuditFindings", "HeadSwaps", "draw_found", "make_audit_fragment", "make_audit_page",
-    "render_found", "write_indented_json",
-]  # fmt: skip

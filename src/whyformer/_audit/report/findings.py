@@ -4,10 +4,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
+from whyformer._audit.checks import AuditRow
 from whyformer._audit.report import verdict
-from whyformer._audit.report.summary import summarise_audit
+from whyformer._audit.report.summary import Statistics, summarise_audit
 from whyformer._audit.report.verdict import VerdictSentence
 from whyformer._plain import archive
 
@@ -20,28 +20,27 @@ def write_indented_json(kind: str, fields: archive.Fields) -> bytes:
 class AuditFindings:
     """What was measured, and what follows from it."""
 
-    rows: tuple[Mapping[str, Any], ...]
+    rows: tuple[AuditRow, ...]
     attention: tuple[str, ...]  # names of the audited attention
     descriptions: tuple[str, ...]  # what replacing each of them means, in a sentence
     model: str
     data: str
     labels: tuple[str, ...] | None
-    settings: Mapping[str, Any]
+    settings: archive.Fields
     versions: Mapping[str, str]
     notes: tuple[str, ...] = ()
 
     @cached_property
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> Statistics:
         """All statistics, with intervals and numbers of examples; see summary.py."""
         return summarise_audit(self.rows, self.attention, self.labels)
 
     @cached_property
     def sentences(self) -> dict[str, list[VerdictSentence]]:
         """The verdict on each attention; under "" what holds for all attention of the model."""
-        overall = verdict.describe_baseline(self.summary["baseline"]) + verdict.describe_shape(self.summary["shape"])
         by_attention = self.summary["attention"]
         return {
-            "": overall,
+            "": verdict.describe_model_tests(self.summary["baseline"], self.summary["shape"]),
             **{name: verdict.describe_attention_tests(name, by_attention[name]) for name in self.attention},
         }
 
@@ -50,7 +49,7 @@ class AuditFindings:
         """The verdict on each attention in one sentence."""
         return {name: verdict.write_audit_headline(name, self.summary["attention"][name]) for name in self.attention}
 
-    def of(self, test: str, attention: str = "") -> list[Mapping[str, Any]]:
+    def of(self, test: str, attention: str = "") -> list[AuditRow]:
         """The rows of one test, one per example."""
         return [row for row in self.rows if row["test"] == test and row["attention"] == attention]
 

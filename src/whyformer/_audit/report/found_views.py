@@ -5,20 +5,22 @@ Both are drawn on one colour scale: the same colour is the same weight. An image
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from rich.console import RenderableType
 from rich.text import Text
 from torch import Tensor
 
-from whyformer._audit.checks import FoundAttention, read_found
+from whyformer._audit.checks import AuditRow, rebuild_tokens
 from whyformer._audit.report.findings import AuditFindings
-from whyformer._plain.tokens import Grid, Pieces
+from whyformer._audit.report.summary import label_class
+from whyformer._plain.tokens import Grid, Pieces, ScoredTokens
 from whyformer.errors import InputError
 from whyformer.show import report as html
 from whyformer.show.canvas import Canvas
 from whyformer.show.chips import ScoredText, find_chip_limits, make_scored_text
-from whyformer.show.colours import paint
+from whyformer.show.colours import paint_scores
 from whyformer.show.drawing import DIM_INK, Drawing
 from whyformer.show.figures import PAGE_WIDTH, draw_chips
 from whyformer.show.head_figures import paint_tile
@@ -37,47 +39,59 @@ OBSERVED, OTHER = "observed attention", "other attention"
 
 @dataclass(frozen=True)
 class FoundPair:
-    """One example, ready to show."""
+    """The observed attention of one example and the farthest other one with the same answer."""
 
-    title: str
-    answer: str
-    found: FoundAttention
+    row: AuditRow
+    labels: Sequence[str] | None
 
     @property
-    def texts(self) -> tuple[ScoredText, ScoredText]:
+    def title(self) -> str:
+        return f"Example {self.row['example']}"
+
+    @property
+    def tvd(self) -> float:
+        """Of the answers."""
+        best = next((i for i, distance in enumerate(self.row["apart"]) if distance == self.row["jsd"]), 0)
+        return float(self.row["tvd"][best])
+
+    @property
+    def answer(self) -> str:
+        """Both predictions and how far the two attentions are apart."""
+        found = self.row["found"]
+        name = label_class(found["classes"][0], self.labels, "class ")
+        return (
+            f"{name} {found['before'][0]:.3f} with the observed, {found['after'][0]:.3f} with the other attention; "
+            f"JSD {self.row['jsd']:.3f}, TVD of the answers {self.tvd:.4f}"
+        )
+
+    @cached_property
+    def tokens(self) -> ScoredTokens:
+        return rebuild_tokens(self.row["found"])
+
+    @property
+    def weights(self) -> list[Tensor]:
+        """The observed and the other ones [token]."""
+        return [torch.tensor(self.row["found"][which], dtype=torch.double) for which in ("observed", "other")]
+
+    @property
+    def texts(self) -> list[ScoredText]:
         """The text with the observed and the other weights, on one colour scale."""
-        assert isinstance(self.found.tokens, Pieces)
-        made = [make_scored_text(self.found.tokens, w, signed=False) for w in (self.found.observed, self.found.other)]
+        assert isinstance(self.tokens, Pieces)
+        made = [make_scored_text(self.tokens, weights, signed=False) for weights in self.weights]
         between = find_chip_limits([chip for text in made for chip in text.chips], signed=False)
-        return replace(made[0], between=between), replace(made[1], between=between)
+        return [replace(text, between=between) for text in made]
 
     @property
-    def grids(self) -> tuple[Tensor, Tensor]:
+    def grids(self) -> list[Tensor]:
         """The weights of the patches [rows columns]."""
-        tokens = self.found.tokens
-        assert isinstance(tokens, Grid)
-        return tuple(w.reshape(tokens.rows, tokens.columns) for w in (self.found.observed, self.found.other))  # type: ignore[return-value]
+        assert isinstance(self.tokens, Grid)
+        return [weights.reshape(self.tokens.rows, self.tokens.columns) for weights in self.weights]
 
 
-def list_found(audit: AuditFindings, name: str) -> list[FoundPair]:
+def list_found_pairs(audit: AuditFindings, name: str) -> list[FoundPair]:
     """The examples for which other attention was kept, the farthest first."""
-    pairs = []
-    for row in audit.of("adversarial", name):
-        found = read_found(row)
-        if found is not None:
-            answer = describe_answers(found, audit.labels)
-            pairs.append(FoundPair(f"Example {row['example']}", answer, found))
-    return sorted(pairs, key=lambda pair: -pair.found.jsd)
-
-
-def describe_answers(found: FoundAttention, labels: Sequence[str] | None) -> str:
-    """Both predictions and how far the two attentions are apart."""
-    index = found.classes[0]
-    name = labels[index] if labels is not None and index < len(labels) else f"class {index}"
-    return (
-        f"{name} {found.before[0]:.3f} with the observed, {found.after[0]:.3f} with the other attention; "
-        f"JSD {found.jsd:.3f}, TVD of the answers {found.tvd:.4f}"
-    )
+    rows = [row for row in audit.of("adversarial", name) if row.get("found")]
+    return [FoundPair(row, audit.labels) for row in sorted(rows, key=lambda row: -row["jsd"])]
 
 
 # --- report -----------------------------------------------------------------------------------------------------------
@@ -85,7 +99,7 @@ def describe_answers(found: FoundAttention, labels: Sequence[str] | None) -> str
 
 def make_found_blocks(audit: AuditFindings, name: str) -> Iterator[Html]:
     """Every example below the other, those beyond the first few folded."""
-    pairs = list_found(audit, name)
+    pairs = list_found_pairs(audit, name)
     if not pairs:
         return
     yield html.make_element("h4", "Side by side on the input")
@@ -100,7 +114,7 @@ def make_found_blocks(audit: AuditFindings, name: str) -> Iterator[Html]:
 
 def make_pair_block(pair: FoundPair) -> Html:
     heading = html.make_element("p", html.make_element("strong", pair.title), ": ", pair.answer, class_="dim")
-    if isinstance(pair.found.tokens, Grid):
+    if isinstance(pair.tokens, Grid):
         alt = f"{pair.title}, {{}}: weights of the patches"
         figures = [
             html.embed_image(paint_tile(grid, signed=False), alt.format(what), what, crisp=True, is_map=True)
@@ -121,7 +135,7 @@ def make_pair_block(pair: FoundPair) -> Html:
 def render_found(audit: AuditFindings, name: str, screen: Screen) -> list[RenderableType]:
     """The farthest examples: words on their colours, or the words with the largest weights without colour."""
     parts: list[RenderableType] = []
-    for pair in list_found(audit, name)[:PRINTED_EXAMPLES]:
+    for pair in list_found_pairs(audit, name)[:PRINTED_EXAMPLES]:
         parts.append(Text(f"{pair.title}: {pair.answer}"))
         for what, line in zip((OBSERVED, OTHER), render_pair(pair, screen), strict=True):
             parts += [Text(f"  {what}: ", style=DIM_STYLE) + line if line.plain.count("\n") == 0 else line]
@@ -129,7 +143,7 @@ def render_found(audit: AuditFindings, name: str, screen: Screen) -> list[Render
 
 
 def render_pair(pair: FoundPair, screen: Screen) -> Iterator[Text]:
-    if isinstance(pair.found.tokens, Grid):
+    if isinstance(pair.tokens, Grid):
         for grid in pair.grids:
             rows, columns = divmod(int(grid.argmax()), grid.size(1))
             plain = Text(f"largest {float(grid.max()):.2f} at row {rows}, column {columns}")
@@ -142,7 +156,7 @@ def render_pair(pair: FoundPair, screen: Screen) -> Iterator[Text]:
             continue
         line = Text()
         for chip in text.chips:
-            colour = tuple(paint(torch.tensor(chip.score), text.between, signed=False).tolist())
+            colour = tuple(paint_scores(torch.tensor(chip.score), text.between, signed=False).tolist())
             line.append(chip.before).append(chip.text, choose_text_style(colour))
         yield line
 
@@ -153,7 +167,7 @@ def render_pair(pair: FoundPair, screen: Screen) -> Iterator[Text]:
 def draw_found(audit: AuditFindings) -> Drawing:
     """The farthest examples of the first audited attention that has any."""
     for name in audit.attention:
-        pairs = list_found(audit, name)[:DRAWN_EXAMPLES]
+        pairs = list_found_pairs(audit, name)[:DRAWN_EXAMPLES]
         if pairs:
             return draw_pairs(pairs, f"{audit.model}, {name}: attention with the same answer")
     raise InputError(
@@ -169,10 +183,10 @@ def draw_pairs(pairs: Sequence[FoundPair], title: str) -> Drawing:
     for pair in pairs:
         canvas.add_fitted_text(0, y, f"{pair.title}: {pair.answer}", 8, canvas.width, color=DIM_INK)
         y += 16
-        if isinstance(pair.found.tokens, Grid):
-            for place, (what, grid) in enumerate(zip((OBSERVED, OTHER), pair.grids, strict=True)):
-                height = canvas.add_image(place * 130.0, y, 112.0, paint_tile(grid, signed=False), crisp=True)
-                canvas.add_text(place * 130.0, y + height + 10, what, 8)
+        if isinstance(pair.tokens, Grid):
+            for i, (what, grid) in enumerate(zip((OBSERVED, OTHER), pair.grids, strict=True)):
+                height = canvas.add_image(i * 130.0, y, 112.0, paint_tile(grid, signed=False), crisp=True)
+                canvas.add_text(i * 130.0, y + height + 10, what, 8)
             y += height + 30
             continue
         for what, text in zip((OBSERVED, OTHER), pair.texts, strict=True):

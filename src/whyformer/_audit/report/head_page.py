@@ -11,8 +11,11 @@ from typing import Any, ClassVar
 
 import torch
 
-from whyformer._audit.checks import restore_tokens
+from whyformer._audit.checks import SwapExample, rebuild_tokens
 from whyformer._audit.report.findings import write_indented_json
+from whyformer._audit.report.summary import label_class
+from whyformer._plain import archive
+from whyformer._plain.json_value import JsonValue
 from whyformer._plain.tokens import Grid
 from whyformer.results.result import Result
 from whyformer.show import report as html
@@ -25,6 +28,7 @@ from whyformer.show.visible import make_visible
 
 TITLE = "What if this head attended elsewhere?"
 SCRIPT = Path(__file__).with_name("head_page.js").read_text("utf-8")
+CHOOSERS = {"example": "Example", "block": "Block", "head": "Head", "swap": "Attends to instead"}
 KIND_TITLES = dict(
     uniform="uniform weights", permuted="its weights in a random order", adversarial="adversarial weights"
 )
@@ -57,11 +61,11 @@ select { width: 100%; font: inherit; color: var(--ink); background: var(--raised
 class HeadSwaps(Result):
     """The answers of a model when one head attends differently: for each example, block, head and replacement."""
 
-    examples: tuple[Mapping[str, Any], ...]
+    examples: tuple[SwapExample, ...]
     blocks: tuple[int, ...]
     model: str
     labels: tuple[str, ...] | None
-    settings: Mapping[str, Any]
+    settings: Mapping[str, JsonValue]
     versions: Mapping[str, str]
     notes: tuple[str, ...] = ()
 
@@ -108,22 +112,35 @@ def swaps_to_json(swaps: HeadSwaps) -> bytes:
 
 def make_head_page(swaps: HeadSwaps) -> str:
     """The whole page."""
+    element = html.make_element
+    choosers = [
+        element("label", title, element("select", id=name), class_="whole" if name == "example" else None)
+        for name, title in CHOOSERS.items()
+    ]
     choose = html.make_section(
         "Choose a head and what it attends to instead",
-        html.make_element("div", *make_choosers(), class_="chooser"),
-        html.make_element("p", id="summary", aria_live="polite"),
+        element("div", *choosers, class_="chooser"),
+        element("p", id="summary", aria_live="polite"),
         anchor="choose",
     )
-    pair = html.make_element("div", *(make_column(side) for side in ("before", "after")), class_="pair")
-    show = html.make_section("Attention and answer", pair, anchor="show")
+    columns = [
+        element(
+            "div",
+            element("h3", title, id=f"{side}-title"),
+            element("div", id=f"{side}-text", class_="text"),
+            element("div", id=f"{side}-answer", class_="answer"),
+        )
+        for side, title in (("before", "Observed"), ("after", "Replaced"))
+    ]
+    show = html.make_section("Attention and answer", element("div", *columns, class_="pair"), anchor="show")
     heads = html.make_section(
         "Every head",
-        html.make_scrollable(html.make_element("table", id="cells", class_="cells"), "Change by block and head"),
+        html.make_scrollable(element("table", id="cells", class_="cells"), "Change by block and head"),
         remark="Change of the predicted probability when this head alone is replaced in the chosen way. Click a head.",
         anchor="heads",
     )
     how = html.make_section("How this was computed", *explain_swaps(swaps), anchor="how")
-    without = html.make_element("noscript", html.make_element("p", "This page needs JavaScript to swap heads."))
+    without = element("noscript", element("p", "This page needs JavaScript to swap heads."))
     return html.make_page(
         TITLE,
         [without, choose, show, heads, how],
@@ -133,26 +150,6 @@ def make_head_page(swaps: HeadSwaps) -> str:
         style=STYLE,
         script=SCRIPT,
         data=collect_page_data(swaps),
-    )
-
-
-def make_choosers() -> list[Html]:
-    fields = {"example": "Example", "block": "Block", "head": "Head", "swap": "Attends to instead"}
-    return [
-        html.make_element(
-            "label", title, html.make_element("select", id=name), class_="whole" if name == "example" else None
-        )
-        for name, title in fields.items()
-    ]
-
-
-def make_column(side: str) -> Html:
-    title = "Observed" if side == "before" else "Replaced"
-    return html.make_element(
-        "div",
-        html.make_element("h3", title, id=f"{side}-title"),
-        html.make_element("div", id=f"{side}-text", class_="text"),
-        html.make_element("div", id=f"{side}-answer", class_="answer"),
     )
 
 
@@ -182,7 +179,7 @@ def make_head_fragment(swaps: HeadSwaps) -> str:
 # --- the data of the page ---------------------------------------------------------------------------------------------
 
 
-def collect_page_data(swaps: HeadSwaps) -> dict[str, Any]:
+def collect_page_data(swaps: HeadSwaps) -> archive.Fields:
     """What the script reads. Text is made visible here, so that it shows the same everywhere."""
     return {
         "blocks": list(swaps.blocks),
@@ -192,19 +189,18 @@ def collect_page_data(swaps: HeadSwaps) -> dict[str, Any]:
     }
 
 
-def describe_shown_example(example: Mapping[str, Any], labels: tuple[str, ...] | None) -> dict[str, Any]:
-    name = lambda index: labels[index] if labels is not None and index < len(labels) else f"class {index}"  # noqa: E731
-    tokens = restore_tokens(example)
-    shown: dict[str, Any] = {"grid": example["grid"], "chips": None, "tail": ""}
+def describe_shown_example(example: SwapExample, labels: tuple[str, ...] | None) -> archive.Fields:
+    tokens = rebuild_tokens(example)
+    shown: dict[str, JsonValue] = {"grid": example["grid"], "chips": None, "tail": ""}
     if not isinstance(tokens, Grid):
         chips, tail = make_chips(tokens, torch.zeros(len(tokens)))
-        shown["chips"] = [[chip.text, chip.before, chip.special, list(chip.places)] for chip in chips]
+        shown["chips"] = [[chip.text, chip.before, chip.special, list(chip.positions)] for chip in chips]
         shown["tail"] = tail
     text = example["text"] if example["text"] is not None else example["name"]
     return {
         **shown,
         "name": make_visible(" ".join(str(text).split()))[:160],
-        "labels": [make_visible(name(index)) for index in example["classes"]],
+        "labels": [make_visible(label_class(index, labels, "class ")) for index in example["classes"]],
         "before": example["before"],
         "heads": example["heads"],
     }

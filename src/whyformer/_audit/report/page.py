@@ -1,13 +1,12 @@
 """The report of an audit: one self-contained HTML page. Every chart comes with its numbers."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
 from whyformer._audit.checks import DELETED, GRADIENT, REMOVED
 from whyformer._audit.report.class_sections import CLASS_DRAWINGS
 from whyformer._audit.report.findings import AuditFindings
 from whyformer._audit.report.limits import TEST_LIMITS
-from whyformer._audit.report.sections import CHARTS, arrange_charts, chart_shape
+from whyformer._audit.report.sections import CHARTS, arrange_charts, chart_shape, tabulate
 from whyformer._audit.report.verdict import VerdictSentence
 from whyformer._audit.report.wording import capitalise_first
 from whyformer.show import report as html
@@ -22,6 +21,14 @@ TEST_TITLES = {
     "seeds": "How much does it change with the seed?",
     "diagnostic": "Does it help a model that sees each token separately?",
 }
+ATTENTION_COLUMNS = {
+    "permuted": "replacement.kinds.permutation.change.median",
+    "uniform": "replacement.kinds.uniform.change.median",
+    "other attention": "adversarial.jsd.mean",
+    "tau, gradient": f"agreement.attention ~ {GRADIENT}.tau.mean",
+    "tau, leave-one-out": f"agreement.attention ~ {DELETED}.tau.mean | agreement.attention ~ {REMOVED}.tau.mean",
+    "diagnostic gain": "diagnostic.gain.mean",
+}
 STYLE = """
 .charts { display: flex; flex-wrap: wrap; gap: 1rem; align-items: flex-start; }
 .charts figure { flex: 0 1 auto; width: auto; max-width: 100%; }
@@ -32,25 +39,27 @@ MAX_SECTIONS = 6  # audited attention with a section of its own; beyond that, on
 
 def make_audit_page(audit: AuditFindings) -> str:
     """The whole page."""
-    sections = {"verdict": html.make_section("Verdict", *make_verdict(audit), anchor="verdict")}
-    contents = {"verdict": "Verdict"}
+    contents: dict[str, str] = {}
+    sections: list[Html] = []
+
+    def add(anchor: str, title: str, *content: Html | None, heading: str = "", remark: str = "") -> None:
+        contents[anchor] = title
+        sections.append(html.make_section(heading or title, *content, remark=remark, anchor=anchor))
+
+    add("verdict", "Verdict", *make_verdict(audit))
     if len(audit.attention) > 1:
-        contents["all"] = "Side by side"
-        sections["all"] = html.make_section(contents["all"], tabulate_attention(audit), anchor="all")
-    for place, name in enumerate(audit.attention[:MAX_SECTIONS]):
-        anchor = f"attention-{place}"
-        contents[anchor] = capitalise_first(name)
-        sections[anchor] = html.make_section(
-            contents[anchor], *make_attention_blocks(audit, name), remark=audit.descriptions[place], anchor=anchor
-        )
+        found = {name: audit.summary["attention"][name] for name in audit.attention}
+        caption = "Change of probability (median), JSD, tau and gain in accuracy (means)"
+        add("all", "Side by side", tabulate(found, ATTENTION_COLUMNS, caption=caption, first="attention"))
+    for i, name in enumerate(audit.attention[:MAX_SECTIONS]):
+        blocks, remark = make_attention_blocks(audit, name), audit.descriptions[i]
+        add(f"attention-{i}", capitalise_first(name), *blocks, remark=remark)
     if audit.summary["shape"]:
-        contents["shape"] = "Shape"
-        sections["shape"] = html.make_section("The shape of attention", *make_shape_blocks(audit), anchor="shape")
-    contents["how"] = "How"
-    sections["how"] = html.make_section("How this was measured", list_audit_settings(audit), anchor="how")
+        blocks = make_test_blocks("shape", audit.sentences[""], chart_shape(audit))
+        add("shape", "Shape", *blocks, heading="The shape of attention")
+    add("how", "How", list_audit_settings(audit), heading="How this was measured")
     about = list_facts(audit.model, {}, audit.versions, settings=format_settings({"": audit.settings}))
-    content = list(sections.values())
-    return html.make_page(TITLE, content, lead=describe_scope(audit), about=about, contents=contents, style=STYLE)
+    return html.make_page(TITLE, sections, lead=describe_scope(audit), about=about, contents=contents, style=STYLE)
 
 
 def make_audit_fragment(audit: AuditFindings) -> str:
@@ -69,9 +78,9 @@ def describe_scope(audit: AuditFindings) -> str:
 
 def make_verdict(audit: AuditFindings, beside: Sequence[Html | None] = ()) -> Iterator[Html | None]:
     """The headline of each attention, what holds for all attention, and the notes. beside: what follows a headline."""
-    for place, name in enumerate(audit.attention[:MAX_SECTIONS]):
+    for i, name in enumerate(audit.attention[:MAX_SECTIONS]):
         yield html.make_element("p", html.make_element("strong", audit.headlines[name]))
-        yield from beside[place : place + 1]
+        yield from beside[i : i + 1]
     yield list_sentences(audit.sentences[""])
     if audit.summary["baseline"]:
         yield make_limits("baseline")
@@ -93,63 +102,30 @@ def make_limits(test: str) -> Html:
     return html.make_element("p", "Limits: " + TEST_LIMITS[test], class_="dim")
 
 
-def make_attention_blocks(audit: AuditFindings, name: str) -> Iterator[Any]:
+def make_attention_blocks(audit: AuditFindings, name: str) -> Iterator[Html | None]:
     found = audit.summary["attention"][name]
     for test, title in TEST_TITLES.items():
         if found.get(test):
             yield html.make_element("h3", title)
-            yield list_sentences([sentence for sentence in audit.sentences[name] if sentence.test == test])
-            yield from CHARTS[test](audit, name, found[test])
+            charts = list(CHARTS[test](audit, name, found[test]))
             by_class = list(CLASS_DRAWINGS[test](audit, name)) if test in CLASS_DRAWINGS else []
             if by_class:
-                yield html.fold_content("Figures by predicted class", arrange_charts(by_class))
-            yield make_limits(test)
+                charts.append(html.fold_content("Figures by predicted class", arrange_charts(by_class)))
+            yield from make_test_blocks(test, audit.sentences[name], charts)
 
 
-def make_shape_blocks(audit: AuditFindings) -> Iterator[Any]:
-    yield list_sentences([sentence for sentence in audit.sentences[""] if sentence.test == "shape"])
-    yield from chart_shape(audit)
-    yield make_limits("shape")
-
-
-def tabulate_attention(audit: AuditFindings) -> Html:
-    head = [
-        "attention",
-        "permuted",
-        "uniform",
-        "other attention",
-        "tau, gradient",
-        "tau, leave-one-out",
-        "diagnostic gain",
-    ]
-    table = []
-    for name in audit.attention:
-        found = audit.summary["attention"][name]
-        kinds = (found.get("replacement") or {}).get("kinds", {})
-        pairs = found.get("agreement") or {}
-        left_out = pairs.get(f"attention ~ {DELETED}") or pairs.get(f"attention ~ {REMOVED}")
-        table.append(
-            [
-                name,
-                (kinds.get("permutation") or {}).get("change", {}).get("median"),
-                (kinds.get("uniform") or {}).get("change", {}).get("median"),
-                (found.get("adversarial") or {}).get("jsd", {}).get("mean"),
-                (pairs.get(f"attention ~ {GRADIENT}") or {}).get("tau", {}).get("mean"),
-                left_out["tau"]["mean"] if left_out else None,
-                (found.get("diagnostic") or {}).get("gain", {}).get("mean"),
-            ]
-        )
-    return html.make_table(head, table, caption="Change of probability (median), JSD, tau and gain in accuracy (means)")
+def make_test_blocks(test: str, sentences: Sequence[VerdictSentence], charts: Iterable[Html]) -> Iterator[Html | None]:
+    """The sentences of a test, its charts and tables, and its limits."""
+    yield list_sentences([sentence for sentence in sentences if sentence.test == test])
+    yield from charts
+    yield make_limits(test)
 
 
 def list_audit_settings(audit: AuditFindings) -> Html:
     answers, settings = audit.summary["answers"], audit.settings
     search = settings["search"]
-    among = (
-        "words or patches only"
-        if settings["words_only"]
-        else "all tokens a query may attend to, including special ones"
-    )
+    everywhere = "all tokens a query may attend to, including special ones"
+    among = "words or patches only" if settings["words_only"] else everywhere
     limit = "all examples" if settings["searched"] is None else f"at most {settings['searched']} examples"
     lines = {
         "examples": f"{answers['n']}; predicted: " + ", ".join(f"{k} {v}" for k, v in answers["predicted"].items()),

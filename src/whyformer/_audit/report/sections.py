@@ -1,39 +1,63 @@
 """The sections of the report: the charts and tables of each test."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from whyformer._audit.checks import DELETED, GRADIENT, LARGEST_JSD, REMOVED
+from whyformer._audit.checks import DELETED, GRADIENT, LARGEST_JSD, REMOVED, AuditRow
 from whyformer._audit.report.findings import AuditFindings
 from whyformer._audit.report.found_views import make_found_blocks
-from whyformer._audit.report.summary import AuditRow, Statistics, group_by_largest_weight
+from whyformer._audit.report.summary import Statistics, group_by_largest_weight, look_up
 from whyformer._audit.report.wording import format_estimate
 from whyformer.show import charts
 from whyformer.show import report as html
 from whyformer.show.drawing import Drawing
 from whyformer.show.report import Html
 
+# The columns of tables: where their values are in the statistics of a row; "95 %" is the interval of what is there.
+AGREEMENT_COLUMNS = {
+    "tau": "tau.mean", "95 %": "tau", "spread": "tau.spread", "significant": "significant",
+    "Spearman": "spearman.mean", "Pearson": "pearson.mean", "overlap": "overlap.mean", "by chance": "by_chance",
+    "n": "tau.n", "undefined": "tau.undefined",
+}  # fmt: skip
+REPLACEMENT_COLUMNS = {
+    "change": "change.median", "95 %": "change", "TVD": "tvd.median", "class changes": "flips.mean",
+    "accuracy before": "accuracy.before", "accuracy after": "accuracy.after", "n": "change.n",
+}  # fmt: skip
+SEARCH_COLUMNS = {
+    "mean JSD": "jsd.mean", "95 %": "jsd", "median": "jsd.median", "of attainable": "of_attainable.mean",
+    "at least 0.525": "many", "none found": "none", "n": "jsd.n",
+}  # fmt: skip
+SEED_ROWS = {"JSD of attention": "jsd", "the farthest seed": "most", "TVD of the output": "tvd"}
+GUIDE_NAMES = {"attention": "this attention", "uniform": "uniform weights", "learned": "learned weights"}
+
+
+def tabulate(rows: Mapping[str, Statistics], columns: Mapping[str, str], *, caption: str, first: str = "") -> Html:
+    """A row for each name, with the values at the paths of the columns. first: the heading of the names."""
+    table = [[name, *(read_figure(found, *column) for column in columns.items())] for name, found in rows.items()]
+    return html.make_table([first, *columns], table, caption=caption)
+
+
+def read_figure(found: Statistics, heading: str, path: str) -> str | float | None:
+    value = look_up(found, path)
+    return format_bounds(value) if heading == "95 %" else value
+
+
+def format_bounds(figure: Statistics) -> str | None:
+    return None if figure["low"] is None else f"{format_estimate(figure['low'])} to {format_estimate(figure['high'])}"
+
+
+def arrange_charts(drawings: Sequence[Drawing]) -> Html:
+    """Charts side by side, as many as fit."""
+    return html.make_element("div", *(html.embed_drawing(drawing) for drawing in drawings), class_="charts")
+
+
 # --- agreement --------------------------------------------------------------------------------------------------------
 
 
 def chart_agreement(audit: AuditFindings, name: str, found: Statistics) -> Iterator[Html]:
-    yield from draw_agreement(audit, name, found)
-    head = ["", "tau", "95 %", "spread", "significant", "Spearman", "Pearson", "overlap", "by chance", "n", "undefined"]
-    table = [
-        [pair, values["tau"]["mean"], format_bounds(values["tau"]), values["tau"]["spread"], values["significant"],
-         values["spearman"]["mean"], values["pearson"]["mean"], values["overlap"]["mean"], values["by_chance"],
-         values["tau"]["n"], values["tau"]["undefined"]]
-        for pair, values in found.items()
-    ]  # fmt: skip
-    yield html.make_table(head, table, caption="Agreement, means over examples")
-    yield html.fold_content("By predicted class", tabulate_agreement_by_class(found))
-
-
-def draw_agreement(audit: AuditFindings, name: str, found: Statistics) -> Iterator[Html]:
-    rows = audit.of("agreement", name)
+    rows, main = audit.of("agreement", name), {pair: values for pair, values in found.items() if is_main_pair(pair)}
     taus = {
         pair: [row["pairs"][pair]["tau"] for row in rows if row["pairs"].get(pair, {}).get("tau") is not None]
-        for pair in found
-        if is_main_pair(pair)
+        for pair in main
     }
     groups = {pair: values for pair, values in taus.items() if len(values) > 2}
     if groups:
@@ -41,18 +65,16 @@ def draw_agreement(audit: AuditFindings, name: str, found: Statistics) -> Iterat
             groups, title="Agreement over examples", xlabel="Kendall's tau", between=(-1.0, 1.0), reference=0.0
         )
         yield html.embed_drawing(drawing)
-
-
-def tabulate_agreement_by_class(found: Statistics) -> Html:
-    table = [
+    yield tabulate(found, AGREEMENT_COLUMNS, caption="Agreement, means over examples")
+    by_class = [
         [pair, label, group["mean"], group["spread"], group["significant"], group["n"]]
-        for pair, values in found.items()
-        if is_main_pair(pair)
+        for pair, values in main.items()
         for label, group in values["classes"].items()
         if group["n"]
     ]
     head = ["", "predicted", "tau", "spread", "significant", "n"]
-    return html.make_table(head, table, caption="Agreement by predicted class")
+    table = html.make_table(head, by_class, caption="Agreement by predicted class")
+    yield html.fold_content("By predicted class", table)
 
 
 def is_main_pair(pair: str) -> bool:
@@ -64,39 +86,29 @@ def is_main_pair(pair: str) -> bool:
 
 
 def chart_replacement(audit: AuditFindings, name: str, found: Statistics) -> Iterator[Html]:
-    rows = [row for row in audit.of("replacement", name) if not row.get("undefined")]
+    rows, kinds = [row for row in audit.of("replacement", name) if not row.get("undefined")], found["kinds"]
     if not rows:
         return
-    yield arrange_charts(list(draw_replacement(rows, list(found["kinds"]))))
-    head = ["replacement", "change", "95 %", "TVD", "class changes", "accuracy before", "accuracy after", "n"]
-    table = [
-        [kind, values["change"]["median"], format_bounds(values["change"]), values["tvd"]["median"],
-         values["flips"]["mean"], *((values["accuracy"] or {}).get(when) for when in ("before", "after")),
-         values["change"]["n"]]
-        for kind, values in found["kinds"].items()
-    ]  # fmt: skip
+    yield arrange_charts(list(draw_replacement(rows, list(kinds))))
     caption = "Change of the predicted probability and of the output, medians over examples"
-    yield html.make_table(head, table, caption=caption)
-    if "permutation" in found["kinds"]:
-        yield html.fold_content("By class and largest weight", tabulate_bins(found["kinds"]["permutation"]))
+    yield tabulate(kinds, REPLACEMENT_COLUMNS, caption=caption, first="replacement")
+    if "permutation" in kinds:
+        yield html.fold_content("By class and largest weight", tabulate_bins(kinds["permutation"]))
         if found["undefined"]:
             yield html.make_notes([f"{found['undefined']} examples have no weight that can be moved and are excluded."])
 
 
 def draw_replacement(rows: Sequence[AuditRow], kinds: Sequence[str]) -> Iterator[Drawing]:
+    of = lambda group, kind: [row["kinds"][kind]["tvd"] for row in group if kind in row["kinds"]]  # noqa: E731
     if "permutation" in kinds:
-        groups = {
-            label: [row["kinds"]["permutation"]["tvd"] for row in group]
-            for label, group in group_by_largest_weight(rows).items()
-        }
+        groups = {label: of(group, "permutation") for label, group in group_by_largest_weight(rows).items()}
         yield charts.draw_violins(groups, title="Permuted, by the largest weight", ylabel="median TVD of the output")
-    every = {kind: [row["kinds"][kind]["tvd"] for row in rows if kind in row["kinds"]] for kind in kinds}
+    every = {kind: of(rows, kind) for kind in kinds}
     yield charts.draw_violins(every, title="By replacement", ylabel="TVD of the output")
 
 
 def tabulate_bins(permutation: Statistics) -> Html:
-    bins = list(permutation["bins"])
-    groups = {"all": permutation, **permutation["classes"]}
+    bins, groups = list(permutation["bins"]), {"all": permutation, **permutation["classes"]}
     table = [[label, *(format_bin_cell(group["bins"].get(name)) for name in bins)] for label, group in groups.items()]
     return html.make_table(["predicted", *bins], table, caption="Median TVD (examples) by the largest weight, permuted")
 
@@ -107,7 +119,7 @@ def format_bin_cell(figure: Statistics | None) -> str | None:
     return f"{format_estimate(figure['median'])} ({figure['n']})"
 
 
-# --- adversarial attention --------------------------------------------------------------------------------------------
+# --- the other tests --------------------------------------------------------------------------------------------------
 
 
 def chart_adversarial(audit: AuditFindings, name: str, found: Statistics) -> Iterator[Html]:
@@ -118,48 +130,31 @@ def chart_adversarial(audit: AuditFindings, name: str, found: Statistics) -> Ite
     searched = {row["example"] for row in rows}
     by_seed = [value for row in audit.of("seeds", name) if row["example"] in searched for value in row["jsd"]]
     groups = values | ({"other seeds": by_seed} if by_seed else {})
-    drawings = [
-        charts.draw_histogram(groups, title="Distance of other attention", xlabel="JSD", reference=LARGEST_JSD, bins=24)
-    ]
     bins = {label: [row["jsd"] for row in group] for label, group in group_by_largest_weight(rows).items()}
-    drawings.append(charts.draw_violins(bins, title="By the largest weight", ylabel="JSD"))
+    title = "Distance of other attention"
+    drawings = [
+        charts.draw_histogram(groups, title=title, xlabel="JSD", reference=LARGEST_JSD, bins=24),
+        charts.draw_violins(bins, title="By the largest weight", ylabel="JSD"),
+    ]
     yield arrange_charts(drawings)
-    head = ["", "mean JSD", "95 %", "median", "of attainable", "at least 0.525", "none found", "n"]
-    every = {"all": found, **found["classes"]}
-    table = [
-        [label, group["jsd"]["mean"], format_bounds(group["jsd"]), group["jsd"]["median"],
-         group["of_attainable"]["mean"], group["many"], group["none"], group["jsd"]["n"]]
-        for label, group in every.items()
-    ]  # fmt: skip
-    yield html.make_table(head, table, caption="The farthest attention with the same output, by predicted class")
+    caption = "The farthest attention with the same output, by predicted class"
+    yield tabulate({"all": found, **found["classes"]}, SEARCH_COLUMNS, caption=caption)
     yield from make_found_blocks(audit, name)
 
 
 def chart_seeds(audit: AuditFindings, name: str, found: Statistics) -> Iterator[Html]:
-    rows = [[what, found[key]["mean"], format_bounds(found[key]), found[key]["n"]] for what, key in SEED_ROWS.items()]
-    yield html.make_table(["", "mean", "95 %", "n"], rows, caption=f"{found['checkpoints']} other seeds")
-
-
-SEED_ROWS = {"JSD of attention": "jsd", "the farthest seed": "most", "TVD of the output": "tvd"}
+    rows = {what: found[key] for what, key in SEED_ROWS.items()}
+    yield tabulate(rows, {"mean": "mean", "95 %": "", "n": "n"}, caption=f"{found['checkpoints']} other seeds")
 
 
 def chart_diagnostic(audit: AuditFindings, name: str, found: Statistics) -> Iterator[Html]:
-    of = lambda guide, key: float("nan") if found[guide][key] is None else float(found[guide][key])  # noqa: E731
-    rows = [(label, of(guide, "mean"), of(guide, "low"), of(guide, "high")) for guide, label in GUIDE_NAMES.items()]
-    yield html.embed_drawing(
-        charts.draw_ranking(rows, title="Diagnostic model, by its token weights", xlabel="accuracy")
-    )
-    table = [
-        [label, found[guide]["mean"], format_bounds(found[guide]), found[guide]["n"]]
-        for guide, label in GUIDE_NAMES.items()
-    ]
-    yield html.make_table(["weights", "accuracy", "95 %", "n"], table, caption="Diagnostic model on held-out examples")
-
-
-GUIDE_NAMES = {"attention": "this attention", "uniform": "uniform weights", "learned": "learned weights"}
-
-
-# --- shape ------------------------------------------------------------------------------------------------------------
+    figures = {label: found[guide] for guide, label in GUIDE_NAMES.items()}
+    of = lambda figure, key: float("nan") if figure[key] is None else float(figure[key])  # noqa: E731
+    rows = [(label, of(one, "mean"), of(one, "low"), of(one, "high")) for label, one in figures.items()]
+    drawing = charts.draw_ranking(rows, title="Diagnostic model, by its token weights", xlabel="accuracy")
+    yield html.embed_drawing(drawing)
+    columns = {"accuracy": "mean", "95 %": "", "n": "n"}
+    yield tabulate(figures, columns, caption="Diagnostic model on held-out examples", first="weights")
 
 
 def chart_shape(audit: AuditFindings) -> Iterator[Html]:
@@ -172,10 +167,10 @@ def chart_shape(audit: AuditFindings) -> Iterator[Html]:
         for what, title in (("entropy", "Normalised entropy"), ("special", "Share on special tokens"))
     ]
     if len(shape["blocks_jsd"]) > 1:
+        between = (0.0, LARGEST_JSD)
+        distances = shape["blocks_jsd"]
         drawings.append(
-            charts.draw_matrix(
-                blocks, shape["blocks_jsd"], title="JSD between blocks", between=(0.0, LARGEST_JSD), signed=False
-            )
+            charts.draw_matrix(blocks, distances, title="JSD between blocks", between=between, signed=False)
         )
     yield arrange_charts(drawings)
     table = [
@@ -185,18 +180,6 @@ def chart_shape(audit: AuditFindings) -> Iterator[Html]:
     ]  # fmt: skip
     head = ["", "entropy", "largest weight", "on special tokens", "JSD between heads", "KL between heads"]
     yield html.make_table(head, table, caption=f"Means over heads, queries and {shape['n']} examples")
-
-
-# --- shared -----------------------------------------------------------------------------------------------------------
-
-
-def arrange_charts(drawings: Sequence[Drawing]) -> Html:
-    """Charts side by side, as many as fit."""
-    return html.make_element("div", *(html.embed_drawing(drawing) for drawing in drawings), class_="charts")
-
-
-def format_bounds(figure: Statistics) -> str | None:
-    return None if figure["low"] is None else f"{format_estimate(figure['low'])} to {format_estimate(figure['high'])}"
 
 
 CHARTS = {

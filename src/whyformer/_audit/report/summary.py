@@ -6,51 +6,61 @@ the paper.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from whyformer._audit.checks import (
-    AGREEMENT_MEASURES,
-    GUIDES,
-    LARGEST_WEIGHT_BINS,
-    SIGNIFICANCE_LEVEL,
-    TOP_K_DISTANCE,
-    as_finite_float,
-)
+from whyformer._audit import checks
+from whyformer._audit.checks import AuditRow, as_finite_float
 from whyformer._plain.statistics import bootstrap, draw_resamples, paired_test
 
 FAR_JSD = 0.525  # threshold for the share compared with the published plots; the maximum is log 2 = 0.693
-AuditRow = Mapping[str, Any]
 Statistics = dict[str, Any]
 
 
-def summarise_audit(rows: Iterable[AuditRow], choices: Sequence[str], labels: Sequence[str] | None) -> dict[str, Any]:
+def summarise_audit(rows: Iterable[AuditRow], choices: Sequence[str], labels: Sequence[str] | None) -> Statistics:
     """All statistics: of the predictions, of the shape of attention, and of the tests of each audited attention."""
     by_test: dict[tuple[str, str], list[AuditRow]] = {}
     for row in sorted(rows, key=lambda row: row["example"]):
         by_test.setdefault((row["test"], row["attention"]), []).append(row)
     answers = {row["example"]: row for row in by_test.get(("answer", ""), [])}
-    name = lambda index: labels[index] if labels is not None and index < len(labels) else str(index)  # noqa: E731
-    of_test: dict[str, Callable[..., Any]] = {
-        "agreement": summarise_agreement, "replacement": summarise_replacement, "adversarial": summarise_adversarial,
-        "seeds": summarise_seeds, "diagnostic": summarise_diagnostic,
+    summary = RowSummary(answers, labels)
+    of_test = {
+        "agreement": summary.summarise_agreement, "replacement": summary.summarise_replacement,
+        "adversarial": summary.summarise_adversarial, "seeds": summarise_seeds, "diagnostic": summarise_diagnostic,
     }  # fmt: skip
     return {
-        "answers": summarise_answers(list(answers.values()), name),
+        "answers": summary.summarise_answers(),
         "shape": summarise_shape(by_test.get(("shape", ""), [])),
-        "baseline": summarise_baseline(by_test.get(("baseline", ""), []), answers),
+        "baseline": summary.summarise_baseline(by_test.get(("baseline", ""), [])),
         "attention": {
             choice: {
-                test: make(by_test[test, choice], answers, name)
-                for test, make in of_test.items()
+                test: summarise(by_test[test, choice])
+                for test, summarise in of_test.items()
                 if (test, choice) in by_test
             }
             for choice in choices
         },
     }
+
+
+def look_up(found: Statistics | None, path: str) -> Any:
+    """The value at a path such as "tau.mean", "" for all; None where a part of it is missing. "a | b": one of them."""
+    for one in path.split(" | "):
+        value: Any = found
+        for name in filter(None, one.split(".")):
+            value = value.get(name) if value else None
+        if value is not None:
+            return value
+    return None
+
+
+def label_class(index: int, labels: Sequence[str] | None, what: str = "") -> str:
+    """Its label, or its number after `what`."""
+    return labels[index] if labels is not None and index < len(labels) else f"{what}{index}"
 
 
 # --- statistics -------------------------------------------------------------------------------------------------------
@@ -74,175 +84,164 @@ def summarise_median(values: Iterable[float]) -> Statistics:
     known = np.array(list(values), dtype=np.float64)
     if not len(known):
         return {"median": None, "low": None, "high": None, "n": 0}
-    medians = np.concatenate(
-        [np.median(known[rows], axis=1) for rows in draw_resamples(len(known), np.random.default_rng(0))]
-    )
+    resamples = draw_resamples(len(known), np.random.default_rng(0))
+    medians = np.concatenate([np.median(known[rows], axis=1) for rows in resamples])
     low, high = np.quantile(medians, [0.025, 0.975]) if len(known) > 1 else (np.nan, np.nan)
-    return {
-        "median": float(np.median(known)),
-        "low": as_finite_float(low),
-        "high": as_finite_float(high),
-        "n": len(known),
-    }
+    ends = {"low": as_finite_float(low), "high": as_finite_float(high)}
+    return {"median": float(np.median(known)), **ends, "n": len(known)}
+
+
+def summarise_gain(first: Sequence[float], second: Sequence[float]) -> Statistics:
+    """The difference of two accuracies on the same examples."""
+    differences = [a - b for a, b in zip(first, second, strict=True)]
+    return {**summarise_mean(differences), "p": as_finite_float(paired_test(first, second))}
 
 
 def share_of_true(flags: Sequence[bool]) -> float | None:
     return sum(flags) / len(flags) if flags else None
 
 
-def summarise_answers(answers: Sequence[AuditRow], name: Callable[[int], str]) -> Statistics:
-    known = [row for row in answers if row["label"] is not None]
-    predicted = sorted({row["predicted"] for row in answers})
-    return {
-        "n": len(answers),
-        "accuracy": summarise_mean([float(row["predicted"] == row["label"]) for row in known]) if known else None,
-        "predicted": {name(index): sum(row["predicted"] == index for row in answers) for index in predicted},
-        "tokens": summarise_mean([row["tokens"] for row in answers]),
-    }
-
-
-def group_by_class(
-    rows: Sequence[AuditRow], answers: Mapping[int, AuditRow], name: Callable[[int], str]
-) -> dict[str, list[AuditRow]]:
-    """Rows by predicted class."""
-    groups: dict[int, list[AuditRow]] = {}
-    for row in rows:
-        if row["example"] in answers:
-            groups.setdefault(answers[row["example"]]["predicted"], []).append(row)
-    return {name(index): groups[index] for index in sorted(groups)}
-
-
-# --- tests ------------------------------------------------------------------------------------------------------------
-
-
-def summarise_agreement(
-    rows: Sequence[AuditRow], answers: Mapping[int, AuditRow], name: Callable[[int], str]
-) -> dict[str, Statistics]:
-    pairs = list(dict.fromkeys(pair for row in rows for pair in row["pairs"]))
-    return {pair: summarise_agreement_pair(pair, rows, answers, name) for pair in pairs}
-
-
-def summarise_agreement_pair(
-    pair: str, rows: Sequence[AuditRow], answers: Mapping[int, AuditRow], name: Callable[[int], str]
-) -> Statistics:
-    values = [row["pairs"][pair] for row in rows if pair in row["pairs"]]
-    classes = group_by_class([row for row in rows if pair in row["pairs"]], answers, name)
-    return {
-        **{measure: summarise_mean(value[measure] for value in values) for measure in AGREEMENT_MEASURES},
-        TOP_K_DISTANCE: summarise_mean(value.get(TOP_K_DISTANCE) for value in values),
-        "by_chance": summarise_mean(value["by_chance"] for value in values)["mean"],
-        "significant": share_significant(values),
-        "classes": {
-            label: {
-                **summarise_mean(row["pairs"][pair]["tau"] for row in group),
-                "significant": share_significant([row["pairs"][pair] for row in group]),
-            }
-            for label, group in classes.items()
-        },
-    }
-
-
 def share_significant(pairs: Sequence[AuditRow]) -> float | None:
     """The share of the defined correlations with p <= 0.05."""
-    return share_of_true([pair["p"] <= SIGNIFICANCE_LEVEL for pair in pairs if pair["p"] is not None])
-
-
-def summarise_replacement(
-    rows: Sequence[AuditRow], answers: Mapping[int, AuditRow], name: Callable[[int], str]
-) -> Statistics:
-    defined = [row for row in rows if not row.get("undefined")]
-    kinds = list(dict.fromkeys(kind for row in defined for kind in row["kinds"]))
-    return {
-        "undefined": len(rows) - len(defined),
-        "kinds": {kind: summarise_replacement_kind(kind, defined, answers, name) for kind in kinds},
-    }
-
-
-def summarise_replacement_kind(
-    kind: str, rows: Sequence[AuditRow], answers: Mapping[int, AuditRow], name: Callable[[int], str]
-) -> Statistics:
-    rows = [row for row in rows if kind in row["kinds"]]
-    classes = group_by_class(rows, answers, name)
-    of = lambda group, what: [row["kinds"][kind][what] for row in group]  # noqa: E731
-    return {
-        "tvd": summarise_median(of(rows, "tvd")),
-        "change": summarise_median(of(rows, "change")),
-        "shift": summarise_mean(of(rows, "shift")),
-        "flips": summarise_mean(of(rows, "flips")),
-        "accuracy": compare_accuracy(kind, rows, answers),
-        "bins": {label: summarise_median(of(group, "tvd")) for label, group in group_by_largest_weight(rows).items()},
-        "classes": {
-            label: {
-                "tvd": summarise_median(of(group, "tvd")),
-                "change": summarise_median(of(group, "change")),
-                "bins": {
-                    bin_: summarise_median(of(part, "tvd")) for bin_, part in group_by_largest_weight(group).items()
-                },
-            }
-            for label, group in classes.items()
-        },
-    }
-
-
-def compare_accuracy(kind: str, rows: Sequence[AuditRow], answers: Mapping[int, AuditRow]) -> Statistics | None:
-    """Accuracy before and after the replacement, and its change, on the same examples."""
-    pairs = []
-    for row in rows:
-        label = answers.get(row["example"], {}).get("label")
-        if label is not None:
-            counts = row["kinds"][kind]["predicted"]
-            correct = counts.get(str(label), 0) / sum(counts.values())
-            pairs.append((float(answers[row["example"]]["predicted"] == label), correct))
-    if not pairs:
-        return None
-    before, after = (list(side) for side in zip(*pairs, strict=True))
-    return {
-        "before": summarise_mean(before)["mean"],
-        "after": summarise_mean(after)["mean"],
-        "change": summarise_mean([b - a for a, b in pairs]),
-    }
+    return share_of_true([pair["p"] <= checks.SIGNIFICANCE_LEVEL for pair in pairs if pair["p"] is not None])
 
 
 def group_by_largest_weight(rows: Sequence[AuditRow]) -> dict[str, list[AuditRow]]:
     """Rows by the largest attention weight, in the four bins of the paper."""
-    groups: dict[str, list[AuditRow]] = {f"[{low:g}, {high:g})": [] for low, high in pairwise(LARGEST_WEIGHT_BINS)}
+    bins = pairwise(checks.LARGEST_WEIGHT_BINS)
+    groups: dict[str, list[AuditRow]] = {f"[{low:g}, {high:g})": [] for low, high in bins}
     names = list(groups)
     for row in rows:
         groups[names[min(int(row["largest"] * 4), 3)]].append(row)
     return {label: group for label, group in groups.items() if group}
 
 
-def summarise_adversarial(
-    rows: Sequence[AuditRow], answers: Mapping[int, AuditRow], name: Callable[[int], str]
-) -> Statistics:
-    defined = [row for row in rows if not row.get("undefined")]
-    return {
-        **summarise_adversarial_rows(defined),
-        "undefined": len(rows) - len(defined),
-        "classes": {
-            label: summarise_adversarial_rows(group) for label, group in group_by_class(defined, answers, name).items()
-        },
-        "bins": {
-            label: summarise_median([row["jsd"] for row in group])
-            for label, group in group_by_largest_weight(defined).items()
-        },
-    }
+# --- tests ------------------------------------------------------------------------------------------------------------
 
 
-def summarise_adversarial_rows(rows: Sequence[AuditRow]) -> Statistics:
+@dataclass(frozen=True)
+class RowSummary:
+    """The statistics of tests that are split by what the model predicts, or compared with the labels."""
+
+    answers: Mapping[int, AuditRow]  # by example
+    labels: Sequence[str] | None
+
+    def split(self, rows: Sequence[AuditRow]) -> dict[str, list[AuditRow]]:
+        """Rows by predicted class."""
+        groups: dict[int, list[AuditRow]] = {}
+        for row in rows:
+            if row["example"] in self.answers:
+                groups.setdefault(self.answers[row["example"]]["predicted"], []).append(row)
+        return {label_class(index, self.labels): groups[index] for index in sorted(groups)}
+
+    def find_label(self, row: AuditRow) -> int | None:
+        label: int | None = self.answers.get(row["example"], {}).get("label")
+        return label
+
+    def is_correct(self, row: AuditRow) -> float:
+        """Whether the model itself predicts the label of an example."""
+        answer = self.answers[row["example"]]
+        return float(answer["predicted"] == answer["label"])
+
+    def summarise_answers(self) -> Statistics:
+        rows = list(self.answers.values())
+        known = [self.is_correct(row) for row in rows if row["label"] is not None]
+        return {
+            "n": len(rows),
+            "accuracy": summarise_mean(known) if known else None,
+            "predicted": {label: len(group) for label, group in self.split(rows).items()},
+            "tokens": summarise_mean([row["tokens"] for row in rows]),
+        }
+
+    def summarise_agreement(self, rows: Sequence[AuditRow]) -> dict[str, Statistics]:
+        pairs = dict.fromkeys(pair for row in rows for pair in row["pairs"])
+        return {pair: self.summarise_pair(pair, [row for row in rows if pair in row["pairs"]]) for pair in pairs}
+
+    def summarise_pair(self, pair: str, rows: Sequence[AuditRow]) -> Statistics:
+        of = lambda group: [row["pairs"][pair] for row in group]  # noqa: E731
+        mean = lambda group, measure: summarise_mean(value.get(measure) for value in of(group))  # noqa: E731
+        return {
+            **{measure: mean(rows, measure) for measure in (*checks.AGREEMENT_MEASURES, checks.TOP_K_DISTANCE)},
+            "by_chance": mean(rows, "by_chance")["mean"],
+            "significant": share_significant(of(rows)),
+            "classes": {
+                label: {**mean(group, "tau"), "significant": share_significant(of(group))}
+                for label, group in self.split(rows).items()
+            },
+        }
+
+    def summarise_replacement(self, rows: Sequence[AuditRow]) -> Statistics:
+        defined = [row for row in rows if not row.get("undefined")]
+        kinds = dict.fromkeys(kind for row in defined for kind in row["kinds"])
+        return {
+            "undefined": len(rows) - len(defined),
+            "kinds": {kind: self.summarise_kind(kind, [r for r in defined if kind in r["kinds"]]) for kind in kinds},
+        }
+
+    def summarise_kind(self, kind: str, rows: Sequence[AuditRow]) -> Statistics:
+        """One kind of replacement."""
+        of = lambda group, what: [row["kinds"][kind][what] for row in group]  # noqa: E731
+        medians = lambda group: {what: summarise_median(of(group, what)) for what in ("tvd", "change")}  # noqa: E731
+        bins = lambda group: {  # noqa: E731
+            label: summarise_median(of(part, "tvd")) for label, part in group_by_largest_weight(group).items()
+        }
+        return {
+            **medians(rows),
+            **{what: summarise_mean(of(rows, what)) for what in ("shift", "flips")},
+            "accuracy": self.compare_accuracy(kind, rows),
+            "bins": bins(rows),
+            "classes": {label: {**medians(group), "bins": bins(group)} for label, group in self.split(rows).items()},
+        }
+
+    def compare_accuracy(self, kind: str, rows: Sequence[AuditRow]) -> Statistics | None:
+        """Accuracy before and after the replacement, and its change, on the same examples."""
+        known = [row for row in rows if self.find_label(row) is not None]
+        if not known:
+            return None
+        before = [self.is_correct(row) for row in known]
+        after = []
+        for row in known:
+            counts = row["kinds"][kind]["predicted"]
+            after.append(counts.get(str(self.find_label(row)), 0) / sum(counts.values()))
+        return {
+            "before": summarise_mean(before)["mean"],
+            "after": summarise_mean(after)["mean"],
+            "change": summarise_mean([b - a for a, b in zip(before, after, strict=True)]),
+        }
+
+    def summarise_adversarial(self, rows: Sequence[AuditRow]) -> Statistics:
+        defined = [row for row in rows if not row.get("undefined")]
+        return {
+            **summarise_found(defined),
+            "undefined": len(rows) - len(defined),
+            "classes": {label: summarise_found(group) for label, group in self.split(defined).items()},
+            "bins": {
+                label: summarise_median([row["jsd"] for row in group])
+                for label, group in group_by_largest_weight(defined).items()
+            },
+        }
+
+    def summarise_baseline(self, rows: Sequence[AuditRow]) -> Statistics | None:
+        """Accuracy of the model and of one trained with uniform attention, on the labelled examples."""
+        known = [row for row in rows if self.find_label(row) is not None]
+        if not known:
+            return None
+        own = [self.is_correct(row) for row in known]
+        other = [float(row["predicted"] == self.find_label(row)) for row in known]
+        return {"model": summarise_mean(own), "uniform": summarise_mean(other), "gain": summarise_gain(own, other)}
+
+
+def summarise_found(rows: Sequence[AuditRow]) -> Statistics:
+    shares = [row["jsd"] / row["attainable"] if row["attainable"] > 0 else None for row in rows]
     return {
         "jsd": summarise_mean([row["jsd"] for row in rows]),
-        "of_attainable": summarise_mean(
-            [row["jsd"] / row["attainable"] if row["attainable"] > 0 else None for row in rows]
-        ),
+        "of_attainable": summarise_mean(shares),
         "many": share_of_true([row["jsd"] >= FAR_JSD for row in rows]),
         "none": share_of_true([row["kept"] == 0 for row in rows]),
     }
 
 
-def summarise_seeds(
-    rows: Sequence[AuditRow], answers: Mapping[int, AuditRow], name: Callable[[int], str]
-) -> Statistics:
+def summarise_seeds(rows: Sequence[AuditRow]) -> Statistics:
     return {
         "checkpoints": len(rows[0]["jsd"]) if rows else 0,
         "jsd": summarise_mean([float(np.mean(row["jsd"])) for row in rows]),
@@ -251,33 +250,10 @@ def summarise_seeds(
     }
 
 
-def summarise_diagnostic(
-    rows: Sequence[AuditRow], answers: Mapping[int, AuditRow], name: Callable[[int], str]
-) -> Statistics:
-    correct = {guide: [float(row["right"][guide]) for row in rows] for guide in GUIDES}
-    difference = [a - b for a, b in zip(correct["attention"], correct["uniform"], strict=True)]
-    return {
-        **{guide: summarise_mean(values) for guide, values in correct.items()},
-        "gain": {
-            **summarise_mean(difference),
-            "p": as_finite_float(paired_test(correct["attention"], correct["uniform"])),
-        },
-    }
-
-
-def summarise_baseline(rows: Sequence[AuditRow], answers: Mapping[int, AuditRow]) -> Statistics | None:
-    """Accuracy of the model and of one trained with uniform attention, on the labelled examples."""
-    known = [row for row in rows if answers.get(row["example"], {}).get("label") is not None]
-    if not known:
-        return None
-    own = [float(answers[row["example"]]["predicted"] == answers[row["example"]]["label"]) for row in known]
-    other = [float(row["predicted"] == answers[row["example"]]["label"]) for row in known]
-    gain = [a - b for a, b in zip(own, other, strict=True)]
-    return {
-        "model": summarise_mean(own),
-        "uniform": summarise_mean(other),
-        "gain": {**summarise_mean(gain), "p": as_finite_float(paired_test(own, other))},
-    }
+def summarise_diagnostic(rows: Sequence[AuditRow]) -> Statistics:
+    correct = {guide: [float(row["right"][guide]) for row in rows] for guide in checks.GUIDES}
+    means = {guide: summarise_mean(values) for guide, values in correct.items()}
+    return {**means, "gain": summarise_gain(correct["attention"], correct["uniform"])}
 
 
 def summarise_shape(rows: Sequence[AuditRow]) -> Statistics | None:
@@ -294,7 +270,7 @@ def summarise_shape(rows: Sequence[AuditRow]) -> Statistics | None:
     ]
     return {
         "n": len(rows),
-        "entropy": of("entropy"), "largest": of("largest"), "special": of("special"),
-        "heads_jsd": pairs("heads_jsd"), "heads_kl": pairs("heads_kl"),
+        **{what: of(what) for what in ("entropy", "largest", "special")},
+        **{what: pairs(what) for what in ("heads_jsd", "heads_kl")},
         "blocks_jsd": np.mean([row["blocks_jsd"] for row in rows], axis=0).tolist() if rows[0]["blocks_jsd"] else [],
-    }  # fmt: skip
+    }

@@ -29,8 +29,10 @@ def choose_word(value: float, words: Sequence[tuple[float, str]]) -> str:
     return next(word for limit, word in words if value < limit)
 
 
-def is_significant(gain: Statistics) -> bool:
-    return gain["p"] is not None and gain["p"] < SIGNIFICANCE_LEVEL
+def interpret_gain(gain: Statistics, better: str, worse: str, unclear: str) -> str:
+    if gain["p"] is None or gain["p"] >= SIGNIFICANCE_LEVEL:
+        return unclear
+    return better if gain["mean"] > 0 else worse
 
 
 def format_estimate(value: float | None) -> str:
@@ -47,20 +49,20 @@ def format_exact_percent(value: float | None) -> str:
     return "undefined" if value is None else f"{100 * value:.1f} %"
 
 
-def format_interval(figure: Statistics) -> str:
-    middle = figure["mean"] if "mean" in figure else figure["median"]
-    if figure["low"] is None:
-        return format_estimate(middle)
-    return f"{format_estimate(middle)} [{format_estimate(figure['low'])}, {format_estimate(figure['high'])}]"
+def format_estimate_interval(figure: Statistics) -> str:
+    middle = format_estimate(figure["mean"] if "mean" in figure else figure["median"])
+    ends = f" [{format_estimate(figure['low'])}, {format_estimate(figure['high'])}]"
+    return middle if figure["low"] is None else middle + ends
 
 
 def format_tau_evidence(pair: Statistics) -> str:
     tau = pair["tau"]
     undefined = f"; undefined for {tau['undefined']}" if tau["undefined"] else ""
+    spearman, pearson = (format_estimate(pair[measure]["mean"]) for measure in ("spearman", "pearson"))
     return (
-        f"tau {format_interval(tau)} ± {format_estimate(tau['spread'])}; {format_percent(pair['significant'])} "
-        f"significant; n = {tau['n']}{undefined}; Spearman {format_estimate(pair['spearman']['mean'])}, Pearson "
-        f"{format_estimate(pair['pearson']['mean'])}, overlap of the highest "
+        f"tau {format_estimate_interval(tau)} ± {format_estimate(tau['spread'])}; "
+        f"{format_percent(pair['significant'])} significant; n = {tau['n']}{undefined}; "
+        f"Spearman {spearman}, Pearson {pearson}, overlap of the highest "
         f"{format_percent(pair['overlap']['mean'])} (by chance {format_percent(pair['by_chance'])})"
     )
 

@@ -116,7 +116,8 @@ class CaptureBuilder:
         recipes: Sequence[Recipe],
         track_absorbed: bool,
     ) -> Capture:
-        refuse_switched_off_gradient(self.run.mode.switched_off)
+        if self.mode.switched_off is not None:
+            refuse_switched_off_gradient(self.mode.switched_off)
         chosen = self.choose_answer(target, versus)
         answer, targets, reading, notes = chosen
         self.keep_values(answer)
@@ -174,7 +175,8 @@ class CaptureBuilder:
             others = note_other_inputs(self.encoded, is_library=is_library_code(self.model.module))
             others += note_ids_beside(self.model, self.encoded, self.run)
         elsewhere = (CUT_ELSEWHERE,) if self.mode.follower.cuts_elsewhere and self.layout.patches is not None else ()
-        return (*missing, *note_mixed_states(mixed), *note_whole_attention(self.mode), *others, *elsewhere)
+        on_states = note_mixed_states(mixed) if any(mixed) else ()
+        return (*missing, *on_states, *note_whole_attention(self.mode), *others, *elsewhere)
 
     def choose_answer(self, target: TargetLike, versus: TargetLike) -> ChosenAnswer:
         needs_score = any(SITES[name].is_class_specific or name == "probe" for name in self.keep)

@@ -10,7 +10,7 @@ compute the matrices of one layer on access,
 from q, k, v, O, dO and R_O, which are linear in the number of tokens.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -25,6 +25,8 @@ from whyformer._plain.tokens import ScoredTokens
 from whyformer.errors import MethodError, NotCaptured, UnsupportedModel
 
 CapturedValues = dict[tuple[str, Recipe | None], Any]
+# What an epilogue computes: nested tensors, by a name and the recipe they depend on
+EpilogueResults = Mapping[tuple[Hashable, Recipe | None], Any]
 POSITIONAL_SITES = frozenset(("token_relevance", "position_relevance"))
 
 
@@ -101,6 +103,17 @@ class RoundingEstimate:
 
 
 @dataclass(frozen=True)
+class EngineChoice:
+    """The runner of a request: "lean", "program" or "full"; and, by name, why those before it did not run it."""
+
+    name: str
+    reasons: Mapping[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return self.name + "".join(f"; {name}: {reason}" for name, reason in self.reasons.items())
+
+
+@dataclass(frozen=True)
 class Capture:
     """What one run of the model leaves behind."""
 
@@ -121,10 +134,10 @@ class Capture:
     owners: Tensor | None = field(default=None, repr=False)  # signals: which of `tokens` each entry belongs to, or -1
     slots: Tensor | None = field(default=None, repr=False)  # [batch token]: their positions, if they differ by example
     obstacle: str = ""  # why the positions of `tokens` in the sequence are not known
-    # What a recorded program computed in place of `values` (replay.py), by a name and the recipe it depends on
-    finished: Mapping[tuple[Any, Recipe | None], Any] | None = field(default=None, repr=False)
+    # What a recorded program computed in place of `values` (program/runner.py)
+    epilogue: EpilogueResults | None = field(default=None, repr=False)
     parts: tuple["Capture", ...] = field(default=(), repr=False)  # one for each example, if each had a run of its own
-    is_lean: bool = False  # from a lean run (lean.py): one relevance pass, without an estimate of rounding
+    engine: EngineChoice = EngineChoice("full")  # which runner ran, and why those before it did not
 
     @property
     def same_target(self) -> tuple[TargetLike, TargetLike]:

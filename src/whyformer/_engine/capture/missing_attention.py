@@ -31,8 +31,6 @@ def note_missing_attention(model: Model, encoded: EncodedBatch, run: Run) -> tup
 
 def note_mixed_states(unattended: tuple[bool, ...]) -> tuple[str, ...]:
     """A sentence for methods that read the states between blocks."""
-    if not any(unattended):
-        return ()
     return (
         f"{sum(unattended)} of {len(unattended)} blocks {ON_STATES} do not belong to one token each. gradient_x_input, "
         "attnlrp and leave_one_out score the tokens of the input.",
@@ -81,14 +79,10 @@ def find_blocks_beside(mode: Intercept) -> list[ModuleCall]:
         outermost = next((call for call in around if call.path.rpartition(".")[2].isdigit()), None)
         if outermost is not None and adds_residual(outermost, site.step, mode):
             lists.add(outermost.path.rpartition(".")[0])
-    return [call for call in mode.calls if is_element(call.path, lists)]
+    parts = ((call, call.path.rpartition(".")) for call in mode.calls)
+    return [call for call, (owner, _, name) in parts if name.isdigit() and owner in lists]
 
 
 def adds_residual(call: ModuleCall, since: int, mode: Intercept) -> bool:
     """Whether states are added inside a call after this step: a block, and not the attention of one (vit-pytorch)."""
     return any(step.kind == "add" and since < step.step <= call.output_step for step in mode.stream)
-
-
-def is_element(path: str, lists: set[str]) -> bool:
-    owner, _, name = path.rpartition(".")
-    return name.isdigit() and owner in lists

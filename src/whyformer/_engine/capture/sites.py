@@ -5,6 +5,7 @@ stacked tensor works too, since methods only index and iterate.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 Quantity = Literal["value", "gradient", "relevance", "other"]
@@ -25,29 +26,29 @@ class Site:
     def __str__(self) -> str:
         return self.axes
 
-    @property
+    @cached_property
     def axis_names(self) -> tuple[str, ...]:
         return tuple(self.axes.split())
 
-    @property
+    @cached_property
     def has_layers(self) -> bool:
         """One tensor per layer."""
         return self.axis_names[0] == "layer"
 
-    @property
+    @cached_property
     def has_boundaries(self) -> bool:
         """One tensor per block boundary: one more than there are layers."""
         return self.axis_names[0] == "boundary"
 
-    @property
+    @cached_property
     def has_heads(self) -> bool:
         return "head" in self.axis_names
 
-    @property
+    @cached_property
     def is_gradient(self) -> bool:
         return self.quantity == "gradient"
 
-    @property
+    @cached_property
     def is_relevance(self) -> bool:
         """It belongs to a relevance recipe."""
         return self.quantity == "relevance"

@@ -12,6 +12,7 @@ from torch import Tensor
 from whyformer._engine.run import Run
 from whyformer._engine.tracing import (
     AttentionSite,
+    Frames,
     Trace,
     axis_of,
     find_layer_sites,
@@ -94,7 +95,7 @@ def lay_out_alike(run: Run, encoded: EncodedBatch, origin: Tensor | None, length
     if origin is None and embedded is not None and embedded.numel() == length:
         origin = embedded.flatten()
     origin = (guess_origin(grid, length) if origin is None else origin).long().to(run.mode.sites[-1].output.device)
-    if (owners := find_signal_owners(run, origin)) is not None:
+    if run.mode.frames is not None and (owners := find_signal_owners(run.mode.frames, run, origin)) is not None:
         return lay_out_signal(encoded, origin, owners)
     if (inputs := find_input_positions(run, encoded, origin)) is not None:
         return lay_out_extended(encoded, origin, inputs)
@@ -116,7 +117,9 @@ def mask_positions(encoded: EncodedBatch, origin: Tensor) -> tuple[Tensor, Tenso
     if encoded.token_mask is not None and encoded.token_mask.size(1) > int(origin.max()):
         at = origin.clamp(min=0)
         own = encoded.token_mask.to(origin.device)
-        mask = torch.where(is_input, own.gather(1, at), ~holds_padding(origin, own))
+        mask = own.gather(1, at)
+        if not bool(is_input.all()):
+            mask = torch.where(is_input, mask, ~holds_padding(origin, own))
         if encoded.special_mask is not None:
             special = special | (encoded.special_mask.to(origin.device).gather(1, at) & is_input)
     return mask, special
@@ -149,7 +152,7 @@ def add_slots(layout: Layout, order: Order) -> Layout:
         if order.leaf is not None and not is_extended and not is_plain_order(order.leaf, count):
             layout = replace(layout, leaf_slots=invert_order(order.leaf, count))
         is_said = layout.patches is not None or layout.places is not None
-        if order.sequence is None or order.sequence.size(1) != layout.length or is_said:
+        if order.sequence is None or order.sequence.size(1) != layout.mask.size(1) or is_said:
             return layout
         slots = None if is_plain_order(order.sequence, count) else invert_order(order.sequence, count)
         return replace(layout, slots=slots)
@@ -173,11 +176,9 @@ def invert_order(tokens: Tensor, count: int) -> Tensor:
     return places[:, :count]
 
 
-def find_signal_owners(run: Run, origin: Tensor) -> Tensor | None:
+def find_signal_owners(frames: Frames, run: Run, origin: Tensor) -> Tensor | None:
     """Which token each entry of a signal belongs to; of a table, each feature is one."""
-    frames, tokens = run.mode.frames, int(origin.max()) + 1
-    if frames is None:
-        return None
+    tokens = int(origin.max()) + 1
     is_table = len(frames.shape) == 1 and not frames.cuts and run.mode.sites[0].origin is not None
     if is_table and torch.equal(origin[origin >= 0].sort().values.cpu(), torch.arange(frames.shape[0])):
         return torch.arange(tokens)

@@ -66,9 +66,9 @@ def find_order(model: Model, encoded: EncodedBatch, run: Run, *, always: bool = 
     """The order of a run, which from then on knows whether tokens are moved. always: also check library code."""
     with pause_recording():
         order = read_labels(run, encoded)
-        units = find_units(run, encoded)
-        if units is not None and (always or order.sequence is None or not is_library_code(model.module)):
-            order = check_order(model, encoded, run, order, units)
+        if always or order.sequence is None or not is_library_code(model.module):
+            units = find_units(run, encoded)
+            order = order if units is None else check_order(model, encoded, run, order, units)
         run.mode.moves_tokens = order.moves_tokens
         return order
 
@@ -85,16 +85,12 @@ def read_labels(seen: Run | Seen, encoded: EncodedBatch) -> Order:
     ids, site = (seen.ids, seen.site) if isinstance(seen, Seen) else (seen.mode.embedded_ids, seen.mode.sites[0])
     leaf, rows = read_leaf_labels(ids, encoded)
     sequence, others = read_site_labels(site, encoded.batch)
-    moved = is_packed(site) or any(
+    samples = site.keys.samples
+    is_packed = samples is not None and samples.dim() > 1 and samples.size(-2) > 1  # several examples in one sequence
+    moved = is_packed or any(
         of is not None and bool((of != torch.arange(encoded.batch)).any()) for of in (rows, others)
     )
     return Order(leaf, sequence, moved)
-
-
-def is_packed(site: AttentionSite) -> bool:
-    """Several examples are in one sequence."""
-    samples = site.keys.samples
-    return samples is not None and samples.dim() > 1 and samples.size(-2) > 1
 
 
 def read_leaf_labels(ids: Tensor | None, encoded: EncodedBatch) -> tuple[Tensor | None, Tensor | None]:
@@ -180,7 +176,7 @@ def check_order(model: Model, encoded: EncodedBatch, run: Run, claimed: Order, u
 
 def is_known_to_move(model: Model, encoded: EncodedBatch) -> bool:
     """Whether a check has found that examples must run one by one."""
-    if encoded.batch == 1 or model.module not in checked:
+    if model.module not in checked:
         return False
     known = recall_verdicts(model.module).get(describe_kind(encoded))
     return known is not None and known.moves_examples

@@ -49,17 +49,17 @@ def detach_views(result: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class HoldOperands:
+class DetachOperands:
     """Operands that get no relevance are detached; then the operation runs as `inner` says."""
 
-    places: tuple[int, ...]
+    positions: tuple[int, ...]
     names: tuple[str, ...] = ()
     inner: Action | None = None
 
     def __call__(self, function: Function, args: Arguments, options: Options) -> Any:
         given = list(args)
-        for place in self.places:
-            given[place] = given[place].detach()
+        for position in self.positions:
+            given[position] = given[position].detach()
         if self.names:
             options = {**options, **{name: options[name].detach() for name in self.names}}
         return function(*given, **options) if self.inner is None else self.inner(function, tuple(given), options)
@@ -113,8 +113,8 @@ class ScaleAttention:
     def __call__(self, function: Function, args: Arguments, options: Options) -> Tensor:
         operation = prepare_fused_call(Operation(FUSED_ATTENTION, function, args, dict(options)), BY_SIZE)
         changes = {
-            name: scale_gradient(operation.argument(place, name), self.factors[place])
-            for place, name in enumerate(NAMES)
+            name: scale_gradient(operation.argument(position, name), self.factors[position])
+            for position, name in enumerate(NAMES)
         }
         scaled = replace_arguments(operation, changes)
         return function(*scaled.args, **scaled.kwargs)
@@ -137,13 +137,13 @@ class ScaledCast(torch.autograd.Function):
 
 
 @dataclass(frozen=True)
-class HoldStatistic:
+class KeepStatistic:
     """x times a statistic that is held constant. Norms of 16-bit models do this between two casts (`cast`)."""
 
-    place: int  # of x
+    position: int  # of x
 
     def __call__(self, function: Function, args: Arguments, options: Options) -> Tensor:
-        x, statistic = args[self.place], args[1 - self.place]
+        x, statistic = args[self.position], args[1 - self.position]
         result = function(*args, **options)
         source = getattr(x, "_whyformer_narrow", None)
         if source is not None and statistic.shape[:-1] == source.shape[:-1] and result.shape == source.shape:
@@ -298,17 +298,17 @@ class KnownSecant(torch.autograd.Function):
 class TakeSecant:
     """An activation by its secant. is_alone: it is a function of this operand and of numbers."""
 
-    place: int
+    position: int
     stabiliser: Stabiliser
     is_alone: bool
 
     def __call__(self, function: Function, args: Arguments, options: Options) -> Tensor:
-        x = args[self.place]
+        x = args[self.position]
         with torch.no_grad():
             y = function(*args, **options)
         if not self.is_alone:
             return KnownSecant.apply(x, y, self.stabiliser)
-        before, after = args[: self.place], args[self.place + 1 :]
+        before, after = args[: self.position], args[self.position + 1 :]
 
         def activate(start: Tensor) -> Tensor:
             return function(*before, start, *after, **options)
@@ -322,7 +322,7 @@ class TakeSecant:
 # --- norms -----------------------------------------------------------------------------------------------------------
 
 
-class HeldSpread(torch.autograd.Function):
+class ConstantSpread(torch.autograd.Function):
     """A layer norm or RMS norm as a linear map with its spread held constant; keeps one number per row."""
 
     @staticmethod
@@ -339,7 +339,7 @@ class HeldSpread(torch.autograd.Function):
         return share.to(slope.dtype), None, None, None, None
 
 
-class HeldSize(torch.autograd.Function):
+class ConstantSize(torch.autograd.Function):
     """An RMS norm as a linear map: it is not centred."""
 
     @staticmethod
@@ -354,16 +354,16 @@ class HeldSize(torch.autograd.Function):
         return share.to(slope.dtype), None, None, None
 
 
-def hold_layer_norm_spread(function: Function, args: Arguments, options: Options) -> Tensor:
+def linearise_layer_norm(function: Function, args: Arguments, options: Options) -> Tensor:
     given = Operation("layer_norm", function, args, dict(options)).argument
     x, shape, weight = given(0, "input"), given(1, "normalized_shape"), given(2, "weight")
     eps = given(4, "eps", default=1e-5)
     with torch.no_grad():
         y, _, scale = torch.native_layer_norm(x, list(shape), weight, given(3, "bias"), eps)
-    return HeldSpread.apply(x, y, scale, weight, range(-len(shape), 0))
+    return ConstantSpread.apply(x, y, scale, weight, range(-len(shape), 0))
 
 
-def hold_rms_norm_spread(function: Function, args: Arguments, options: Options) -> Tensor:
+def linearise_rms_norm(function: Function, args: Arguments, options: Options) -> Tensor:
     given = Operation("rms_norm", function, args, dict(options)).argument
     x, shape, weight, eps = given(0, "input"), given(1, "normalized_shape"), given(2, "weight"), given(3, "eps")
     wide = x.detach() if x.element_size() >= 4 else x.detach().float()
@@ -371,7 +371,7 @@ def hold_rms_norm_spread(function: Function, args: Arguments, options: Options) 
     with torch.no_grad():
         scale = (wide.square().mean(tuple(range(-len(shape), 0)), keepdim=True) + eps).rsqrt()
         y = function(*args, **options)
-    return HeldSize.apply(x, y, scale, weight)
+    return ConstantSize.apply(x, y, scale, weight)
 
 
-HELD_SPREADS: dict[str, Action] = {"layer_norm": hold_layer_norm_spread, "rms_norm": hold_rms_norm_spread}
+CONSTANT_SPREADS: dict[str, Action] = {"layer_norm": linearise_layer_norm, "rms_norm": linearise_rms_norm}

@@ -1,4 +1,4 @@
-"""A lesson: what the rules of a recipe amount to at each operation of a model, learnt from one run on a short input.
+"""A plan: what the rules of a recipe amount to at each operation of a model, learnt from one run on a short input.
 
 The full engine (intercept.py) decides at every operation which rule it gets: whether a product has a gate, whether a
 factor is the spread of a norm, whether two operands are functions of the same tensor. None of this depends on how long
@@ -8,8 +8,8 @@ nothing passes on relevance, such as the mean of squares in a norm, is *dead*: l
 Views and casts pass the true gradient under every recipe that sends slopes. They are no steps, so that a model may call
 more or fewer of them, as the attention of transformers does where there is a mask.
 
-A lesson has no tensors and does not depend on the weights. Where a rule is none of the actions of lean_actions.py, or
-the model writes in place into what depends on the input, there is no lesson.
+A plan has no tensors and does not depend on the weights. Where a rule is none of the actions of lean_actions.py, or
+the model writes in place into what depends on the input, there is no plan.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,10 +20,10 @@ from torch import Tensor
 
 from whyformer._engine.layout import find_block_calls, find_blocks
 from whyformer._engine.lean.actions import (
-    HELD_SPREADS,
+    CONSTANT_SPREADS,
     Action,
-    HoldOperands,
-    HoldStatistic,
+    DetachOperands,
+    KeepStatistic,
     ScaleAttention,
     ScaleResult,
     TakeSecant,
@@ -36,7 +36,7 @@ from whyformer._engine.run import Intercept, Run, find_unattended
 from whyformer._engine.tracing import Operation, find_tensors, is_embedding_sum, is_in_place_write, operations
 from whyformer.errors import UnsupportedModel
 
-INPUT = -1  # in place of the number of a step: the explained input
+INPUT = -1  # instead of the number of a step: the explained input
 MOST_ARGUMENTS = 32  # by position; those by name follow in the bits of a pattern
 
 
@@ -48,7 +48,7 @@ ASKING = operations.QUERIES | frozenset(
 )  # give no tensors
 
 
-class Unlearnable(Exception):
+class NotPlannable(Exception):
     """The relevance pass of this model under this recipe is no gradient with a few factors."""
 
 
@@ -62,7 +62,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Lesson:
+class BackwardPlan:
     """The steps of a model under a recipe."""
 
     recipe: Recipe
@@ -84,22 +84,22 @@ class Block:
     stop: int
 
 
-def find_pattern(args: Sequence[Any], options: Any, carries: Any) -> int:
-    """Which arguments depend on the input, as bits; `carries` tells for a tensor."""
+def find_pattern(args: Sequence[Any], options: Any, depends: Any) -> int:
+    """Which arguments depend on the input, as bits; `depends` tells for a tensor."""
     pattern = 0
-    for place, value in enumerate(args):
-        if has_carrying(value, carries):
-            pattern |= 1 << place
-    for place, name in enumerate(sorted(options)):
-        if has_carrying(options[name], carries):
-            pattern |= 1 << (MOST_ARGUMENTS + place)
+    for position, value in enumerate(args):
+        if has_dependent(value, depends):
+            pattern |= 1 << position
+    for position, name in enumerate(sorted(options)):
+        if has_dependent(options[name], depends):
+            pattern |= 1 << (MOST_ARGUMENTS + position)
     return pattern
 
 
-def has_carrying(value: Any, carries: Any) -> bool:
+def has_dependent(value: Any, depends: Any) -> bool:
     if isinstance(value, Tensor):
-        return bool(carries(value))
-    return isinstance(value, (list, tuple)) and any(has_carrying(one, carries) for one in value)
+        return bool(depends(value))
+    return isinstance(value, (list, tuple)) and any(has_dependent(one, depends) for one in value)
 
 
 # --- what a rule amounts to ------------------------------------------------------------------------------------------
@@ -135,7 +135,7 @@ def decide(recipe: Recipe, operation: Operation, call: calls.OperationCall, oper
     rule = recipe.rules[call.kind]
     everything = tuple(operands)
     if call.beside_held is not None:
-        raise Unlearnable(f"{operation.name} has operands that are held constant")
+        raise NotPlannable(f"{operation.name} has operands that are held constant")
     if rule in PASSING:
         return Decision(everything, PASSING_ACTIONS.get(operation.name))
     if rule is slopes.hold_constant:
@@ -143,41 +143,41 @@ def decide(recipe: Recipe, operation: Operation, call: calls.OperationCall, oper
     if rule is rules.share_attention and isinstance(call, calls.AttentionCall):
         factors = find_factors(recipe, call.carrying)
         if factors is None:
-            raise Unlearnable(f"attention is propagated step by step under {recipe.name}")
+            raise NotPlannable(f"attention is propagated step by step under {recipe.name}")
         return Decision(tuple(x for x, f in zip(operands, factors, strict=True) if f), ScaleAttention(factors))
     if isinstance(call, calls.ActivationCall) and rule is slopes.pass_secant:
         return decide_secant(recipe, operation, everything)
     if isinstance(call, calls.NormCall) and rule is slopes.hold_norm_spread:
         if call.linearised is None:
             return Decision(everything)
-        if operation.name not in HELD_SPREADS or len(operation.argument(1, "normalized_shape")) != 1:
-            raise Unlearnable(f"{operation.name} is no norm of each token by itself")
-        return Decision(everything, HELD_SPREADS[operation.name])
+        if operation.name not in CONSTANT_SPREADS or len(operation.argument(1, "normalized_shape")) != 1:
+            raise NotPlannable(f"{operation.name} is no norm of each token by itself")
+        return Decision(everything, CONSTANT_SPREADS[operation.name])
     if isinstance(call, calls.NormaliseCall) and rule is slopes.hold_statistic:
         if call.linearised is None:
             return Decision(everything)
-        place = next((place for place, value in enumerate(operation.args) if value is everything[0]), None)
+        position = next((position for position, value in enumerate(operation.args) if value is everything[0]), None)
         is_product = operation.name in operations.MULTIPLICATIONS - operations.DIVISIONS and len(operation.args) == 2
-        return Decision(everything[:1], HoldStatistic(place) if is_product and place is not None else None)
+        return Decision(everything[:1], KeepStatistic(position) if is_product and position is not None else None)
     if isinstance(call, calls.ProductCall):
         return decide_product(rule, operation, call, everything)
     if isinstance(call, calls.ScaleCall) and rule is slopes.share_rotation:
         return Decision(everything, None if call.positions is None else ScaleResult(0.5))
-    raise Unlearnable(f"the rule {rule.__name__} for {operation.name} is no gradient with a factor")
+    raise NotPlannable(f"the rule {rule.__name__} for {operation.name} is no gradient with a factor")
 
 
 def decide_secant(recipe: Recipe, operation: Operation, operands: tuple[Tensor, ...]) -> Decision:
     """The first operand gets all. Where the operation is a product with it, its gradient is the secant."""
     x = operands[0]
-    place = next((place for place, value in enumerate(operation.args) if value is x), None)
-    if place is None:
-        raise Unlearnable(f"{operation.name} is not called with its operand as an argument by position")
+    position = next((position for position, value in enumerate(operation.args) if value is x), None)
+    if position is None:
+        raise NotPlannable(f"{operation.name} is not called with its operand as an argument by position")
     multiplies = operation.name in operations.MULTIPLICATIONS - operations.DIVISIONS
-    divides = operation.name in operations.DIVISIONS and place == 0 and not operation.name.startswith("r")
+    divides = operation.name in operations.DIVISIONS and position == 0 and not operation.name.startswith("r")
     if len(operands) == 2 and (multiplies or divides):
         return Decision((x,))
     is_alone = len(operation.given) == 1
-    return Decision((x,), TakeSecant(place, recipe.stabiliser, is_alone))
+    return Decision((x,), TakeSecant(position, recipe.stabiliser, is_alone))
 
 
 def decide_product(
@@ -186,9 +186,9 @@ def decide_product(
     gate = call.gate
     is_held = rule is slopes.hold_gates or (rule is slopes.hold_attention and gate is not None and gate.is_attention)
     if rule not in (slopes.halve_product, slopes.hold_gates, slopes.hold_attention):
-        raise Unlearnable(f"the rule {rule.__name__} for {operation.name} is no gradient with a factor")
+        raise NotPlannable(f"the rule {rule.__name__} for {operation.name} is no gradient with a factor")
     if is_held and gate is not None and len(operands) == 2:
-        return Decision(tuple(x for place, x in enumerate(operands) if place != gate.operand))
+        return Decision(tuple(x for position, x in enumerate(operands) if position != gate.operand))
     if len(operands) == 1:
         return Decision(operands)
     is_product = operation.name in operations.MULTIPLICATIONS and len(operation.args) == 2
@@ -208,7 +208,7 @@ class Draft:
     is_composite: bool = False  # it consists of others
 
 
-class Learner(Intercept):
+class PlanRecorder(Intercept):
     """Interception that takes notes of the operations that the model itself calls."""
 
     recipe: Recipe | None = None
@@ -255,7 +255,7 @@ class Learner(Intercept):
             return
         try:
             self.drafts[-1].decisions.append(decide(self.recipe, operation, call, operands))
-        except Unlearnable as reason:
+        except NotPlannable as reason:
             self.obstacle = f"{self.place}: {reason}"
 
     def note_held(self, operation: Operation) -> None:
@@ -271,30 +271,30 @@ class Learner(Intercept):
         super().leave(result)
 
 
-def make_learner(recipe: Recipe) -> type[Learner]:
-    return type("RecipeLearner", (Learner,), {"recipe": recipe})
+def make_plan_recorder(recipe: Recipe) -> type[PlanRecorder]:
+    return type("RecipePlanRecorder", (PlanRecorder,), {"recipe": recipe})
 
 
-def write_lesson(run: Run, recipe: Recipe) -> Lesson:
-    """The lesson of a finished run of a Learner; raises Unlearnable."""
+def write_plan(run: Run, recipe: Recipe) -> BackwardPlan:
+    """The plan of a finished run of a PlanRecorder; raises NotPlannable."""
     mode = run.mode
-    assert isinstance(mode, Learner)
+    assert isinstance(mode, PlanRecorder)
     if mode.obstacle:
-        raise Unlearnable(mode.obstacle)
+        raise NotPlannable(mode.obstacle)
     if mode.written:
-        raise Unlearnable("the model writes in place")
-    sources = [place for place, (_, tensor) in enumerate(mode.lineage) if hasattr(tensor, "_whyformer_leaf")]
+        raise NotPlannable("the model writes in place")
+    sources = [position for position, (_, tensor) in enumerate(mode.lineage) if hasattr(tensor, "_whyformer_leaf")]
     if len(sources) != 1:
-        raise Unlearnable("where the input enters is not known")
+        raise NotPlannable("where the input enters is not known")
     source = mode.lineage[sources[0]][1]
-    writer = LessonWriter(mode.drafts, source, run.output)
+    writer = PlanWriter(mode.drafts, source, run.output)
     steps = writer.write()
     names = tuple(name for name, _ in mode.lineage[: sources[0] + 1])
     between = writer.find_boundaries(mode)
-    return Lesson(recipe, steps, mode.first_embedding, names, *between, writer.find_blocks(mode))
+    return BackwardPlan(recipe, steps, mode.first_embedding, names, *between, writer.find_blocks(mode))
 
 
-class LessonWriter:
+class PlanWriter:
     """From notes to steps: what is alive, and what needs a graph."""
 
     def __init__(self, drafts: Sequence[Draft], source: Tensor, output: Tensor) -> None:
@@ -333,7 +333,7 @@ class LessonWriter:
         self.before.append(len(steps))
         return tuple(steps)
 
-    def find_boundaries(self, mode: Learner) -> tuple[tuple[int, ...], tuple[bool, ...]]:
+    def find_boundaries(self, mode: PlanRecorder) -> tuple[tuple[int, ...], tuple[bool, ...]]:
         """The steps that make the states between blocks, and which blocks mix tokens; () if they are not known."""
         try:
             states = find_blocks(mode).states
@@ -344,7 +344,7 @@ class LessonWriter:
             return (), ()
         return tuple(step for step in found if step is not None), find_unattended(mode, states)
 
-    def find_blocks(self, mode: Learner) -> tuple[Block, ...]:
+    def find_blocks(self, mode: PlanRecorder) -> tuple[Block, ...]:
         """The blocks, if each is a module that is called once; else ()."""
         try:
             calls = find_block_calls(mode)
@@ -360,32 +360,32 @@ class LessonWriter:
 
     def find_receiving(self, draft: Draft) -> set[int]:
         """The operands that get relevance from the result."""
-        carrying = {self.identify(t) for t in draft.operation.given if t.requires_grad or t is self.source}
+        dependent = {self.identify(t) for t in draft.operation.given if t.requires_grad or t is self.source}
         if not draft.decisions:
-            return carrying
+            return dependent
         if draft.operation.name in FREE and any(one.action is not None for one in draft.decisions):
-            raise Unlearnable(f"{draft.operation.name} has a rule of its own")
+            raise NotPlannable(f"{draft.operation.name} has a rule of its own")
         if draft.is_composite:
             passing = (None, *PASSING_ACTIONS.values())
             if any(one.action not in passing or not one.receiving for one in draft.decisions):
-                raise Unlearnable(f"{draft.operation.name} consists of several operations")
-            return carrying
+                raise NotPlannable(f"{draft.operation.name} consists of several operations")
+            return dependent
         if len(draft.decisions) != 1:
-            raise Unlearnable(f"{draft.operation.name} has several rules")
+            raise NotPlannable(f"{draft.operation.name} has several rules")
         got = {self.identify(t) for t in draft.decisions[0].receiving}
-        if not got <= carrying:
-            raise Unlearnable(f"{draft.operation.name} is the last of several steps")
+        if not got <= dependent:
+            raise NotPlannable(f"{draft.operation.name} is the last of several steps")
         return got
 
     def find_alive(self, receiving: Sequence[set[int]]) -> list[bool]:
         """Whether relevance arrives at the result of each operation."""
         arrived, alive = {self.identify(self.output)}, [False] * len(self.drafts)
-        for place in reversed(range(len(self.drafts))):
-            if any(id(t) in arrived for t in self.drafts[place].results):
-                alive[place] = True
-                arrived |= receiving[place]
+        for position in reversed(range(len(self.drafts))):
+            if any(id(t) in arrived for t in self.drafts[position].results):
+                alive[position] = True
+                arrived |= receiving[position]
         if id(self.source) not in arrived:
-            raise Unlearnable("nothing arrives at the input")
+            raise NotPlannable("nothing arrives at the input")
         return alive
 
     def make_action(self, draft: Draft, receiving: set[int], graph: set[int], alive: bool) -> Action | None:
@@ -397,15 +397,15 @@ class LessonWriter:
         def is_held(tensor: Tensor) -> bool:
             return self.identify(tensor) in graph and self.identify(tensor) not in receiving
 
-        held = [place for place, value in enumerate(operation.args) if has_carrying(value, is_held)]
-        named = [name for name, value in operation.kwargs.items() if has_carrying(value, is_held)]
+        held = [position for position, value in enumerate(operation.args) if has_dependent(value, is_held)]
+        named = [name for name, value in operation.kwargs.items() if has_dependent(value, is_held)]
         if (not held and not named) or isinstance(action, ScaleAttention):
             return action
-        whole = (*(operation.args[place] for place in held), *(operation.kwargs[name] for name in named))
+        whole = (*(operation.args[position] for position in held), *(operation.kwargs[name] for name in named))
         if not all(isinstance(value, Tensor) for value in whole):
-            raise Unlearnable(f"{operation.name} has a list of operands of which some are held constant")
+            raise NotPlannable(f"{operation.name} has a list of operands of which some are held constant")
         if action is join:
             action = None
         if isinstance(action, TakeSecant):  # runs without a graph
             return action
-        return HoldOperands(tuple(held), tuple(named), action)
+        return DetachOperands(tuple(held), tuple(named), action)

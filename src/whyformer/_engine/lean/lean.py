@@ -1,167 +1,155 @@
 """Lean relevance of language models: memory linear in the number of tokens, and little more time than autograd takes.
 
-    with why.lean(): ...                 for inputs of any length; so does WHYFORMER_LEAN=1 in the environment
-    with why.lean(False): ...            never; so does WHYFORMER_LEAN=0
-    with why.lean(recompute=True): ...   and blocks run again in the backward pass
-    otherwise                            for inputs of at least LEAN_FROM tokens
-
 For methods that need nothing but the relevance of the input, or of the states between blocks, under a recipe that
-sends slopes, the full engine runs once on a few tokens of the first input and leaves a lesson (lean_lesson.py). From
-then on, inputs of any length run by the lesson (lean_run.py): the relevance pass is one backward pass of autograd.
-Right after it was learnt, the lesson is tried on the same few tokens; where its scores are not those of the full
-engine it is dropped.
+sends slopes, the full engine runs once on a few tokens of the first input and leaves a backward plan
+(backward_plan.py). From then on, inputs of any length run by the plan (run.py): the relevance pass is one backward pass
+of autograd. A new plan is tried on the same few tokens; where its scores are not those of the full engine it is
+dropped. `why.engine(lean=...)` asks for it at any length, or never.
 
 A lean run computes in the dtype of the weights; relevance itself, input times slope, is in float32 or more. It has no
 conservation check and no estimate of rounding: ask for health=True to have them, from the full engine.
 """
 
-import os
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from contextvars import ContextVar
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from whyformer._engine.capture import Capture, CaptureBuilder, CapturedValues, LazyLayers
+from whyformer._engine.capture import (
+    Capture,
+    CaptureBuilder,
+    CapturedValues,
+    Declined,
+    EngineChoice,
+    LazyLayers,
+    RunRequest,
+    run_setting,
+)
 from whyformer._engine.layout import keeps_order
-from whyformer._engine.lean.backward_plan import Lesson, Unlearnable, make_learner, write_lesson
-from whyformer._engine.lean.run import LeanRun, LessonDiffers, prepare_language_model, run_lean
+from whyformer._engine.lean.backward_plan import BackwardPlan, NotPlannable, make_plan_recorder, write_plan
+from whyformer._engine.lean.run import LeanRun, PlanDiffers, Positions, prepare_language_model, run_lean
 from whyformer._engine.lean.shadow import borrow_shadow
-from whyformer._engine.lean.target import choose_lean_answer, find_read_places
+from whyformer._engine.lean.target import choose_lean_answer, find_read_positions
 from whyformer._engine.relevance import Recipe, Switch
 from whyformer._engine.run import WRITERS, ModelMemo, is_torch_watched, refuse_changed_weights, run_forward
-from whyformer._engine.targets import ChosenAnswer, find_task, is_causal
+from whyformer._engine.targets import ChosenAnswer, TargetLike, find_task, is_causal
 from whyformer._engine.tracing import current_setting, find_free_memory
 from whyformer._model import EncodedBatch, Model, unwrap
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import NonFinite, WhyformerError
 
 LEAN_FROM = 128  # tokens; below, the full engine takes little memory and tells more
-LEARNT_FROM = 16  # tokens of the first input
-SITES = frozenset(("input_relevance", "hidden_relevance", "unattended", "mask"))
+PLANNED_FROM = 16  # tokens of the first input
+LEAN_SITES = frozenset(("input_relevance", "hidden_relevance", "unattended", "mask"))
+NOT_FINITE = "The model's output is not finite. Open the model in float32, or check its weights."
 FILLED = 0.8  # of the free memory, from which on blocks are computed again
 
-ASKED = {"1": True, "0": False}
-BY_DEFAULT: bool | None = ASKED.get(os.environ.get("WHYFORMER_LEAN", ""))
-is_lean: ContextVar[bool | None] = ContextVar("is_lean", default=BY_DEFAULT)
-is_recomputing: ContextVar[bool | None] = ContextVar("is_recomputing_blocks", default=None)
-
-
-@contextmanager
-def lean(enabled: bool = True, *, recompute: bool | None = None) -> Iterator[None]:
-    """Whether relevance of language models inside is computed in linear memory wherever that is possible.
-
-    Without it, that is done for inputs of at least 128 tokens. Scores are the same up to rounding.
-    recompute: keep only the input of each block and run the block again in the backward pass. By default, where the
-        free memory would not do otherwise.
-    """
-    tokens = is_lean.set(bool(enabled)), is_recomputing.set(recompute)
-    try:
-        yield
-    finally:
-        is_lean.reset(tokens[0])
-        is_recomputing.reset(tokens[1])
-
-
-# --- lessons of a model ----------------------------------------------------------------------------------------------
-
 # By recipe and how the model computes attention; a string: why there is none
-LESSONS: ModelMemo[Lesson | str] = ModelMemo()
+PLANS: ModelMemo[BackwardPlan | str] = ModelMemo()
 
 
-def key_of(model: Model, recipe: Recipe) -> Any:
+class LeanRunner:
+    """Runs a language model by a backward plan."""
+
+    name = "lean"
+
+    def accepts(self, request: RunRequest) -> str | None:
+        asked, encoded = run_setting.get().lean, request.encoded
+        ids, mask = encoded.inputs[encoded.main], encoded.token_mask
+        if asked is False:
+            return "switched off"
+        if not request.keep <= LEAN_SITES:
+            return "more than the relevance of the input and of states is needed"
+        if len(request.recipes) != 1 or request.recipes[0].sends != "slope":
+            return "not one recipe that sends slopes"
+        if ids.dim() != 2 or ids.is_floating_point() or mask is None or mask.shape != ids.shape:
+            return "the input is not one of token ids"
+        if not asked and ids.size(1) < LEAN_FROM:
+            return f"fewer than {LEAN_FROM} tokens"
+        if not current_setting.get().is_on:
+            return "attention is computed whole"
+        if unwrap(request.model.module) in WRITERS:
+            return "the model writes into its own tensors"
+        return "another mode of torch watches operations" if is_torch_watched() else None
+
+    def run(self, request: RunRequest) -> Capture:
+        return self.run_by_known_plan(request)[1]
+
+    def run_each(self, request: RunRequest, targets: Sequence[TargetLike]) -> Iterator[Capture]:
+        """A capture for each target: one forward for all but the first, unless blocks must be computed again."""
+        plan, first = self.run_by_known_plan(replace(request, target=targets[0]))
+        yield first
+        if choose_recomputing(plan, request.encoded)[0]:
+            yield from (self.run(replace(request, target=target)) for target in targets[1:])
+        elif len(targets) > 1:
+            yield from run_targets_by_plan(request, plan, targets[1:])
+
+    def run_by_known_plan(self, request: RunRequest) -> tuple[BackwardPlan, Capture]:
+        """The plan of the model, made now if there is none, and a run by it."""
+        model, encoded, recipe = request.model, request.encoded, request.recipes[0]
+        plans, key = PLANS.recall(model.module), describe_plan(model, recipe)
+        for _ in range(2):
+            is_new = key not in plans
+            if is_new:
+                plans[key] = make_plan(model, encoded, recipe)
+            plan = plans[key]
+            if isinstance(plan, str):
+                raise Declined(plan)
+            if not keeps_order(model, encoded):
+                raise Declined("the model changes the order of tokens or examples")
+            if "hidden_relevance" in request.keep and not plan.boundaries:
+                raise Declined("the states between blocks are not known")
+            try:
+                return plan, run_by_plan(request, plan)
+            except PlanDiffers as difference:  # plan again; if it was made just now, do not try any more
+                plans[key] = str(difference)
+                if not is_new:
+                    del plans[key]
+        raise Declined("the model does not keep to a backward plan")
+
+
+def describe_plan(model: Model, recipe: Recipe) -> Hashable:
     config = getattr(unwrap(model.module), "config", None)
     return recipe, getattr(config, "_attn_implementation", None), model.dtype
 
 
-def record_lean(
-    model: Model, encoded: EncodedBatch, target: Any, versus: Any, keep: set[str], recipes: Sequence[Recipe]
-) -> Capture | None:
-    """The capture of a lean run; None if the full engine must run."""
-    if not is_possible(model, encoded, keep, recipes):
-        return None
-    lessons = LESSONS.recall(model.module)
-    key = key_of(model, recipes[0])
-    for _ in range(2):
-        is_new = key not in lessons
-        if is_new:
-            lessons[key] = learn(model, encoded, recipes[0])
-        lesson = lessons[key]
-        if not isinstance(lesson, str) and not keeps_order(model, encoded):
-            return None
-        if isinstance(lesson, str) or ("hidden_relevance" in keep and not lesson.boundaries):
-            return None
-        try:
-            return run_by_lesson(model, encoded, lesson, target, versus, keep)
-        except LessonDiffers as difference:  # learn again; if it was learnt just now, do not try any more
-            lessons[key] = str(difference)
-            if not is_new:
-                del lessons[key]
-    return None
+# --- making a plan ---------------------------------------------------------------------------------------------------
 
 
-def is_possible(model: Model, encoded: EncodedBatch, keep: set[str], recipes: Sequence[Recipe]) -> bool:
-    """Whether a lean run can give what is asked for, and is wanted."""
-    ids, asked = encoded.inputs[encoded.main], is_lean.get()
-    return (
-        asked is not False
-        and keep <= SITES
-        and len(recipes) == 1
-        and recipes[0].sends == "slope"
-        and ids.dim() == 2
-        and not ids.is_floating_point()
-        and encoded.token_mask is not None
-        and encoded.token_mask.shape == ids.shape
-        and (bool(asked) or ids.size(1) >= LEAN_FROM)
-        and current_setting.get().is_on
-        and unwrap(model.module) not in WRITERS
-        and not is_torch_watched()
-    )
-
-
-def learn(model: Model, encoded: EncodedBatch, recipe: Recipe) -> Lesson | str:
-    """The lesson of a model, from a few tokens of the first example, or why there is none."""
+def make_plan(model: Model, encoded: EncodedBatch, recipe: Recipe) -> BackwardPlan | str:
+    """The plan of a model, from a few tokens of the first example, or why there is none."""
     try:
-        short = shorten(encoded)
+        few = take_first_tokens(encoded)
         switch = Switch()
         with (
             ExitStack() as stack,
             run_forward(
                 model,
-                short,
+                few,
                 switch=switch,
                 asks_gradient=False,
-                prepare=lambda shadow: stack.enter_context(prepare_language_model(shadow, short)),
-                mode_class=make_learner(recipe),
+                prepare=lambda shadow: stack.enter_context(prepare_language_model(shadow, few)),
+                mode_class=make_plan_recorder(recipe),
                 keeps_dtype=True,
             ) as run,
         ):
-            if find_task(model, short, run.returned, lambda: is_causal(run)).kind != "next token":
+            if find_task(model, few, run.returned, lambda: is_causal(run)).kind != "next token":
                 return "the model does not predict the next token"
-            lesson = write_lesson(run, recipe)
-            capture = CaptureBuilder(model, short, run, {"input_relevance"}).build(None, None, switch, [recipe], False)
+            plan = write_plan(run, recipe)
+            capture = CaptureBuilder(model, few, run, {"input_relevance"}).build(None, None, switch, [recipe], False)
         kept = KeptMemory(model.module)
-        with keep_blocks(), torch.autograd.graph.saved_tensors_hooks(kept.note, lambda tensor: tensor):
-            again = run_by_lesson(model, short, lesson, *capture.same_target, {"input_relevance"})
-    except (Unlearnable, LessonDiffers, WhyformerError) as reason:
+        with torch.autograd.graph.saved_tensors_hooks(kept.note, lambda tensor: tensor):
+            target, versus = capture.same_target
+            request = RunRequest(model, few, frozenset({"input_relevance"}), target, versus, (recipe,))
+            again = run_by_plan(request, plan, recomputes=False)
+    except (NotPlannable, PlanDiffers, WhyformerError) as reason:
         return str(reason)
     if not is_same(*(one.get("input_relevance", recipe) for one in (again, capture))):
-        return "a run by the lesson gives other scores"
-    return replace(lesson, bytes_per_token=kept.size / short.inputs[short.main].size(1))
-
-
-@contextmanager
-def keep_blocks() -> Iterator[None]:
-    """Inside, no block is computed again."""
-    token = is_recomputing.set(False)
-    try:
-        yield
-    finally:
-        is_recomputing.reset(token)
+        return "a run by the plan gives other scores"
+    return replace(plan, bytes_per_token=kept.size / few.inputs[few.main].size(1))
 
 
 class KeptMemory:
@@ -190,13 +178,13 @@ def is_same(ours: Tensor, theirs: Tensor) -> bool:
     return bool(torch.cosine_similarity(a, b, dim=0) >= 0.99) or torch.equal(a, b)
 
 
-def shorten(encoded: EncodedBatch) -> EncodedBatch:
+def take_first_tokens(encoded: EncodedBatch) -> EncodedBatch:
     """The first tokens of the first example, without padding."""
     assert encoded.token_mask is not None
     mask = encoded.token_mask
-    real = mask[0].nonzero()[:LEARNT_FROM, 0]
+    real = mask[0].nonzero()[:PLANNED_FROM, 0]
     if any(tensor.shape[:2] != mask.shape for tensor in encoded.inputs.values()):
-        raise Unlearnable("an input has no axis of tokens")
+        raise NotPlannable("an input has no axis of tokens")
     inputs = {name: tensor[:1, real.to(tensor.device)] for name, tensor in encoded.inputs.items()}
     special = encoded.special_mask
     return EncodedBatch(
@@ -212,48 +200,70 @@ def shorten(encoded: EncodedBatch) -> EncodedBatch:
 # --- one run ---------------------------------------------------------------------------------------------------------
 
 
-def run_by_lesson(
-    model: Model, encoded: EncodedBatch, lesson: Lesson, target: Any, versus: Any, keep: Collection[str]
-) -> Capture:
+def run_by_plan(request: RunRequest, plan: BackwardPlan, *, recomputes: bool | None = None) -> Capture:
     """The capture of one lean run."""
-    places = find_read_places(model, encoded, target, versus)
-    recomputes, note = choose_recomputing(lesson, encoded)
-    keeps_states = "hidden_relevance" in keep
+    model, encoded, target, versus = request.model, request.encoded, request.target, request.versus
+    positions = find_read_positions(model, encoded, target, versus)
+    note: tuple[str, ...] = ()
+    if recomputes is None:
+        recomputes, note = choose_recomputing(plan, encoded)
     chosen: ChosenAnswer | None = None
     with neutral_torch(), refuse_changed_weights(model.module), borrow_shadow(model.module) as shadow:
-        run = run_lean(model, shadow, encoded, lesson, places, keeps_states=keeps_states, recomputes=recomputes)
+        run = run_lean(request, shadow, plan, positions, recomputes=recomputes)
         is_finite = run.output.isfinite().all()
-        if target is versus is None and is_last_alone(run):  # a GPU need not wait until Python knows the token
-            score = pick_largest(run.output)
+        is_last_alone = run.output.dim() == 3 and run.output.size(1) == 1
+        if target is versus is None and is_last_alone:  # a GPU need not wait until Python knows the token
+            score = run.output.gather(-1, run.output.detach().argmax(-1, keepdim=True))
         else:
-            chosen = choose_lean_answer(model, encoded, run, places, target, versus)
+            chosen = choose_lean_answer(model, encoded, run, positions, target, versus)
             score = chosen.answer.start_gradient()
         slopes = torch.autograd.grad(score.sum(), (run.leaf, *run.states))
-    chosen = chosen or choose_lean_answer(model, encoded, run, places, target, versus)
+    chosen = chosen or choose_lean_answer(model, encoded, run, positions, target, versus)
     if not bool(is_finite):
-        raise NonFinite("The model's output is not finite. Open the model in float32, or check its weights.")
-    return make_lean_capture(encoded, lesson, run, slopes, chosen, keep, note)
+        raise NonFinite(NOT_FINITE)
+    return make_lean_capture(request, plan, run, slopes, chosen, note)
+
+
+def run_targets_by_plan(request: RunRequest, plan: BackwardPlan, targets: Sequence[TargetLike]) -> Iterator[Capture]:
+    """Several targets of one example and one forward; logits are computed at the tokens that any of them reads."""
+    model, encoded = request.model, request.encoded
+    positions = join_positions([find_read_positions(model, encoded, target, None) for target in targets])
+    with neutral_torch(), refuse_changed_weights(model.module), borrow_shadow(model.module) as shadow:
+        run = run_lean(request, shadow, plan, positions, recomputes=False)
+        if not bool(run.output.isfinite().all()):
+            raise NonFinite(NOT_FINITE)
+        for target in targets:
+            chosen = choose_lean_answer(model, encoded, run, positions, target, None)
+            start = chosen.answer.start_gradient().sum()
+            slopes = torch.autograd.grad(start, (run.leaf, *run.states), retain_graph=True)
+            yield make_lean_capture(request, plan, run, slopes, chosen, ())
+
+
+def join_positions(found: Sequence[Positions | None]) -> Positions | None:
+    """The positions of one example that any of these has; None if those of one are not known."""
+    known = [positions[0] for positions in found if positions is not None]
+    return [sorted(set().union(*known))] if len(known) == len(found) else None
 
 
 def make_lean_capture(
-    encoded: EncodedBatch,
-    lesson: Lesson,
+    request: RunRequest,
+    plan: BackwardPlan,
     run: LeanRun,
     slopes: Sequence[Tensor],
     chosen: ChosenAnswer,
-    keep: Collection[str],
     note: tuple[str, ...],
 ) -> Capture:
     """What a lean run leaves behind; slopes: of the score, at the input and then at the states between blocks."""
+    encoded, keep = request.encoded, request.keep
     pairs = zip((run.leaf, *run.states), slopes, strict=True)
     amounts = LazyLayers([partial(multiply_widely, *pair) for pair in pairs])
     values: CapturedValues = {}
     if "input_relevance" in keep:
-        values["input_relevance", lesson.recipe] = amounts[0]
+        values["input_relevance", plan.recipe] = amounts[0]
     if "hidden_relevance" in keep:
-        values["hidden_relevance", lesson.recipe] = amounts[1:]
+        values["hidden_relevance", plan.recipe] = amounts[1:]
     if "unattended" in keep:
-        values["unattended", None] = lesson.unattended
+        values["unattended", None] = plan.unattended
     if "mask" in keep:
         assert encoded.token_mask is not None
         values["mask", None] = encoded.token_mask.to(run.leaf.device)
@@ -265,18 +275,8 @@ def make_lean_capture(
         notes=(*encoded.notes, *note_precision(run.leaf.dtype), *note, *chosen.notes),
         values=values,
         fixed=chosen.function,
-        is_lean=True,
+        engine=EngineChoice("lean"),
     )
-
-
-def is_last_alone(run: LeanRun) -> bool:
-    """Whether there are logits of one token of each example only."""
-    return run.output.dim() == 3 and run.output.size(1) == 1
-
-
-def pick_largest(logits: Tensor) -> Tensor:
-    """The logit of the token that the model predicts, as `choose_target` finds it."""
-    return logits.gather(-1, logits.detach().argmax(-1, keepdim=True))
 
 
 def multiply_widely(state: Tensor, slope: Tensor) -> Tensor:
@@ -285,12 +285,12 @@ def multiply_widely(state: Tensor, slope: Tensor) -> Tensor:
     return state.detach().to(wide) * slope.to(wide)
 
 
-def choose_recomputing(lesson: Lesson, encoded: EncodedBatch) -> tuple[bool, tuple[str, ...]]:
+def choose_recomputing(plan: BackwardPlan, encoded: EncodedBatch) -> tuple[bool, tuple[str, ...]]:
     """Whether blocks are computed again, and a note if nobody asked for it."""
-    if (asked := is_recomputing.get()) is not None or not lesson.blocks:
-        return bool(asked) and bool(lesson.blocks), ()
+    if (asked := run_setting.get().recompute) is not None or not plan.blocks:
+        return bool(asked) and bool(plan.blocks), ()
     ids = encoded.inputs[encoded.main]
-    needed, free = lesson.bytes_per_token * ids.numel(), find_free_memory(ids.device)
+    needed, free = plan.bytes_per_token * ids.numel(), find_free_memory(ids.device)
     if free is None or needed <= FILLED * free:
         return False, ()
     words = f"what they keep would take {needed / 2**30:,.1f} GiB of {free / 2**30:,.1f} GiB that are free"

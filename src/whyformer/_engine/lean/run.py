@@ -1,12 +1,12 @@
-"""A lean run: the model itself, under a light mode that does at each operation what the lesson says.
+"""A lean run: the model itself, under a light mode that does at each operation what the plan says.
 
-Operations on tensors that do not depend on the input (masks, positions) are not looked at, so one lesson serves
-inputs of any length. Each other one is compared with the next step of the lesson: its name, and which arguments depend
-on the input. A run that takes another way raises LessonDiffers, and the full engine runs instead.
+Operations on tensors that do not depend on the input (masks, positions) are not looked at, so one plan serves
+inputs of any length. Each other one is compared with the next step of the plan: its name, and which arguments depend
+on the input. A run that takes another way raises PlanDiffers, and the full engine runs instead.
 """
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
@@ -17,17 +17,20 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
+from whyformer._engine.capture import RunRequest
 from whyformer._engine.lean.actions import cast, take_part
-from whyformer._engine.lean.backward_plan import ASKING, FREE, INPUT, MOST_ARGUMENTS, Block, Lesson, has_carrying
+from whyformer._engine.lean.backward_plan import ASKING, FREE, INPUT, MOST_ARGUMENTS, BackwardPlan, Block, has_dependent
 from whyformer._engine.run import WriteGuard, find_output, refuse_unsuitable_inputs
 from whyformer._engine.tracing import Operation, operations
-from whyformer._model import EncodedBatch, Model, unwrap
+from whyformer._model import EncodedBatch, unwrap
 from whyformer._plain.private_torch import without_interception
 from whyformer._plain.torch_state import leave_inference, use_device_of_model
 
+Positions = list[list[int]]  # of each example, as many for each
 
-class LessonDiffers(Exception):
-    """The model does something else than in the run that the lesson was learnt from."""
+
+class PlanDiffers(Exception):
+    """The model does something else than in the run that the plan was learnt from."""
 
 
 PASSING = FREE | ASKING
@@ -47,11 +50,11 @@ def requires_grad(tensor: Tensor) -> bool:
 
 
 class LeanMode(TorchFunctionMode):
-    """Follows a lesson from one of its steps. `leaf` is the explained input, once it is there."""
+    """Follows a plan from one of its steps. `leaf` is the explained input, once it is there."""
 
-    def __init__(self, lesson: Lesson, guard: WriteGuard | None = None, *, start: int = 0, is_inside: bool = False):
+    def __init__(self, plan: BackwardPlan, guard: WriteGuard | None = None, *, start: int = 0, is_inside: bool = False):
         super().__init__()
-        self.lesson, self.steps, self.guard = lesson, lesson.steps, guard
+        self.plan, self.steps, self.guard = plan, plan.steps, guard
         self.at = start
         self.leaf: Tensor | None = None
         self.has_entered = is_inside
@@ -67,7 +70,7 @@ class LeanMode(TorchFunctionMode):
             if isinstance(value, Tensor):
                 if value.requires_grad:
                     pattern |= bit
-            elif isinstance(value, (list, tuple)) and has_carrying(value, requires_grad):
+            elif isinstance(value, (list, tuple)) and has_dependent(value, requires_grad):
                 pattern |= bit
             bit <<= 1
         if kwargs:
@@ -80,10 +83,10 @@ class LeanMode(TorchFunctionMode):
         if name in PASSING:
             return FREE_ACTIONS[name](func, args, kwargs) if name in FREE_ACTIONS else func(*args, **kwargs)
         if self.at >= len(self.steps):
-            raise LessonDiffers(f"{name} comes after the last step")
+            raise PlanDiffers(f"{name} comes after the last step")
         step = self.steps[self.at]
         if step.name != name or step.pattern != pattern:
-            raise LessonDiffers(f"step {self.at} is {name} on {pattern:b}, not {step.name} on {step.pattern:b}")
+            raise PlanDiffers(f"step {self.at} is {name} on {pattern:b}, not {step.name} on {step.pattern:b}")
         self.at += 1
         result = func(*args, **kwargs) if step.action is None else step.action(func, args, kwargs)
         if self.keeps and self.at - 1 in self.keeps:
@@ -103,14 +106,14 @@ class LeanMode(TorchFunctionMode):
         is_embedding = name in operations.EMBEDDINGS
         number = self.embeddings
         self.embeddings += is_embedding
-        wanted = self.lesson.entrance[self.entered]
+        wanted = self.plan.entrance[self.entered]
         if self.entered == 0:
-            if not is_embedding or number != self.lesson.embedding:
+            if not is_embedding or number != self.plan.embedding:
                 return result
         elif name != wanted or not any(value is self.summed for value in (*args, *options.values())):
             return result
         self.entered, self.summed = self.entered + 1, result
-        if self.entered < len(self.lesson.entrance):
+        if self.entered < len(self.plan.entrance):
             return result
         self.has_entered, self.summed = True, None
         self.leaf = result.detach().requires_grad_()
@@ -120,10 +123,10 @@ class LeanMode(TorchFunctionMode):
 def read_options(options: dict[str, Any]) -> int:
     """The bits of arguments by name."""
     pattern = 0
-    if any(has_carrying(value, requires_grad) for value in options.values()):
-        for place, name in enumerate(sorted(options)):
-            if has_carrying(options[name], requires_grad):
-                pattern |= 1 << (MOST_ARGUMENTS + place)
+    if any(has_dependent(value, requires_grad) for value in options.values()):
+        for position, name in enumerate(sorted(options)):
+            if has_dependent(options[name], requires_grad):
+                pattern |= 1 << (MOST_ARGUMENTS + position)
     return pattern
 
 
@@ -138,35 +141,30 @@ class LeanRun:
 
 
 def run_lean(
-    model: Model,
-    shadow: nn.Module,
-    encoded: EncodedBatch,
-    lesson: Lesson,
-    places: Sequence[Sequence[int]] | None,
-    *,
-    keeps_states: bool = False,
-    recomputes: bool = False,
+    request: RunRequest, shadow: nn.Module, plan: BackwardPlan, positions: Positions | None, *, recomputes: bool
 ) -> LeanRun:
-    """Run a shadow of the model by the lesson.
+    """Run a shadow of the model by the plan.
 
-    places: of each example, the tokens at which the output is needed; None: at all.
+    positions: of each example, the tokens at which the output is needed; None: at all.
     recomputes: keep only the input of each block, and run it again in the backward pass.
     """
+    model, encoded = request.model, request.encoded
     inputs = {name: leave_inference(tensor).detach() for name, tensor in encoded.inputs.items()}
-    mode = LeanMode(lesson, WriteGuard(unwrap(model.module)))
+    mode = LeanMode(plan, WriteGuard(unwrap(model.module)))
+    keeps_states = "hidden_relevance" in request.keep
     if keeps_states:
-        mode.keeps = frozenset(lesson.boundaries)
+        mode.keeps = frozenset(plan.boundaries)
     with (
         refuse_unsuitable_inputs(model.module, encoded.inputs),
         use_device_of_model(model.device),
-        prepare_language_model(shadow, encoded, places),
+        prepare_language_model(shadow, encoded, positions),
         recompute_blocks(shadow, mode) if recomputes else nullcontext(),
         mode,
     ):
         returned = shadow(**inputs)
-    if mode.leaf is None or mode.at != len(lesson.steps):
-        raise LessonDiffers(f"the run ended after {mode.at} of {len(lesson.steps)} steps")
-    states = [mode.leaf if step == INPUT else mode.kept[step] for step in lesson.boundaries] if keeps_states else []
+    if mode.leaf is None or mode.at != len(plan.steps):
+        raise PlanDiffers(f"the run ended after {mode.at} of {len(plan.steps)} steps")
+    states = [mode.leaf if step == INPUT else mode.kept[step] for step in plan.boundaries] if keeps_states else []
     return LeanRun(mode.leaf, find_output(returned, shadow), returned, tuple(states))
 
 
@@ -177,9 +175,9 @@ def run_lean(
 def recompute_blocks(shadow: nn.Module, mode: LeanMode) -> Iterator[None]:
     """Let the blocks of a shadow keep nothing but their input."""
     modules = dict(shadow.named_modules())
-    blocks = [modules[block.path] for block in mode.lesson.blocks]
+    blocks = [modules[block.path] for block in mode.plan.blocks]
     before = [vars(module).get("forward") for module in blocks]
-    for block, module in zip(mode.lesson.blocks, blocks, strict=True):
+    for block, module in zip(mode.plan.blocks, blocks, strict=True):
         module.forward = RecomputedBlock(block, module.forward, mode)
     try:
         yield
@@ -199,10 +197,10 @@ class RecomputedBlock:
     mode: LeanMode
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        carrying = [value for value in (*args, *options.values()) if isinstance(value, Tensor) and value.requires_grad]
-        if len(carrying) != 1 or self.mode.at != self.block.start:
+        dependent = [value for value in (*args, *options.values()) if isinstance(value, Tensor) and value.requires_grad]
+        if len(dependent) != 1 or self.mode.at != self.block.start:
             return self.forward(*args, **options)
-        state = carrying[0]
+        state = dependent[0]
 
         def run(start: Tensor) -> Any:
             given = [start if value is state else value for value in args]
@@ -221,7 +219,7 @@ class RecomputedBlock:
 
 
 class BlockNode(torch.autograd.Function):
-    """Runs a block again when its slope arrives, by the lesson from its first step on."""
+    """Runs a block again when its slope arrives, by the plan from its first step on."""
 
     @staticmethod
     def forward(ctx: Any, state: Tensor, result: Tensor, run: Any, recomputed: RecomputedBlock) -> Tensor:
@@ -233,11 +231,11 @@ class BlockNode(torch.autograd.Function):
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None, None, None]:  # type: ignore[override]
         block, mode = ctx.recomputed.block, ctx.recomputed.mode
         start = ctx.saved_tensors[0].detach().requires_grad_()
-        again = LeanMode(mode.lesson, mode.guard, start=block.start, is_inside=True)
+        again = LeanMode(mode.plan, mode.guard, start=block.start, is_inside=True)
         with torch.enable_grad(), again:
             returned = ctx.run(start)
         if again.at != block.stop:
-            raise LessonDiffers(f"{block.path} ended after step {again.at}, not {block.stop}")
+            raise PlanDiffers(f"{block.path} ended after step {again.at}, not {block.stop}")
         result = returned if isinstance(returned, Tensor) else returned[0]
         return torch.autograd.grad(result, start, slope)[0], None, None, None
 
@@ -247,14 +245,14 @@ class BlockNode(torch.autograd.Function):
 
 @contextmanager
 def prepare_language_model(
-    shadow: nn.Module, encoded: EncodedBatch, places: Sequence[Sequence[int]] | None = None
+    shadow: nn.Module, encoded: EncodedBatch, positions: Positions | None = None
 ) -> Iterator[None]:
     """Inside, a shadow makes no cache of keys and values, and logits only at these tokens."""
     handles = leave_out_cache(shadow)
     head = find_output_embedding(shadow)
-    if head is not None and places is not None:
+    if head is not None and positions is not None:
         length = encoded.inputs[encoded.main].size(1)
-        handles.append(head.register_forward_pre_hook(lambda _, args: pick_states(args, places, length)))
+        handles.append(head.register_forward_pre_hook(lambda _, args: pick_states(args, positions, length)))
     try:
         yield
     finally:
@@ -283,17 +281,17 @@ def find_output_embedding(shadow: nn.Module) -> nn.Module | None:
     return head if isinstance(head, nn.Module) else None
 
 
-def pick_states(args: Any, places: Sequence[Sequence[int]], length: int) -> Any:
-    """The states at these tokens alone: [batch place channel]."""
+def pick_states(args: Any, positions: Positions, length: int) -> Any:
+    """The states at these tokens alone: [batch position channel]."""
     states = args[0] if args else None
-    if not isinstance(states, Tensor) or states.dim() != 3 or states.shape[:2] != (len(places), length):
+    if not isinstance(states, Tensor) or states.dim() != 3 or states.shape[:2] != (len(positions), length):
         return None
     with without_interception():
-        first = places[0]
+        first = positions[0]
         is_range = list(first) == list(range(first[0], first[0] + len(first)))
-        if is_range and all(list(one) == list(first) for one in places):
+        if is_range and all(list(one) == list(first) for one in positions):
             picked = states.narrow(1, first[0], len(first))
         else:
-            index = torch.tensor([list(one) for one in places], device=states.device)
+            index = torch.tensor([list(one) for one in positions], device=states.device)
             picked = states.gather(1, index[..., None].expand(-1, -1, states.size(-1)))
     return (picked, *args[1:])

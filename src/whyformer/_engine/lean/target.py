@@ -1,8 +1,8 @@
 """The target of a lean run: logits are computed only at the tokens at which the target reads them.
 
 Most targets say where they are read before the model has run. So a target is first settled on logits that are not
-there (`PlannedLogits`), which note the places; the model computes its output at these places alone; and then the target
-is settled again, on `PickedLogits`, which stand for the whole output and hold these places.
+there (`PlannedLogits`), which note the positions; the model computes its output at these positions alone; and then the
+target is settled again, on `PickedLogits`, which stand for the whole output and hold these positions.
 """
 
 from dataclasses import dataclass, field, replace
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whyformer._engine.lean.run import LeanRun, find_output_embedding
+from whyformer._engine.lean.run import LeanRun, Positions, find_output_embedding
 from whyformer._engine.run import map_tensors
 from whyformer._engine.targets import (
     AnswerView,
@@ -33,8 +33,6 @@ from whyformer._engine.targets import (
 from whyformer._model import EncodedBatch, Model
 from whyformer.errors import WhyformerError
 
-Places = list[list[int]]  # of each example, as many for each
-
 
 @dataclass
 class PlannedLogits:
@@ -53,42 +51,42 @@ class PlannedLogits:
         return self.shape[axis]
 
     def __getitem__(self, at: tuple[int, Any]) -> Tensor:
-        row, place = at
-        places = list(place) if isinstance(place, list | tuple) else [int(place)]
-        self.read[row].update(places)
-        made = torch.zeros(len(places), self.shape[-1])
-        return made if isinstance(place, list | tuple) else made[0]
+        row, position = at
+        positions = list(position) if isinstance(position, list | tuple) else [int(position)]
+        self.read[row].update(positions)
+        made = torch.zeros(len(positions), self.shape[-1])
+        return made if isinstance(position, list | tuple) else made[0]
 
 
 @dataclass(frozen=True)
 class PickedLogits:
-    """Stands for logits [batch token word] of which only those at some places were computed."""
+    """Stands for logits [batch token word] of which only those at some positions were computed."""
 
-    picked: Tensor  # [batch place word]
-    places: Places
+    picked: Tensor  # [batch position word]
+    positions: Positions
     length: int
 
     def dim(self) -> int:
         return 3
 
     def size(self, axis: int) -> int:
-        return (len(self.places), self.length, self.picked.size(-1))[axis]
+        return (len(self.positions), self.length, self.picked.size(-1))[axis]
 
     def __getitem__(self, at: Any) -> Any:
         if not isinstance(at, tuple):
             return PickedRow(self, at)
-        row, place = at
-        if isinstance(place, list | tuple):
-            return self.picked[row, [self.find(row, int(one)) for one in place]]
-        return self.picked[row, self.find(row, int(place))]
+        row, position = at
+        if isinstance(position, list | tuple):
+            return self.picked[row, [self.find(row, int(one)) for one in position]]
+        return self.picked[row, self.find(row, int(position))]
 
     @cached_property
     def order(self) -> list[dict[int, int]]:
-        """Of each example, the number of each place among those that were computed."""
-        return [{place: number for number, place in enumerate(row)} for row in self.places]
+        """Of each example, the number of each position among those that were computed."""
+        return [{position: number for number, position in enumerate(row)} for row in self.positions]
 
-    def find(self, row: int, place: int) -> int:
-        return self.order[row][place]
+    def find(self, row: int, position: int) -> int:
+        return self.order[row][position]
 
 
 @dataclass(frozen=True)
@@ -98,8 +96,8 @@ class PickedRow:
     of: PickedLogits
     row: int
 
-    def __getitem__(self, place: Any) -> Tensor:
-        return self.of[self.row, place]
+    def __getitem__(self, position: Any) -> Tensor:
+        return self.of[self.row, position]
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +112,7 @@ class LeanView(AnswerView):
 # --- before the run --------------------------------------------------------------------------------------------------
 
 
-def find_read_places(model: Model, encoded: EncodedBatch, target: Any, versus: Any) -> Places | None:
+def find_read_positions(model: Model, encoded: EncodedBatch, target: Any, versus: Any) -> Positions | None:
     """The tokens at which the target reads the output; None if that is not known before the run."""
     if find_function(target, versus, encoded.batch) is not None:
         return None
@@ -146,10 +144,10 @@ def note_terms(planned: PlannedLogits, view: AnswerView, row: int, pair: tuple[A
         planned.read[row].add(term.at[0])
 
 
-def make_equally_many(places: Places) -> Places | None:
-    """The places of each example, the last one repeated where another example has more."""
-    most = max(map(len, places))
-    return [row + row[-1:] * (most - len(row)) for row in places] if all(places) else None
+def make_equally_many(positions: Positions) -> Positions | None:
+    """The positions of each example, the last one repeated where another example has more."""
+    most = max(map(len, positions))
+    return [row + row[-1:] * (most - len(row)) for row in positions] if all(positions) else None
 
 
 def expand_targets(encoded: EncodedBatch, target: Any, versus: Any) -> tuple[list[Any], list[Any]]:
@@ -163,7 +161,7 @@ def expand_targets(encoded: EncodedBatch, target: Any, versus: Any) -> tuple[lis
 
 
 def choose_lean_answer(
-    model: Model, encoded: EncodedBatch, run: LeanRun, places: Places | None, target: Any, versus: Any
+    model: Model, encoded: EncodedBatch, run: LeanRun, positions: Positions | None, target: Any, versus: Any
 ) -> ChosenAnswer:
     """The explained answer of each example, as `choose_answer` finds it for a model that predicts the next token."""
     run = widen_output(run)
@@ -174,18 +172,18 @@ def choose_lean_answer(
     if not any(isinstance(one, TargetKind) for one in (*wanted, *against)):
         explained, described = choose_target(model, encoded, run.output, target, versus)
         return ChosenAnswer(explained, described, ClassReading(model.module, described))
-    is_picked = places is not None and run.output.dim() == 3 and run.output.size(1) == len(places[0])
-    if places is None or not is_picked:
+    is_picked = positions is not None and run.output.dim() == 3 and run.output.size(1) == len(positions[0])
+    if positions is None or not is_picked:
         view = AnswerView(model, encoded, run.returned, Task("next token", run.output))
         return choose_terms(view, wanted, against)
     assert encoded.token_mask is not None
-    logits = PickedLogits(run.output.detach(), places, encoded.token_mask.size(1))
+    logits = PickedLogits(run.output.detach(), positions, encoded.token_mask.size(1))
     view = LeanView(model, encoded, run.returned, Task("next token", logits))  # type: ignore[arg-type]
     return choose_terms(view, wanted, against, lambda function: locate_terms(function, logits))
 
 
 def locate_terms(function: TermSum, logits: PickedLogits) -> TermSum:
-    """The same sum, read from the output at the places that were computed."""
+    """The same sum, read from the output at the positions that were computed."""
     return replace(
         function,
         terms=tuple(

@@ -1,8 +1,8 @@
 """Batches of perturbed inputs: how many rows go through the model at once, and in which order.
 
-    with why.batching(rows=8): ...                  never more than 8 variants at once
-    with why.batching(memory=2 * 2**30): ...        about 2 GiB of activations
-    with why.batching(reuse_prefix=False, cut_padding=False, ahead=False): ...
+    with why.engine(rows=8): ...                    never more than 8 variants at once
+    with why.engine(memory=2 * 2**30): ...          about 2 GiB of activations
+    with why.engine(reuse_prefix=False, cut_padding=False, ahead=False): ...
 
 The number of rows is worked out from the widths of the model's layers and a budget of memory. If memory runs out
 nevertheless, the budget is halved, the batch is split, and the smaller budget is remembered for this model.
@@ -14,7 +14,6 @@ it are checked: on a GPU, the next batch is prepared and copied while the model 
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TypeVar
@@ -25,7 +24,7 @@ from torch import Tensor, nn
 from whyformer._model import Model
 from whyformer._plain.failure import is_out_of_memory
 from whyformer._plain.private_torch import parameters_of
-from whyformer.errors import MethodError, ResourceError
+from whyformer.errors import ResourceError
 
 MOST_ROWS = 1024
 # Bytes of activations in one call of the model: without a graph, and with one for a backward. Larger batches are no
@@ -51,32 +50,6 @@ class Batching:
 
 DEFAULT_BATCHING = Batching()
 chosen_batching: ContextVar[Batching] = ContextVar("chosen_batching", default=DEFAULT_BATCHING)
-
-
-@contextmanager
-def batching(
-    *,
-    rows: int | None = None,
-    memory: int | None = None,
-    reuse_prefix: bool = True,
-    cut_padding: bool = True,
-    ahead: bool = True,
-) -> Iterator[None]:
-    """How perturbation methods and metrics inside run the model; the answers are the same but for rounding.
-
-    rows: at most so many variants at once. memory: about so many bytes of activations at once; by default 128 MiB on a
-    CPU, and up to 4 GiB on a GPU. reuse_prefix: decoders compute the tokens that variants of a prompt have in common
-    only once. cut_padding: short texts run without the padding of longer ones in their batch. ahead: prepare the next
-    batch while the model runs.
-    """
-    for name, value in (("rows", rows), ("memory", memory)):
-        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-            raise MethodError(f"{name} must be a whole number >= 1, got {value!r}.", code="E_OPTION")
-    token = chosen_batching.set(Batching(rows, memory, bool(reuse_prefix), bool(cut_padding), bool(ahead)))
-    try:
-        yield
-    finally:
-        chosen_batching.reset(token)
 
 
 # --- how many rows ----------------------------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ def is_close(one: Capture, other: Capture, moved: Capture | None = None, *, is_t
 
 
 def list_results(capture: Capture) -> dict[Any, list[Tensor]]:
-    values = capture.values if capture.finished is None else capture.finished
+    values = capture.values if capture.epilogue is None else capture.epilogue
     return {key: list_tensors(value) for key, value in values.items()}
 
 

@@ -1,6 +1,6 @@
 """Nested values with a place for each of their tensors: how what a program returns becomes a capture again.
 
-small = put_places(value, tensors)        appends the tensors; `small` has their places
+small = put_positions(value, tensors)        appends the tensors; `small` has their places
 fill = make_filler(small)
 fill(other_tensors)                       the same value with these tensors
 """
@@ -21,27 +21,27 @@ from whyformer._engine.tracing import EMPTY_TRACE, AttentionSite, Trace
 
 
 @dataclass(frozen=True)
-class Place:
+class Position:
     """Where a tensor is among what a program returns."""
 
     number: int
 
 
-def put_places(value: Any, tensors: list[Tensor]) -> Any:
+def put_positions(value: Any, tensors: list[Tensor]) -> Any:
     """The value with a place for every tensor; they are appended to `tensors`."""
 
-    def put(tensor: Tensor) -> Place:
+    def put(tensor: Tensor) -> Position:
         tensors.append(tensor)
-        return Place(len(tensors) - 1)
+        return Position(len(tensors) - 1)
 
     return map_structure(value, Tensor, put)
 
 
 def make_filler(value: Any) -> Callable[[Sequence[Tensor]], Any]:
     """A function from tensors to the value with these in their places."""
-    if isinstance(value, Place):
+    if isinstance(value, Position):
         return itemgetter(value.number)
-    if not has_place(value):
+    if not has_position(value):
         return lambda _: value
     if isinstance(value, LazyLayers):
         makers = [make_filler(make) for make in value._makers]
@@ -56,7 +56,7 @@ def make_filler(value: Any) -> Callable[[Sequence[Tensor]], Any]:
         entries = {key: make_filler(item) for key, item in value.items()}
         return lambda tensors: {key: fill(tensors) for key, fill in entries.items()}
     own, made_of = type(value), dict(vars(value))
-    changing = {name: make_filler(part) for name, part in made_of.items() if has_place(part)}
+    changing = {name: make_filler(part) for name, part in made_of.items() if has_position(part)}
 
     def fill_fields(tensors: Sequence[Tensor]) -> Any:
         made = object.__new__(own)
@@ -66,9 +66,9 @@ def make_filler(value: Any) -> Callable[[Sequence[Tensor]], Any]:
     return fill_fields
 
 
-def has_place(value: Any) -> bool:
-    found: list[Place] = []
-    map_structure(value, Place, found.append)
+def has_position(value: Any) -> bool:
+    found: list[Position] = []
+    map_structure(value, Position, found.append)
     return bool(found)
 
 
@@ -90,7 +90,7 @@ def map_structure(value: Any, kind: type, change: Any) -> Any:
         return type(value)(again(item) for item in value)
     if type(value) is dict:
         return {key: again(item) for key, item in value.items()}
-    if isinstance(value, Tensor | Place) or value is None or isinstance(value, str | int | float | Recipe):
+    if isinstance(value, Tensor | Position) or value is None or isinstance(value, str | int | float | Recipe):
         return value
     raise Unrecordable(f"a capture with {type(value).__name__} cannot be made from a program")
 
@@ -140,7 +140,3 @@ class Packing:
             start += size
         others = iter(large)
         return [found[i] if i in found else next(others) for i in range(len(self.forms))]
-
-
-def describe_packing(tensors: Sequence[Tensor]) -> Packing:
-    return Packing(tuple((tensor.shape, tensor.dtype) for tensor in tensors))

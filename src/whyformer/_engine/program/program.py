@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whyformer._engine.program.recorder import Recorder, Slot, Step, WayDiffers, aten, map_slots
+from whyformer._engine.program.recorder import BranchDiffers, Recorder, Slot, Step, aten, map_slots
 from whyformer._engine.program.rematerialise import compute_again
 from whyformer._engine.program.schedule import order_by_layer
 from whyformer._plain.private_torch import kernel_of, storage_of
@@ -237,7 +237,7 @@ def measure_peak(program: Program) -> int:
 
 def write_function(program: Program) -> Callable[[Mapping[str, Tensor]], list[Any]]:
     """A function with a line for each step: straight-line code has the least overhead in Python."""
-    names: dict[str, Any] = {"WayDiffers": WayDiffers, "stack": torch.stack}
+    names: dict[str, Any] = {"BranchDiffers": BranchDiffers, "stack": torch.stack}
     lines = ["def run(inputs):", "    flags = []"]
     last = find_last_uses(program.steps, program.kept)
     functions: dict[Any, str] = {}
@@ -274,12 +274,12 @@ def write_function(program: Program) -> Callable[[Mapping[str, Tensor]], list[An
             reading = write_reading(step, arguments)
             lines.append(f"    flags.append({reading if step.depends else f'({reading} == {spell(step.reads)})'})")
         elif step.is_read:
-            lines.append(f"    if {call} != {spell(step.reads)}: raise WayDiffers")
+            lines.append(f"    if {call} != {spell(step.reads)}: raise BranchDiffers")
         else:
             outputs = [f"v{number}" if number is not None else "_" for number in step.outputs]
             lines.append(f"    {', '.join(outputs)}{',' if step.is_tuple and len(outputs) == 1 else ''} = {call}")
             if step.shape is not None:
-                lines.append(f"    if tuple({outputs[0]}.shape) != {step.shape!r}: raise WayDiffers")
+                lines.append(f"    if tuple({outputs[0]}.shape) != {step.shape!r}: raise BranchDiffers")
         if last[at]:
             lines.append(f"    del {', '.join(f'v{number}' for number in last[at])}")
     read = [int(step.reads) if step.depends else 1 for step in program.steps if step.is_read]

@@ -5,9 +5,9 @@
         ...                                 the forward, its backward passes, labels, rules: whatever calls torch
     program = Program(recorder, [slots of the results])                                             (program.py)
 
-**What Python read.** A program is right only where Python code would have taken the same way. Where a value that
+**What Python read.** A program is right only where Python code would have taken the same branch. Where a value that
 depends on the inputs was read (`bool(x.any())`), or on weights (`scale.item()`; `scale.data` can change it unseen), the
-program reads it again and raises `WayDiffers` if it is another. Reading what cannot be compared again (numbers with
+program reads it again and raises `BranchDiffers` if it is another. Reading what cannot be compared again (numbers with
 fractions, lists), random numbers, writing into inputs or weights, and tensors of unknown origin make a run unfit to
 record: `Unrecordable`.
 """
@@ -43,8 +43,8 @@ class Unrecordable(Exception):
     """This run cannot be repeated as a program. The message says why."""
 
 
-class WayDiffers(Exception):
-    """Python code would take another way for these inputs than when the program was recorded."""
+class BranchDiffers(Exception):
+    """Python code would take another branch for these inputs than when the program was recorded."""
 
 
 @dataclass(frozen=True)
@@ -233,7 +233,11 @@ class Recorder(PausableMode):
         super().__exit__(*error)
         self.reader.__exit__(*error)
 
-    # --- finishing ---------------------------------------------------------------------------------------------------
+    # --- after the run -----------------------------------------------------------------------------------------------
+
+    def forget_tensors(self) -> None:
+        """Keep nothing of the run but its steps and constants."""
+        self.weights, self.converted, self.constant_slots = {}, {}, {}
 
     def depends(self, tensor: Tensor) -> bool:
         """Whether a tensor depends on the inputs."""

@@ -240,30 +240,21 @@ def follow_matrix_product(choice: RowChoice, step: Step) -> Followed:
     return change(step, *(choice.fit_aligned(bias, at, dims) for bias in added), first, second), at
 
 
-def follow_linear(choice: RowChoice, step: Step) -> Followed:
-    at = choice.require_axis(step.args[0])
-    if at.axis == len(choice.shape_of(step.args[0])) - 1 or any(choice.find_axis(w) for w in step.args[1:]):
-        raise Inseparable("linear sums over the rows")
-    return step, at
-
-
-def follow_norm(choice: RowChoice, step: Step) -> Followed:
-    """native_layer_norm: its result, and its mean and deviation with axes of size 1."""
-    at = choice.require_axis(step.args[0])
-    if at.axis >= len(choice.shape_of(step.args[0])) - len(step.args[1]):
-        raise Inseparable("a layer norm is over the rows")
-    return step, at
-
-
-def follow_reduction(choice: RowChoice, step: Step) -> Followed:
-    """A sum, mean or softmax over other axes than that of the rows."""
+def follow_axes(choice: RowChoice, step: Step) -> Followed:
+    """An operation over other axes than that of the rows: a sum or softmax, a layer norm, a linear layer, a split."""
     at, dims = choice.require_axis(step.args[0]), len(choice.shape_of(step.args[0]))
-    given = step.args[1] if len(step.args) > 1 else None
-    reduced = {axis % dims for axis in ([given] if isinstance(given, int) else given or range(dims))}
-    if at.axis in reduced:
+    name, given = schema_of(step.function).name.removeprefix("aten::"), step.args[1] if len(step.args) > 1 else None
+    if name == "linear":
+        given = [-1]
+    elif name == "native_layer_norm":
+        given = range(-len(step.args[1]), 0)
+    elif name.startswith("split"):
+        given = step.args[2] if len(step.args) > 2 else 0
+    over = {axis % dims for axis in ([given] if isinstance(given, int) else given or range(dims))}
+    if at.axis in over or any(map(choice.find_axis, step.args[1:])):
         raise Inseparable(f"{step.function} is over the rows")
     is_kept = len(choice.out_shape(step)) == dims
-    return step, at if is_kept else at.shift(-sum(axis < at.axis for axis in reduced))
+    return step, at if is_kept else at.shift(-sum(axis < at.axis for axis in over))
 
 
 def follow_select(choice: RowChoice, step: Step) -> Followed:
@@ -314,13 +305,6 @@ def follow_cat(choice: RowChoice, step: Step) -> Followed:
     return change(step, fitted, *step.args[1:]), at
 
 
-def follow_split(choice: RowChoice, step: Step) -> Followed:
-    at = choice.require_axis(step.args[0])
-    if (step.args[2] if len(step.args) > 2 else 0) % len(choice.shape_of(step.args[0])) == at.axis:
-        raise Inseparable("split divides the rows")
-    return step, at
-
-
 def follow_attention(choice: RowChoice, step: Step) -> Followed:
     """Fused attention of a later block: rows are its batch."""
     at = next(at for at in map(choice.find_axis, step.args[:3]) if at is not None)
@@ -337,14 +321,11 @@ RULES: dict[str, Callable[[RowChoice, Step], Followed]] = {
     "expand": follow_expand,
     **dict.fromkeys(("permute", "transpose", "t"), follow_permute),
     **dict.fromkeys(("mm", "addmm", "bmm", "baddbmm"), follow_matrix_product),
-    "linear": follow_linear,
-    "native_layer_norm": follow_norm,
-    **dict.fromkeys(("mean", "sum", "amax", "amin", "var", "_softmax", "_log_softmax", "_safe_softmax", "any", "all"),
-                    follow_reduction),
+    **dict.fromkeys(("mean", "sum", "amax", "amin", "var", "_softmax", "_log_softmax", "_safe_softmax", "any", "all",
+                     "linear", "native_layer_norm", "split", "split_with_sizes"), follow_axes),
     "select": follow_select,
     "slice": follow_slice,
     "index": follow_index,
     "cat": follow_cat,
-    **dict.fromkeys(("split", "split_with_sizes"), follow_split),
     "_scaled_dot_product_flash_attention_for_cpu": follow_attention,
 }  # fmt: skip

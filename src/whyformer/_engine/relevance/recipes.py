@@ -6,7 +6,7 @@ The papers behind the recipes are in rules.py (`chefer`, `chefer_baseline`) and 
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, Literal
 
 import torch
@@ -98,7 +98,7 @@ class Recipe:
             parameters={**self.parameters, **(parameters or {})},
         )
 
-    @property
+    @cached_property
     def identity(self) -> tuple[Any, ...]:
         return self.name, frozenset(self.rules.items()), self.stabiliser, frozenset(self.parameters.items())
 

@@ -219,7 +219,7 @@ def watch_modules(shadow: nn.Module, mode: Intercept) -> None:
 
 def note_chosen_output(answer: Any, output: Tensor) -> tuple[str, ...]:
     """A note on which tensor is explained if a model returns several and calls none of them logits."""
-    if len(named := list_outputs(answer)) > 1 and "logits" not in named:
+    if type(answer) is dict and len(named := list_outputs(answer)) > 1 and "logits" not in named:
         chosen = next(name for name, tensor in named.items() if tensor is output)
         others = ", ".join(repr(name) for name in named if name != chosen)
         return (

@@ -6,9 +6,12 @@ import torch
 from torch import Tensor
 
 from whyformer._engine.run.foreign_errors import shorten_message
-from whyformer._engine.run.graph import refuse_answer_without_gradient
 from whyformer.errors import NonFinite, UnsupportedModel
 
+NO_GRADIENT = (
+    "The answer has no gradient with respect to the input, which this method needs: the model calls detach() on its "
+    "states, or computes them under torch.no_grad(). Remove that from forward()."
+)
 TrackedTensors = Mapping[str, list[Tensor]]  # site -> one tensor per layer
 
 
@@ -16,7 +19,8 @@ def compute_gradients(
     score: Tensor, at: Sequence[Tensor], *, retain_graph: bool = False, allow_unused: bool = False
 ) -> tuple[Tensor, ...]:
     """The gradient of the sum of the scores at each tensor; what torch refuses is refused in our words."""
-    refuse_answer_without_gradient(score)
+    if not score.requires_grad:
+        raise UnsupportedModel(NO_GRADIENT)
     try:
         return torch.autograd.grad(score.sum(), at, retain_graph=retain_graph, allow_unused=allow_unused)
     except AssertionError as error:  # reversible layers (Reformer) check that they are being trained

@@ -5,7 +5,7 @@ propagate relevance as if it were a gradient. So every node between the score an
 view.
 """
 
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -77,20 +77,10 @@ def refuse_missing_gradient(operation: Operation, result: Any, place: str) -> No
         )
 
 
-def refuse_switched_off_gradient(place: str | None) -> None:
-    """Raise if the model switched gradients off around its attention, here: they would miss what passes there."""
-    if place is not None:
-        raise UnsupportedModel(
-            f"{place} computes its attention without a gradient, which this method needs: under torch.no_grad() or "
-            "inference_mode(), or in an autograd function (reentrant checkpointing, reversible layers). To keep "
-            "weights frozen, call requires_grad_(False) on them instead."
-        )
-
-
-def refuse_answer_without_gradient(score: Tensor) -> None:
-    """Raise if no gradient leads from the answer to the input."""
-    if not score.requires_grad:
-        raise UnsupportedModel(
-            "The answer has no gradient with respect to the input, which this method needs: the model calls detach() "
-            "on its states, or computes them under torch.no_grad(). Remove that from forward()."
-        )
+def refuse_switched_off_gradient(place: str) -> NoReturn:
+    """The model switched gradients off around its attention, here: they would miss what passes there."""
+    raise UnsupportedModel(
+        f"{place} computes its attention without a gradient, which this method needs: under torch.no_grad() or "
+        "inference_mode(), or in an autograd function (reentrant checkpointing, reversible layers). To keep "
+        "weights frozen, call requires_grad_(False) on them instead."
+    )

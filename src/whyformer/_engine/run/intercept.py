@@ -17,7 +17,7 @@ from whyformer._engine.relevance import CallBuilder, OperationCall, RuleNode, Sw
 from whyformer._engine.run.graph import refuse_missing_gradient
 from whyformer._engine.run.intervene import Intervention, apply_intervention, changes_scores, refuse_other_batch
 from whyformer._engine.run.model_writes import WriteGuard
-from whyformer._engine.run.token_mixing import is_product_of_states, may_mix_tokens
+from whyformer._engine.run.token_mixing import find_mixing
 from whyformer._engine.tracing import (
     COMPOSITE_OPERATIONS,
     AttentionSite,
@@ -153,14 +153,14 @@ class Intercept(TorchFunctionMode):
 
     def enter(self, path: str, given: Tensor | None) -> None:
         """Called when the forward of a module starts."""
-        call = ModuleCall(path, len(self.calls), self.resolve(given), self.step)
+        call = ModuleCall(path, len(self.calls), self.resolve(given) if self.written else given, self.step)
         self.calls.append(call)
         self.open_calls.append(call)
 
     def leave(self, result: Tensor | None) -> None:
         """Called when the forward of a module ends."""
         call = self.open_calls.pop()
-        call.output, call.output_step = self.resolve(result), self.step
+        call.output, call.output_step = self.resolve(result) if self.written else result, self.step
 
     def release(self) -> None:
         """Free the graph."""
@@ -195,7 +195,8 @@ class Intercept(TorchFunctionMode):
             if composed is not None:
                 return composed
         if self.needs_gradient and any(is_embedding_sum(t) for t in operation.given):
-            operation = self.settle_input(operation).map_arguments(self.resolve)
+            operation = self.settle_input(operation)
+            operation = operation.map_arguments(self.resolve) if self.written else operation
             if is_in_place_write(operation) and self.must_run_out_of_place(operation):
                 return self.run_out_of_place(operation)
         reordered = reorder_attention_product(operation) or divide_before_product(operation)
@@ -284,9 +285,10 @@ class Intercept(TorchFunctionMode):
         """Count what may mix tokens without attention (token_mixing.py)."""
         if operation.name == "logsumexp" and isinstance(result, Tensor):
             self.denominators.append(result)
-        if may_mix_tokens(operation):
+        kind = find_mixing(operation)
+        if kind == "mixer":
             self.mixers = hash((self.mixers, operation.name))
-        elif is_product_of_states(operation):
+        elif kind == "product":
             self.products += 1
 
     @property
@@ -457,7 +459,8 @@ class Intercept(TorchFunctionMode):
         results = list(find_tensors([result]))
         if not any(r.requires_grad for r in results):
             return result
-        is_constant = bool(traces) and starts_constant(operation, traces[0])
+        is_exponent = operation.name in ("exp", "logsumexp")
+        is_constant = is_exponent and bool(traces) and starts_constant(operation, traces[0])
         if is_constant or all(trace_of(t).is_held for t in operation.carrying):
             traces[:] = [replace(trace, is_held=True) for trace in traces]
             self.note_held(operation)

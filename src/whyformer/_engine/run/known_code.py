@@ -7,13 +7,13 @@ have changed can be seen (model_state.py). Of a class, a function or a tensor fr
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from types import FunctionType, MethodType
 from typing import Any
 
 from torch import Tensor, nn
 
-from whyformer._plain.private_torch import buffers_of, parameters_of
+from whyformer._plain.private_torch import BUFFERS, PARAMETERS
 
 LIBRARIES = {"torch", "transformers", "timm", "torchvision", "open_clip", "sentence_transformers", "peft", "whyformer"}
 # What the files of these libraries import: Python's own modules, and those that load files and show progress.
@@ -43,14 +43,21 @@ def is_of_libraries(parts: Sequence[nn.Module], names: Iterable[Mapping[str, Any
 
 def are_modules_known(parts: Iterable[nn.Module]) -> bool:
     for part in parts:
-        if not all(is_known(base) for base in type(part).__mro__):
+        if not are_classes_known(type(part).__mro__):
             return False
-        weights = (*parameters_of(part).values(), *buffers_of(part).values())
-        if any(weight is not None and type(weight) not in (nn.Parameter, nn.Buffer, Tensor) for weight in weights):
-            return False
-        if not all(is_setting_known(value) for value in vars(part).values()):
-            return False
+        own = vars(part)
+        for weight in (*own[PARAMETERS].values(), *own[BUFFERS].values()):
+            if weight is not None and type(weight) not in (nn.Parameter, nn.Buffer, Tensor):
+                return False
+        for value in own.values():
+            if callable(value) and not isinstance(value, nn.Module) and not is_setting_known(value):
+                return False
     return True
+
+
+@cache
+def are_classes_known(kinds: tuple[type, ...]) -> bool:
+    return all(map(is_known, kinds))
 
 
 def is_setting_known(value: Any) -> bool:

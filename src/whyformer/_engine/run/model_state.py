@@ -12,6 +12,7 @@ program.
 import sys
 from collections.abc import Iterable, Mapping
 from functools import cache
+from operator import itemgetter
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -36,9 +37,14 @@ from whyformer._plain.private_torch import (
 CONTAINERS = {dict, list}  # what a module keeps in these is compared too
 REPLACEABLE = (FunctionType, MethodType, type)
 ATOMS = (int, float, str, bytes, bool, type(None), torch.dtype, torch.device)
-HOOKS = (*FORWARD_HOOKS, *BACKWARD_HOOKS)
+read_hooks = itemgetter(*FORWARD_HOOKS[:2], *BACKWARD_HOOKS)  # the other registries say how to call these
 # Where a module keeps what is read apart: weights, submodules and hooks.
 OWN_PLACES = {name for name, value in vars(nn.Module()).items() if type(value) is not bool}
+
+
+# How products of float32 numbers are rounded. Once `fp32_precision` is set, reading the older settings raises.
+CUDNN, MKLDNN = torch.backends.cudnn, torch.backends.mkldnn
+ROUNDING_BACKENDS: tuple[Any, ...] = (torch.backends.cuda.matmul, CUDNN.conv, CUDNN.rnn, MKLDNN.matmul, MKLDNN.conv)  # type: ignore[attr-defined]
 
 
 class ModelState:
@@ -48,57 +54,57 @@ class ModelState:
     """
 
     def __init__(self, module: nn.Module, like: "ModelState | None" = None) -> None:
-        inner = unwrap(module)
-        parts, configs = self.walk(inner)
-        kinds = list(map(type, parts))
-        self.identities += map(id, kinds)
-        self.kinds = frozenset(kinds)
-        is_alike = like is not None and like.kinds == self.kinds and like.identities == self.identities
-        self.containers: list[tuple[int, str]] = like.containers if like and is_alike else find_containers(parts)
-        self.contents = list_contents(parts, self.containers)
-        self.count_settings = len(self.contents)
-        weights: list[Tensor | None] = []
-        for part in parts:
-            own = part.__dict__
-            if own[PARAMETERS]:
-                weights.extend(own[PARAMETERS].values())
-            if own[BUFFERS]:
-                weights.extend(own[BUFFERS].values())
-        self.weights: list[Tensor] = [weight for weight in weights if weight is not None]
-        self.contents += map(id, self.weights)
-        self.memory = [(weight.data_ptr(), weight.shape, weight.stride()) for weight in self.weights]
+        self.has_hooks, self.trains = has_global_hooks(), False
+        self.is_known = False  # found out when the snapshot is stored
+        self.identities: list[int] = []
+        self.weights: list[Tensor] = []
+        parts, configs = self.walk(unwrap(module))
+        is_alike = like is not None and like.identities == self.identities
+        if like is None or not is_alike:
+            self.kinds = frozenset(map(type, parts))
+            self.containers, self.watched = find_containers(parts), find_watched_code(self.kinds)
+        else:
+            self.identities, self.kinds = like.identities, like.kinds
+            self.containers, self.watched = like.containers, like.watched
+        self.numbers: list[int] = []  # the identities of settings, and of what classes and files call their code
+        for number, name in self.containers:
+            self.numbers += map(id, list_values(parts[number].__dict__[name]))
+        for names in find_code(self.kinds):
+            self.numbers += map(id, names.values())
+        self.memory = [(id(weight), weight.data_ptr(), weight.shape, weight.stride()) for weight in self.weights]
         self.versions = self.read_versions()
         self.configs = [read_config(config) for config in {id(c): c for c in configs}.values()]
-        self.code = [number for names in find_code(self.kinds) for number in map(id, names.values())]
-        self.watched: WatchedCode = like.watched if like and is_alike else find_watched_code(self.kinds)
         self.running = self.watched.read()
 
     def walk(self, inner: nn.Module) -> tuple[list[nn.Module], list[Any]]:
-        """The modules and their configurations; notes the identities of all they keep, and whether there are hooks."""
+        """The modules and their configurations; notes the identities of all they keep, weights, and hooks."""
         parts: list[nn.Module] = []
         configs: list[Any] = []
-        self.identities: list[int] = []
-        self.has_hooks = has_global_hooks()
-        self.trains = False
-        self.is_known = False  # found out when the snapshot is stored
+        identities: list[int] = []
+        weights: list[Tensor | None] = []
         seen, waiting = {id(inner)}, [inner]
         while waiting:
             part = waiting.pop()
             own = part.__dict__
             parts.append(part)
-            self.identities.append(id(part))
-            self.identities += map(id, own.values())
-            if any(map(own.get, HOOKS)) or "forward" in own:
+            identities += map(id, own.values())
+            if any(read_hooks(own)) or "forward" in own:
                 self.has_hooks = True
             if own["training"]:
                 self.trains = True
             if "config" in own:
                 configs.append(own["config"])
+            if own[PARAMETERS]:
+                weights += own[PARAMETERS].values()
+            if own[BUFFERS]:
+                weights += own[BUFFERS].values()
             if own[CHILDREN]:
                 for child in own[CHILDREN].values():
                     if child is not None and id(child) not in seen:
                         seen.add(id(child))
                         waiting.append(child)
+        self.identities = [*map(id, parts), *map(id, map(type, parts)), *identities]
+        self.weights = [weight for weight in weights if weight is not None]
         return parts, configs
 
     def read_versions(self) -> list[int]:
@@ -108,25 +114,18 @@ class ModelState:
         if not isinstance(other, ModelState):
             return NotImplemented
         return (
-            self.identities == other.identities
-            and self.kinds == other.kinds
-            and self.contents == other.contents
-            and self.memory == other.memory
+            self.memory == other.memory
             and self.versions == other.versions
             and self.has_hooks == other.has_hooks
-            and self.configs == other.configs
-            and self.code == other.code
-            and self.watched is other.watched
-            and is_same_code(self.running, other.running)
+            and self.has_same_code(other)
         )
 
     def has_same_code(self, other: "ModelState") -> bool:
         """Whether the model computes in the same way; its weights may be others."""
         return (
-            self.identities == other.identities
-            and self.contents[: self.count_settings] == other.contents[: other.count_settings]
+            (self.identities is other.identities or self.identities == other.identities)
+            and self.numbers == other.numbers
             and self.configs == other.configs
-            and self.code == other.code
             and self.watched is other.watched
             and is_same_code(self.running, other.running)
         )
@@ -180,14 +179,6 @@ def list_values(container: Any) -> Iterable[Any]:
     return list(container.values() if isinstance(container, Mapping) else vars(container).values())
 
 
-def list_contents(parts: list[nn.Module], containers: list[tuple[int, str]]) -> list[int]:
-    """The identities of what is in these settings."""
-    found: list[int] = []
-    for number, name in containers:
-        found += map(id, list_values(parts[number].__dict__[name]))
-    return found
-
-
 @cache
 def find_code(kinds: frozenset[type]) -> list[Mapping[str, Any]]:
     """The names that classes of modules and the files they are defined in give to their code."""
@@ -214,7 +205,7 @@ def read_torch_state() -> tuple[Any, ...]:
     return (
         torch.get_default_dtype(),
         torch.are_deterministic_algorithms_enabled(),
-        *read_precisions(),
+        *[part.fp32_precision for part in ROUNDING_BACKENDS],
         cuda.flash_sdp_enabled(),
         cuda.mem_efficient_sdp_enabled(),
         cuda.math_sdp_enabled(),
@@ -223,16 +214,9 @@ def read_torch_state() -> tuple[Any, ...]:
     )
 
 
-def read_precisions() -> tuple[Any, ...]:
-    """How products of float32 numbers are rounded. Once `fp32_precision` is set, reading the older settings raises."""
-    cudnn, mkldnn = torch.backends.cudnn, torch.backends.mkldnn
-    parts: tuple[Any, ...] = (torch.backends.cuda.matmul, cudnn.conv, cudnn.rnn, mkldnn.matmul, mkldnn.conv)  # type: ignore[attr-defined]
-    return tuple(part.fp32_precision for part in parts)
-
-
 def rounds_to_tf32(device: torch.device) -> bool:
     """Whether products of float32 numbers on this device are computed in TF32, with 10 bits instead of 23."""
-    return device.type == "cuda" and read_precisions()[0] not in ("none", "ieee")
+    return device.type == "cuda" and ROUNDING_BACKENDS[0].fp32_precision not in ("none", "ieee")
 
 
 def is_torch_watched() -> bool:

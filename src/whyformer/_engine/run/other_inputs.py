@@ -14,7 +14,7 @@ DESCRIPTIONS = (
 def note_other_inputs(encoded: EncodedBatch, *, is_library: bool) -> tuple[str, ...]:
     """Which inputs have no scores. is_library: their names are those of libraries."""
     others = [name for name in encoded.inputs if name != encoded.main]
-    read = [name for name in others if is_content(name, encoded, is_library=is_library)]
+    read = [name for name in others if name in CONTENT or not (is_library or is_description(name, encoded))]
     if not read:
         return ()
     verb = "has" if len(read) == 1 else "have"
@@ -24,14 +24,12 @@ def note_other_inputs(encoded: EncodedBatch, *, is_library: bool) -> tuple[str, 
     )
 
 
-def is_content(name: str, encoded: EncodedBatch, *, is_library: bool) -> bool:
-    """Whether an input is something to read, and not a description of the tokens of the explained one."""
+def is_description(name: str, encoded: EncodedBatch) -> bool:
+    """Whether an input describes the tokens of the explained one, and is nothing to read."""
     given = encoded.inputs[name]
-    if is_library or name in CONTENT:
-        return name in CONTENT
     if any(word in name.lower() for word in DESCRIPTIONS):
-        return False
-    return given.dim() >= 3 or (given.dim() == 2 and has_many_values(given))
+        return True
+    return given.dim() < 2 or (given.dim() == 2 and not has_many_values(given))
 
 
 def has_many_values(given: Tensor) -> bool:

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from whyformer._engine.run.model_writes import WRITERS
 from whyformer._engine.run.quantised import RestoredLinear, find_codes, is_rewritten, restores_weights
-from whyformer._model import copy_hook, has_hook, list_modules, unwrap
+from whyformer._model import copy_hook, unwrap, unwrap_parts
 from whyformer._plain.private_torch import (
     BUFFERS,
     CHILDREN,
@@ -40,7 +40,7 @@ ATOMS = frozenset((bool, int, float, str, type(None), set, torch.dtype, torch.de
 
 def make_shadow(module: nn.Module, dtype: torch.dtype | None = None) -> nn.Module:
     """A shadow of `module`; with `dtype`, floating-point weights are copied to that type."""
-    inner = {id(part): unwrap(part) for part in list_modules(unwrap(module))}
+    inner = unwrap_parts(module)
     originals = [part for number, part in inner.items() if id(part) == number]
     shadows: dict[int, Any] = {id(original): _create_empty(original) for original in originals}
     shadows |= {number: shadows[id(part)] for number, part in inner.items()}  # wrapped parts are unwrapped too
@@ -48,9 +48,9 @@ def make_shadow(module: nn.Module, dtype: torch.dtype | None = None) -> nn.Modul
     tied: dict[int, dict[Any, Any]] = {}
     for original in originals:
         _fill(shadows[id(original)], original, shadows, weights, dtype)
-        if has_hook(original):
+        if original.__dict__.get("_hf_hook") is not None:  # of accelerate
             shadows[id(original)]._hf_hook = copy_hook(original._hf_hook, tied)  # type: ignore[assignment]
-    if unwrap(module) in WRITERS:
+    if originals[0] in WRITERS:
         _copy_kept_tensors([shadows[id(original)] for original in originals])
     return shadows[id(originals[0])]
 
@@ -114,10 +114,10 @@ def _detach_weight(
     if value is None:
         return None
     if id(value) not in weights:
-        view = leave_inference(value).detach()
+        view = (leave_inference(value) if value.is_inference() else value).detach()
         if dtype is not None and view.is_floating_point():
             view = view.to(dtype)
-        if is_rewritten(value):
+        if type(value) is not nn.Parameter and is_rewritten(value):
             view = view.as_subclass(type(value))
             view.__dict__.update({name: _redirect(kept, shadows) for name, kept in value.__dict__.items()})
         elif isinstance(value, nn.Parameter):

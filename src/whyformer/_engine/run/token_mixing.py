@@ -8,7 +8,7 @@ operation that can mix tokens, or has blocks without attention, and once for eac
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
@@ -29,25 +29,21 @@ MIXING_OPERATIONS = operations.CONVOLUTIONS | frozenset(
 )
 
 
-def may_mix_tokens(operation: Operation) -> bool:
-    """Whether an operation may join tokens, and is not one of those that attention consists of."""
+def find_mixing(operation: Operation) -> Literal["mixer", "product", ""]:
+    """Whether an operation may join tokens ("mixer"), or is a product that attention may consist of ("product").
+
+    Tokens may be summed over in a product of two states, or of a constant matrix and a state.
+    """
     name = operation.name
-    if name in MIXING_OPERATIONS:
-        return True
+    if name in MIXING_OPERATIONS or (name == "stack" and len(operation.given) > 2):
+        return "mixer"
     if name == "linear":
         label = trace_of(operation.args[0]).tokens if operation.args else None
-        return label is not None and label.size(-1) > 1
-    if name == "stack":
-        return len(operation.given) > 2
-    return False
-
-
-def is_product_of_states(operation: Operation) -> bool:
-    """A product in which tokens may be summed over: of two states, or of a constant matrix and a state."""
-    if operation.name not in operations.PRODUCTS or len(operation.given) < 2:
-        return False
+        return "mixer" if label is not None and label.size(-1) > 1 else ""
+    if name not in operations.PRODUCTS or len(operation.given) < 2:
+        return ""
     left, right = operation.given[-2:]
-    return right.requires_grad and right.dim() > 2 and left.dim() > 1
+    return "product" if right.requires_grad and right.dim() > 2 and left.dim() > 1 else ""
 
 
 def find_unattended(mode: "Intercept", states: Sequence[Tensor]) -> tuple[bool, ...]:

@@ -10,7 +10,7 @@ place of something has names of its own. Comparing takes some ten microseconds.
 """
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from operator import attrgetter, itemgetter
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
@@ -49,7 +49,9 @@ class WatchedCode:
         for registered in self.registered:
             self.meet(registered, ())
             self.follow_all()
-        self.readers = [(names, make_reader(used)) for names, used in self.entries.values()]
+        several = [(names, used) for names, used in self.entries.values() if len(used) > 1]
+        self.readers = [(names, itemgetter(*used)) for names, used in several]
+        self.single = [(names, used[0]) for names, used in self.entries.values() if len(used) == 1]
         self.before = self.read()
 
     @property
@@ -63,6 +65,7 @@ class WatchedCode:
         try:
             for names, read in self.readers:
                 found += read(names)
+            found += [names[name] for names, name in self.single]
         except KeyError as name:  # it is not there any more
             return [name]
         found += map(read_function, self.functions)
@@ -191,10 +194,6 @@ def read_cell(cell: CellType) -> Any:
         return cell.cell_contents
     except ValueError:  # it is empty
         return None
-
-
-def make_reader(names: Sequence[str]) -> Callable[[Mapping[str, Any]], Sequence[Any]]:
-    return itemgetter(*names) if len(names) > 1 else lambda of: (of[names[0]],)
 
 
 read_function = attrgetter("__code__", "__defaults__", "__kwdefaults__")

@@ -77,7 +77,8 @@ def choose_target(
     wanted, against = find_indices(names, target, versus, batch)
     predicted = answers.argmax(-1).tolist()
     indices = [predicted[i] if w is None else w for i, w in enumerate(wanted)]
-    refuse_same_targets(names, indices, against)
+    if versus is not None:
+        refuse_same_targets(names, indices, against)
     answer = ExplainedAnswer(*pick_logits(answers, indices, against), trace, answers.shape)
     scores = answer.score.detach().tolist()  # in one go: each look at a GPU waits for it
     probabilities = probabilities_of(model.module, answers.detach())

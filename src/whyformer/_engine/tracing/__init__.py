@@ -66,7 +66,6 @@ from whyformer._engine.tracing.stitching import stitch
 from whyformer._engine.tracing.tiles import (
     BY_SIZE,
     TileSetting,
-    attention_tiles,
     current_setting,
     find_free_memory,
     iterate_tiles,

@@ -197,7 +197,7 @@ def find_token_keys(rows: Trace, keys: Trace, queries: int, count: int) -> int |
 def read_live_fused_site(operation: Operation, output: Tensor, place: str) -> AttentionSite:
     """A fused call as a site with its tensors on the graph."""
     given = read_fused_arguments(operation)
-    key, value = given.repeat_heads()
+    key, value = given.repeat_heads() if given.is_grouped else (given.key, given.value)
     mask = given.mask.given.detach() if given.mask.given is not None else None
     return AttentionSite(
         place,

@@ -106,7 +106,7 @@ def prepare_fused_call(operation: Operation, tiles: TileSetting) -> Operation:
     changes: dict[str, Any] = {}
     if mask is not None and mask.dtype == torch.bool and mask.numel() * given.query.element_size() > SHARED_FROM:
         changes["attn_mask"] = share_numbers(mask, given.query.dtype)
-    if given.repeats > 1 and given.query.is_cuda and given.query.dtype not in GROUPED_TYPES:
+    if given.is_grouped and given.repeats > 1 and given.query.is_cuda and given.query.dtype not in GROUPED_TYPES:
         changes["key"], changes["value"] = given.repeat_heads()
         changes["enable_gqa"] = False
     return replace_arguments(operation, changes) if changes else operation

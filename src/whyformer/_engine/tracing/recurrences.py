@@ -16,8 +16,6 @@ The same holds for an attention sink that scales the output of attention by $\si
 sum is the denominator of the softmax, and part of its weights.
 """
 
-from torch import Tensor
-
 from whyformer._engine.tracing.operations import Operation
 from whyformer._engine.tracing.provenance import Trace, attach_trace, trace_of
 
@@ -32,17 +30,11 @@ def starts_constant(operation: Operation, trace: Trace) -> bool:
     return operation.name == "exp" and trace_of(operation.given[0]).is_cumulative
 
 
-def find_held(operation: Operation) -> list[Tensor]:
-    """The operands that are held constant in a relevance pass."""
+def hold_constants(operation: Operation) -> Operation:
+    """The operation with detached copies of the operands that are held constant in a relevance pass."""
     held = [t for t in operation.given if trace_of(t).is_held and t.requires_grad]
     if operation.name in SYSTEMS and operation.args[SYSTEMS[operation.name]].requires_grad:
         held.append(operation.args[SYSTEMS[operation.name]])
-    return held
-
-
-def hold_constants(operation: Operation) -> Operation:
-    """The operation with detached copies of what is held constant."""
-    held = find_held(operation)
     if not held:
         return operation
     copies = {id(tensor): attach_trace(tensor.detach(), trace_of(tensor)) for tensor in held}

@@ -1,7 +1,7 @@
 """Query tiles: attention a few rows at a time, so that no matrix of all tokens by all tokens is whole.
 
-    with why.attention_tiles(64): ...      always 64 queries at a time
-    with why.attention_tiles(False): ...   every matrix whole, and every step of attention by its own rule
+    with why.engine(tiles=64): ...         always 64 queries at a time
+    with why.engine(tiles=False): ...      every matrix whole, and every step of attention by its own rule
 
 By default, attention whose matrices [batch head query key] take more than `TILED_FROM` bytes is computed in tiles of
 about `TILE_BYTES`. Rows of attention do not depend on each other, so tiles change only the order in which sums over
@@ -9,14 +9,13 @@ queries are added up.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from whyformer.errors import InputError, ResourceError
+from whyformer.errors import ResourceError
 
 TILED_FROM = 2**28  # 256 MiB: 2,365 tokens through 12 heads in float32
 TILE_BYTES = 2**26  # 64 MiB; a rule holds about ten tensors of this size
@@ -44,26 +43,6 @@ class TileSetting:
 
 BY_SIZE = TileSetting()
 current_setting: ContextVar[TileSetting] = ContextVar("attention_tiles", default=BY_SIZE)
-
-
-@contextmanager
-def attention_tiles(rows: int | bool = True) -> Iterator[None]:
-    """How attention is computed inside: True decides by size, a number is that many queries at a time, False is whole.
-
-    The scores are the same up to rounding: to 1e-5 of the largest score in float32 wherever rounding does not decide
-    them (`details["conditioning"]`).
-    """
-    if isinstance(rows, bool):
-        setting = TileSetting(is_on=rows)
-    elif isinstance(rows, int) and rows >= 1:
-        setting = TileSetting(rows=rows)
-    else:
-        raise InputError(f"rows must be True, False or a number of queries >= 1, got {rows!r}.", code="E_OPTION")
-    token = current_setting.set(setting)
-    try:
-        yield
-    finally:
-        current_setting.reset(token)
 
 
 def iterate_tiles(queries: int, rows: int) -> Iterator[slice]:

@@ -26,7 +26,7 @@ from whyformer._model.prompt.chat_bounds import refuse_overlong_chat
 from whyformer._model.prompt.regions import NamedPart
 from whyformer._plain.json_value import Json
 from whyformer._plain.setting_checks import list_entries
-from whyformer._plain.words import number_repeated
+from whyformer._plain.tokens import number_repeated
 from whyformer.errors import InputError
 
 if TYPE_CHECKING:

@@ -24,29 +24,24 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from whyformer._audit.replay.call_tape import CallTape, EarlierOutputs, replay_outputs
-from whyformer._audit.replay.checked_remainders import FAILURES, CheckedRemainders, find_tolerance
-from whyformer._engine import (
+from whyformer._engine.layout import Layout, Order, find_order, lay_out, to_canonical_axes
+from whyformer._engine.probe import Probe, pick_examples
+from whyformer._engine.program.call_tape import CallTape, EarlierOutputs, replay_outputs
+from whyformer._engine.program.checked_remainders import FAILURES, CheckedRemainders, find_tolerance
+from whyformer._engine.run import Intervention, Run, SiteChange, run_forward
+from whyformer._engine.targets import (
     PLAIN_TASKS,
     ExplainedAnswer,
-    Intervention,
-    Layout,
-    Order,
-    Run,
-    SiteChange,
     Target,
     Task,
     choose_target,
     compute_readout,
-    find_order,
     find_task,
     is_causal,
-    lay_out,
-    pick_examples,
     probabilities_of,
     read_logits,
-    run_forward,
 )
+from whyformer._engine.tracing import trace_of
 from whyformer._model import EncodedBatch, Model
 from whyformer.errors import UnsupportedModel, WhyformerError
 
@@ -164,6 +159,35 @@ class AttentionReplay:
             if reached.shape == (self._run_batch.batch, self.layout.length):
                 reached = reached & expand_rows(self.layout.mask, len(reached))
             yield torch.where(reached.any(-1, keepdim=True), reached, torch.ones_like(reached))
+
+    def differentiate(self, change: SiteChange | None = None) -> tuple[Tensor, Tensor]:
+        """The explained input, and the gradient of the explained probabilities, [example token channel] or as pixels.
+
+        change: of the attention. `record` gives the gradient of a logit; that of a softmax probability would take one
+        backward per class.
+        """
+        with run_forward(
+            self.model, self.encoded, asks_gradient=True, intervention=Intervention(attention=change)
+        ) as run:
+            leaf = run.mode.leaf
+            if leaf is None:
+                raise UnsupportedModel("The explained input was not found: there is no embedding of token ids.")
+            probabilities = self.to_probabilities(read_logits(self.encoded, run.output)[0])
+            explained = torch.tensor([target.index for target in self.explained], device=probabilities.device)
+            (gradient,) = torch.autograd.grad(probabilities.gather(1, explained[:, None]).sum(), leaf)
+            words = leaf.detach() if run.mode.words is None else run.mode.words
+            trace = trace_of(leaf)
+            return to_canonical_axes(words, trace), to_canonical_axes(gradient, trace)
+
+    def probe(self, examples: Tensor | None = None) -> Probe:
+        """A probe of the batch, or of some of its examples."""
+        encoded, layout, targets = self.encoded, self.layout, self.explained
+        if examples is not None and len(examples) < self.batch:
+            rows = examples.tolist()
+            encoded, targets = pick_examples(encoded, examples), tuple(targets[i] for i in rows)
+            tokens = tuple(layout.tokens[i] for i in rows)
+            layout = replace(layout, mask=layout.mask[rows], special=layout.special[rows], tokens=tokens)
+        return Probe(self.model, encoded, layout, targets)
 
     # --- reruns -------------------------------------------------------------------------------------------------------
 

@@ -13,12 +13,10 @@ A block is one attention of the forward pass, in the order of execution.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from whyformer._plain.setting_checks import quote_value
 from whyformer.errors import MethodError
-
-AttentionLike: TypeAlias = Any  # int | str | tuple[int, int] | AttentionChoice, or a list of these
 
 ATTENTION_FORMS = 'an int, (block, head), "last", "3:2", "3:each", "each" or "rollout"'
 
@@ -52,6 +50,10 @@ class AttentionChoice:
         return f"The weights of {heads}{block} are replaced; everything after it is recomputed."
 
 
+OneAttention: TypeAlias = int | str | tuple[int, int | None] | AttentionChoice
+AttentionLike: TypeAlias = OneAttention | Sequence[OneAttention]
+
+
 def choose_attention(wanted: AttentionLike, heads: Sequence[int]) -> list[AttentionChoice]:
     """The choices that `wanted` names, for a model whose blocks have these numbers of heads."""
     if isinstance(wanted, list):
@@ -74,22 +76,19 @@ def choose_attention(wanted: AttentionLike, heads: Sequence[int]) -> list[Attent
     return [AttentionChoice((block,), None if is_single else wanted_head, is_single=is_single)]
 
 
-def parse_attention(wanted: Any) -> tuple[int, int | str | None]:
+def parse_attention(wanted: AttentionLike) -> tuple[int, int | str | None]:
     """Block and head as given, not yet checked against a model."""
     if isinstance(wanted, int) and not isinstance(wanted, bool):
         return wanted, None
-    if (
-        isinstance(wanted, tuple)
-        and len(wanted) == 2
-        and type(wanted[0]) is int
-        and type(wanted[1]) in (int, type(None))
-    ):
-        return wanted
+    if isinstance(wanted, tuple) and len(wanted) == 2:
+        block, head = wanted
+        if type(block) is int and (head is None or type(head) is int):
+            return block, head
     match = re.fullmatch(r"(last|-?\d{1,6})(?::(each|-?\d{1,6}))?", wanted.strip()) if isinstance(wanted, str) else None
     if match is None:
         raise MethodError(f"attention={quote_value(wanted)} is not a choice. Give {ATTENTION_FORMS}.", code="E_OPTION")
-    block, head = match.groups()
-    return -1 if block == "last" else int(block), head if head in (None, "each") else int(head)
+    number, part = match.groups()
+    return -1 if number == "last" else int(number), part if part in (None, "each") else int(part)
 
 
 def check_index(wanted: int | str, count: int, what: str, where: str) -> int:

@@ -1,6 +1,6 @@
 """The remainders of a batch: recorded when they are needed, checked against the model, kept for the same rows.
 
-A remainder is the list of operations from the replaced attention to the output (whyformer._engine.program.program).
+A remainder is the list of operations from the replaced attention to the output (remainder.py).
 """
 
 from collections.abc import Mapping
@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from whyformer._engine import Inseparable, Remainder, Unrecordable, choose_rows, record_remainder
+from whyformer._engine.program.recorder import Unrecordable
+from whyformer._engine.program.remainder import Remainder, record_remainder
+from whyformer._engine.program.remainder_rows import Inseparable, choose_rows
 from whyformer.errors import WhyformerError
 
 if TYPE_CHECKING:
-    from whyformer._audit.replay.attention_replay import AttentionReplay
+    from whyformer._engine.program.attention_replay import AttentionReplay
 
 FAILURES = (  # of an operation that was recorded for other rows
     Unrecordable, Inseparable, WhyformerError, RuntimeError, IndexError, TypeError, ValueError, AttributeError,

@@ -1,13 +1,13 @@
 """The audited attention in a batch: one distribution per example, and which of its weights can be replaced."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from whyformer._audit.replay.attention_choice import AttentionChoice
-from whyformer._audit.replay.attention_replay import AttentionReplay
+from whyformer._audit.checks.attention_choice import AttentionChoice
+from whyformer._engine import AttentionReplay
 from whyformer.errors import UnsupportedModel
 from whyformer.methods._readout_row import multiply_row, propagate_row
 
@@ -128,13 +128,13 @@ class AuditedAttention:
         chosen = self.queries[block]
         return weights if len(chosen) == weights.size(-2) else weights.index_select(-2, chosen.to(weights.device))
 
-    def can_change(self, place: int) -> bool:
+    def can_change(self, row: int) -> bool:
         """Whether any weight of this row can be moved; not with a single token."""
-        return any(bool(replaced[place].any()) for replaced in self._every_replaced_query.values())
+        return any(bool(replaced[row].any()) for replaced in self._every_replaced_query.values())
 
-    def find_examples(self, places: Tensor) -> Tensor:
+    def find_examples(self, rows: Tensor) -> Tensor:
         """The examples that rows belong to: themselves, unless each head has a row of its own (EachHead)."""
-        return places
+        return rows
 
     def find_heads(self, block: int, of: Tensor) -> Tensor:
         """[row head]: the heads whose weights are replaced; one row if they are the same in all."""
@@ -164,6 +164,16 @@ class AuditedAttention:
             self.replay.predict(inserted, self.find_examples(of), queries=queries, gradient=gradient)
         )
 
+    def place_noise(self, block: int, example: int, draw: Callable[[int, int], Tensor]) -> Tensor:
+        """[... query key] with the noise that `draw` makes for so many real queries and keys: padding has no effect."""
+        queries, keys = self.replay.attention[block].shape[-2:]
+        real = self.replay.layout.mask[example].cpu()
+        rows = real if queries == keys else torch.ones(queries, dtype=torch.bool)
+        drawn = draw(int(rows.sum()), int(real.sum()))
+        noise = torch.zeros(*drawn.shape[:-2], queries, keys)
+        noise[..., rows.nonzero(), real.nonzero()[:, 0]] = drawn
+        return self.take_queries(block, noise)
+
     @property
     def max_rows(self) -> int:
         """How many rows go through the model at once."""
@@ -181,14 +191,14 @@ class EachHead(AuditedAttention):
         super().__init__(replay, AttentionChoice((block,), None))
         self.heads = replay.heads[block]
 
-    def find_examples(self, places: Tensor) -> Tensor:
-        return places // self.heads
+    def find_examples(self, rows: Tensor) -> Tensor:
+        return rows // self.heads
 
     def find_heads(self, block: int, of: Tensor) -> Tensor:
         return torch.arange(self.heads, device=of.device) == (of % self.heads)[:, None]
 
-    def can_change(self, place: int) -> bool:
-        return super().can_change(place // self.heads)
+    def can_change(self, row: int) -> bool:
+        return super().can_change(row // self.heads)
 
     def own_weights(self, block: int) -> Tensor:
         """[row 1 query key]"""

@@ -1,0 +1,60 @@
+"""The full engine: a shadow of the model under interception, with everything that can be captured."""
+
+from collections.abc import Iterator, Sequence
+from typing import TypedDict
+
+from whyformer._engine.capture.builder import LAYER_SCORE_SITES, STREAM_SITES, CaptureBuilder
+from whyformer._engine.capture.capture import Capture
+from whyformer._engine.capture.decompose import PARTS_FORMS
+from whyformer._engine.capture.request import RunRequest
+from whyformer._engine.capture.sites import SITES
+from whyformer._engine.relevance import Switch
+from whyformer._engine.run import run_forward
+from whyformer._engine.targets import TargetLike
+from whyformer._plain.torch_state import neutral_torch
+
+GRAPH_SITES = {"input", *PARTS_FORMS}  # values that are found only if the forward builds a graph
+TAPE_SITES = STREAM_SITES | LAYER_SCORE_SITES.keys() | PARTS_FORMS.keys()  # computed from the list of all operations
+
+
+class Passes(TypedDict):
+    """What a forward must prepare for."""
+
+    switch: Switch | None  # if relevance is wanted
+    asks_gradient: bool
+    keeps_tape: bool
+    keeps_scores: bool
+
+
+def choose_passes(request: RunRequest) -> Passes:
+    sites = [SITES[name] for name in request.keep]
+    return {
+        "switch": Switch() if request.recipes and any(site.is_relevance for site in sites) else None,
+        "asks_gradient": bool(request.keep & GRAPH_SITES) or any(site.is_gradient for site in sites),
+        "keeps_tape": bool(request.keep & TAPE_SITES),
+        "keeps_scores": "attention_scores" in request.keep,
+    }
+
+
+class FullRunner:
+    """Runs every request."""
+
+    name = "full"
+
+    def accepts(self, request: RunRequest) -> str | None:
+        return None
+
+    def run(self, request: RunRequest) -> Capture:
+        (capture,) = self.run_each(request, [request.target])
+        return capture
+
+    def run_each(self, request: RunRequest, targets: Sequence[TargetLike]) -> Iterator[Capture]:
+        """A capture for each target, of one forward."""
+        passes, keep = choose_passes(request), set(request.keep)
+        with (
+            neutral_torch(),
+            run_forward(request.model, request.encoded, intervention=request.intervention, **passes) as run,
+        ):
+            for target in targets:
+                builder = CaptureBuilder(request.model, request.encoded, run, keep, runs_alone=request.runs_alone)
+                yield builder.build(target, request.versus, passes["switch"], request.recipes, request.track_absorbed)

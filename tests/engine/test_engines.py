@@ -1,0 +1,130 @@
+"""Which engine runs: the first that accepts, why not the others, and what `why.engine` asks for."""
+
+import inspect
+import logging
+import re
+import statistics
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from whyformer._engine.capture.capture.request import RunSetting, run_setting
+
+import whyformer as why
+from whyformer._engine.probe.batching import Batching, chosen_batching
+from whyformer._engine.program import replay
+from whyformer._engine.tracing.tiles import TileSetting, current_setting
+
+TEXT = "a gorgeous, witty, seductive film"
+CALLS = 12
+NEIGHBOURS = 3.0  # no call takes longer than so many times the slower of its neighbours
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    token = run_setting.set(RunSetting(replay=None, lean=None))
+    replay.KNOWN.clear()
+    yield
+    replay.KNOWN.clear()
+    run_setting.reset(token)
+
+
+def test_the_engine_and_the_reasons_are_part_of_an_explanation():
+    model = why.open("demo/sentiment")
+    engines = [why.explain(model, TEXT, "rollout").engine for _ in range(replay.RECORDED_AT + 2)]
+    assert [engine.name for engine in engines] == ["full"] * replay.RECORDED_AT + ["program"] * 2
+    assert engines[0].reasons["lean"] == "more than the relevance of the input and of states is needed"
+    assert engines[0].reasons["program"] == f"recorded after {replay.RECORDED_AT - 1} more runs on these shapes"
+    assert engines[5].reasons["program"] == "recorded by this run"
+    assert "program" not in engines[-1].reasons
+
+
+def test_a_long_prompt_runs_lean():
+    model = why.open("demo/decoder")
+    with why.engine(lean=True):
+        assert str(why.explain(model, "the keys to the cabinet", "attnlrp").engine) == "lean"
+    assert why.explain(model, "the keys to the cabinet", "attnlrp").engine.reasons["lean"] == "fewer than 128 tokens"
+
+
+def test_a_capture_says_it_too():
+    model = why.open("demo/sentiment")
+    encoded = model.encode(TEXT)
+    assert why.record(model, encoded, keep={"attention"}).engine.reasons["program"].startswith("not asked for")
+    absorbed = why.record(model, encoded, keep={"mask"}, track_absorbed=True).engine
+    assert set(absorbed.reasons.values()) == {"relevance that does not reach the input is tracked"}
+
+
+def test_a_refused_recording_keeps_its_reason(monkeypatch):
+    monkeypatch.setattr(replay, "RECORDED_AT", 1)
+
+    def refuse(request):
+        raise replay.Unrecordable("the model draws random numbers")
+
+    monkeypatch.setattr(replay, "record_run", refuse)
+    model = why.open("demo/sentiment")
+    for _ in range(2):
+        engine = why.explain(model, TEXT, "rollout").engine
+        assert (engine.name, engine.reasons["program"]) == ("full", "the model draws random numbers")
+
+
+def test_the_log_has_one_line_for_each_run(caplog):
+    with caplog.at_level(logging.DEBUG, logger="whyformer"):
+        why.explain("demo/sentiment", TEXT, "rollout")
+    (line,) = [record.getMessage() for record in caplog.records if record.name == "whyformer"]
+    assert line.startswith("demo/sentiment: full; lean: ") and "; program: recorded after" in line
+
+
+def test_the_doctor_shows_it():
+    found = why.diagnose("demo/sentiment", TEXT, ["rollout"]).found
+    assert found["engine"].startswith("full; lean: fewer than 128 tokens; program: ")
+
+
+def test_the_engine_is_not_saved(tmp_path):
+    explanation = why.explain("demo/sentiment", TEXT, "rollout")
+    for name in ("e.json", "e.safetensors"):
+        explanation.save(tmp_path / name)
+        assert why.load(tmp_path / name).engine is None
+    assert b'"engine"' not in (tmp_path / "e.json").read_bytes()
+
+
+# --- why.engine ------------------------------------------------------------------------------------------------------
+
+
+def test_options_that_are_not_given_stay_as_they_are_outside():
+    with why.engine(replay=False, tiles=5, rows=7), why.engine(lean=True, ahead=False):
+        assert run_setting.get() == RunSetting(replay=False, lean=True)
+        assert current_setting.get() == TileSetting(rows=5)
+        assert chosen_batching.get() == Batching(rows=7, ahead=False)
+    assert (run_setting.get(), chosen_batching.get()) == (RunSetting(replay=None, lean=None), Batching())
+
+
+def test_the_documentation_has_every_option_and_no_other():
+    page = (Path(__file__).parents[2] / "docs" / "engine.md").read_text()
+    table = page.partition("| option | value |")[2].partition("\n\n")[0]
+    assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == list(inspect.signature(why.engine).parameters)
+
+
+# --- time ------------------------------------------------------------------------------------------------------------
+
+
+def test_no_call_after_the_first_is_much_slower_than_its_neighbours():
+    """Recording is spread over two calls; the fastest of three rounds counts for each call."""
+    torch.set_num_threads(1)
+    model = why.open("demo/sentiment")
+    why.explain(model, TEXT, "attnlrp")
+    rounds = []
+    for _ in range(3):
+        replay.KNOWN.clear()
+        rounds.append([measure(lambda: why.explain(model, TEXT, "rollout")) for _ in range(CALLS)])
+    times = [min(column) for column in zip(*rounds, strict=True)]
+    print("\n" + " ".join(f"{seconds * 1e3:.1f}" for seconds in times), "ms")
+    for before, own, after in zip(times[1:], times[2:], times[3:], strict=False):
+        assert own <= NEIGHBOURS * max(before, after)
+    assert statistics.median(times[7:]) < statistics.median(times[1:5])
+
+
+def measure(call) -> float:
+    start = time.process_time()
+    call()
+    return time.process_time() - start

@@ -1,0 +1,53 @@
+"""The way of one `explain`: how many functions it enters, and how often it goes from one room to another.
+
+The second call on a text counts: the first one checks, follows and learns. Functions inside expressions (lambdas,
+comprehensions) do not count. `_engine` with its rooms is one room. Run with -s to see the figures.
+"""
+
+import sys
+from collections import Counter
+from pathlib import Path
+
+import whyformer as why
+
+SOURCE = f"{Path(why.__file__).parent}/"
+MOST_FUNCTIONS, MOST_CROSSINGS = 391, 342  # fewer than 392, and no more than 342
+
+
+def room_of(file: str) -> str:
+    return file.removeprefix(SOURCE).partition("/")[0].removesuffix(".py")
+
+
+def walk(call) -> tuple[set[tuple[str, str]], Counter[tuple[str, str]]]:
+    """The functions that a call enters, and the rooms between which it goes."""
+    entered, crossings = set(), Counter()
+
+    def note(frame, event, _):
+        code = frame.f_code
+        if event != "call" or not code.co_filename.startswith(SOURCE):
+            return
+        if not code.co_name.startswith("<"):
+            entered.add((code.co_filename, code.co_qualname))
+        caller = frame.f_back
+        while caller is not None and not caller.f_code.co_filename.startswith(SOURCE):
+            caller = caller.f_back
+        if caller is not None and (before := room_of(caller.f_code.co_filename)) != (now := room_of(code.co_filename)):
+            crossings[before, now] += 1
+
+    sys.setprofile(note)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return entered, crossings
+
+
+def test_one_explanation_enters_few_functions_and_crosses_rooms_rarely():
+    model, text = why.open("demo/sentiment"), "a gorgeous, witty, seductive film"
+    why.explain(model, text)
+    entered, crossings = walk(lambda: why.explain(model, text))
+    print(f"\n{len(entered)} functions entered, {crossings.total()} crossings between rooms")
+    for (one, other), count in crossings.most_common():
+        print(f"  {one} -> {other}: {count}")
+    assert len(entered) <= MOST_FUNCTIONS
+    assert crossings.total() <= MOST_CROSSINGS
