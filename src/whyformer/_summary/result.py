@@ -111,7 +111,7 @@ class BulkSummary(Result):
         classes = self.tally.class_list[:SHOWN_CLASSES]
         width = 4 if any(one.word_sums for one in classes) else 3
         rows = [
-            [one.name, str(one.items), format_or_dash(one.error_rate, ".1%"),
+            [one.name, str(one.items), format_known(one.error_rate, ".1%"),
              ", ".join(shorten_text(word, 20) for word, _, _ in one.list_top_words(SHOWN_WORDS))]
             for one in classes
         ]  # fmt: skip
@@ -160,13 +160,13 @@ def make_text_cells(record: ClusterRecord) -> list[str]:
         str(record["class"]),
         f"{record['items']}/{record['class_items']}",
         str(record["looks_at"]),
-        *(format_or_dash(record[name], form) for name, form in forms.items()),
-        format_or_dash(record["score"] if is_tested(record) else None, ".3f"),
+        *(format_known(record[name], form) for name, form in forms.items()),
+        format_known(record["score"] if is_tested(record) else None, ".3f"),
         "suspicious" if record["suspicious"] else "",
     ]
 
 
-def format_or_dash(value: CellValue, form: str) -> str:
+def format_known(value: CellValue, form: str) -> str:
     return format(value, form) if isinstance(value, float) and value == value else "–"
 
 
