@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 import pytest
-from whyformer._engine.capture.capture.request import Declined
 
+from whyformer._engine.capture.request import Declined
 from whyformer._engine.program.replay import ProgramRunner
 
 

@@ -14,7 +14,7 @@ from whyformer._engine.capture import (
     is_on_mixed_states,
     iterate_rows,
 )
-from whyformer._engine.layout import Order, find_blocks, find_order, lay_out, pick_places
+from whyformer._engine.layout import Order, find_blocks, find_order, lay_out, pick_positions
 from whyformer._engine.probe import (
     FILLS,
     IMAGE_FILLS,

@@ -47,7 +47,7 @@ from whyformer.methods._registry import METHODS, Method, Setting, find_method
 from whyformer.results.diagnosis import Diagnosis, MethodCheck
 from whyformer.show.wording import describe_target, format_probability
 
-Result = TypeVar("Result")
+Returned = TypeVar("Returned")
 SMALL_BUDGETS: dict[str, dict[str, Setting]] = {  # enough to see whether a method works
     "bi_attribution": {"steps": 4},
     "integrated_gradients": {"steps": 4},
@@ -172,9 +172,9 @@ def describe_refusal(error: Exception) -> tuple[str, str]:
     return (error.code, str(error)) if isinstance(error, WhyformerError) else describe_failure(error)
 
 
-def measure_call(call: Callable[[], Result], device: torch.device) -> tuple[Result, float, int | None]:
+def measure_call(call: Callable[[], Returned], device: torch.device) -> tuple[Returned, float, int | None]:
     """What the call returns, its seconds when it is warm, and the most memory that it needs."""
-    results: list[tuple[Result, float]] = []
+    results: list[tuple[Returned, float]] = []
     started = time.perf_counter()
     memory = measure_peak_memory(lambda: results.append(time_call(call, device)), device, collects=False)
     if not results:  # where the peak cannot be measured, nothing was run
@@ -184,7 +184,7 @@ def measure_call(call: Callable[[], Result], device: torch.device) -> tuple[Resu
     return results[-1][0], min(seconds for _, seconds in results), memory
 
 
-def time_call(call: Callable[[], Result], device: torch.device) -> tuple[Result, float]:
+def time_call(call: Callable[[], Returned], device: torch.device) -> tuple[Returned, float]:
     started = time.perf_counter()
     result = call()
     if device.type == "cuda":

@@ -19,7 +19,7 @@ from whyformer._engine import (
     is_on_missing_attention,
     is_on_mixed_states,
     pick_examples,
-    pick_places,
+    pick_positions,
 )
 from whyformer._explain.conditioning import estimate_conditioning, watch_attention_layers
 from whyformer._explain.conservation import check_health
@@ -238,7 +238,7 @@ def split_scores(
     if in_sequence and capture.obstacle and scores.dim() == 2:
         raise UnsupportedModel(capture.obstacle)
     if in_sequence and capture.slots is not None and scores.dim() == 2 and len(scores) == len(capture.slots):
-        placed = pick_places(scores, capture.slots)
+        placed = pick_positions(scores, capture.slots)
         is_grid = isinstance(capture.tokens[0], Grid)
         return (placed if is_grid else placed.masked_fill(find_padding(encoded, capture, placed), 0)), None, None
     is_image = getattr(encoded.inputs.get(encoded.main), "ndim", 0) == 4

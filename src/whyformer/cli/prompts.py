@@ -75,14 +75,14 @@ def make_logged(model: "Model", path: str, answer: str | None) -> "Prompt":
     """The prompt in a JSON file: a list of messages, or a record with them, with token ids or with texts."""
     from whyformer._model.prompt import Prompt, add_answer
 
-    record = read_json_file(path)
+    record = read_logged_json(path)
     if isinstance(record, list):
         return Prompt.from_messages(model, record, answer=answer)
     prompt = Prompt.from_log(model, record)
     return prompt if answer is None else add_answer(model, prompt.without_answer(), answer)
 
 
-def read_json_file(path: str) -> Any:
+def read_logged_json(path: str) -> Any:
     try:
         return json.loads(read_text_file(path))
     except (ValueError, RecursionError) as error:

@@ -160,15 +160,9 @@ class Explanation(LoadableResult):
             raise InputError(f"number must be 0 (the first text) or 1 (the second), got {number!r}.", code="E_OPTION")
         positions = [find_segment(tokens, number) for tokens in self.tokens]
         length = max(map(len, positions), default=0)
-        return replace(
-            self,
-            scores=reduce_all_groups(self.scores, [[[i] for i in own] for own in positions], length, "sum"),
-            tokens=tuple(
-                pad_pieces(take_segment(tokens, own, number), length)
-                for tokens, own in zip(self.tokens, positions, strict=True)
-            ),
-            details={},
-        )
+        parts = [take_segment(tokens, own, number) for tokens, own in zip(self.tokens, positions, strict=True)]
+        scores = reduce_all_groups(self.scores, [[[i] for i in own] for own in positions], length, "sum")
+        return replace(self, scores=scores, tokens=tuple(pad_pieces(part, length) for part in parts), details={})
 
     def words(self, *, reduce: Literal["sum", "max", "mean"] = "sum") -> "Explanation":
         """The scores of whole words, combined from the scores of their tokens.

@@ -32,7 +32,6 @@ from whyformer._engine.layout import (
     find_attention_blocks,
     find_blocks,
     find_order,
-    is_library_code,
     lay_out,
     leaf_to_sequence,
     note_ids_beside,
@@ -48,7 +47,7 @@ from whyformer._engine.relevance import Recipe, RoundingError, Switch, compute_a
 from whyformer._engine.run import (
     Run,
     TrackedTensors,
-    compute_scores,
+    compute_attention_scores,
     find_unattended,
     note_other_inputs,
     refuse_switched_off_gradient,
@@ -158,7 +157,7 @@ class CaptureBuilder:
             answer.sent if isinstance(answer, FunctionAnswer) else None,
             chosen.function,
             attending=self.attending,
-            places=self.layout.places,
+            places=self.layout.positions,
             owners=self.layout.owners,
             slots=self.layout.slots,
             obstacle=self.layout.obstacle,
@@ -172,7 +171,7 @@ class CaptureBuilder:
         mixed = find_unattended(self.mode, states) if states and self.mode.needs_gradient else ()
         missing = note_missing_attention(self.model, self.encoded, self.run)
         with pause_recording():
-            others = note_other_inputs(self.encoded, is_library=is_library_code(self.model.module))
+            others = note_other_inputs(self.encoded, is_library=self.run.is_library_code)
             others += note_ids_beside(self.model, self.encoded, self.run)
         elsewhere = (CUT_ELSEWHERE,) if self.mode.follower.cuts_elsewhere and self.layout.patches is not None else ()
         on_states = note_mixed_states(mixed) if any(mixed) else ()
@@ -269,7 +268,7 @@ class CaptureBuilder:
         for site in self.sites:
             given = self.mode.calls[site.enclosing[-1]].input if site.enclosing else None
             if given is None or given.dim() != 3:
-                found.append(UnsupportedModel(f"The input of the attention in {site.place} is not known: {NO_MODULE}"))
+                found.append(UnsupportedModel(f"The input of the attention in {site.path} is not known: {NO_MODULE}"))
             else:
                 found.append(to_canonical_axes(given.detach(), trace_of(given)))
         return found
@@ -421,7 +420,7 @@ def read_attention(site: AttentionSite) -> Tensor:
 
 
 def read_attention_scores(site: AttentionSite) -> Tensor:
-    return read_in_tiles(site, partial(compute_scores, site))
+    return read_in_tiles(site, partial(compute_attention_scores, site))
 
 
 def read_attention_grad(site: AttentionSite, output_grad: Tensor) -> Tensor:
@@ -454,7 +453,7 @@ def require_operand(site: AttentionSite, which: str) -> Tensor:
     operand = getattr(site, which)
     if operand is None:
         raise UnsupportedModel(
-            f"{site.place} computes its attention in separate operations, so its {which} is not known. Load the model "
+            f"{site.path} computes its attention in separate operations, so its {which} is not known. Load the model "
             'with attn_implementation="sdpa".'
         )
     return operand

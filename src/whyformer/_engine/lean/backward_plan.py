@@ -33,7 +33,7 @@ from whyformer._engine.lean.actions import (
 )
 from whyformer._engine.relevance import Recipe, calls, find_factors, rules, slopes
 from whyformer._engine.run import Intercept, Run, find_unattended
-from whyformer._engine.tracing import Operation, find_tensors, is_embedding_sum, is_in_place_write, operations
+from whyformer._engine.tracing import Operation, find_tensors, is_embedding_sum, operations
 from whyformer.errors import UnsupportedModel
 
 INPUT = -1  # instead of the number of a step: the explained input
@@ -134,7 +134,7 @@ def decide(recipe: Recipe, operation: Operation, call: calls.OperationCall, oper
     """What the recipe's rule for this call amounts to."""
     rule = recipe.rules[call.kind]
     everything = tuple(operands)
-    if call.beside_held is not None:
+    if call.beside_constants is not None:
         raise NotPlannable(f"{operation.name} has operands that are held constant")
     if rule in PASSING:
         return Decision(everything, PASSING_ACTIONS.get(operation.name))
@@ -232,8 +232,8 @@ class PlanRecorder(Intercept):
         operation = Operation(name, func, args, kwargs or {})
         draft = Draft(operation)
         if any(t.requires_grad or is_embedding_sum(t) for t in operation.given):
-            if is_in_place_write(operation):
-                self.obstacle = self.obstacle or f"{self.place} writes in place ({name})"
+            if operation.is_in_place:
+                self.obstacle = self.obstacle or f"{self.path} writes in place ({name})"
             self.drafts.append(draft)
         number = self.embeddings
         self.embeddings += name in operations.EMBEDDINGS
@@ -256,10 +256,10 @@ class PlanRecorder(Intercept):
         try:
             self.drafts[-1].decisions.append(decide(self.recipe, operation, call, operands))
         except NotPlannable as reason:
-            self.obstacle = f"{self.place}: {reason}"
+            self.obstacle = f"{self.path}: {reason}"
 
-    def note_held(self, operation: Operation) -> None:
-        self.obstacle = self.obstacle or f"{self.place} holds {operation.name} constant"
+    def note_constant(self, operation: Operation) -> None:
+        self.obstacle = self.obstacle or f"{self.path} holds {operation.name} constant"
 
     def enter(self, path: str, given: Tensor | None) -> None:
         super().enter(path, given)

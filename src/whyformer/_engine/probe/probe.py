@@ -129,7 +129,7 @@ class Probe:
     @cached_property
     def places(self) -> Tensor:
         """[unit]: the position of each patch or token in the model's sequence."""
-        places = self.layout.patches or self.layout.places
+        places = self.layout.patches or self.layout.positions
         if self.layout.obstacle:
             raise UnsupportedModel(self.layout.obstacle)
         if self.layout.slots is not None:

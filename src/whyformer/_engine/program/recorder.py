@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from whyformer._engine.tracing import PausableMode, is_constant
+from whyformer._engine.tracing import PausableMode, is_marked_constant
 from whyformer._plain.private_torch import READ_NUMBER, UNIQUE, schema_of, storage_of
 
 aten = torch.ops.aten
@@ -127,7 +127,7 @@ class Recorder(PausableMode):
         address = storage_of(tensor)
         if address in self.converted and self.converted[address][1].shape == tensor.shape:
             return Slot(self.converted[address][0])  # nn.Parameter(tensor) is another object
-        is_weight = address in self.weights or is_constant(tensor)
+        is_weight = address in self.weights or is_marked_constant(tensor)
         if not is_literal and not is_weight:
             raise Unrecordable(f"a tensor of shape {list(tensor.shape)} is neither an input nor a weight")
         number = len(self.memory)

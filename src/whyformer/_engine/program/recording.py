@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from whyformer._engine.capture import Capture, CaptureBuilder, EpilogueResults, RunRequest, choose_passes, run_setting
-from whyformer._engine.layout import count_tokens
+from whyformer._engine.layout import count_scored_tokens
 from whyformer._engine.program.cuda_graph import CudaGraph
 from whyformer._engine.program.nested_values import Packing, make_filler, map_structure, put_positions
 from whyformer._engine.program.program import Program
@@ -173,7 +173,7 @@ class RecordingBuilder(CaptureBuilder):
     def find_results(self, capture: Capture) -> tuple[list[Slot], CaptureForm]:
         """What the program returns, while it is still recorded, and the capture with positions for its tensors."""
         recorder, layout = self.recorder, self.layout
-        if layout.places is not None or layout.owners is not None:
+        if layout.positions is not None or layout.owners is not None:
             raise Unrecordable("not all tokens are those of the input")
         if layout.slots is not None or layout.leaf_slots is not None or layout.obstacle:
             raise Unrecordable("tokens are not in the order of the input")
@@ -194,7 +194,7 @@ class RecordingBuilder(CaptureBuilder):
             self.is_language,
             layout.patches,
             layout.tokens[0] if isinstance(layout.tokens[0], Grid) else None,
-            count_tokens(self.run, self.encoded, layout.length),
+            count_scored_tokens(self.run, self.encoded, layout.length),
             capture.boundaries,
             capture.attending,
             capture.notes[len(self.encoded.notes) :],
