@@ -281,7 +281,7 @@ def format_p_value(p: float) -> str:
 def round_for_csv(value: str | float | None) -> str | float | None:
     if isinstance(value, float):
         return "" if math.isnan(value) else f"{value:.{DIGITS}g}"
-    return as_csv_cell(value) if isinstance(value, str) else "" if value is None else value
+    return as_csv_cell(value) if isinstance(value, str) else value
 
 
 # --- computing it -----------------------------------------------------------------------------------------------------

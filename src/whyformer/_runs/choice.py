@@ -77,8 +77,7 @@ def read_run_target(target: TargetLike, model: Model) -> TargetLike:
             "The target of judge() is None (the predicted class), 'label', one class for all examples, or one of "
             f"whyformer.targets, got {quote_value(target)}."
         )
-    assert isinstance(target, str | SupportsIndex)
-    if model.labels is not None:
+    if model.labels is not None and isinstance(target, str | SupportsIndex):
         TargetNames(model, len(model.labels), is_language=False).index(target)
     return target
 

@@ -1,6 +1,6 @@
 """The report of a summary: one self-contained HTML page, the most suspicious cluster first."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from whyformer._summary.suspicion import CONDITIONS, Finding
@@ -18,6 +18,7 @@ from whyformer._summary.wording import (
 from whyformer.show import report
 from whyformer.show.page_facts import list_facts
 from whyformer.show.report import Html, make_element
+from whyformer.show.score_rows import CellValue
 from whyformer.show.wording import shorten_text
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ from whyformer._model import as_image
 from whyformer._runs.parts import BulkRow
 from whyformer._summary.clusters import Cluster
 from whyformer._summary.inputs import InputReader
+from whyformer._summary.rows import get_planned
 from whyformer._summary.shares import list_word_shares
 from whyformer.errors import InputError
 from whyformer.show.colours import find_limits, paint_scores
@@ -74,8 +76,9 @@ def collect_run_facts(summary: "BulkSummary") -> dict[str, Any]:
     versions = {name: str(plan[name]) for name in ("whyformer", "torch") if name in plan}
     if summary.reader is not None:
         versions = summary.reader.model.describe_versions() | versions
-    more = {"run": summary.folder.name, "weights in plan.json": plan.get("model", {}).get("weights", "")}
-    method = {summary.method: plan.get("methods", {}).get(summary.method, {})}
+    more = {"run": summary.folder.name, "weights in plan.json": str(get_planned(plan, "model", "weights") or "")}
+    settings = get_planned(plan, "methods", summary.method)
+    method = {summary.method: settings if isinstance(settings, Mapping) else {}}
     return list_facts(summary.model or "unknown", method, versions, **more)
 
 
@@ -120,20 +123,14 @@ def tabulate_clusters(records: Sequence[ClusterRecord]) -> Html:
     return report.make_table(CLUSTER_HEAD, rows, caption="Clusters of evidence, the most suspicious first")
 
 
-def make_cluster_cells(record: ClusterRecord) -> list[str | float | None]:
+def make_cluster_cells(record: ClusterRecord) -> list[CellValue]:
+    names = ("looks_at", "error_rate", "outsiders_error_rate", "hiding", "inserting", "sameness", "exclusivity")
     return [
         record["cluster"],
         report.make_verdict_badge("suspicious", "bad") if record["suspicious"] else "",
-        shorten_text(record["class"], NAME_LENGTH),
+        shorten_text(str(record["class"]), NAME_LENGTH),
         f"{record['items']} of {record['class_items']}",
-        record["looks_at"],
-        record["error_rate"],
-        record["outsiders_error_rate"],
-        record["hiding"],
-        record["inserting"],
-        record["sameness"],
-        record["exclusivity"],
-        record["off_object"],
+        *(record[name] for name in (*names, "off_object")),
         record["score"] if is_tested(record) else None,
     ]
 

@@ -13,14 +13,16 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from whyformer._plain import archive
-from whyformer._runs.plan import PlanFields
+from whyformer._plain.json_value import JsonValue
 from whyformer._summary.clusters import Outlier
 from whyformer._summary.inputs import InputReader
 from whyformer._summary.report import make_summary_fragment, make_summary_page
+from whyformer._summary.rows import get_planned
 from whyformer._summary.suspicion import Finding
 from whyformer._summary.tally import ClassTally, Tally
 from whyformer._summary.wording import (
     CANNOT_FIND,
+    CLUSTER_COLUMNS,
     EVIDENCE_HEAD,
     EVIDENCE_TITLE,
     LOOKED_FOR,
@@ -36,7 +38,7 @@ from whyformer._summary.wording import (
 )
 from whyformer.results.result import Result, to_plain_text
 from whyformer.show import terminal
-from whyformer.show.score_rows import as_csv_cell
+from whyformer.show.score_rows import CellValue, as_csv_cell
 from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
 from whyformer.show.wording import shorten_text
@@ -57,7 +59,7 @@ class BulkSummary(Result):
     notes: tuple[str, ...] = ()
     settings: Mapping[str, int | bool] = field(default_factory=dict)
     reader: InputReader | None = field(default=None, repr=False)  # for the examples on the page
-    plan: PlanFields = field(default_factory=dict, repr=False)  # of the bulk run
+    plan: Mapping[str, JsonValue] = field(default_factory=dict, repr=False)  # of the bulk run
 
     formats: ClassVar[Mapping[str, Callable[[Any], bytes]]] = {
         ".html": lambda summary: make_summary_page(summary).encode("utf-8"),
@@ -109,7 +111,7 @@ class BulkSummary(Result):
         classes = self.tally.class_list[:SHOWN_CLASSES]
         width = 4 if any(one.word_sums for one in classes) else 3
         rows = [
-            [one.name, str(one.items), format_or_dash(one.error_rate, ".1%"),
+            [one.name, str(one.items), format_known(one.error_rate, ".1%"),
              ", ".join(shorten_text(word, 20) for word, _, _ in one.list_top_words(SHOWN_WORDS))]
             for one in classes
         ]  # fmt: skip
@@ -153,21 +155,19 @@ class TextBlock:
 
 
 def make_text_cells(record: ClusterRecord) -> list[str]:
+    forms = {"hiding": "+.2f", "inserting": "+.2f", "sameness": ".2f", "exclusivity": ".2f"}
     return [
-        record["class"],
+        str(record["class"]),
         f"{record['items']}/{record['class_items']}",
-        record["looks_at"],
-        format_or_dash(record["hiding"], "+.2f"),
-        format_or_dash(record["inserting"], "+.2f"),
-        format_or_dash(record["sameness"], ".2f"),
-        format_or_dash(record["exclusivity"], ".2f"),
-        format_or_dash(record["score"] if is_tested(record) else None, ".3f"),
+        str(record["looks_at"]),
+        *(format_known(record[name], form) for name, form in forms.items()),
+        format_known(record["score"] if is_tested(record) else None, ".3f"),
         "suspicious" if record["suspicious"] else "",
     ]
 
 
-def format_or_dash(value: float | None, form: str) -> str:
-    return "–" if value is None or value != value else format(value, form)
+def format_known(value: CellValue, form: str) -> str:
+    return format(value, form) if isinstance(value, float) and value == value else "–"
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
@@ -177,9 +177,8 @@ def clusters_to_csv(summary: BulkSummary) -> str:
     """One row per cluster."""
     file = StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(ClusterRecord.__annotations__)
-    records: list[Any] = summary.records()
-    writer.writerows([as_csv_cell(value) for value in record.values()] for record in records)
+    writer.writerow(CLUSTER_COLUMNS)
+    writer.writerows(map(as_csv_cell, record.values()) for record in summary.records())
     return file.getvalue()
 
 
@@ -209,7 +208,7 @@ def summary_to_json(summary: BulkSummary) -> bytes:
         "notes": summary.notes,
         "settings": summary.settings,
         "made_with": {
-            "weights": summary.plan.get("model", {}).get("weights"),
+            "weights": get_planned(summary.plan, "model", "weights"),
             **{name: summary.plan.get(name) for name in ("methods", "whyformer", "torch")},
         },
     }

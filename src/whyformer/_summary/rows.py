@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from whyformer._model import name_source
+from whyformer._plain.json_value import JsonValue
 from whyformer._runs.model_folder import read_model_folder
 from whyformer._runs.parts import PARTS_FOLDER, BulkRow, iterate_part_rows
 from whyformer._runs.plan import PLAN_FILE, DamagedPlan, OtherPlanVersion, PlanFields, read_plan_file
@@ -28,8 +29,8 @@ class StoredRun:
 
     def find_name(self, of: str) -> str | None:
         """The name of the model or the data, if the plan has one."""
-        named = self.plan.get(of)
-        return named.get("name") if isinstance(named, Mapping) else None
+        name = get_planned(self.plan, of, "name")
+        return name if isinstance(name, str) else None
 
     @property
     def model_name(self) -> str | None:
@@ -49,6 +50,13 @@ class StoredRun:
 
     def iterate_rows(self, number: int) -> Iterator[BulkRow]:
         return iterate_part_rows(self.parts[number], self.plan["fingerprint"], number)
+
+
+def get_planned(plan: JsonValue, *names: str) -> JsonValue:
+    """A field of a plan inside others; None if there is none."""
+    for name in names:
+        plan = plan.get(name) if isinstance(plan, Mapping) else None
+    return plan
 
 
 class SeenRows:

@@ -1,7 +1,8 @@
 """Suspicion: is a cluster decided by something that has nothing to do with its class?
 
 A Clever Hans predictor (Lapuschkin et al. 2019, arXiv:1902.10178) is right for the wrong reason, such as a watermark or
-a source tag. What cannot be found this way is in scope.py. A cluster is called *suspicious* only if all of this holds:
+a source tag. What cannot be found this way is in wording.py. A cluster is called *suspicious* only if all of this
+holds:
 
 1. its items look at a common place, or at common words (`clusters`);
 2. *one class*: items of other classes look there at most half as often (`exclusivity` is 1 - their rate / its rate);

@@ -3,18 +3,18 @@
 That nothing is suspicious says only that nothing of this kind was found, so the strongest evidence is shown either way.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from whyformer._summary.clusters import Cluster
 from whyformer._summary.hiding import find_usual_place
 from whyformer._summary.suspicion import Effect, Finding, Recovery
+from whyformer.show.score_rows import CellValue
 from whyformer.show.wording import shorten_text
 
 if TYPE_CHECKING:
     from whyformer._summary.result import BulkSummary
-from typing import TypedDict
 
 VERTICAL, HORIZONTAL = ("upper", "middle", "lower"), ("left", "centre", "right")
 NO_ALL_CLEAR = (
@@ -137,44 +137,37 @@ def write_summary_verdict(summary: "BulkSummary") -> str:
     )
 
 
-# The columns of the CSV file, in order.
-ClusterRecord = TypedDict(
-    "ClusterRecord",
-    {
-        "class": str, "cluster": int, "items": int, "class_items": int, "looks_at": str, "share": float | None,
-        "expected_share": float | None, "error_rate": float | None, "outsiders_error_rate": float | None,
-        "exclusivity": float | None, "hiding": float | None, "hiding_p": float | None, "inserting": float | None,
-        "inserting_p": float | None, "sameness": float | None, "sameness_p": float | None, "off_object": float | None,
-        "score": float, "suspicious": bool, "untested": str,
-    },
-)  # fmt: skip
+ClusterRecord: TypeAlias = dict[str, CellValue]  # by column
+CLUSTER_COLUMNS = (
+    "class cluster items class_items looks_at share expected_share error_rate outsiders_error_rate exclusivity "
+    "hiding hiding_p inserting inserting_p sameness sameness_p off_object score suspicious untested"
+).split()
 
 
 def make_record(finding: Finding, number: int) -> ClusterRecord:
     """The record of a cluster. number: its place in the order of suspicion."""
-    cluster, hiding, inserting, sameness = finding.cluster, finding.hiding, finding.inserting, finding.sameness
-    return {
-        "class": cluster.sampled.name,
-        "cluster": number,
-        "items": len(cluster.members),
-        "class_items": len(cluster.sampled.rows),
-        "looks_at": describe_looks(cluster),
-        "share": float(cluster.shares.mean()) if cluster.has_common else None,
-        "expected_share": cluster.expected if cluster.has_common else None,
-        "error_rate": finding.error_rate,
-        "outsiders_error_rate": finding.outsiders_error_rate,
-        "exclusivity": finding.exclusivity,
-        "hiding": None if hiding is None else hiding.difference,
-        "hiding_p": None if hiding is None else hiding.adjusted_p,
-        "inserting": None if inserting is None else inserting.difference,
-        "inserting_p": None if inserting is None else inserting.adjusted_p,
-        "sameness": None if sameness is None else sameness.value,
-        "sameness_p": None if sameness is None else sameness.adjusted_p,
-        "off_object": finding.off_object,
-        "score": finding.score,
-        "suspicious": finding.is_suspicious,
-        "untested": finding.untested,
-    }
+    cluster, effects = finding.cluster, (finding.hiding, finding.inserting)
+    tests = [value for one in effects for value in ((None, None) if one is None else (one.difference, one.adjusted_p))]
+    same = finding.sameness
+    values = (
+        cluster.sampled.name,
+        number,
+        len(cluster.members),
+        len(cluster.sampled.rows),
+        describe_looks(cluster),
+        float(cluster.shares.mean()) if cluster.has_common else None,
+        cluster.expected if cluster.has_common else None,
+        finding.error_rate,
+        finding.outsiders_error_rate,
+        finding.exclusivity,
+        *tests,
+        *((None, None) if same is None else (same.value, same.adjusted_p)),
+        finding.off_object,
+        finding.score,
+        finding.is_suspicious,
+        finding.untested,
+    )
+    return dict(zip(CLUSTER_COLUMNS, values, strict=True))
 
 
 def is_tested(record: ClusterRecord) -> bool:
