@@ -31,7 +31,7 @@ from whyformer._plain.statistics import bootstrap, paired_test
 from whyformer.demo import reader
 from whyformer.methods import context_cite
 from whyformer.methods.context_cite import draw_ablations
-from whyformer.metrics.datamodelling import correlate_ranks
+from whyformer.metrics.datamodelling import correlate_defined_ranks
 from whyformer.targets import Answer
 
 METHODS = ("libragrad", "attnlrp", "cp_lrp", "gradient_x_input", "leave_one_out")
@@ -86,7 +86,7 @@ def measure_question(model: why.Model, question: reader.PassageQuestion, prompt:
             spent = e.spent.get("forward", 0) + (PER_RELEVANCE - 1) * backwards
         rows[label] = {
             "first": float(int(scores.argmax()) == question.source),
-            "lds": correlate_ranks(keep.double() @ scores, actual),
+            "lds": correlate_defined_ranks(keep.double() @ scores, actual),
             "top 1": float(ablations.ask_without([choose_top(scores, 1)])[0]),
             "top 3": float(ablations.ask_without([choose_top(scores, 3)])[0]),
             "forwards": float(spent),
