@@ -120,7 +120,7 @@ class Probe:
     @cached_property
     def places(self) -> Tensor:
         """[unit]: the position of each patch or token in the model's sequence."""
-        places = self.layout.patches or self.layout.places
+        positions = self.layout.patches or self.layout.places
         if self.layout.obstacle:
             raise UnsupportedModel(self.layout.obstacle)
         if self.layout.slots is not None:
@@ -130,12 +130,12 @@ class Probe:
                     "Methods that change attention do not work. Pass one example, or use another fill or method."
                 )
             return self.layout.slots[0]
-        if places is None and self.units != self.layout.length:
+        if positions is None and self.units != self.layout.length:
             raise UnsupportedModel(
                 f"The input has {self.units} tokens, the attention covers {self.layout.length}, and which is which is "
                 "not known. Methods that change attention do not work."
             )
-        return torch.arange(self.units) if places is None else torch.tensor(places)
+        return torch.arange(self.units) if positions is None else torch.tensor(positions)
 
     @cached_property
     def real(self) -> Tensor:

@@ -189,12 +189,12 @@ class AnswerText:
     def of(cls, view: AnswerView, row: int) -> "AnswerText":
         found = view.encoded.answers[row]
         assert found is not None
-        places = view.places(row)
+        positions = view.places(row)
         known = view.encoded.spans[row] if view.encoded.spans is not None else None
         whole = view.encoded.texts[row] if view.encoded.texts else None
         if known is None or whole is None:
             return cls("", "", (None,) * (found[1] - found[0]))
-        spans = [known[place] for place in places]
+        spans = [known[position] for position in positions]
         start = max((span[1] for span in spans[: found[0]] if span is not None), default=0)
         own = tuple(None if span is None else (span[0] - start, span[1] - start) for span in spans[found[0] : found[1]])
         return cls(whole[:start], whole[start:], own)
@@ -202,7 +202,7 @@ class AnswerText:
     @classmethod
     def from_prompt(cls, prompt: Prompt) -> "AnswerText":
         start = prompt.answer_start
-        spans = [prompt.pieces.spans[place] for place in prompt.answer]
+        spans = [prompt.pieces.spans[position] for position in prompt.answer]
         own = tuple(None if span is None else (span[0] - start, span[1] - start) for span in spans)
         return cls(prompt.text[:start], prompt.answer_text, own)
 
@@ -252,13 +252,13 @@ class AnswerText:
         ]
 
 
-def name_tokens(view: AnswerView, row: int, places: Sequence[int]) -> str:
+def name_tokens(view: AnswerView, row: int, positions: Sequence[int]) -> str:
     """The text of these tokens, with ... where others between them are left out."""
     parts: list[str] = []
-    ordered, start = sorted(places), 0
-    for i, place in enumerate(ordered):
-        if i + 1 == len(ordered) or ordered[i + 1] != place + 1:
-            parts.append(view.text(row, ordered[start], place))
+    ordered, start = sorted(positions), 0
+    for i, position in enumerate(ordered):
+        if i + 1 == len(ordered) or ordered[i + 1] != position + 1:
+            parts.append(view.text(row, ordered[start], position))
             start = i + 1
     return f"{shorten(' ... '.join(parts))!r}"
 
