@@ -170,7 +170,7 @@ def main() -> None:
         pixels = torch.cat([model.process_images([Image.open(path)]) for path in paths[:DISTINCT]])
         batches = list(pixels.to(options.device).split(options.batch))
         batches = [batches[number % len(batches)] for number in range(-(-options.images // options.batch))]
-        settings = {"batch": options.batch, "shard": options.shard, "threads": options.threads,
+        settings = {"batch_size": options.batch, "shard": options.shard, "threads": options.threads,
                     "loaders": options.loaders}  # fmt: skip
         compute: Callable[[], None] = lambda: explain_bare(model, batches)  # noqa: E731
         if options.pretend:

@@ -91,7 +91,7 @@ def ask_made_up(model: why.Model, question: reader.PassageQuestion) -> dict[str,
     """Nothing if one of the other passages contains what the model answers."""
     left = [passage.text for i, passage in enumerate(question.passages) if i != question.source]
     text = "\n\n".join([*left, f"Question: {question.question}\nAnswer:"])
-    prompt = why.generate(model, text, tokens=6)
+    prompt = why.generate(model, text, max_new_tokens=6)
     answer = prompt.answer_text.strip().rstrip(".")
     if len(left) < 2 or not answer or any(answer in one for one in left):
         return {}

@@ -47,7 +47,7 @@ def find_right_answers(
     right, asked = [], 0
     while len(right) < wanted and asked < 20 * wanted:
         for question in reader.generate(50, first + asked):
-            prompt = why.generate(model, question.text, tokens=12)
+            prompt = why.generate(model, question.text, max_new_tokens=12)
             asked += 1
             if prompt.answer_text.strip().rstrip(".") == question.answer.rstrip("."):
                 right.append((question, prompt))

@@ -112,7 +112,7 @@ why.explain_classes(why.open("demo/shapes"), picture, classes=2).save("classes.p
         "The likeliest breeds, each explained rather than the strongest of the others.",
         """
 methods = ["gamma_attribution", "attnlrp", "gradient_x_input"]
-grid = why.explain_classes(vit, "cat.jpg", methods, classes=2, contrast=True)
+grid = why.explain_classes(vit, "cat.jpg", methods, classes=2, versus=True)
 grid.save("contrast.png")
 """,
         ("contrast.png",),
@@ -163,7 +163,7 @@ why.explain(gpt, "the keys to the cabinet near the doors", target=" are", versus
         "Each token of a continuation, explained from all before it. As `.html` the page is one to click through: "
         "choose a token, by mouse or arrow keys, and see why it was said.",
         """
-why.explain_generation(gpt, "the keys to the cabinet near the doors", tokens=4).save("written.svg")
+why.explain_generation(gpt, "the keys to the cabinet near the doors", max_new_tokens=4).save("written.svg")
 """,
         ("written.svg",),
         "Lines that grow by one word, each with the words that led to the next",

@@ -101,7 +101,7 @@ def list_candidates() -> list[Any]:
 
 
 def judge(model: why.Model, data: Data, chosen: Sequence[Any], out: Path) -> why.Judgement:
-    judged = why.judge(model, data, chosen, COLUMNS, out=out, batch=32)
+    judged = why.judge(model, data, chosen, COLUMNS, out=out, batch_size=32)
     judged.save(out / "table.md")
     return judged
 

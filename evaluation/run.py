@@ -168,7 +168,7 @@ def evaluate(
         chosen.metrics,
         out=out,
         target=chosen.target,
-        batch=chosen.batch,
+        batch_size=chosen.batch,
         report=False,
     )
 

@@ -5,6 +5,7 @@ class 0 is the logistic function of that sum, and the effects themselves are the
 """
 
 import math
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import torch
@@ -65,7 +66,7 @@ class FakeProbe:
         self.targets = (TARGET,) * self.batch
         self.fingerprints = fingerprints or tuple(range(100, 100 + self.batch))
         self.asked = []  # (rows, fill)
-        self.model, self.weight_versions = SimpleNamespace(module=torch.nn.Identity()), ()
+        self.model, self.refuse_changed_weights = SimpleNamespace(module=torch.nn.Identity()), nullcontext
         if self.is_image:
             self.tokens, self.effects = (Grid(*grid),) * self.batch, effects
             self.real = torch.ones(effects.shape, dtype=torch.bool)

@@ -132,7 +132,7 @@ def test_workers_get_images_of_a_dataset_that_they_cannot_import(tmp_path):
         def __getitem__(self, number):
             return images[number], number % 2
 
-    settings = {"methods": ["rollout"], "shard": 2, "batch": 2}
+    settings = {"methods": ["rollout"], "shard": 2, "batch_size": 2}
     here = why.bulk("demo/untrained-vit", Local(), out=tmp_path / "one", workers=1, **settings)
     there = why.bulk("demo/untrained-vit", Local(), out=tmp_path / "two", workers=2, **settings)
     assert not here.failed and here.table().equals(there.table())
@@ -158,10 +158,10 @@ def test_a_summary_reads_images_again_that_were_not_files(tmp_path):
     images = [Image.fromarray(rng.integers(0, 255, (20, 20, 3), dtype=np.uint8)) for _ in range(10)]
     frame = pd.DataFrame({"pixels": images})
     run = why.bulk(vit, frame, "rollout", target=0, out=tmp_path, columns={"input": "pixels"})
-    without = why.summarise_bulk(run.folder, tested=4)
+    without = why.summarise_bulk(run.folder, test_limit=4)
     assert any("Pass the data of the run with data= (--data)." in note for note in without.notes)
-    again = why.summarise_bulk(run.folder, vit, data=frame, columns={"input": "pixels"}, tested=4)
-    assert not again.notes and len(again.reader.held) == 10 and not again.reader.failed
+    again = why.summarise_bulk(run.folder, vit, data=frame, columns={"input": "pixels"}, test_limit=4)
+    assert not again.notes and len(again.reader.given) == 10 and not again.reader.failed
 
 
 # --- lists of inputs --------------------------------------------------------------------------------------------------
@@ -225,7 +225,7 @@ def test_a_summary_on_the_command_line_reads_images_from_a_table(tmp_path):
     model = ["-M", "demo/untrained-vit"]
     made = CliRunner().invoke(app, ["bulk", file, *model, "-m", "rollout", "-t", "0", "-o", out, "--workers", "1"])
     assert made.exit_code == 0, made.output
-    summary = ["bulk-summary", out, *model, "--tested", "4"]
+    summary = ["bulk-summary", out, *model, "--test-limit", "4"]
     without = CliRunner().invoke(app, summary)
     assert without.exit_code == 3
     assert "Pass the data of the run with data= (--data)." in " ".join(without.output.split())

@@ -105,7 +105,7 @@ def judge_named(word: str, out: Path):
 @cache
 def audit_once() -> why.Audit:
     data = [(words, i % 2) for i, words in enumerate(sentences(6))]
-    return why.audit(deciding(), data, draws=3, search_limit=2, steps=2, tests=["agreement", "replacement", "shape"])
+    return why.audit(deciding(), data, samples=3, search_limit=2, steps=2, tests=["agreement", "replacement", "shape"])
 
 
 def audit_named(word: str) -> why.Audit:

@@ -53,7 +53,7 @@ def originals(tmp_path_factory):
         made.save(folder / f"{name}.safetensors")
     for name, made in compared.items():
         made.save(folder / f"{name}.json")
-    settings = dict(tests=["agreement", "replacement", "adversarial", "shape"], draws=2)
+    settings = dict(tests=["agreement", "replacement", "adversarial", "shape"], samples=2)
     why.audit("demo/sentiment", [(text, "positive") for text in texts], **settings).save(folder / "audit.json")
     shutil.copy(STORED_AUDIT, folder / "audit stored.json")
     return sorted(folder.iterdir())

@@ -19,11 +19,11 @@ from transformers import BertConfig, BertForSequenceClassification, LlamaConfig,
 from transformers.models.bert import modeling_bert
 from transformers.models.llama import modeling_llama
 from watched_programs import watch_programs
-from whyformer._engine.capture.capture.request import RunSetting, run_setting
-from whyformer._engine.program.program.recording import RecordedRun
 
 import whyformer as why
+from whyformer._engine.capture.request import RunSetting, run_setting
 from whyformer._engine.program import replay
+from whyformer._engine.program.recording import RecordedRun
 
 SIZES = {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
 IDS = torch.randint(1, 50, (1, 9), generator=torch.Generator().manual_seed(0))

@@ -43,8 +43,8 @@ COMMANDS = [
 ]  # fmt: skip
 FLAGS = ["--words", "--json", "--debug", "--help", "--words-only"]
 OPTIONS = [
-    "-m", "-t", "-s", "-o", "--versus", "--classes", "-k", "--limit", "-a", "--draws", "--device", "--batch", "--seed",
-    "--test", "--preset", "-n", "--class", "--column", "--masks", "--mask-values", "--split", "--checkpoint",
+    "-m", "-t", "-s", "-o", "--versus", "--classes", "-k", "--limit", "-a", "--samples", "--device", "--batch-size",
+    "--seed", "--test", "--preset", "-n", "--class", "--column", "--masks", "--mask-values", "--split", "--checkpoint",
     "--baseline", "--training", "--continuation", *FLAGS,
 ]  # fmt: skip
 FILES = [
@@ -104,9 +104,9 @@ def draw_arguments(random: Random) -> list[str]:
         arguments += ["-m", "rollout", "-k", "comprehensiveness", "--limit", "2"]
     if command == "audit":
         arguments += [
-            "--draws",
+            "--samples",
             "2",
-            "--searched",
+            "--search-limit",
             "1",
             "--limit",
             "2",

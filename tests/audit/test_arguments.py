@@ -16,7 +16,7 @@ ODD = [
 
 
 def audit(data=None, **changes):
-    settings = dict(draws=2, steps=2, search_limit=1, tests=["replacement"]) | changes
+    settings = dict(samples=2, steps=2, search_limit=1, tests=["replacement"]) | changes
     return why.audit(deciding(), sentences(3) if data is None else data, **settings)
 
 
@@ -24,7 +24,7 @@ def is_same(one, other) -> bool:
     return type(one) is type(other) and one == other
 
 
-FINE = {"draws": (), "search_limit": (10**30,), "steps": (), "seed": (0,), "limit": (10**30,)}
+FINE = {"samples": (), "search_limit": (10**30,), "steps": (), "seed": (0,), "limit": (10**30,)}
 whole = [(name, v) for name, fine in FINE.items() for v in [*ODD, True] if not any(is_same(v, one) for one in fine)]
 
 
@@ -35,7 +35,7 @@ def test_numbers_of_audit_are_checked(name, value):
     assert raised.value.code == "E_OPTION" and "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize("name", ["draws", "seed"])
+@pytest.mark.parametrize("name", ["samples", "seed"])
 def test_none_is_no_number(name):
     with pytest.raises(MethodError, match=f"{name} must be a whole number, got None"):
         audit(**{name: None})
@@ -88,7 +88,7 @@ def test_words_only_is_true_or_false(value):
 
 
 def test_numbers_of_numpy_and_torch_are_plain_numbers_in_the_plan():
-    found = audit(draws=np.int64(2), seed=torch.tensor(3), top=np.float64(0.5), words_only=np.bool_(True))
+    found = audit(samples=np.int64(2), seed=torch.tensor(3), top=np.float64(0.5), words_only=np.bool_(True))
     assert [found.settings[name] for name in ("draws", "seed", "top", "words_only")] == [2, 3, 0.5, True]
 
 

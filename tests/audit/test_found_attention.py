@@ -139,7 +139,7 @@ def test_the_figure(of_texts, tmp_path):
     of_texts.save(tmp_path / "a.png")
     of_texts.save(tmp_path / "a.svg")
     assert "observed attention" in (tmp_path / "a.svg").read_text()
-    without = audit(deciding(), sentences(2), tests=["replacement"], draws=2)
+    without = audit(deciding(), sentences(2), tests=["replacement"], samples=2)
     with pytest.raises(InputError, match="There is no other attention to draw") as error:
         without.save(tmp_path / "b.png")
     assert ".txt" in str(error.value)

@@ -135,8 +135,8 @@ def test_the_audit_saves_the_page(model, tmp_path, monkeypatch):
         audit(model, TEXTS, tests=["shape"], swap_limit=1)
     audit(model, TEXTS, tests=["shape"], swap_limit=1, out=tmp_path / "run")
     assert "What if this head" in (tmp_path / "run" / "heads.html").read_text()
-    run = CliRunner().invoke(app, ["audit", "a text", "--swap-heads", "2"])
-    assert run.exit_code == 2 and "--swap-heads saves a page, so it needs a folder: add -o FOLDER." in run.stderr
+    run = CliRunner().invoke(app, ["audit", "a text", "--swap-limit", "2"])
+    assert run.exit_code == 2 and "--swap-limit saves a page, so it needs a folder: add -o FOLDER." in run.stderr
 
 
 @pytest.mark.slow

@@ -82,7 +82,7 @@ def test_an_audit_plans_exactly_what_it_does(monkeypatch):
     monkeypatch.setattr("whyformer._audit.auditor.show_audit_progress", remember)
     monkeypatch.setattr(progress, "AuditProgress", Counted)
     data = [(words, i % 2) for i, words in enumerate(sentences(24))]
-    audit(idle(), data, draws=3, search_limit=5, steps=2, checkpoints=[idle()], baseline=idle())
+    audit(idle(), data, samples=3, search_limit=5, steps=2, checkpoints=[idle()], baseline=idle())
     planned, counted = made
     assert {kind: units for kind, units in planned.items() if units} == pytest.approx(
         {kind: units for kind, units in counted.done.items() if units}

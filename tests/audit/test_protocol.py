@@ -19,7 +19,7 @@ from whyformer._audit.report.page import make_audit_page
 from whyformer.data import read
 from whyformer.errors import InputError, MethodError, NoAttention, OutputError, TargetError, UnsupportedModel
 
-QUICK = {"draws": 5, "search_limit": 2, "steps": 3}
+QUICK = {"samples": 5, "search_limit": 2, "steps": 3}
 TEXTS = [
     "the film is good",
     "not good",
@@ -104,7 +104,7 @@ def test_a_stored_file_loads():
 def test_attention_that_decides_is_reported_as_such():
     data = [(words, 1) for words in sentences(8)]
     tests = ["replacement", "adversarial", "agreement"]
-    result = audit(deciding(), data, tests=tests, draws=20, search_limit=2, steps=60)
+    result = audit(deciding(), data, tests=tests, samples=20, search_limit=2, steps=60)
     one = result.summary["attention"]["block 0"]
     assert one["replacement"]["kinds"]["permutation"]["change"]["median"] > 0.7
     assert one["adversarial"]["jsd"]["mean"] < 0.1
@@ -116,7 +116,7 @@ def test_attention_that_decides_is_reported_as_such():
 
 
 def test_attention_that_cannot_matter_is_reported_as_such():
-    result = audit(idle(), sentences(6), tests=["replacement"], draws=10)
+    result = audit(idle(), sentences(6), tests=["replacement"], samples=10)
     one = result.summary["attention"]["block 0"]["replacement"]["kinds"]["permutation"]
     assert one["change"]["median"] < 1e-12 and one["accuracy"] is None
     assert "the answers hardly depend on the order of these weights" in str(result)
@@ -181,7 +181,7 @@ def test_an_interrupted_audit_continues(model, tmp_path, monkeypatch):
     assert json.loads((tmp_path / "audit.json").read_text())["kind"] == "audit"
     assert (tmp_path / "audit.html").read_text().startswith("<!doctype html>")
     with pytest.raises(OutputError, match="holds another audit: draws differ"):
-        audit(model, texts, 1, out=tmp_path, **settings | {"draws": 6})
+        audit(model, texts, 1, out=tmp_path, **settings | {"samples": 6})
 
 
 # --- bad input --------------------------------------------------------------------------------------------------------
@@ -195,7 +195,7 @@ def test_an_interrupted_audit_continues(model, tmp_path, monkeypatch):
         ({"tests": ["permutations"]}, "There is no test 'permutations'."),
         ({"kinds": ["unifrom"]}, "There is no replacement 'unifrom'. Did you mean 'uniform'?"),
         ({"preset": "best"}, "There is no preset 'best'."),
-        ({"draws": 0}, "draws must be >= 1, got 0."),
+        ({"samples": 0}, "samples must be >= 1, got 0."),
         ({"search_limit": 0}, "search_limit must be >= 1, got 0. Pass None for all examples."),
         ({"top": 2}, "top must be a share of the tokens, > 0 and <= 1, got 2."),
         ({"methods": ["rolout"]}, "No method 'rolout'. Did you mean 'rollout'?"),
@@ -248,7 +248,7 @@ def test_inputs_of_one_token_are_reported_as_such():
 
 def test_constant_attention_is_reported_as_undefined():
     flat = why.open(Reader(torch.zeros(10), torch.linspace(-1, 1, 10)))
-    made = audit(flat, sentences(4), tests=["agreement", "replacement"], draws=3)
+    made = audit(flat, sentences(4), tests=["agreement", "replacement"], samples=3)
     pair = made.summary["attention"]["block 0"]["agreement"][f"attention ~ {GRADIENT}"]
     assert pair["tau"] == {
         "mean": None,

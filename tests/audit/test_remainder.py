@@ -4,14 +4,14 @@ import pytest
 import torch
 from audit.test_replay import KINDS, other
 from conftest import animal
-from whyformer._engine.program.program.remainder import record_remainder
-from whyformer._engine.program.program.remainder_rows import Inseparable, RowAxis, choose_rows
 
 import whyformer as why
 from whyformer._audit.checks.attention_choice import choose_attention
 from whyformer._audit.checks.audited_attention import AuditedAttention
 from whyformer._engine import AttentionReplay
 from whyformer._engine.program.recorder import Unrecordable
+from whyformer._engine.program.remainder import record_remainder
+from whyformer._engine.program.remainder_rows import Inseparable, RowAxis, choose_rows
 
 torch.manual_seed(0)
 VALUES, RESIDUAL = torch.randn(2, 1, 3, 4).double(), torch.randn(2, 3, 4).double()

@@ -27,7 +27,7 @@ def found():
     data = [(words, i % 2) for i, words in enumerate(sentences(24))]
     model = deciding()
     named = why.Model(model.module, EVIL, labels=(EVIL, "yes"))
-    return audit(named, data, draws=6, search_limit=3, steps=4, checkpoints=[model])
+    return audit(named, data, samples=6, search_limit=3, steps=4, checkpoints=[model])
 
 
 def test_the_page_has_no_script_and_makes_no_request(found):
@@ -183,14 +183,38 @@ def test_the_command(tmp_path):
     file.write_text("a gorgeous film\t1\na bad film\t0\nnot good at all\t0\n")
     out = tmp_path / "run"
     made = run(
-        str(file), "-a", "last", "-a", "0:1", "--draws", "2", "--test", "replacement", "--test", "shape", "-o", str(out)
+        str(file),
+        "-a",
+        "last",
+        "-a",
+        "0:1",
+        "--samples",
+        "2",
+        "--test",
+        "replacement",
+        "--test",
+        "shape",
+        "-o",
+        str(out),
     )
     assert made.exit_code == 0, made.output
     assert "Is attention an explanation here? demo/sentiment on 3 examples of films.tsv" in made.output
     assert "head 1 of block 0" in made.output and (out / "audit.html").exists()
     assert len(Audit.load(out / "audit.json")) == 3
     again = run(
-        str(file), "-a", "last", "-a", "0:1", "--draws", "3", "--test", "replacement", "--test", "shape", "-o", str(out)
+        str(file),
+        "-a",
+        "last",
+        "-a",
+        "0:1",
+        "--samples",
+        "3",
+        "--test",
+        "replacement",
+        "--test",
+        "shape",
+        "-o",
+        str(out),
     )
     assert again.exit_code == 4
 
@@ -201,7 +225,7 @@ def test_the_command(tmp_path):
         (["a film", "--test", "nothing"], 2),
         (["a film", "--preset", "best"], 2),
         (["a film", "another film", "-a", "9"], 2),
-        (["a film", "--draws", "0"], 2),
+        (["a film", "--samples", "0"], 2),
     ],
 )
 def test_errors_are_one_line(arguments, code):
@@ -210,7 +234,7 @@ def test_errors_are_one_line(arguments, code):
 
 
 def test_texts_can_be_arguments():
-    made = run("a gorgeous film", "a bad film", "--draws", "2", "--test", "replacement", "--json")
+    made = run("a gorgeous film", "a bad film", "--samples", "2", "--test", "replacement", "--json")
     assert made.exit_code == 0 and '"kind": "audit"' in made.output
 
 

@@ -25,7 +25,7 @@ def write_images(folder: Path, count: int, *, side: int = 20) -> Path:
 
 def run_bulk(data: Any, out: Path, **options: Any) -> why.BulkRun:
     """A run in this process, in small shards and batches."""
-    settings: dict[str, Any] = {"methods": METHODS, "shard": 4, "batch": 3, "workers": 1, **options}
+    settings: dict[str, Any] = {"methods": METHODS, "shard": 4, "batch_size": 3, "workers": 1, **options}
     return why.bulk(settings.pop("model", MODEL), data, settings.pop("methods"), out=out, **settings)
 
 

@@ -53,7 +53,7 @@ def test_a_run_is_shown_on_a_terminal(tmp_path, monkeypatch):
 
     monkeypatch.setattr(BulkProgress, "advance", advance_and_look)
     texts = ["a good film", "a bad film", "a dull film"]
-    why.bulk("demo/sentiment", texts, "rollout", out=tmp_path / "run", workers=1, shard=1, batch=1)
+    why.bulk("demo/sentiment", texts, "rollout", out=tmp_path / "run", workers=1, shard=1, batch_size=1)
     assert "\rbulk: 2 of 3 items, " in sys.stderr.getvalue() and sys.stderr.getvalue().endswith("\r\x1b[K")
 
 

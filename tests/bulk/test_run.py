@@ -83,7 +83,7 @@ def test_the_same_run_gives_the_same_bytes(images, golden, tmp_path):
 
 
 def test_another_batch_or_shard_size_gives_the_same_numbers(images, tmp_path):
-    sizes = {"first": {}, "second": {"shard": 7, "batch": 5}}
+    sizes = {"first": {}, "second": {"shard": 7, "batch_size": 5}}
     runs = [run_bulk(images, tmp_path / name, methods="rollout", **size) for name, size in sizes.items()]
     for one, two in zip(*(run.table(["scores"]).column(0).to_pylist() for run in runs), strict=True):
         assert max(abs(a - b) for a, b in zip(one, two, strict=True)) <= 1e-5 * max(map(abs, one))
@@ -94,7 +94,7 @@ def test_bad_items_become_error_records_and_never_stop_the_run(good, bad, tmp_pa
     """31 kinds: every file and row of bad_items.py."""
     (tmp_path / "data").mkdir()
     path, codes = write_table(tmp_path / "data", good, bad)
-    run = run_bulk(path, tmp_path / "run", shard=20, batch=16, methods=("rollout",))
+    run = run_bulk(path, tmp_path / "run", shard=20, batch_size=16, methods=("rollout",))
     assert (run.items, run.failed) == (good + bad, bad)
     rows = run.table().to_pylist()
     assert [row["position"] for row in rows] == list(range(good + bad))
@@ -217,7 +217,7 @@ def change_weights() -> why.Model:
         ({"methods": ["rollout"]}, "methods transformer_attribution differs"),
         ({"methods": ["rollout", "attcat"]}, "methods attcat, methods transformer_attribution differ"),
         ({"target": 1}, "target differs"),
-        ({"batch": 2}, "batch differs"),
+        ({"batch_size": 2}, "batch differs"),
         ({"shard": 5}, "shard differs"),
         ({"threads": 2}, "threads differs"),
         ({"maps": True}, "maps differs"),
@@ -413,7 +413,7 @@ def test_a_shard_that_takes_too_long_is_given_up(images, tmp_path, monkeypatch):
         ({"address": "", "engine": "ray"}, InputError, "address must be"),
         ({"address": "ray://head:10001", "engine": "ray"}, InputError, "address must be HOST:PORT or auto"),
         ({"workers": 0}, InputError, "workers must be >= 1, got 0"),
-        ({"batch": 1.5}, InputError, "batch must be a whole number"),
+        ({"batch_size": 1.5}, InputError, "batch_size must be a whole number"),
         ({"maps": "yes"}, InputError, "maps must be True or False"),
         ({"device": "gpu"}, ModelError, "There is no device 'gpu'"),
     ],
@@ -482,6 +482,8 @@ def test_without_a_method_each_kind_of_input_gets_its_default(tmp_path):
     """Also where only the tensors tell what they are: a model without a processor may take either."""
     vit = why.open("demo/untrained-vit")
     pixels = torch.rand(2, 3, *[vit.module.config.image_size] * 2, generator=torch.Generator().manual_seed(0))
-    images = why.bulk(vit.module, [*pixels], out=tmp_path / "images", batch=2)
-    texts = why.bulk("demo/sentiment", ["a gorgeous film", "a dull film"], out=tmp_path / "texts", batch=2, workers=1)
+    images = why.bulk(vit.module, [*pixels], out=tmp_path / "images", batch_size=2)
+    texts = why.bulk(
+        "demo/sentiment", ["a gorgeous film", "a dull film"], out=tmp_path / "texts", batch_size=2, workers=1
+    )
     assert (images.methods, texts.methods) == (("gamma_attribution",), ("libragrad",))

@@ -26,7 +26,7 @@ def certain(dtype=torch.float32):
 
 def answer_likeliest(model):
     """The prompt with the two tokens that the model finds likeliest."""
-    return why.generate(model, make_prompt().without_answer(), tokens=2)
+    return why.generate(model, make_prompt().without_answer(), max_new_tokens=2)
 
 
 def sum_log_odds(prompt):

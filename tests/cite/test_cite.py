@@ -203,7 +203,7 @@ def test_what_cannot_be_cited_is_refused(more, match):
 def test_a_prompt_without_an_answer_is_refused_and_the_way_out_works():
     with pytest.raises(InputError, match=r"no answer to cite sources for.*generate\(model, prompt\)"):
         why.cite(decoder(), TEXT)
-    written = why.generate(decoder(), TEXT, tokens=2)
+    written = why.generate(decoder(), TEXT, max_new_tokens=2)
     assert why.cite(decoder(), written, **QUICK).prompt.answer_ids == written.answer_ids
 
 

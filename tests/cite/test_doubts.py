@@ -35,7 +35,7 @@ def test_what_is_plausible():
 
 def test_drawn_answers_are_plausible_and_others_are_not():
     """The tiny decoder draws its own answer at temperature 1; the same tokens backwards are none of its own."""
-    drawn = [why.generate(decoder(), TEXT, tokens=12, temperature=1.0, seed=seed) for seed in range(6)]
+    drawn = [why.generate(decoder(), TEXT, max_new_tokens=12, temperature=1.0, seed=seed) for seed in range(6)]
     own = [measure_likelihood(decoder(), one, range(len(one.answer))) for one in drawn]
     assert all(one.is_plausible for one in own)
     with torch.no_grad():

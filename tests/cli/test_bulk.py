@@ -54,7 +54,7 @@ def test_settings_and_targets(images, tmp_path):
         (["-m", "rolout"], 2, "error[E_METHOD]: No method 'rolout'. Did you mean 'rollout'?"),
         (["--engine", "spark"], 2, "error[E_OPTION]: There is no engine 'spark'."),
         (["--memory", "-1"], 2, "error[E_OPTION]: --memory must be > 0, got -1."),
-        (["--batch", "0"], 2, "error[E_OPTION]: batch must be >= 1, got 0."),
+        (["--batch-size", "0"], 2, "error[E_OPTION]: batch_size must be >= 1, got 0."),
         (["-M", "no/such/model"], 4, "error[E_MODEL_NOT_FOUND]"),
     ],
 )

@@ -129,7 +129,7 @@ def test_the_name_of_a_file_is_spelled_out(command, tmp_path, monkeypatch):
 def test_names_in_data_and_of_folders_are_spelled_out(command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path(f"films{EVIL}.csv").write_text(f"text,label\na good{EVIL} film,pos{EVIL}\na bad film,neg\n")
-    some = {"judge": ["-m", "rollout", "-k", "comprehensiveness"], "audit": ["--draws", "2", "--test", "replacement"]}
+    some = {"judge": ["-m", "rollout", "-k", "comprehensiveness"], "audit": ["--samples", "2", "--test", "replacement"]}
     arguments = [command, f"films{EVIL}.csv", "-M", "demo/sentiment", *some[command], "-o", f"run{EVIL}"]
     result = CliRunner().invoke(cli.app, arguments)
     assert result.exit_code in (0, 6), result.output

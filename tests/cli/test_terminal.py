@@ -28,7 +28,7 @@ COMMANDS = {
     "cite": ["cite", "prompt.txt", "--answer", " are", "--by", "paragraph", "--samples", "4", "-o", "cited.csv"],
     "trace": ["trace", "k = 47 ; print k :", "--answer", " k = 47 ; answer 47", "--hops", "1", "-o", "hops.json"],
     "judge": ["judge", "films.csv", "-M", "demo/sentiment", "-m", "rollout", "-k", "aopc", "-o", "judged"],
-    "audit": ["audit", "films.csv", "-M", "demo/sentiment", "--test", "replacement", "--draws", "2", "-o", "audited"],
+    "audit": ["audit", "films.csv", "-M", "demo/sentiment", "--test", "replacement", "--samples", "2", "-o", "audited"],
     "bulk": ["bulk", "films.csv", "-M", "demo/sentiment", "-m", "rollout", "--workers", "1", "-o", "run"],
     "bulk-summary": ["bulk-summary", "run", "--no-test", "-o", "summary.html"],
     "doctor": ["doctor", "demo/sentiment", "-m", "rollout", "-o", "doctor.txt"],
@@ -142,7 +142,7 @@ def test_hostile_tokens_and_names_stay_harmless(environment, folder, monkeypatch
         ["generate", f"the {EVIL} keys", "-n", "1"],
         ["cite", f"the {EVIL} doors\n\nwalls\n\nkeys", "--answer", " are", "--by", "paragraph", "--samples", "4"],
         ["judge", f"films{EVIL}.csv", "-M", "demo/sentiment", *judged, "-o", f"judged{EVIL}"],
-        ["audit", f"films{EVIL}.csv", "-M", "demo/sentiment", "--test", "replacement", "--draws", "2"],
+        ["audit", f"films{EVIL}.csv", "-M", "demo/sentiment", "--test", "replacement", "--samples", "2"],
         ["bulk", f"films{EVIL}.csv", "-M", "demo/sentiment", "-m", "rollout", "--workers", "1", "-o", f"run{EVIL}"],
         ["bulk-summary", f"run{EVIL}", "--no-test", "-o", f"summary{EVIL}.txt"],
     ):

@@ -18,7 +18,7 @@ def model() -> why.Model:
     return why.open("demo/tracking")
 
 
-def run_program(program: tracking.Program) -> str:
+def run_program(program: tracking.Assignments) -> str:
     """The definition: what the program prints."""
     values: dict[str, str] = {}
     for name, value in program.statements:
@@ -29,7 +29,7 @@ def run_program(program: tracking.Program) -> str:
 
 
 def test_a_program_by_hand():
-    program = tracking.Program((("k", "47"), ("r", "12"), ("c", "k"), ("m", "r")), path=(2, 0))
+    program = tracking.Assignments((("k", "47"), ("r", "12"), ("c", "k"), ("m", "r")), path=(2, 0))
     assert program.prompt == "k = 47 ; r = 12 ; c = k ; m = r ; print c :"
     assert program.continuation == " c = k ; k = 47 ; answer 47"
     assert (program.source, program.value) == (0, "47")
@@ -82,7 +82,7 @@ def test_refuses_arguments_outside_their_range(given):
 
 def test_the_model_writes_the_chain_and_the_answer(model):
     for program in PROGRAMS[:3]:
-        written = why.generate(model, program.prompt, tokens=40)
+        written = why.generate(model, program.prompt, max_new_tokens=40)
         assert written.answer_text.split() == program.continuation.split()
 
 

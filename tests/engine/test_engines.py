@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from whyformer._engine.capture.capture.request import RunSetting, run_setting
 
 import whyformer as why
+from whyformer._engine.capture.request import RunSetting, run_setting
 from whyformer._engine.probe.batching import Batching, chosen_batching
 from whyformer._engine.program import replay
 from whyformer._engine.tracing.tiles import TileSetting, current_setting

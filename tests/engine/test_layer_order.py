@@ -7,7 +7,7 @@ import torch
 
 from whyformer._engine.program import program
 from whyformer._engine.program import schedule as layer_order
-from whyformer._engine.program.program import Program, find_first_use
+from whyformer._engine.program.program import RecordedProgram, find_first_use
 from whyformer._engine.program.recorder import Recorder
 from whyformer._engine.program.schedule import find_steps_before, order_by_layer
 
@@ -75,5 +75,5 @@ def test_any_program_gives_the_same_in_its_new_order(monkeypatch, seed):
 
     x, target = torch.randn(6, dtype=torch.float64), torch.randn(6, dtype=torch.float64)
     recorder, expected = record_work(work, x, target)
-    (found,) = Program(recorder, [recorder.require_slot(expected)]).run({"x": x, "target": target})
+    (found,) = RecordedProgram(recorder, [recorder.require_slot(expected)]).run({"x": x, "target": target})
     assert torch.equal(found, expected)

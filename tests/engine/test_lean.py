@@ -12,8 +12,8 @@ from torch import Tensor, nn
 import whyformer as why
 from whyformer import targets
 from whyformer._engine.lean import actions as lean_actions
+from whyformer._engine.lean import lean
 from whyformer._engine.lean.actions import Activation, GatedProduct, linearise_layer_norm
-from whyformer._engine.lean.lean import lean
 from whyformer._engine.lean.shadow import POOL
 from whyformer._engine.lean.target import find_read_positions
 from whyformer._engine.relevance.recipes import STABILISERS

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from whyformer._engine.program.program import Program
+from whyformer._engine.program.program import RecordedProgram
 from whyformer._engine.program.recorder import BranchDiffers, Recorder, Unrecordable
 
 FOREIGN = torch.ones(2)
@@ -14,7 +14,7 @@ def record_work(work, x, constants=()):
     recorder = Recorder({"x": x}, constants)
     with recorder:
         result = work(x)
-    return Program(recorder, [recorder.require_slot(result)]), result
+    return RecordedProgram(recorder, [recorder.require_slot(result)]), result
 
 
 def repeat(program, x):

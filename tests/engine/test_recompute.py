@@ -5,7 +5,7 @@ import torch
 
 from whyformer._engine.program import program
 from whyformer._engine.program import rematerialise as recompute
-from whyformer._engine.program.program import Program
+from whyformer._engine.program.program import RecordedProgram
 from whyformer._engine.program.recorder import Recorder
 
 WIDTH = 8
@@ -33,7 +33,7 @@ def record_work(work, x, weights=(), *, repeats_products=False):
     recorder = Recorder({"x": x}, weights)
     with recorder:
         result = work(x)
-    return Program(recorder, [recorder.require_slot(result)], repeats_products=repeats_products)
+    return RecordedProgram(recorder, [recorder.require_slot(result)], repeats_products=repeats_products)
 
 
 def count_steps(made, name):

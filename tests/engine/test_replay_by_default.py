@@ -15,9 +15,9 @@ from transformers import ViTForImageClassification
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.models.vit import modeling_vit
 from watched_programs import watch_programs
-from whyformer._engine.capture.capture.request import RunSetting, run_setting
 
 import whyformer as why
+from whyformer._engine.capture.request import RunSetting, run_setting
 from whyformer._engine.program import nested_values, replay
 
 

@@ -21,7 +21,7 @@ def model():
 
 @pytest.fixture(scope="module")
 def answered(model):
-    return why.generate(model, TEXT, tokens=4)
+    return why.generate(model, TEXT, max_new_tokens=4)
 
 
 def log_probabilities_slowly(model, prompt):

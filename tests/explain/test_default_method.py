@@ -77,7 +77,7 @@ def test_a_named_method_is_taken_as_it_is():
 
 
 def test_generation_and_classes_use_the_same_defaults():
-    generated = why.explain_generation("demo/decoder", "the keys to the cabinet", tokens=2)
+    generated = why.explain_generation("demo/decoder", "the keys to the cabinet", max_new_tokens=2)
     assert {step.method for step in generated} == {TEXT_METHOD}
     grid = why.explain_classes("demo/agreement", "the keys ___ old", classes=1)
     assert next(iter(grid[0].explanations)) == TEXT_METHOD

@@ -258,7 +258,7 @@ def test_the_command_prints_json(tmp_path):
 def test_the_exit_status_of_the_command(monkeypatch, code):
     works = [MethodCheck("rollout", "works")] if code == 6 else []
     diagnosis = make_diagnosis(*works, MethodCheck("lrp", "refused", "E_MODEL_OPERATION", "no"))
-    monkeypatch.setattr(doctor, "diagnose", lambda *_, **__: diagnosis)
+    monkeypatch.setattr(why, "diagnose", lambda *_, **__: diagnosis)
     assert "1 refused" in run("demo/untrained-vit", code=code)[0]
 
 

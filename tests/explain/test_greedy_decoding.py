@@ -47,7 +47,7 @@ def model():
 
 
 def test_the_models_own_generate_and_steps_give_the_same_tokens(model):
-    prompt = why.generate(model, "the film", tokens=6)
+    prompt = why.generate(model, "the film", max_new_tokens=6)
     start = prompt.ids[: prompt.prompt_length]
     assert list(prompt.answer_ids) == decode_step_by_step(model, start, 6)
     assert prompt.text.startswith("the film") and prompt.answer_text == prompt.text[len("the film") :]
@@ -56,7 +56,7 @@ def test_the_models_own_generate_and_steps_give_the_same_tokens(model):
 def test_a_module_without_generate(model):
     """A model written by hand, which takes ids only."""
     bare = why.open(animal("gpt").module)
-    prompt = why.generate(bare, why.Prompt.from_tokens(bare, [3, 4, 5]), tokens=4)
+    prompt = why.generate(bare, why.Prompt.from_tokens(bare, [3, 4, 5]), max_new_tokens=4)
     assert list(prompt.answer_ids) == decode_step_by_step(bare, [3, 4, 5], 4)
 
 
@@ -64,7 +64,9 @@ def test_the_same_seed_draws_the_same_tokens_and_leaves_the_generator_alone(mode
     torch.manual_seed(3)
     expected = torch.rand(1)
     torch.manual_seed(3)
-    drawn = [why.generate(model, "the film", tokens=8, temperature=2.0, seed=seed).answer_ids for seed in (1, 1, 2)]
+    drawn = [
+        why.generate(model, "the film", max_new_tokens=8, temperature=2.0, seed=seed).answer_ids for seed in (1, 1, 2)
+    ]
     assert drawn[0] == drawn[1] != drawn[2]
     assert torch.rand(1) == expected
     steps = [decode_step_by_step(model, [5, 6], 8, temperature=2.0, seed=seed) for seed in (1, 1, 2)]
@@ -72,20 +74,23 @@ def test_the_same_seed_draws_the_same_tokens_and_leaves_the_generator_alone(mode
 
 
 def test_generation_ends_before_an_end_token_of_any_config(model):
-    first = why.generate(model, "the film", tokens=3).answer_ids
+    first = why.generate(model, "the film", max_new_tokens=3).answer_ids
     module = gpt2()
     module.generation_config = hf.GenerationConfig(eos_token_id=[first[1], 399])
     ending = why.open(module, tokenizer=byte_pairs())
     assert find_end_tokens(ending) >= {first[1], 399, 0}
     stop = first.index(first[1])
-    assert why.generate(ending, "the film", tokens=3).answer_ids == first[:stop]
+    assert why.generate(ending, "the film", max_new_tokens=3).answer_ids == first[:stop]
 
 
 def test_the_config_of_the_model_does_not_change_what_is_most_likely(model):
     module = gpt2()
     module.generation_config = hf.GenerationConfig(do_sample=True, temperature=9.0, repetition_penalty=5.0, top_k=3)
     odd = why.open(module, tokenizer=byte_pairs())
-    assert why.generate(odd, "the film", tokens=5).answer_ids == why.generate(model, "the film", tokens=5).answer_ids
+    assert (
+        why.generate(odd, "the film", max_new_tokens=5).answer_ids
+        == why.generate(model, "the film", max_new_tokens=5).answer_ids
+    )
     assert module.generation_config.temperature == 9.0 and not module.training
 
 
@@ -105,8 +110,8 @@ def test_top_p_keeps_the_fewest_tokens_that_reach_it():
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        (dict(tokens=0), "tokens must be >= 1"),
-        (dict(tokens=1.5), "tokens must be a whole number"),
+        (dict(max_new_tokens=0), "max_new_tokens must be a whole number >= 1, got 0"),
+        (dict(max_new_tokens=1.5), "max_new_tokens must be a whole number"),
         (dict(temperature=-1), "temperature must be a finite number >= 0, got -1"),
         (dict(temperature=float("nan")), "temperature must be a finite number"),
         (dict(top_p=0), "top_p must be above 0 and at most 1"),

@@ -288,7 +288,7 @@ def test_refuses_a_prompt_without_an_answer():
         why.trace_reasoning(model, prompt, answer="47")
     with pytest.raises(InputError, match="must be a text, a Prompt or a list of messages, got int"):
         why.trace_reasoning(model, 5)
-    assert len(why.trace_reasoning(model, why.generate(model, prompt.without_answer(), tokens=3), hops=1)) == 2
+    assert len(why.trace_reasoning(model, why.generate(model, prompt.without_answer(), max_new_tokens=3), hops=1)) == 2
 
 
 def test_refuses_a_model_without_logits_for_every_token():

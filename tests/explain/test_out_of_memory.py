@@ -64,7 +64,7 @@ def test_newer_verbs_say_it_too():
     for call in (
         lambda: why.cite(model, prompt, by=regions),
         lambda: why.check_answer(model, prompt),
-        lambda: why.generate(model, prompt.without_answer(), tokens=1),
+        lambda: why.generate(model, prompt.without_answer(), max_new_tokens=1),
         lambda: why.trace_reasoning(model, prompt),
         lambda: why.compare(model, IDS, ["rollout", "saliency"]),
     ):

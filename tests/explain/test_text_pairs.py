@@ -293,7 +293,7 @@ def test_judge_takes_pairs(model):
 
 def test_audit_takes_pairs(model):
     pairs = [(TextPair("good film", "bad film"), 0), (TextPair("the film is good", "a film"), 1), (PAIR, 2)]
-    audit = why.audit(model, pairs, tests=["agreement", "replacement"], draws=3)
+    audit = why.audit(model, pairs, tests=["agreement", "replacement"], samples=3)
     assert "3 examples" in audit.render()
 
 

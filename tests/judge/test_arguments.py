@@ -26,7 +26,7 @@ def numbers(name):
     return [(name, value) for value in [*values, torch.ones(3), np.ones(2), torch.tensor(1.5)]]
 
 
-@pytest.mark.parametrize(("name", "value"), [*numbers("limit"), *numbers("batch")], ids=name_value)
+@pytest.mark.parametrize(("name", "value"), [*numbers("limit"), *numbers("batch_size")], ids=name_value)
 def test_numbers_of_judge_are_checked(name, value):
     with pytest.raises(InputError, match=f"^{name} must be (a whole number|>= 1), got ") as raised:
         judge(**{name: value})
@@ -35,7 +35,7 @@ def test_numbers_of_judge_are_checked(name, value):
 
 @pytest.mark.parametrize("value", [np.int64(2), 2, 10**30], ids=name_value)
 def test_whole_numbers_of_any_kind_are_taken(value):
-    assert judge(limit=value, batch=value).plan.fields["batch"] == value
+    assert judge(limit=value, batch_size=value).plan.fields["batch"] == value
 
 
 @pytest.mark.parametrize(

@@ -217,11 +217,15 @@ def test_a_method_that_finds_objects_anywhere_beats_the_blob_and_is_said_to_igno
 
 
 def test_resumed_runs_have_the_rows_of_the_controls(tmp_path):
-    whole = judge(tiny(), pictures(5), ["rollout"], [FIRST_SCORE, SHARE], out=tmp_path / "a", batch=2, report=False)
+    whole = judge(
+        tiny(), pictures(5), ["rollout"], [FIRST_SCORE, SHARE], out=tmp_path / "a", batch_size=2, report=False
+    )
     assert list(whole.plan.methods) == ["rollout", "chance", "centre_blob", "random_pixels"]
     assert [row.method for row in whole.rows.all[0, :, 0]] == list(whole.plan.methods)
     before = (tmp_path / "a" / "table.csv").read_bytes()
     (tmp_path / "a" / "rows" / "000001.parquet").unlink()
-    resumed = judge(tiny(), pictures(5), ["rollout"], [FIRST_SCORE, SHARE], out=tmp_path / "a", batch=2, report=False)
+    resumed = judge(
+        tiny(), pictures(5), ["rollout"], [FIRST_SCORE, SHARE], out=tmp_path / "a", batch_size=2, report=False
+    )
     np.testing.assert_array_equal(resumed.rows.value, whole.rows.value)
     assert (tmp_path / "a" / "table.csv").read_bytes() == before

@@ -34,7 +34,9 @@ METHODS_OF_IT = (BRIGHTNESS, PICKY, "rollout", "transformer_attribution")
 
 
 def judge_all(out, **more):
-    settings = dict(methods=METHODS_OF_IT, metrics=[FIRST_SCORE, positive()], out=out, batch=2, report=False) | more
+    settings = (
+        dict(methods=METHODS_OF_IT, metrics=[FIRST_SCORE, positive()], out=out, batch_size=2, report=False) | more
+    )
     return judge(tiny(), pictures(7), **settings)
 
 
@@ -119,7 +121,7 @@ def test_a_damaged_shard_is_made_again(finished):
 
 def test_another_plan_is_refused(finished):
     with pytest.raises(OutputError, match="another judgement: batch differ"):
-        judge_all(finished, batch=4)
+        judge_all(finished, batch_size=4)
 
 
 @pytest.mark.parametrize(
@@ -167,7 +169,7 @@ def test_the_usual_metrics_fit_what_is_known():
 
 
 def test_quick_takes_every_method_of_one_pass():
-    judgement = judge(tiny(), pictures(3), "quick", FIRST_SCORE, batch=3)
+    judgement = judge(tiny(), pictures(3), "quick", FIRST_SCORE, batch_size=3)
     quick = {name for name, one in METHODS.items() if one.is_quick}
     assert set(judgement.plan.methods) == quick | {"centre_blob", "random_pixels"}
 
@@ -270,7 +272,7 @@ def parsed(html: str):
 def test_the_report_shows_curves_disagreement_and_what_failed(tmp_path):
     data = pictures(5)
     named = Data("x", tuple(Example(f"<b>{one.name}</b>", one.content, one.label) for one in data.examples))
-    judge(tiny(), named, [PICKY, BRIGHTNESS, "rollout"], [positive(), FIRST_SCORE], out=tmp_path, batch=5)
+    judge(tiny(), named, [PICKY, BRIGHTNESS, "rollout"], [positive(), FIRST_SCORE], out=tmp_path, batch_size=5)
     html = (tmp_path / "report.html").read_text()
     text = parsed(html)
     assert "<b>picture" not in html and "<b>picture" in text
@@ -300,7 +302,7 @@ def test_a_method_has_one_colour_in_all_charts_and_tables(tmp_path, monkeypatch)
     monkeypatch.setattr(page.report, "embed_drawing", lambda drawing: (drawings.append(drawing), embed(drawing))[1])
     methods = [BRIGHTNESS, "rollout", "grad_cam", "saliency", "transformer_attribution", "attnlrp", "lrp", "attcat"]
     metrics = [positive(), FIRST_SCORE, "deletion"]
-    judge(tiny(), pictures(6), [*methods, "raw_attention", "libragrad"], metrics, out=tmp_path, batch=6)
+    judge(tiny(), pictures(6), [*methods, "raw_attention", "libragrad"], metrics, out=tmp_path, batch_size=6)
     seen = [read_colours(drawing) for drawing in drawings]
     assert len(seen) == 5 and all(len(one) >= 7 for one in seen)  # three rankings, two charts of curves
     looks = {}
@@ -327,7 +329,7 @@ def test_a_chart_of_the_report_shows_the_best_curves_only(tmp_path, monkeypatch)
     import whyformer._judge.report  # noqa: F401
 
     monkeypatch.setattr(sys.modules["whyformer._judge.report"], "MOST_CURVES", 1)
-    judge(tiny(), pictures(5), [BRIGHTNESS, "rollout"], [positive()], out=tmp_path, batch=5)
+    judge(tiny(), pictures(5), [BRIGHTNESS, "rollout"], [positive()], out=tmp_path, batch_size=5)
     text = parsed((tmp_path / "report.html").read_text())
     assert "Mean curves of the best 1 and the controls" in text
 
@@ -335,7 +337,7 @@ def test_a_chart_of_the_report_shows_the_best_curves_only(tmp_path, monkeypatch)
 def test_the_report_of_texts(tmp_path):
     model = opened(tiny_text.bert(), tokenizer=tiny_text.wordpiece())
     texts = [("the film is not good", 0), ("a good film !", 2), ("the film is bad", 0), ("not bad", "unheard of")]
-    judgement = judge(model, texts, ["rollout", "grad_cam"], ["comprehensiveness"], out=tmp_path, batch=4)
+    judgement = judge(model, texts, ["rollout", "grad_cam"], ["comprehensiveness"], out=tmp_path, batch_size=4)
     assert "film" in parsed((tmp_path / "report.html").read_text())
     assert judgement.rows.all[3, 0, 0].label == -1
 

@@ -38,7 +38,7 @@ def test_examples_go_into_shards_in_order():
 
 
 def test_refuses_an_empty_batch():
-    with pytest.raises(InputError, match="batch must be >= 1, got 0"):
+    with pytest.raises(InputError, match="batch_size must be >= 1, got 0"):
         a_plan(batch=0)
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from whyformer.errors import MethodError
-from whyformer.methods._readout_row import find_readout_token, finish_scores, multiply_row, propagate_row
+from whyformer.methods._readout_row import find_readout_token, mask_padding, multiply_row, propagate_row
 
 SCORES = torch.tensor([[4.0, 3.0, 1.0, 9.0]], dtype=torch.double)
 READOUT = torch.tensor([[1.0, 0.0, 0.0, 0.0]], dtype=torch.double)
@@ -59,35 +59,35 @@ def test_a_row_of_zeros_stays_zero():
 def test_the_own_cell_by_hand(own, expected):
     """Padding (9) becomes 0 and does not count as the smallest."""
     assert_close(
-        finish_scores(SCORES, READOUT, MASK, own), torch.tensor([[expected, 3.0, 1.0, 0.0]], dtype=torch.double)
+        mask_padding(SCORES, READOUT, MASK, own), torch.tensor([[expected, 3.0, 1.0, 0.0]], dtype=torch.double)
     )
 
 
 def test_the_own_cell_may_itself_be_the_smallest():
     scores = torch.tensor([[-2.0, 3.0, 1.0, 0.0]])
-    assert_close(finish_scores(scores, READOUT, MASK, "min"), scores)
+    assert_close(mask_padding(scores, READOUT, MASK, "min"), scores)
 
 
 def test_padding_is_zero_even_where_it_was_not_a_number():
     scores = torch.tensor([[1.0, 2.0, 3.0, torch.nan]])
-    assert_close(finish_scores(scores, READOUT, MASK), torch.tensor([[1.0, 2.0, 3.0, 0.0]]))
+    assert_close(mask_padding(scores, READOUT, MASK), torch.tensor([[1.0, 2.0, 3.0, 0.0]]))
 
 
 def test_each_example_has_its_own_cell():
     readout = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
     mask = torch.ones(2, 2, dtype=torch.bool)
     scores = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
-    assert_close(finish_scores(scores, readout, mask, "zero"), torch.tensor([[0.0, 2.0], [3.0, 0.0]]))
+    assert_close(mask_padding(scores, readout, mask, "zero"), torch.tensor([[0.0, 2.0], [3.0, 0.0]]))
 
 
 def test_a_model_that_pools_has_no_own_cell():
     pooled = torch.tensor([[0.5, 0.5, 0.0, 0.0]])
     assert not find_readout_token(pooled).any()
-    assert_close(finish_scores(SCORES, pooled, MASK), SCORES * MASK)
+    assert_close(mask_padding(SCORES, pooled, MASK), SCORES * MASK)
     with pytest.raises(MethodError, match=r"own='min' replaces the score .* pools several tokens\. Use own='keep'"):
-        finish_scores(SCORES, pooled, MASK, "min")
+        mask_padding(SCORES, pooled, MASK, "min")
 
 
 def test_an_unknown_word_for_the_own_cell_is_refused():
     with pytest.raises(MethodError, match=r"own must be one of 'keep', 'zero', 'min'; got 'bar'\."):
-        finish_scores(SCORES, READOUT, MASK, "bar")
+        mask_padding(SCORES, READOUT, MASK, "bar")

@@ -11,8 +11,8 @@ import whyformer as why
 from whyformer._engine.record import record
 from whyformer.errors import MetricError
 from whyformer.metrics import lds
-from whyformer.metrics._removal import find_units
-from whyformer.metrics.datamodelling import correlate_many_ranks, correlate_ranks, draw_unit_ablations
+from whyformer.metrics._removal import find_removable_units
+from whyformer.metrics.datamodelling import correlate_defined_ranks, correlate_many_ranks, draw_unit_ablations
 
 EFFECTS = [[3.0, 1.0, -2.0, 0.5, 0.0]]
 
@@ -20,11 +20,13 @@ EFFECTS = [[3.0, 1.0, -2.0, 0.5, 0.0]]
 def test_ranks_by_hand():
     """1, 2, 4, 3 against 1, 2, 3, 4: one pair swapped, 1 - 6 (1 + 1) / (4 x 15). Ties share their mean rank."""
     rising = torch.tensor([10.0, 20.0, 30.0, 40.0])
-    assert correlate_ranks(torch.tensor([0.1, 0.2, 0.9, 0.5]), rising) == pytest.approx(0.8)
-    assert correlate_ranks(-rising, rising) == pytest.approx(-1)
+    assert correlate_defined_ranks(torch.tensor([0.1, 0.2, 0.9, 0.5]), rising) == pytest.approx(0.8)
+    assert correlate_defined_ranks(-rising, rising) == pytest.approx(-1)
     tied = torch.tensor([1.0, 1.0, 2.0, 3.0])
-    assert correlate_ranks(tied, rising) == pytest.approx(spearmanr(tied, rising).statistic)
-    assert np.isnan(correlate_ranks(torch.ones(4), rising)) and np.isnan(correlate_ranks(rising, torch.ones(4)))
+    assert correlate_defined_ranks(tied, rising) == pytest.approx(spearmanr(tied, rising).statistic)
+    assert np.isnan(correlate_defined_ranks(torch.ones(4), rising)) and np.isnan(
+        correlate_defined_ranks(rising, torch.ones(4))
+    )
 
 
 def test_many_rows_are_single_rows():
@@ -58,7 +60,7 @@ def test_random_maps_are_about_zero():
 
 def test_ablations_are_drawn_for_each_example_and_leave_special_tokens_alone():
     probe = FakeProbe(EFFECTS * 2, fingerprints=(5, 6))
-    keep = draw_unit_ablations(find_units(text(EFFECTS * 2), probe), probe, 400, seed=0)
+    keep = draw_unit_ablations(find_removable_units(text(EFFECTS * 2), probe), probe, 400, seed=0)
     assert not keep[:, :, [0, -1]].any()  # never among the scores that are summed
     assert abs(keep[:, :, 1:-1].double().mean().item() - 0.5) < 0.03
     assert (keep[0] != keep[1]).any()
@@ -70,7 +72,7 @@ def test_the_definition_written_slowly(fill):
     encoded = model.encode(["the film is not good at all !"])
     e = why.explain(model, encoded, "gradient_x_input", target=1)
     probe = record(model, encoded, target=1, keep={"probe"})["probe"]
-    keep = draw_unit_ablations(find_units(e, probe), probe, 20, seed=4)[0]
+    keep = draw_unit_ablations(find_removable_units(e, probe), probe, 20, seed=4)[0]
     ids, predicted, actual = encoded.inputs["input_ids"][0], [], []
     for row in keep:
         row = row | torch.tensor(e.tokens[0].special)

@@ -5,7 +5,7 @@ from fake_probe import FakeProbe, text
 
 from whyformer.errors import MetricError
 from whyformer.metrics import faithfulness_correlation, infidelity
-from whyformer.metrics._removal import find_units
+from whyformer.metrics._removal import find_removable_units
 from whyformer.metrics.infidelity import draw_random_sets, measure_sums_and_changes
 
 EFFECTS = [[3.0, 1.0, -2.0, 0.5, 0.0]]
@@ -39,7 +39,7 @@ def test_a_map_of_zeros_gets_one_and_so_does_one_that_points_the_wrong_way():
 
 def test_random_sets_are_real_units_of_one_size_drawn_for_each_example():
     probe = FakeProbe(EFFECTS * 2, fingerprints=(5, 6))
-    gone = draw_random_sets(find_units(text(EFFECTS * 2), probe), probe, 30, 0.4, seed=0)
+    gone = draw_random_sets(find_removable_units(text(EFFECTS * 2), probe), probe, 30, 0.4, seed=0)
     assert (gone.sum(-1) == 2).all()
     assert not (gone & ~probe.real[:, None]).any()
     assert (gone[0] != gone[1]).any()

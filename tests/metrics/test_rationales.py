@@ -10,7 +10,7 @@ from whyformer._plain.tokens import Pieces
 from whyformer.errors import InputError, MetricError
 from whyformer.metrics import auprc, iou_f1, token_f1
 from whyformer.metrics._registry import METRICS, Rationale
-from whyformer.metrics.rationales import find_runs, run_iou, score_words
+from whyformer.metrics.rationales import find_marked_runs, run_iou, score_words
 
 TEXT = "a gorgeous §§ film indeed"
 TOKENS = Pieces(
@@ -105,8 +105,8 @@ def test_the_figure_of_iou_f1_is_of_mean_precision_and_recall():
 
 
 def test_runs_and_overlap_by_hand():
-    assert find_runs(torch.tensor([True, True, False, True])) == [(0, 2), (3, 4)]
-    assert find_runs(torch.tensor([False, False])) == []
+    assert find_marked_runs(torch.tensor([True, True, False, True])) == [(0, 2), (3, 4)]
+    assert find_marked_runs(torch.tensor([False, False])) == []
     assert run_iou((0, 2), (1, 4)) == 1 / 4 and run_iou((0, 1), (2, 3)) == 0 and run_iou((1, 3), (1, 3)) == 1
 
 

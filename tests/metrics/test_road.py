@@ -7,7 +7,7 @@ from fake_probe import FakeProbe, picture, sigmoid, text
 from whyformer.errors import InputError
 from whyformer.metrics import road
 from whyformer.metrics._imputation import impute_images
-from whyformer.metrics._multigrid import double, halve, impute_by_multigrid
+from whyformer.metrics._multigrid import impute_by_multigrid, prolong, restrict
 
 
 def impute(image, kept):
@@ -59,8 +59,8 @@ def test_multigrid_solves_the_same_equations_as_elimination(height, width, patch
 def test_transfers_between_grids_are_transposes():
     torch.manual_seed(0)
     coarse, fine = torch.randn(2, 1, 6, 8, dtype=torch.float64), torch.randn(2, 1, 12, 16, dtype=torch.float64)
-    torch.testing.assert_close((double(coarse) * fine).sum(), (coarse * halve(fine)).sum())
-    assert torch.equal(double(torch.ones_like(coarse)), torch.ones_like(fine))
+    torch.testing.assert_close((prolong(coarse) * fine).sum(), (coarse * restrict(fine)).sum())
+    assert torch.equal(prolong(torch.ones_like(coarse)), torch.ones_like(fine))
 
 
 @pytest.mark.parametrize(("colours", "steps"), [(1, 3), (3, 12), (20, 2)])

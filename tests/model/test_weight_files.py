@@ -95,7 +95,7 @@ def test_a_bulk_run_has_no_absolute_path_and_its_summary_finds_the_model(folder,
     why.bulk(folder, texts, "rollout", out=tmp_path / "run", workers=1)
     for name in ("plan.json", "model-folder.txt"):
         assert str(tmp_path) not in (tmp_path / "run" / name).read_text()
-    summary = why.summarise_bulk(tmp_path / "run", tested=2)
+    summary = why.summarise_bulk(tmp_path / "run", test_limit=2)
     assert summary.model == "my-bert" and summary.reader is not None
     summary.save(tmp_path / "summary.html")
     page = (tmp_path / "summary.html").read_text()

@@ -16,9 +16,9 @@ from whyformer._engine.record import record
 from whyformer._engine.relevance import slopes
 from whyformer._engine.relevance.node import Switch
 from whyformer._engine.relevance.recipes import ATTNLRP, CP_LRP, make_recipe
-from whyformer._engine.run.forward import trace_input
+from whyformer._engine.run.forward import label_inputs
 from whyformer._engine.run.intercept import Intercept
-from whyformer._engine.tracing.provenance import PlainLabels, attach_trace
+from whyformer._model import EncodedBatch
 
 LXT, ZENNIT = (json.loads(Path(__file__).with_name(name).read_text())["said"] for name in ("lxt.json", "zennit.json"))
 # LXT's CP variant replaces activations that it does not hold constant by their secant; the paper's does not.
@@ -62,9 +62,9 @@ def through(module, x, rules, targets):
         parameter.requires_grad_(False)
     switch = Switch()
     mode = Intercept(batch=len(x), originals={}, switch=switch, needs_gradient=True)
-    leaf = x.clone().requires_grad_()
-    named = type("Given", (), {"batch": len(x), "batch_axis": 0})
-    entered = attach_trace(leaf.clone(), trace_input(leaf, named, PlainLabels(), is_main=True))
+    encoded = EncodedBatch({"pixel_values": x}, "pixel_values", len(x), ())
+    entered = label_inputs(encoded, mode, None)["pixel_values"]
+    leaf = mode.leaf
     with mode:
         logits = module(entered)
     picked = logits[torch.arange(len(x)), targets]

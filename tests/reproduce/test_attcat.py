@@ -6,11 +6,12 @@ from tiny_text import bert, wordpiece, wordpiece_pairs
 
 import whyformer as why
 from whyformer import TextPair
+from whyformer._judge.order import compare_pairs
 from whyformer._reproduce import Request, find_document, run_document
 from whyformer._reproduce.attcat import adapt_table, choose_shown
 from whyformer._reproduce.generated import make_entailment_examples
 from whyformer._reproduce.paper_tables import PAPER_TABLES
-from whyformer._reproduce.published_order import compare_orders
+from whyformer._reproduce.published_order import rank_pairs
 from whyformer.data import read
 from whyformer.show.terminal import Screen
 
@@ -63,7 +64,7 @@ def test_the_difference_of_a_pair_is_that_of_the_table(made):
 
 def test_a_first_method_without_numbers_is_ranked_before_each_other():
     values = {"AttCAT": np.array([3.0, 2.0]), "a": np.array([1.0, 1.0]), "b": np.array([5.0, 6.0])}
-    pairs = compare_orders({"AttCAT": 1.0, "a": 0.0, "b": 0.0}, values, "higher")
+    pairs = compare_pairs(rank_pairs({"AttCAT": 1.0, "a": 0.0, "b": 0.0}), values, "higher")
     assert [(p.better, p.worse, p.verdict) for p in pairs] == [("AttCAT", "a", "holds"), ("AttCAT", "b", "reversed")]
 
 

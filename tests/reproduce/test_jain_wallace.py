@@ -113,7 +113,7 @@ def test_rows_survive_a_file():
 def test_rows_are_those_of_the_audit():
     model = open_reader("babi-1")
     examples = generate_task("babi-1")["test"][:3]
-    found = why.audit(model, examples, tests=["agreement", "replacement"], kinds=["permutation"], draws=4)
+    found = why.audit(model, examples, tests=["agreement", "replacement"], kinds=["permutation"], samples=4)
     rows = collect_jain_wallace_rows(found)
     agreement = {row["example"]: row for row in found.rows if row["test"] == "agreement"}
     for i in range(3):

@@ -79,7 +79,7 @@ def test_additive_and_dot_attention_by_hand():
 
 def test_it_can_be_audited():
     found = audit(
-        made(), TEXTS, draws=5, search_limit=2, steps=3, tests=["agreement", "replacement", "adversarial", "shape"]
+        made(), TEXTS, samples=5, search_limit=2, steps=3, tests=["agreement", "replacement", "adversarial", "shape"]
     )
     assert found.attention == ("block 0",) and set(found.summary["attention"]["block 0"]) == {
         "agreement", "replacement", "adversarial",

@@ -35,11 +35,11 @@ def test_every_class_is_explained_as_if_alone(model, zoo):
 
 def test_contrast_is_against_the_strongest_other_class(model, zoo):
     inputs = zoo("vit").inputs
-    first, second = explain_classes(model, inputs, ["attcat"], classes=2, contrast=True)
+    first, second = explain_classes(model, inputs, ["attcat"], classes=2, versus=True)
     for one, other in zip(first["attcat"].targets, second["attcat"].targets, strict=True):
         assert (one.index, one.versus) == (other.versus, other.index)
     torch.testing.assert_close(first["attcat"].scores, -second["attcat"].scores)
-    named = explain_classes(model, inputs, ["attcat"], classes=["b"], contrast=True)
+    named = explain_classes(model, inputs, ["attcat"], classes=["b"], versus=True)
     assert all(target.versus != 1 for target in named[0]["attcat"].targets)
 
 

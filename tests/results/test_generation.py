@@ -22,7 +22,7 @@ def gpt():
 
 @pytest.fixture(scope="module")
 def generation(gpt):
-    return explain_generation(gpt, PROMPT, tokens=5)
+    return explain_generation(gpt, PROMPT, max_new_tokens=5)
 
 
 def test_decoding_is_greedy(gpt, generation):
@@ -74,8 +74,8 @@ def test_spans_of_tokens_that_are_parts_of_a_character():
 
 
 def test_invalid_requests_are_refused(gpt):
-    with pytest.raises(InputError, match="tokens must be >= 1, got 0"):
-        explain_generation(gpt, PROMPT, tokens=0)
+    with pytest.raises(InputError, match="max_new_tokens must be a whole number >= 1, got 0"):
+        explain_generation(gpt, PROMPT, max_new_tokens=0)
     with pytest.raises(InputError, match="cannot generate text"):
         explain_generation("demo/pets", "a")
     with pytest.raises(InputError, match="predicts classes, not a next token"):
@@ -98,7 +98,7 @@ def test_files(generation, tmp_path):
 )
 def test_one_forward_gives_what_a_run_per_token_gives(gpt, method):
     """Also for methods that run on the prefixes: they see the same tokens."""
-    g = explain_generation(gpt, PROMPT, method, tokens=2)
+    g = explain_generation(gpt, PROMPT, method, max_new_tokens=2)
     for place, step in enumerate(g):
         prefix = list(g.sequence.ids[: g.prompt_length + place])
         alone = explain(gpt, {"input_ids": torch.tensor(prefix)}, method, target=step.targets[0].index)

@@ -2,7 +2,7 @@
 
 v0_1/judge and v0_1/audit are what these calls of commit 7a30e54 left there, without tables and reports:
 
-    judge("demo/sentiment", TEXTS, ["rollout", "grad_cam"], ["comprehensiveness"], out=..., batch=2, report=False)
+    judge("demo/sentiment", TEXTS, ["rollout", "grad_cam"], ["comprehensiveness"], out=..., batch_size=2, report=False)
     audit("demo/sentiment", [text for text, _ in TEXTS], tests=["agreement", "shape"], out=...)
 """
 
@@ -23,7 +23,7 @@ TEXTS = [("a gorgeous , witty film", "positive"), ("an awful film", "negative"),
 
 def run_judge(folder):
     return why.judge(
-        "demo/sentiment", TEXTS, ["rollout", "grad_cam"], ["comprehensiveness"], out=folder, batch=2, report=False
+        "demo/sentiment", TEXTS, ["rollout", "grad_cam"], ["comprehensiveness"], out=folder, batch_size=2, report=False
     )
 
 

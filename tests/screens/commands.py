@@ -22,7 +22,7 @@ COMMANDS = {
     "inspect": ["inspect", TEXT, "-M", "demo/sentiment", "-o", "heads.html"],
     "doctor": ["doctor", "demo/sentiment", "-m", "libragrad", "-m", "rollout", "-m", "vit_cx"],
     "judge": ["judge", "reviews.csv", "-M", "demo/sentiment", "-m", "libragrad", "-m", "rollout"],
-    "audit": ["audit", "reviews.csv", "-M", "demo/sentiment", "--draws", "5", "--test", "replacement"],
+    "audit": ["audit", "reviews.csv", "-M", "demo/sentiment", "--samples", "5", "--test", "replacement"],
     "bulk": ["bulk", "reviews.csv", "-M", "demo/sentiment", "-o", "run", "--workers", "1"],
     "bulk-summary": ["bulk-summary", "run"],
     "methods": ["methods"],

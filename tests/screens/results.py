@@ -75,7 +75,9 @@ def cite_passages(bench: Workbench) -> why.Citations:
 def trace_program(bench: Workbench) -> why.Hops:
     program = tracking.generate(1, seed=0, links=2)[0]
     model = bench.open("tracking")
-    return why.trace_reasoning(model, why.generate(model, program.prompt, tokens=30), select=-1, by=program.spans)
+    return why.trace_reasoning(
+        model, why.generate(model, program.prompt, max_new_tokens=30), select=-1, by=program.spans
+    )
 
 
 def judge_reviews(bench: Workbench) -> why.Judgement:
@@ -103,7 +105,7 @@ def summarise_reviews(bench: Workbench) -> why.BulkSummary:
         texts.append(tagged if i < 12 else f"the {parts[a]} and the {parts[b]} are {words[a]} , and quite {words[b]}")
     out = bench.folder / "reviews"
     why.bulk(bench.sentiment, texts, "attcat", out=out, workers=1)
-    return why.summarise_bulk(out, bench.sentiment, tested=8)
+    return why.summarise_bulk(out, bench.sentiment, test_limit=8)
 
 
 def summarise_tagged(bench: Workbench) -> why.BulkSummary:
@@ -115,7 +117,7 @@ def summarise_tagged(bench: Workbench) -> why.BulkSummary:
     watermark.save_images(watermark.generate_tagged(96, 77, 0.3), out)
     model = why.open(ROOT / "tests" / "summary" / "watermark")
     why.bulk(model, out / "images", "transformer_attribution", out=out / "run", workers=1)
-    return why.summarise_bulk(out / "run", model, masks=out / "masks", tested=8)
+    return why.summarise_bulk(out / "run", model, masks=out / "masks", test_limit=8)
 
 
 def rerun_paper(bench: Workbench) -> Any:
@@ -137,8 +139,8 @@ RESULTS: Mapping[str, Callable[[Workbench], Any]] = {
     "classes-text": lambda bench: why.explain_classes(bench.sentiment, TEXT, TEXT_METHODS, classes=2),
     "inspect-text": lambda bench: why.inspect_attention(bench.sentiment, TEXT),
     "inspect-image": lambda bench: why.inspect_attention(bench.pets, bench.photo),
-    "generation": lambda bench: why.explain_generation(bench.decoder, PROMPT, tokens=4),
-    "prompt": lambda bench: why.explain(bench.decoder, why.generate(bench.decoder, PROMPT, tokens=4)),
+    "generation": lambda bench: why.explain_generation(bench.decoder, PROMPT, max_new_tokens=4),
+    "prompt": lambda bench: why.explain(bench.decoder, why.generate(bench.decoder, PROMPT, max_new_tokens=4)),
     "rules": lambda bench: why.compare_redistribution(bench.open("untrained-vit"), bench.photo),
     "doctor": lambda bench: why.diagnose(bench.sentiment, TEXT, TEXT_METHODS),
     "similarity-text": lambda bench: why.explain_similarity(bench.open("shared-words"), *ALIKE),
@@ -148,7 +150,7 @@ RESULTS: Mapping[str, Callable[[Workbench], Any]] = {
     "judge-image": judge_shapes,
     "metric-trust": lambda bench: why.judge_metrics(bench.sentiment, REVIEWS, ["comprehensiveness", "sufficiency"]),
     "audit": lambda bench: why.audit(
-        bench.sentiment, REVIEWS, attention=["last", "0:each"], draws=5, search_limit=2, steps=5
+        bench.sentiment, REVIEWS, attention=["last", "0:each"], samples=5, search_limit=2, steps=5
     ),
     "head-swap": lambda bench: why.swap_heads(bench.sentiment, [text for text, _ in REVIEWS[:2]], limit=2, steps=5),
     "bulk-summary-text": summarise_reviews,

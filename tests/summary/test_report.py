@@ -139,7 +139,7 @@ def test_text_for_a_terminal(tmp_path):
 
 
 def test_says_how_many_items_were_sampled(tmp_path):
-    summary = summarise(tmp_path, image_rows(60), per_class=20)
+    summary = summarise(tmp_path, image_rows(60), class_limit=20)
     assert summary.notes == (
         "Clusters and outliers are found in a random sample of 20 of 60 items, at most 20 per class.",
     )
@@ -159,12 +159,12 @@ def test_summarises_the_method_that_is_asked_for(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"per_class": 7}, "per_class must be a whole number >= 8, got 7"),
-        ({"tested": True}, "tested must be a whole number >= 2, got True"),
+        ({"class_limit": 7}, "class_limit must be a whole number >= 8, got 7"),
+        ({"test_limit": True}, "test_limit must be a whole number >= 2, got True"),
         ({"seed": -1}, "seed must be a whole number >= 0, got -1"),
         ({"mask_values": "red"}, "There is no mask_values='red'"),
     ],
-    ids=["per_class", "tested", "seed", "mask_values"],
+    ids=["class_limit", "test_limit", "seed", "mask_values"],
 )
 def test_wrong_settings_are_refused(tmp_path, settings, message):
     with pytest.raises(InputError, match=message) as caught:
@@ -225,7 +225,7 @@ def test_the_command_prints_json(tmp_path):
         (["--no-test", "-m", "lrp"], 2, "The run has no method 'lrp'"),
         (["--no-test", "-o", "summary.pdf"], 2, "Unknown file format"),
         (["-M", "no/such/model"], 4, "no/such/model"),
-        (["--no-test", "--per-class", "1"], 2, "per_class must be a whole number >= 8"),
+        (["--no-test", "--class-limit", "1"], 2, "class_limit must be a whole number >= 8"),
     ],
     ids=["method", "format", "model", "per class"],
 )

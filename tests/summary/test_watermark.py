@@ -41,7 +41,7 @@ def summarise(watermark, model, folder, share, count, **settings):
 
 @pytest.fixture(scope="module")
 def summary(watermark, tmp_path_factory):
-    return summarise(watermark, MODEL, tmp_path_factory.mktemp("tagged"), 0.3, 160, tested=12)
+    return summarise(watermark, MODEL, tmp_path_factory.mktemp("tagged"), 0.3, 160, test_limit=12)
 
 
 def share_of_tagged(finding):
@@ -89,7 +89,7 @@ def test_the_object_is_a_place_where_relevance_sits(summary):
 
 @pytest.mark.slow
 def test_the_same_seed_gives_the_same_summary(summary):
-    again = whyformer.summarise_bulk(summary.folder, summary.reader.model, tested=12)
+    again = whyformer.summarise_bulk(summary.folder, summary.reader.model, test_limit=12)
     assert [record["score"] for record in again.records()] != []
     same = {"hiding", "inserting", "sameness", "items", "class", "exclusivity"}
     pick = lambda one: [{name: record[name] for name in same} for record in one.records()]  # noqa: E731
@@ -166,7 +166,7 @@ def test_a_word_that_is_always_at_the_start_is_found(tmp_path, tagged):
             }
         )  # fmt: skip
     write_run(tmp_path, rows, plan={"methods": {"attcat": {}}, "model": {"name": "demo/sentiment"}})
-    found = whyformer.summarise_bulk(tmp_path, tested=12)
+    found = whyformer.summarise_bulk(tmp_path, test_limit=12)
     strongest = {record["class"]: record for record in json.loads(summary_to_json(found))["strongest"]}
     assert strongest.keys() == {"positive", "negative"} and all(one["effect"] > 0 for one in strongest.values())
     if not tagged:

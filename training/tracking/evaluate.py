@@ -32,7 +32,7 @@ def find_likeliest(model: why.Model, prompt: str, continuation: str) -> tuple[li
     return ids[start:], logits[start - 1 : -1].argmax(-1).tolist()
 
 
-def is_written(model: why.Model, program: tracking.Program) -> bool:
+def is_written(model: why.Model, program: tracking.Assignments) -> bool:
     """Whether greedy decoding writes the chain and the answer and ends."""
     wanted, likeliest = find_likeliest(model, program.prompt, program.continuation)
     return wanted == likeliest

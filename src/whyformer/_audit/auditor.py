@@ -186,7 +186,7 @@ class Auditor:
         settings = self.settings
         audited = AuditedAttention(replay, choice, words_only=settings.words_only)
         changes = checks.replace_attention(
-            audited, kinds=settings.kinds, draws=settings.draws, seed=settings.seed, advance=advance
+            audited, kinds=settings.kinds, draws=settings.samples, seed=settings.seed, advance=advance
         )
         return [
             None if change is None else {"largest": largest, "kinds": change}

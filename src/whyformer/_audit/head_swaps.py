@@ -17,10 +17,9 @@ of the model. What is kept is bounded: `MAX_SWAPPED` examples, texts of `MOST_TO
 `MOST_HEADS` heads together, the `MOST_CLASSES` most probable classes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
-from typing import Any
 
 from whyformer._audit.checks import MOST_TOKENS, SEARCH, HeadSwapper, SwappedHead
 from whyformer._audit.progress import Advance
@@ -49,7 +48,7 @@ def swap_heads(
     *,
     limit: int = PAGE_EXAMPLES,
     split: str | None = None,
-    columns: Mapping[str, Any] | None = None,
+    columns: Mapping[str, Hashable] | None = None,
     classes: ClassNames | None = None,
     steps: int = SEARCH.steps,
     seed: int = 0,

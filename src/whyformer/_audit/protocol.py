@@ -1,8 +1,7 @@
 """audit(): is attention an explanation here? All tests on one data set, resumable."""
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Hashable, Mapping, Sequence
 
 from whyformer._audit.auditor import AuditExtras, Auditor
 from whyformer._audit.checks import REPLACEMENT_KINDS, AttentionLike, choose_search
@@ -38,9 +37,9 @@ def audit(
     methods: MethodLike | Sequence[MethodLike] = (),
     limit: int | None = None,
     split: str | None = None,
-    columns: Mapping[str, Any] | None = None,
+    columns: Mapping[str, Hashable] | None = None,
     classes: ClassNames | None = None,
-    draws: int = 100,
+    samples: int = 100,
     kinds: Sequence[str] = REPLACEMENT_KINDS,
     preset: str = "paper",
     search_limit: int | None = 100,
@@ -62,7 +61,7 @@ def audit(
     attention: which attention to audit: a block, (block, head), "last", "3:2", "3:each", "each", "rollout", or a list.
     tests: some of "agreement", "replacement", "adversarial", "shape", "diagnostic", "seeds", "baseline"; by default
     all that are possible. methods: explanation methods to compare with attention, besides gradients and leave-one-out.
-    limit: use at most this many examples. draws: random permutations per example. kinds: of replacement.
+    limit: use at most this many examples. samples: random permutations per example. kinds: of replacement.
     preset: of the adversarial search, "paper" or "released". search_limit: the number of examples to search on, which
     is slow; None for all. steps: of the search.
     checkpoints: the same model trained with other seeds. baseline: the same model trained with uniform attention.
@@ -79,7 +78,7 @@ def audit(
     if limit is not None:
         check_run_number("limit", limit, least=1)
     plain = {
-        "draws": draws, "search_limit": search_limit, "words_only": words_only, "top": top, "target": target,
+        "samples": samples, "search_limit": search_limit, "words_only": words_only, "top": top, "target": target,
         "seed": seed, "swap_limit": swap_limit,
     }  # fmt: skip
     settings = AuditSettings(
@@ -114,7 +113,7 @@ def audit(
     return result
 
 
-def read_training(training: DataLike, columns: Mapping[str, Any] | None, classes: ClassNames | None) -> Data:
+def read_training(training: DataLike, columns: Mapping[str, Hashable] | None, classes: ClassNames | None) -> Data:
     return read_run_data(training, None, None if isinstance(training, Data) else columns, classes)
 
 

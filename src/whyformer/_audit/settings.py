@@ -14,7 +14,7 @@ TESTS = ("agreement", "replacement", "adversarial", "shape", "diagnostic", "seed
 METHOD_GROUPS = ("quick", "all")  # names that stand for several methods
 MAX_SWAPPED = 32  # examples on the page of swapped heads
 NUMBERS = {  # the least and the most; all replacements of one batch are listed in memory
-    "draws": (1, 100_000), "seed": (0, MAX_SEED), "swap_limit": (0, MAX_SWAPPED),
+    "samples": (1, 100_000), "seed": (0, MAX_SEED), "swap_limit": (0, MAX_SWAPPED),
 }  # fmt: skip
 
 
@@ -24,7 +24,7 @@ class AuditSettings:
 
     tests: tuple[str, ...]
     methods: tuple[MethodLike, ...] | str  # a string is one of METHOD_GROUPS
-    draws: int
+    samples: int
     kinds: tuple[str, ...]
     search: SearchSettings
     search_limit: int | None  # the number of examples in the adversarial search; None for all
@@ -61,7 +61,7 @@ class AuditSettings:
             "attention": list(attention),
             "tests": list(self.tests),
             "methods": self.methods if isinstance(self.methods, str) else [str(method) for method in self.methods],
-            "draws": self.draws,
+            "draws": self.samples,
             "kinds": list(self.kinds),
             "search": asdict(self.search),
             "searched": self.search_limit,

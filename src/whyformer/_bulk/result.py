@@ -3,9 +3,12 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from whyformer._runs.parts import PARTS_FOLDER, read_part
+
+if TYPE_CHECKING:
+    from pyarrow import Table
 
 
 @dataclass(frozen=True)
@@ -24,13 +27,13 @@ class BulkRun:
         """The folder of Parquet files, one row for each item and method."""
         return self.folder / PARTS_FOLDER
 
-    def table(self, columns: list[str] | None = None) -> Any:
+    def table(self, columns: list[str] | None = None) -> "Table":
         """All rows as a pyarrow table. A part that is damaged is refused."""
         from pyarrow import concat_tables
 
         return concat_tables(read_part(path, columns) for path in sorted(self.parts.glob("*.parquet")))
 
-    def errors(self) -> Iterator[dict[str, Any]]:
+    def errors(self) -> Iterator[dict[str, str]]:
         """id, method, error (a code) and message of every error record."""
         table = self.table(["id", "method", "error", "message"])
         yield from (row for row in table.to_pylist() if row["error"] is not None)

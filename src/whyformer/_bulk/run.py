@@ -53,12 +53,12 @@ def bulk(
     methods: MethodLike | Sequence[MethodLike] | None = None,
     *,
     out: str | os.PathLike[str],
-    target: TargetLike = "predicted",
+    target: TargetLike = None,
     device: str | torch.device | None = None,
     engine: str = "local",
     workers: int | None = None,
     address: str | None = None,
-    batch: int | None = None,
+    batch_size: int | None = None,
     memory: int | None = None,
     shard: int | None = None,
     threads: int | None = None,
@@ -82,12 +82,12 @@ def bulk(
     data: anything that `whyformer.data.read` accepts, or its result. limit: a random sample of so many items.
     split, columns, classes: which part of the data, its columns by role, and what the model calls its labels, as for
         `whyformer.data.read`; columns={"name": ...} chooses the ids.
-    target: the class to explain: "predicted", "label" (the true class), one class for all items, or one of
-        whyformer.targets, also as text ("group:cat,dog").
+    target: the class to explain: by default the predicted one; "label" (the true class), one class for all items, or
+        one of whyformer.targets, also as text ("group:cat,dog").
     engine: "local", or "ray" with the `address` of a cluster. workers: processes; by default one per GPU or core.
-    batch: items per pass; by default found on a GPU, or under a budget of `memory` bytes per worker. shard: items per
-    file. threads: of each worker on the processor. loaders: threads that read and decode ahead;
-    next to a GPU, each has a process.
+    batch_size: items per pass; by default found on a GPU, or under a budget of `memory` bytes per worker. shard: items
+    per file. threads: of each worker on the processor. loaders: threads that read and decode ahead; next to a GPU, each
+    has a process.
     truncate: cut texts that are too long instead of recording an error. windows: explain them in overlapping windows,
     as `explain` does; a number says how many tokens windows share. maps: also store each map as a PNG.
     """
@@ -98,7 +98,13 @@ def bulk(
     for name, flag in {"truncate": truncate, "maps": maps, "retry_failed": retry_failed}.items():
         check_run_flag(name, flag)
     check_run_counts(
-        workers=workers, batch=batch, memory=memory, shard=shard, threads=threads, loaders=loaders, limit=limit
+        workers=workers,
+        batch_size=batch_size,
+        memory=memory,
+        shard=shard,
+        threads=threads,
+        loaders=loaders,
+        limit=limit,
     )
     windows = check_windows(windows)
     if truncate and windows is not False:
@@ -124,7 +130,9 @@ def bulk(
     with lock_folder(folder), listen_for_stop() as stop:
         stored = read_stored_settings(folder)
         trial = None if stored else TrialRun(setup, opened, items)
-        settings = choose_settings(stored, trial, site.device, batch=batch, memory=memory, shard=shard, threads=threads)
+        settings = choose_settings(
+            stored, trial, site.device, batch=batch_size, memory=memory, shard=shard, threads=threads
+        )
         plan = make_bulk_plan(opened, items, chosen, setup, device=site.device, settings=settings)
         write_or_check_plan(plan, folder)
         if opened.opened_by_path is not None:

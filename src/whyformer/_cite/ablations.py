@@ -31,9 +31,13 @@ class Ablations:
             self.known |= dict(zip(new, answers.tolist(), strict=True))
         return torch.tensor([self.known[row] for row in rows], dtype=torch.float64)
 
-    def ask_without(self, sets: Sequence[Sequence[int]]) -> Tensor:
-        """[n]: how much the log-odds fall without each of these sets of sources."""
+    def leave_out(self, sets: Sequence[Sequence[int]]) -> Tensor:
+        """[set source] bool: False for the sources of each set."""
         keep = torch.ones(len(sets), self.players.count, dtype=torch.bool)
         for row, left_out in zip(keep, sets, strict=True):
             row[list(left_out)] = False
-        return self.full - self.ask(keep)
+        return keep
+
+    def ask_without(self, sets: Sequence[Sequence[int]]) -> Tensor:
+        """[n]: how much the log-odds fall without each of these sets of sources."""
+        return self.full - self.ask(self.leave_out(sets))

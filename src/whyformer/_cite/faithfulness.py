@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from whyformer._cite.ablations import Ablations
-from whyformer._cite.verification import choose_top, draw_random_sets
+from whyformer._cite.verification import choose_top
 from whyformer._plain.random_generator import make_generator
 from whyformer._plain.statistics import bootstrap
 from whyformer.methods.context_cite import draw_ablations
-from whyformer.metrics.datamodelling import correlate_many_ranks, correlate_ranks
+from whyformer.metrics.datamodelling import correlate_defined_ranks, correlate_many_ranks
 from whyformer.results.citations import Faithfulness, TopDrop
 
 RANDOM_SCORES = 1_000
@@ -29,14 +29,14 @@ def measure_faithfulness(
 ) -> Faithfulness:
     """LDS and drops of scores [source], each beside chance."""
     keep, sets = draw_questions(len(scores), samples, seed, fingerprint)
-    ablations.ask(torch.cat([keep, *(leave_out(some, len(scores)) for some in sets.values())]))  # all in one call
+    ablations.ask(torch.cat([keep, *map(ablations.leave_out, sets.values())]))  # all in one call
     actual = ablations.ask(keep)
     drawn = make_generator(seed + 2, fingerprint)
     random = torch.randn(RANDOM_SCORES, len(scores), generator=drawn, dtype=torch.float64)
     by_chance = correlate_many_ranks(random @ keep.double().T, actual)
     low, high = np.nanquantile(by_chance, [0.025, 0.975]) if not np.isnan(by_chance).all() else (np.nan, np.nan)
     return Faithfulness(
-        lds=correlate_ranks(keep.double() @ scores.double(), actual),
+        lds=correlate_defined_ranks(keep.double() @ scores.double(), actual),
         chance=(float(low), float(high)),
         samples=samples,
         seed=seed,
@@ -50,16 +50,12 @@ def draw_questions(
     """The random ablations [sample source], and the random sets of sources for each size."""
     keep = draw_ablations(sources, samples, make_generator(seed, fingerprint))
     generator = make_generator(seed + 1, fingerprint)
-    sizes = [size for size in TOP_SIZES if size < sources]
-    return keep, {size: draw_random_sets(sources, size, RANDOM_SETS, generator) for size in sizes}
-
-
-def leave_out(sets: list[list[int]], sources: int) -> Tensor:
-    """[set source] bool: False for the sources of each set."""
-    keep = torch.ones(len(sets), sources, dtype=torch.bool)
-    for row, some in zip(keep, sets, strict=True):
-        row[some] = False
-    return keep
+    sets = {
+        size: [torch.randperm(sources, generator=generator)[:size].tolist() for _ in range(RANDOM_SETS)]
+        for size in TOP_SIZES
+        if size < sources
+    }
+    return keep, sets
 
 
 def measure_top_drop(ablations: Ablations, scores: Tensor, size: int, random: list[list[int]], seed: int) -> TopDrop:

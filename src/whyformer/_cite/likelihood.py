@@ -15,7 +15,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from whyformer._engine import widen
 from whyformer._explain.answer_check import read_answer_logits
 from whyformer._model import Model
 from whyformer._model.prompt import Prompt
@@ -49,7 +48,7 @@ def measure_likelihood(model: Model, prompt: Prompt, tokens: Sequence[int]) -> L
 
 def sum_moments(logits: Tensor, ids: Tensor) -> Tensor:
     """[3]: the log-probability of these tokens, its mean over all words and its variance, logits [token word]."""
-    scores = widen(logits).log_softmax(-1)
+    scores = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
     probability = scores.exp()
     finite = scores.clamp(min=torch.finfo(scores.dtype).min)  # a word may be impossible
     mean = (probability * finite).sum(-1)

@@ -16,15 +16,15 @@ def is_mentioned(prompt: Prompt, tokens: Sequence[int], sources: Sequence[Region
     known = [span for span in spans if span is not None]
     if not known or not any(one.text for one in sources):
         return True  # no text is known
-    words = list_words(prompt.text[min(span[0] for span in known) : max(span[1] for span in known)])
-    texts = [list_words(one.text) for one in sources]
+    words = list_answer_words(prompt.text[min(span[0] for span in known) : max(span[1] for span in known)])
+    texts = [list_answer_words(one.text) for one in sources]
     if len(words) <= SHORT:
         return any(contains(text, words) for text in texts)
     there = {word for text in texts for word in text}
     return sum(word in there for word in words) >= LEAST_WORDS * len(words)
 
 
-def list_words(text: str) -> list[str]:
+def list_answer_words(text: str) -> list[str]:
     return WORD.findall(text.casefold())
 
 

@@ -21,7 +21,7 @@ from whyformer._cite.likelihood import Likelihood, measure_likelihood
 from whyformer._cite.mention import is_mentioned
 from whyformer._cite.sources import find_sources, make_source_players
 from whyformer._cite.verification import Verification, describe_verification, verify_sources
-from whyformer._engine import SCORE_NAMES, Answer, AnswerText, Probe, Scale, Target, record
+from whyformer._engine import SCORE_NAMES, Answer, Probe, Scale, record
 from whyformer._explain.decoding import refuse_other_prompt
 from whyformer._explain.explain import ModelLike, as_model, explain_encoded
 from whyformer._explain.method_call import MethodLike, choose_method
@@ -83,7 +83,7 @@ def cite(
     scores = explanation.scores[0].double().cpu()
     per_source = sum_regions(scores, sources)
     ablations = Ablations(make_answer_probe(model, prompt, aim), players)
-    tokens = aim.choose_tokens(AnswerText.from_prompt(prompt))
+    tokens = aim.find_tokens(prompt)
     likelihood = measure_likelihood(model, prompt, tokens)
     doubts = list_doubts(likelihood, is_mentioned(prompt, tokens, sources))
     verified = verify_sources(ablations, per_source, verify, doubts) if verify else None
@@ -92,11 +92,12 @@ def cite(
     rest = float(scores.sum() - per_source.sum())
     total = float(per_source.abs().sum()) + abs(rest)
     names = [one.name for one in sources]
+    target = explanation.targets[0]  # named by the answer: 'Lisbon' for the log-odds of 'Lisbon'
     return Citations(
         prompt=prompt,
         citations=list_citations(sources, per_source, total, verified),
         apart=list_apart(divided.apart, sum_regions(scores, divided.apart), total),
-        target=name_answer(explanation.targets[0]),
+        target=replace(target, label=target.label.removeprefix(SCORE_NAMES[CITED_SCORE].format(""))),
         scores=scores,
         rest=rest,
         log_odds=ablations.full,
@@ -175,11 +176,6 @@ def explain_sources(
     target = Answer(aim.select, unit=aim.unit, score=CITED_SCORE if reruns else score)
     with choose_players([players]):
         return explain_encoded(model, model.encode(prompt), call, target)
-
-
-def name_answer(target: Target) -> Target:
-    """The target with the answer as its name: 'Lisbon' for the log-odds of 'Lisbon'."""
-    return replace(target, label=target.label.removeprefix(SCORE_NAMES[CITED_SCORE].format("")))
 
 
 def make_answer_probe(model: Model, prompt: Prompt, aim: Answer) -> Probe:

@@ -55,7 +55,7 @@ def find_sources(prompt: Prompt, by: SplitBy | Sequence[Region], within: Region 
         sources = tuple(one for one in sources if is_inside(one, part))
     refuse_too_few(sources, by, within)
     covered = {token for one in sources for token in range(one.start, one.stop)}
-    apart = find_apart(prompt, part, choose_unit(prompt, part))
+    apart = find_apart(prompt, part, choose_asking_unit(prompt, part))
     return DividedPrompt(sources, tuple(one for one in apart if covered.isdisjoint(range(one.start, one.stop))))
 
 
@@ -78,7 +78,7 @@ def find_source_units(prompt: Prompt, by: str, part: Region | None) -> tuple[Reg
     """Passages, sentences, documents or messages that are sources, numbered as such."""
     if by not in SPLITTERS:
         return tuple(one for one in prompt.split(by) if by == "document" or not is_kept_apart(prompt, one, part))
-    apart = find_apart(prompt, part, choose_unit(prompt, part))
+    apart = find_apart(prompt, part, choose_asking_unit(prompt, part))
     return tuple(replace(one, name=f"{by} {n}") for n, one in enumerate(list_outside(prompt.split(by), apart), 1))
 
 
@@ -95,7 +95,7 @@ def list_outside(units: Sequence[Region], apart: Sequence[Region]) -> list[Regio
 # --- what is kept apart -----------------------------------------------------------------------------------------------
 
 
-def choose_unit(prompt: Prompt, part: Region | None) -> str:
+def choose_asking_unit(prompt: Prompt, part: Region | None) -> str:
     """What asks: a paragraph or, if nothing else would be left, a sentence."""
     passages = prompt.split("passage") if prompt.text.strip() else ()
     return "passage" if list_outside(passages, find_apart(prompt, part, "passage")) else "sentence"

@@ -18,7 +18,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from whyformer._cite.ablations import Ablations
@@ -105,8 +104,3 @@ def describe_verification(verified: Verification, names: Sequence[str]) -> list[
             f"{verified.together:z.2f}: any one of them may suffice."
         )
     return notes
-
-
-def draw_random_sets(sources: int, size: int, draws: int, generator: torch.Generator) -> list[list[int]]:
-    """Random sets of sources of one size."""
-    return [torch.randperm(sources, generator=generator)[:size].tolist() for _ in range(draws)]

@@ -10,11 +10,10 @@ from whyformer._engine.capture import (
     LinearNorm,
     RoundingEstimate,
     RunRequest,
-    is_on_missing_attention,
-    is_on_mixed_states,
+    describe_run,
     iterate_rows,
 )
-from whyformer._engine.layout import Order, find_blocks, find_order, lay_out, pick_places
+from whyformer._engine.layout import lay_out
 from whyformer._engine.probe import (
     FILLS,
     IMAGE_FILLS,
@@ -30,12 +29,10 @@ from whyformer._engine.relevance import RECIPES, Recipe, find_recipe, make_recip
 from whyformer._engine.run import (
     Intervention,
     ModelMemo,
-    Run,
     choose_relevance_dtype,
     compare_towers,
     find_output,
     make_shadow,
-    refuse_changed_weights,
     refuse_single_side,
     run_forward,
     run_plain,
@@ -46,7 +43,6 @@ from whyformer._engine.targets import (
     SCORE_NAMES,
     Answer,
     Answers,
-    AnswerText,
     FunctionReading,
     Scale,
     Target,
@@ -60,7 +56,5 @@ from whyformer._engine.targets import (
     probabilities_of,
     read_logits,
     refuse_encoder_decoders,
-    shorten,
-    widen,
 )
 from whyformer._engine.tracing import MASK_THRESHOLD

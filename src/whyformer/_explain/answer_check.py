@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from whyformer._engine import find_task, make_shadow, refuse_encoder_decoders, run_plain_returned
+from whyformer._explain.decoding import is_real
 from whyformer._explain.explain import ModelLike, as_model
 from whyformer._model import Model
 from whyformer._model.prompt import Prompt
@@ -38,7 +39,7 @@ def check_answer(
             "check_answer needs a Prompt with an answer. Make one with Prompt.from_tokens(model, ids, answer_ids), "
             "Prompt.from_text(model, text, answer) or generate(model, text)."
         )
-    if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not tolerance >= 0:
+    if not is_real(tolerance) or not tolerance >= 0:
         raise InputError(f"tolerance must be a number >= 0, got {tolerance!r}.", code="E_OPTION")
     others = check_logged(prompt.logged if logged is None else logged, len(prompt.answer))
     scores = read_answer_logits(model, prompt).double().log_softmax(-1).cpu()
@@ -57,23 +58,23 @@ def read_answer_logits(model: Model, prompt: Prompt) -> Tensor:
         raise InputError(
             f"{model.name} does not predict the next token at every position. Use a causal language model."
         )
-    return task.output[0, [place - 1 for place in prompt.answer]].detach()
+    return task.output[0, [position - 1 for position in prompt.answer]].detach()
 
 
 def check_logged(logged: Sequence[float] | None, length: int) -> tuple[float, ...] | None:
     if logged is None:
         return None
     values = list_entries(logged)
-    if values is None or len(values) != length or not all(is_log_probability(one) for one in values):
+    if (
+        values is None
+        or len(values) != length
+        or not all(is_real(one) and abs(one) <= sys.float_info.max for one in values)
+    ):
         given = type(logged).__name__ if values is None else f"{len(values)} entries"
         raise InputError(
             f"logged must have one number for each of the {length} tokens of the answer, got {given}.", code="E_OPTION"
         )
     return tuple(float(value) for value in values)
-
-
-def is_log_probability(value: float) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def cut_answer(prompt: Prompt) -> Pieces:

@@ -24,25 +24,25 @@ def explain_classes(
     methods: MethodsLike | None = None,
     *,
     classes: int | Sequence[TargetLike] = 3,
-    contrast: bool = False,
+    versus: TargetLike = None,
 ) -> ClassGrid:
     """Several classes, each explained by several methods.
 
     methods: names, functions or partials of them; by default the default method for this kind of input and four others.
     classes: how many of the likeliest, or a list of indices, labels or other targets (whyformer.targets).
-    contrast: explain each class against the likeliest of the other classes.
+    versus: what each class is contrasted with, as in `explain`; True: the likeliest of the other classes.
     """
     model = as_model(model)
     encoded = model.encode(inputs)
-    if contrast or isinstance(classes, int):
+    if versus is True or isinstance(classes, int):
         ranking = rank_classes(model, encoded)
     else:
         ranking = [[] for _ in range(encoded.batch)]
     methods = choose_class_methods(encoded) if methods is None else methods
     comparisons = []
     for targets in choose_classes(ranking, classes):
-        versus = find_strongest_others(ranking, targets, model) if contrast else None
-        comparisons.append(compare(model, encoded, methods, target=targets, versus=versus))
+        against = find_strongest_others(ranking, targets, model) if versus is True else versus
+        comparisons.append(compare(model, encoded, methods, target=targets, versus=against))
     return ClassGrid(tuple(comparisons))
 
 
@@ -68,7 +68,7 @@ def choose_classes(ranking: list[list[int]], classes: int | Sequence[TargetLike]
         return [[wanted] * len(ranking) for wanted in classes]
     if not 1 <= classes <= len(ranking[0]):
         raise TargetError(f"classes must be from 1 to {len(ranking[0])}, the number of classes, got {classes}.")
-    return [[likeliest[place] for likeliest in ranking] for place in range(classes)]
+    return [[likeliest[rank] for likeliest in ranking] for rank in range(classes)]
 
 
 def find_strongest_others(ranking: list[list[int]], targets: Sequence[TargetLike], model: Model) -> list[int]:

@@ -70,7 +70,7 @@ def select_shown(e: Explanation, example: int) -> Tensor:
 
 
 def find_top(scores: Tensor) -> Tensor:
-    """The places of the highest scores, highest first; of equal scores, the first."""
+    """The indices of the highest scores, highest first; of equal scores, the first."""
     return scores.argsort(descending=True, stable=True)[:TOP]
 
 

@@ -1,6 +1,6 @@
 """What a language model answers to a prompt: the prompt with the generated tokens as its answer.
 
-    prompt = generate(model, "the keys to the cabinet", tokens=8)
+    prompt = generate(model, "the keys to the cabinet", max_new_tokens=8)
     prompt.answer_text; explain(model, prompt)
 
 The model's own `generate` is used if it has one, with its cache of keys and values; otherwise tokens are chosen one by
@@ -27,7 +27,7 @@ def generate(
     model: ModelLike,
     prompt: PromptLike,
     *,
-    tokens: int = 20,
+    max_new_tokens: int = 20,
     temperature: float = 0.0,
     top_p: float = 1.0,
     seed: int = 0,
@@ -35,13 +35,13 @@ def generate(
     """The prompt with what the model answers to it.
 
     prompt: a text, a Prompt (its answer, if it has one, is replaced), or a list of messages.
-    tokens: how many are generated at most. temperature: 0 takes the most likely token each time; otherwise tokens are
-    drawn, from those that together have the probability top_p, and the same seed draws the same tokens.
+    max_new_tokens: how many are generated at most. temperature: 0 takes the most likely token each time; otherwise
+    tokens are drawn, from those that together have the probability top_p, and the same seed draws the same tokens.
     """
-    check_options(tokens, temperature, top_p, seed)
+    check_options(max_new_tokens, temperature, top_p, seed)
     model = as_model(model)
     given = as_prompt(model, prompt).without_answer()
-    ids = generate_tokens(model, given.ids, tokens, temperature=temperature, top_p=top_p, seed=seed)
+    ids = generate_tokens(model, given.ids, max_new_tokens, temperature=temperature, top_p=top_p, seed=seed)
     return append_tokens(model, given, ids)
 
 
@@ -61,11 +61,9 @@ def refuse_other_prompt(prompt: PromptLike | bytes) -> None:
         raise InputError(f"The prompt must be a text, a Prompt or a list of messages, got {kind}.", code="E_TXT_TYPE")
 
 
-def check_options(tokens: int, temperature: float, top_p: float, seed: int) -> None:
-    if isinstance(tokens, bool) or not isinstance(tokens, int):
-        raise InputError(f"tokens must be a whole number, got {tokens!r}.", code="E_OPTION")
-    if tokens < 1:
-        raise InputError(f"tokens must be >= 1, got {tokens}.", code="E_OPTION")
+def check_options(max_new_tokens: int, temperature: float, top_p: float, seed: int) -> None:
+    if isinstance(max_new_tokens, bool) or not isinstance(max_new_tokens, int) or max_new_tokens < 1:
+        raise InputError(f"max_new_tokens must be a whole number >= 1, got {max_new_tokens!r}.", code="E_OPTION")
     if not is_real(temperature) or not 0 <= temperature < float("inf"):
         raise InputError(f"temperature must be a finite number >= 0, got {temperature!r}.", code="E_OPTION")
     if not is_real(top_p) or not 0 < top_p <= 1:
@@ -115,4 +113,4 @@ def call_own_generate(
             ids, attention_mask=torch.ones_like(ids), generation_config=config
         )
     found = [int(i) for i in made[0, len(start) :]]
-    return found[: next((place for place, i in enumerate(found) if i in ends), len(found))]
+    return found[: next((index for index, i in enumerate(found) if i in ends), len(found))]

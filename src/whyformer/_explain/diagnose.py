@@ -8,29 +8,17 @@ import platform
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 
-from whyformer._engine import (
-    Capture,
-    Order,
-    Run,
-    TargetLike,
-    find_blocks,
-    find_order,
-    find_task,
-    is_causal,
-    make_shadow,
-    record,
-    refuse_encoder_decoders,
-    run_forward,
-    run_plain,
-)
+from whyformer._engine import Capture, TargetLike, describe_run, make_shadow, record, refuse_encoder_decoders, run_plain
 from whyformer._explain.default_method import choose_default_method
 from whyformer._explain.explain import ModelLike, as_model, explain_encoded
 from whyformer._explain.method_call import MethodLike, choose_method
@@ -42,12 +30,13 @@ from whyformer._plain.progress import show_progress
 from whyformer._plain.setting_checks import list_entries
 from whyformer._plain.tokens import Grid, Pieces
 from whyformer._plain.torch_state import neutral_torch
+from whyformer._plain.words import list_some
 from whyformer.errors import InputError, MethodError, WhyformerError
 from whyformer.methods._registry import METHODS, Method, Setting, find_method
 from whyformer.results.diagnosis import Diagnosis, MethodCheck
 from whyformer.show.wording import describe_target, format_probability
 
-Result = TypeVar("Result")
+R = TypeVar("R")
 SMALL_BUDGETS: dict[str, dict[str, Setting]] = {  # enough to see whether a method works
     "bi_attribution": {"steps": 4},
     "integrated_gradients": {"steps": 4},
@@ -58,20 +47,11 @@ SMALL_BUDGETS: dict[str, dict[str, Setting]] = {  # enough to see whether a meth
     "smooth_grad": {"samples": 4},
     "vit_cx": {"budget": 8},
 }
-TASK_WORDING = {
-    "next token": "the next token, of {count}",
-    "masked token": "the token at a mask, of {count}",
-    "token class": "a class for every token, of {count}",
-    "answer span": "a span of the text (start and end)",
-    "frame": "a character for every frame, of {count}",
-    "representation": "a representation of the input ({count} channels): the model has no head",
-}
 SAMPLE_TEXTS = ("The film was not good, but its ending surprised me.", "The film was not good.", "good")
 SAMPLE_QUESTION = "What surprised me?"
 SAMPLE_TOKENS = 8
 SLOW_SECONDS = 2.0  # a method that takes longer is not run a second time to measure it warm
 FORWARD_REPEATS = 3
-NAMED = 3  # classes or special tokens that are listed by name
 
 
 @neutral_torch()
@@ -94,26 +74,17 @@ def diagnose(
     encoded = model.encode(make_sample_input(model) if inputs is None else inputs)
     encoded, target = choose_tower(model, encoded, target)
     seconds, memory, failure = measure_forward(model, encoded)
-    found = {**describe_model(model), **describe_run(model, encoded, target)}
+    found = {**describe_model(model), **describe_findings(model, encoded, target)}
     found |= describe_default(model, encoded, target)
-    if failure:
-        found["forward pass"] = failure
+    found |= {"forward pass": failure} if failure else {}
     checks = []
     with show_progress(len(tried), "trying", is_uniform=False) as progress:
         for method, settings in tried:
             given = settings if full else {**SMALL_BUDGETS.get(method.name, {}), **settings}
             checks.append(check_method(method, given, model, encoded, target, seconds))
             progress.advance()
-    return Diagnosis(
-        model=model.name,
-        found=found,
-        checks=tuple(checks),
-        seconds=seconds,
-        memory=memory,
-        machine=describe_machine(model.device),
-        versions=model.describe_versions(),
-        notes=encoded.notes,
-    )
+    machine, versions = describe_machine(model.device), model.describe_versions()
+    return Diagnosis(model.name, found, tuple(checks), seconds, memory, machine, versions, encoded.notes)
 
 
 # --- methods ----------------------------------------------------------------------------------------------------------
@@ -142,11 +113,9 @@ def check_method(
     forward: float | None,
 ) -> MethodCheck:
     """Try one method. Whatever it raises is recorded and stops nothing."""
-    facts: dict[str, Any] = {
-        "settings": dict(settings),
-        "reads_model": not {*method.needs} <= {"mask", "fingerprint"},
-        "is_default": method.name == choose_default_method(encoded),
-    }
+    reads_model = not {*method.needs} <= {"mask", "fingerprint"}
+    is_default = method.name == choose_default_method(encoded)
+    check = MethodCheck(method.name, "works", settings=dict(settings), reads_model=reads_model, is_default=is_default)
     try:
         call = choose_method(method, settings)
         explain_once = partial(explain_encoded, model, encoded, call, target)
@@ -155,16 +124,13 @@ def check_method(
         code, reason = describe_refusal(error)
         if code == "E_MEMORY":
             free_memory()
-        state = "refused" if isinstance(error, WhyformerError) and code != "E_MEMORY" else "failed"
         if code == "E_METHOD":  # made for another kind of input
-            state = "does not apply"
-        return MethodCheck(method.name, state, code, reason, **facts)  # type: ignore[arg-type]
+            return replace(check, state="does not apply", code=code, reason=reason)
+        is_refused = isinstance(error, WhyformerError) and code != "E_MEMORY"
+        return replace(check, state="refused" if is_refused else "failed", code=code, reason=reason)
     own = tuple(note for note in explanation.notes if note not in encoded.notes)
     forwards = None if not forward else seconds / forward
-    return MethodCheck(
-        method.name, "works", seconds=seconds, forwards=forwards, memory=memory, spent=explanation.spent, notes=own,
-        **facts,
-    )  # fmt: skip
+    return replace(check, seconds=seconds, forwards=forwards, memory=memory, spent=explanation.spent, notes=own)
 
 
 def describe_refusal(error: Exception) -> tuple[str, str]:
@@ -172,9 +138,9 @@ def describe_refusal(error: Exception) -> tuple[str, str]:
     return (error.code, str(error)) if isinstance(error, WhyformerError) else describe_failure(error)
 
 
-def measure_call(call: Callable[[], Result], device: torch.device) -> tuple[Result, float, int | None]:
+def measure_call(call: Callable[[], R], device: torch.device) -> tuple[R, float, int | None]:
     """What the call returns, its seconds when it is warm, and the most memory that it needs."""
-    results: list[tuple[Result, float]] = []
+    results: list[tuple[R, float]] = []
     started = time.perf_counter()
     memory = measure_peak_memory(lambda: results.append(time_call(call, device)), device, collects=False)
     if not results:  # where the peak cannot be measured, nothing was run
@@ -184,7 +150,7 @@ def measure_call(call: Callable[[], Result], device: torch.device) -> tuple[Resu
     return results[-1][0], min(seconds for _, seconds in results), memory
 
 
-def time_call(call: Callable[[], Result], device: torch.device) -> tuple[Result, float]:
+def time_call(call: Callable[[], R], device: torch.device) -> tuple[R, float]:
     started = time.perf_counter()
     result = call()
     if device.type == "cuda":
@@ -226,21 +192,15 @@ def describe_model(model: Model) -> dict[str, str]:
     return {
         "class": type(inner).__name__,
         "input": {"image": "images", "text": "texts", "tensors": "tensors"}[model.kind] + longest,
-        "precision": ", ".join(f"{name} ({format_count(count)} parameters)" for name, count in sizes.most_common()),
+        "precision": ", ".join(f"{name} ({abbreviate(count)} parameters)" for name, count in sizes.most_common()),
         "device": ", ".join(devices) or "none",
     }
 
 
-def describe_run(model: Model, encoded: EncodedBatch, target: TargetLike) -> dict[str, str]:
+def describe_findings(model: Model, encoded: EncodedBatch, target: TargetLike) -> dict[str, str]:
     """What a run of the model shows; where something is not found, the reason."""
-    found: dict[str, str] = {}
     try:
-        refuse_encoder_decoders(model.module)
-        with run_forward(model, encoded, asks_gradient=True) as run:
-            found |= describe_attention(run)
-            found["order"] = try_to_say(lambda: describe_order(find_order(model, encoded, run, always=True)))
-            found["blocks"] = try_to_say(lambda: describe_blocks(run))
-            found["task"] = try_to_say(lambda: describe_task(model, encoded, run))
+        found = describe_run(model, encoded)
     except Exception as error:
         return {"attention": f"not found: {describe_refusal(error)[1]}"}
     try:
@@ -264,81 +224,23 @@ def describe_default(model: Model, encoded: EncodedBatch, target: TargetLike) ->
     return {"default method": default, "engine": str(explanation.engine)}
 
 
-def describe_order(order: Order) -> str:
-    """What the check found about the places of tokens and examples in the model."""
-    if order.moves_examples:
-        return "checked: examples of a batch change places inside, so each is run alone"
-    if order.obstacle:
-        return f"checked: {order.obstacle}"
-    if order.sequence is None:
-        return "not checked: the tokens of the input are not known"
-    how = "checked, measured" if order.is_measured else "checked"
-    if not order.is_as_given:
-        return f"{how}: tokens change places inside, which is undone"
-    missing = int(order.sequence.max()) + 1 - int((order.sequence[0] >= 0).sum())
-    extra = int((order.sequence[0] < 0).sum())
-    added = f", {extra} added by the model" if extra else ""
-    return f"{how}: tokens are in the order of the input{added}" + (f", {missing} left out" if missing > 0 else "")
-
-
-def try_to_say(say: Callable[[], str]) -> str:
-    try:
-        return say()
-    except WhyformerError as error:
-        return f"not found: {error}"
-
-
-def describe_blocks(run: Run) -> str:
-    """How many blocks there are; where some have no attention, how many do."""
-    blocks = find_blocks(run.mode)
-    attending = len(set(blocks.attending))
-    return f"{blocks.count}" if attending == blocks.count else f"{blocks.count}, {attending} of them with attention"
-
-
-def describe_attention(run: Run) -> dict[str, str]:
-    """How many attention sites there are, and of what kind."""
-    sites = run.mode.sites
-    heads = sorted({site.value.size(1) for site in sites})
-    fused = sum(site.query is not None for site in sites)
-    kind = "fused" if fused == len(sites) else "not fused" if not fused else f"{fused} fused"
-    obstacles = list(dict.fromkeys(site.obstacle for site in sites if site.obstacle))
-    found = {
-        "attention": f"{len(sites)} sites, {kind}",
-        "heads": " or ".join(map(str, heads)) + " per site",
-    }
-    return {**found, "but": "; ".join(obstacles)} if obstacles else found
-
-
 def describe_answer(capture: Capture) -> dict[str, str]:
     """The tokens, where the answer is read, and the target that is explained by default."""
     target, tokens = capture.targets[0], capture.tokens[0]
     return {
-        "tokens": describe_tokens(tokens, capture),
+        "tokens": describe_token_counts(tokens, capture),
         "readout": describe_readout(capture["readout"][0], tokens),
         "target": f"{describe_target(target)}, {format_probability(target)}",
     }
 
 
-def describe_tokens(tokens: Grid | Pieces, capture: Capture) -> str:
+def describe_token_counts(tokens: Grid | Pieces, capture: Capture) -> str:
     special = int(capture["special"][0].sum())
     if isinstance(tokens, Grid):
         return f"{tokens.rows} x {tokens.columns} patches, {special} special"
     names = [piece for piece, is_special in zip(tokens.pieces, tokens.special, strict=True) if is_special]
     named = f" ({list_some(tuple(dict.fromkeys(names)))})" if names else ""
     return f"{sum(not p for p in tokens.padding)}, {special} special{named}"
-
-
-def describe_task(model: Model, encoded: EncodedBatch, run: Run) -> str:
-    """What the model answers, from what it returned."""
-    task = find_task(model, encoded, run.returned, lambda: is_causal(run))
-    count = task.output.shape[-1] if task.output.dim() > 1 else 1
-    if task.kind in TASK_WORDING:
-        return TASK_WORDING[task.kind].format(count=count)
-    problem = getattr(getattr(unwrap(model.module), "config", None), "problem_type", None)
-    if count == 1 or problem == "regression":
-        return "one number (regression)" if count == 1 else f"{count} numbers (regression)"
-    named = f": {list_some(model.labels)}" if model.labels is not None and len(model.labels) == count else ""
-    return f"{'any of' if problem == 'multi_label_classification' else 'one of'} {count} classes{named}"
 
 
 def describe_readout(readout: Tensor, tokens: Grid | Pieces) -> str:
@@ -353,12 +255,7 @@ def describe_readout(readout: Tensor, tokens: Grid | Pieces) -> str:
     return f"{mean} {len(used)} tokens"
 
 
-def list_some(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:NAMED])
-    return shown if len(names) <= NAMED else f"{shown} and {len(names) - NAMED} more"
-
-
-def format_count(count: int) -> str:
+def abbreviate(count: int) -> str:
     for size, unit in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
         if count >= size:
             return f"{count / size:.3g} {unit}"
@@ -391,12 +288,8 @@ def choose_sample_text(model: Model) -> list[str | tuple[str, str]]:
     mask = getattr(model.tokenizer, "mask_token", None) if name.endswith(("ForMaskedLM", "ForPreTraining")) else None
     texts = [text.replace("good", mask) if mask else text for text in SAMPLE_TEXTS]
     samples = [(SAMPLE_QUESTION, text) for text in texts] if name.endswith("ForQuestionAnswering") else texts
-    return [next((sample for sample in samples if is_short_enough(model, sample)), samples[-1])]
-
-
-def is_short_enough(model: Model, sample: str | tuple[str, str]) -> bool:
-    try:
-        model.tokenize(sample)
-    except InputError:
-        return False
-    return True
+    for sample in samples:
+        with suppress(InputError):
+            model.tokenize(sample)
+            return [sample]
+    return [samples[-1]]

@@ -1,6 +1,6 @@
 """Explain every token that a language model generates.
 
-    g = explain_generation(model, "the keys to the cabinet", tokens=8)
+    g = explain_generation(model, "the keys to the cabinet", max_new_tokens=8)
     g[0]; g.whole; print(g); g.save("why.html")      # a page: click on a token to see why the model chose it
 
 Each token is explained as the next token after all before it. Methods whose recipe sends slopes (attnlrp, libragrad
@@ -44,7 +44,7 @@ def explain_generation(
     prompt: PromptLike,
     method: MethodLike = TEXT_METHOD,
     *,
-    tokens: int = 20,
+    max_new_tokens: int = 20,
     continuation: str | Sequence[int] | None = None,
     temperature: float = 0.0,
     top_p: float = 1.0,
@@ -54,11 +54,11 @@ def explain_generation(
     """Why each token of a continuation was chosen.
 
     prompt: a text, a list of messages or a Prompt; the answer of a Prompt is the continuation.
-    tokens: how many tokens the model generates at most. continuation: explain this text, or these token ids, instead of
-    the model's own. temperature, top_p, seed: as in generate().
+    max_new_tokens: how many tokens the model generates at most. continuation: explain this text, or these token ids,
+    instead of the model's own. temperature, top_p, seed: as in generate().
     """
     call = choose_method(method, settings)
-    check_options(tokens, temperature, top_p, seed)
+    check_options(max_new_tokens, temperature, top_p, seed)
     model = as_model(model)
     for what, text in (("prompt", prompt), ("continuation", continuation)):
         if isinstance(text, bytes) or not isinstance(text, str | Prompt | Sequence | None):
@@ -69,7 +69,7 @@ def explain_generation(
     if continuation is not None:
         whole = append_tokens(model, whole.without_answer(), encode_given(model, whole.without_answer(), continuation))
     elif not whole.answer:
-        ids = generate_tokens(model, whole.ids, tokens, temperature=temperature, top_p=top_p, seed=seed)
+        ids = generate_tokens(model, whole.ids, max_new_tokens, temperature=temperature, top_p=top_p, seed=seed)
         whole = append_tokens(model, whole, ids)
     if not whole.answer:
         raise InputError("The model generates nothing after this prompt: its first token is the end of the text.")
@@ -107,27 +107,27 @@ def explain_from_one_forward(call: MethodCall, model: Model, prompt: Prompt) -> 
     assert call.recipe is not None
     steps: list[Explanation] = []
     with report_own_bugs(model), show_progress(count, "explaining") as progress:
-        for place, capture in enumerate(record_each(own, encoded, [*targets, Answer()], call.needs, [call.recipe])):
+        for position, capture in enumerate(record_each(own, encoded, [*targets, Answer()], call.needs, [call.recipe])):
             e = make_explanation(call, model, encoded, capture)
-            if place == count:
+            if position == count:
                 return steps, e
-            steps.append(cut_step(e, model, prompt, prompt.prompt_length + place, count))
+            steps.append(cut_step(e, model, prompt, prompt.prompt_length + position, count))
             progress.advance()
     raise AssertionError("the last capture is that of the sum")
 
 
-def cut_step(e: Explanation, model: Model, prompt: Prompt, place: int, count: int) -> Explanation:
+def cut_step(e: Explanation, model: Model, prompt: Prompt, position: int, count: int) -> Explanation:
     """The explanation of one token, without the tokens that come later: these have no part in it."""
-    before, target, index = cut_prompt(prompt, place), e.targets[0], prompt.ids[place]
+    before, target, index = cut_prompt(prompt, position), e.targets[0], prompt.ids[position]
     label = str(index) if model.tokenizer is None else model.tokenizer.decode([index])
-    explained = Target(index, label, target.score, target.probability, target.predicted, position=place - 1)
+    explained = Target(index, label, target.score, target.probability, target.predicted, position=position - 1)
     return replace(
         e,
-        scores=e.scores[:, :place],
+        scores=e.scores[:, :position],
         tokens=(before.pieces,),
         names=(before.text or e.names[0],),
         targets=(explained,),
-        details=cut_details(e, range(place), len(prompt)),
+        details=cut_details(e, range(position), len(prompt)),
         spent={name: passes / count if name == "forward" else passes for name, passes in e.spent.items()},
     )
 
@@ -138,17 +138,17 @@ def explain_prefixes(call: MethodCall, model: Model, prompt: Prompt) -> list[Exp
     size = BATCH if model.takes_batches_of_texts else 1
     with show_progress(len(prompt.answer), "explaining") as progress:
         for first in range(prompt.prompt_length, len(prompt), size):
-            places = list(range(first, min(first + size, len(prompt))))
-            prefixes = [cut_prompt(prompt, place) for place in places]
+            positions = list(range(first, min(first + size, len(prompt))))
+            prefixes = [cut_prompt(prompt, position) for position in positions]
             encoded = replace(model.encode(prefixes), answers=())
-            capture = record_for_methods([call], model, encoded, [prompt.ids[place] for place in places], None)
+            capture = record_for_methods([call], model, encoded, [prompt.ids[position] for position in positions], None)
             batch = make_explanation(call, model, encoded, capture)
-            steps += [trim_padding(batch[i], prefix) for i, prefix in enumerate(prefixes)]
-            progress.advance(len(places))
+            steps += [drop_padded_tokens(batch[i], prefix) for i, prefix in enumerate(prefixes)]
+            progress.advance(len(positions))
     return steps
 
 
-def trim_padding(e: Explanation, prefix: Prompt) -> Explanation:
+def drop_padded_tokens(e: Explanation, prefix: Prompt) -> Explanation:
     """One example without its padding."""
     tokens = e.tokens[0]
     assert isinstance(tokens, Pieces)

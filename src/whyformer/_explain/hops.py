@@ -34,12 +34,13 @@ the way of an answer is known more of it arrives at its source than with AttnLRP
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from whyformer._engine import Answer, AnswerText, Capture, Recipe, TargetLike, find_output, find_recipe, record, shorten
+from whyformer._engine import Answer, Capture, Recipe, TargetLike, find_output, find_recipe, record
 from whyformer._explain.conservation import find_sent_relevance
 from whyformer._explain.decoding import as_prompt
 from whyformer._explain.explain import ModelLike, as_model
@@ -49,16 +50,16 @@ from whyformer._explain.scoring import make_explanation
 from whyformer._explain.sharing import record_for_methods
 from whyformer._explain.unforeseen import report_own_bugs
 from whyformer._model import AnswerPart, EncodedBatch, Model, PromptLike, refuse_learned_prompt
-from whyformer._model.prompt import Prompt, Region, SplitBy, add_answer
+from whyformer._model.prompt import Prompt, SplitBy, add_answer
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import InputError, MethodError, TargetError
 from whyformer.methods._registry import METHODS, Setting
-from whyformer.results.explanation import Explanation
 from whyformer.results.hops import Hop, Hops
 from whyformer.show.chips import get_piece_text
 
 LEAST_PREFERENCE = 0.5  # standard deviations above the mean logit; with less, a token keeps what it received
 NEGLIGIBLE = 0.01  # of the relevance in hop 0, by magnitude: what generated tokens received is not sent on
+LONGEST_LABEL = 60  # characters of the explained tokens in their name
 KEPT = "tokens that the model did not choose"
 
 
@@ -67,13 +68,13 @@ class PredictedTokens:
     """Some tokens of a sequence, and where in the output they were predicted."""
 
     module: nn.Module  # which tensor the logits are
-    places: tuple[int, ...]  # in the sequence
+    positions: tuple[int, ...]  # in the sequence
     ids: tuple[int, ...]
     length: int  # of the sequence
 
     @classmethod
-    def of(cls, model: Model, prompt: Prompt, places: Sequence[int]) -> "PredictedTokens":
-        return cls(model.module, tuple(places), tuple(prompt.ids[place] for place in places), len(prompt))
+    def of(cls, model: Model, prompt: Prompt, positions: Sequence[int]) -> "PredictedTokens":
+        return cls(model.module, tuple(positions), tuple(prompt.ids[position] for position in positions), len(prompt))
 
     def read_preferences(self, returned: Any) -> tuple[Tensor, Tensor]:
         """[token]: the logit of each token over the mean logit; and the standard deviation of these logits."""
@@ -83,7 +84,7 @@ class PredictedTokens:
                 f"Hops need a language model that returns logits for every token, got {list(logits.shape)} for "
                 f"{self.length} tokens. Use a causal language model with its head."
             )
-        rows = logits[0, torch.tensor(self.places, device=logits.device) - 1]  # [token, vocabulary]
+        rows = logits[0, torch.tensor(self.positions, device=logits.device) - 1]  # [token, vocabulary]
         rows = rows.to(torch.promote_types(rows.dtype, torch.float32))
         own = rows.gather(1, torch.tensor(self.ids, device=logits.device)[:, None])[:, 0]
         return own - rows.mean(-1), rows.detach().std(-1, correction=0)
@@ -147,25 +148,20 @@ def trace_reasoning(
     """
     call = choose_method(method, settings)
     refuse_other_methods(call)
-    most = check_hops(hops)
+    if isinstance(hops, bool) or not isinstance(hops, int) or hops < 0:
+        raise InputError(f"hops must be a whole number >= 0, got {hops!r}.", code="E_OPTION")
     model = as_model(model)
     refuse_learned_prompt(model.module, "trace_reasoning")
     prompt = read_prompt(model, prompt, answer)
-    regions = prompt.split(by) if by is not None else choose_regions(prompt)
+    if by is None:  # without a text, all of it
+        regions = prompt.regions if len(prompt.regions) > 1 or not prompt.text.strip() else prompt.split("passage")
+    else:
+        regions = prompt.split(by)
     if target is None and versus is None:
         target = select_tokens(model, prompt, select)
     elif select is not None:
         raise InputError("Pass select= or target=, not both: select= names tokens of the answer.", code="E_OPTION")
-    found = pass_on(call, model, prompt, target, versus, most)
-    return Hops(tuple(found), prompt, regions)
-
-
-def check_hops(hops: int) -> int:
-    if isinstance(hops, bool) or not isinstance(hops, int):
-        raise InputError(f"hops must be a whole number, got {hops!r}.", code="E_OPTION")
-    if hops < 0:
-        raise InputError(f"hops must be >= 0, got {hops}.", code="E_OPTION")
-    return hops
+    return Hops(tuple(pass_on(call, model, prompt, target, versus, hops)), prompt, regions)
 
 
 def read_prompt(model: Model, prompt: PromptLike, answer: str | Sequence[int] | None) -> Prompt:
@@ -181,60 +177,62 @@ def read_prompt(model: Model, prompt: PromptLike, answer: str | Sequence[int] | 
     return whole
 
 
-def choose_regions(prompt: Prompt) -> tuple[Region, ...]:
-    """The roles or documents of a prompt that has them, else its passages; without a text, all of it."""
-    return prompt.regions if len(prompt.regions) > 1 or not prompt.text.strip() else prompt.split("passage")
-
-
 def select_tokens(model: Model, prompt: Prompt, select: AnswerPart) -> SelectedTokens:
     """The score of hop 0, from numbers of tokens or a text of the answer."""
-    numbers = Answer(select).choose_tokens(AnswerText.from_prompt(prompt))
-    places = tuple(prompt.prompt_length + number for number in numbers)
-    words = shorten(" ".join(get_piece_text(prompt.pieces, place).strip() for place in places))
-    return SelectedTokens(PredictedTokens.of(model, prompt, places), repr(words))
-
-
-class ExplainedScore(NamedTuple):
-    """The explanation of one score."""
-
-    explanation: Explanation
-    sent: float  # the relevance that was put in at the output
-    absorbed_by: dict[str, float] | None  # what absorbed how much; None without health=True
+    numbers = Answer(select).find_tokens(prompt)
+    positions = tuple(prompt.prompt_length + number for number in numbers)
+    words = " ".join(get_piece_text(prompt.pieces, position).strip() for position in positions)
+    words = words if len(words) <= LONGEST_LABEL else f"{words[: LONGEST_LABEL - 3]}..."
+    return SelectedTokens(PredictedTokens.of(model, prompt, positions), repr(words))
 
 
 def pass_on(
     call: MethodCall, model: Model, prompt: Prompt, target: TargetLike, versus: TargetLike, most: int
 ) -> list[Hop]:
     """The hops from the target, until hardly anything is left on generated tokens or there are `most`."""
-    encoded = model.encode(prompt)
-    hops = [make_hop(explain_once(call, model, encoded, target, versus), prompt.answer)]
+    make_hop = partial(
+        explain_hop, call, *convert_precision(model, model.encode(prompt), call.precision), prompt.answer
+    )
+    hops = [make_hop(target, versus)]
     negligible = NEGLIGIBLE * hops[0].magnitude
     while len(hops) <= most and hops[-1].magnitude_left > negligible:
         received = hops[-1].find_senders()
         score = PassedOn(PredictedTokens.of(model, prompt, tuple(received)), tuple(received.values()))
-        hops.append(make_hop(explain_once(call, model, encoded, score), prompt.answer, received))
+        hops.append(make_hop(score, None, received))
     return hops
 
 
-def explain_once(
-    call: MethodCall, model: Model, encoded: EncodedBatch, target: TargetLike, versus: TargetLike = None
-) -> ExplainedScore:
-    """Explain one score; health=True needs no blocks here, only what was absorbed in all."""
+def explain_hop(
+    call: MethodCall,
+    model: Model,
+    encoded: EncodedBatch,
+    generated: range,
+    target: TargetLike,
+    versus: TargetLike,
+    received: Mapping[int, float] | None = None,
+) -> Hop:
+    """Explain one score. received: by generated token; None for the first hop.
+
+    health=True needs no blocks here, only what was absorbed in all.
+    """
     assert call.recipe is not None
-    model, encoded = convert_precision(model, encoded, call.precision)
     plain = replace(call, wants_health=False)
-    if not call.wants_health:
-        capture = record_for_methods([plain], model, encoded, target, versus)
-    else:
-        with report_own_bugs(model):
-            keep, recipes = set(plain.needs), [call.recipe]
-            capture = record(
-                model, encoded, target=target, versus=versus, keep=keep, recipes=recipes, track_absorbed=True
-            )
     with report_own_bugs(model):
+        if call.wants_health:
+            capture = record(
+                model, encoded, target=target, versus=versus, keep=set(plain.needs), recipes=[call.recipe],
+                track_absorbed=True,
+            )  # fmt: skip
+        else:
+            capture = record_for_methods([plain], model, encoded, target, versus)
         explanation = make_explanation(plain, model, encoded, capture)
     sent = float(find_sent_relevance(capture, call.recipe)[0])
-    return ExplainedScore(explanation, sent, sum_absorbed(capture, call.recipe) if call.wants_health else None)
+    total = sent if received is None else math.fsum(received.values())
+    absorbed_by = None
+    if call.wants_health:
+        absorbed_by = sum_absorbed(capture, call.recipe)
+        absorbed_by |= {} if received is None else {KEPT: total - sent}
+    return Hop(explanation, generated, total, received or {}, absorbed_by)
 
 
 def sum_absorbed(capture: Capture, recipe: Recipe) -> dict[str, float]:
@@ -243,15 +241,6 @@ def sum_absorbed(capture: Capture, recipe: Recipe) -> dict[str, float]:
     for one in capture.absorbed[recipe]:
         sums[one.what] = sums.get(one.what, 0.0) + float(one.amount[0])
     return sums
-
-
-def make_hop(explained: ExplainedScore, generated: range, received: Mapping[int, float] | None = None) -> Hop:
-    """A hop. received: by generated token; None for the first hop."""
-    total = explained.sent if received is None else math.fsum(received.values())
-    absorbed_by = explained.absorbed_by
-    if absorbed_by is not None and received is not None:
-        absorbed_by = {**absorbed_by, KEPT: total - explained.sent}
-    return Hop(explained.explanation, generated, total, received or {}, absorbed_by)
 
 
 def refuse_other_methods(call: MethodCall) -> None:

@@ -35,5 +35,5 @@ def compare_redistribution(model: ModelLike, inputs: InputLike, rules: Sequence[
     heads = first.details["per_head"].shape[1]
     calls = [partial(redistribution, rule=rule, heads=[head]) for rule in rules for head in range(heads)]
     maps = list(compare(model, encoded, [*calls, *(partial(redistribution, rule=rule) for rule in rules)]))
-    by_head = {rule: tuple(maps[place * heads : (place + 1) * heads]) for place, rule in enumerate(rules)}
+    by_head = {rule: tuple(maps[index * heads : (index + 1) * heads]) for index, rule in enumerate(rules)}
     return RuleGrid(by_head, dict(zip(rules, maps[len(calls) :], strict=True)))

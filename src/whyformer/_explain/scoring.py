@@ -9,18 +9,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from whyformer._engine import (
-    SITES,
-    Capture,
-    Epilogue,
-    EpilogueResults,
-    Recipe,
-    RoundingEstimate,
-    is_on_missing_attention,
-    is_on_mixed_states,
-    pick_examples,
-    pick_places,
-)
+from whyformer._engine import SITES, Capture, Epilogue, EpilogueResults, Recipe, RoundingEstimate, pick_examples
 from whyformer._explain.conditioning import estimate_conditioning, watch_attention_layers
 from whyformer._explain.conservation import check_health
 from whyformer._explain.method_call import MethodCall
@@ -58,7 +47,8 @@ def make_explanation(call: MethodCall, model: Model, encoded: EncodedBatch, capt
         None if part is None else part.cpu() for part in (computed.scores, computed.pixels, computed.special)
     )
     assert scores is not None
-    details, notes = dict(computed.details), select_notes(call, capture.notes) if capture.notes else ()
+    details = dict(computed.details)
+    notes = capture.select_notes(call.needs, reads_attention=call.method.reads_attention) if capture.notes else ()
     if computed.rounding is not None:
         estimate = RoundingEstimate(computed.rounding, computed.layers)
         conditioning = estimate_conditioning(estimate, call.needs, computed.read)
@@ -125,7 +115,7 @@ def compute_method(
     name = call.method.name
     read = watch_attention_layers(captured)
     selection = _layers_and_heads.resolve_selection(call.selected, captured) if call.selected else EVERYTHING
-    computed = compute_scores(call, captured, selection)
+    computed = call_method(call, captured, selection)
     split = partial(
         split_scores, capture=capture, encoded=encoded, method=name, in_sequence=scores_positions(call.needs)
     )
@@ -161,17 +151,7 @@ def make_epilogue(calls: Sequence[MethodCall]) -> Epilogue | None:
     return Epilogue(keys, compute)
 
 
-def select_notes(call: MethodCall, notes: tuple[str, ...]) -> tuple[str, ...]:
-    """The notes on a run that concern this method: not all methods read attention, or states between blocks."""
-    of = {SITES[need].of or need for need in call.needs if need in SITES}
-    if not call.method.reads_attention and not any(site.startswith("attention") for site in of):
-        notes = tuple(note for note in notes if not is_on_missing_attention(note))
-        if "hidden" in of and "unattended" not in of:
-            return notes
-    return tuple(note for note in notes if not is_on_mixed_states(note))
-
-
-def compute_scores(call: MethodCall, captured: Mapping[str, Any], selection: _layers_and_heads.Selection) -> Scores:
+def call_method(call: MethodCall, captured: Mapping[str, Any], selection: _layers_and_heads.Selection) -> Scores:
     """Call the method's function on the selected layers and heads."""
     selects = selection is not EVERYTHING
     needs = [selection.of(need, value) if selects else value for need, value in captured.items()]
@@ -194,7 +174,7 @@ def compute_per_layer(
     """[batch layer unit]: the scores computed from each layer up to the last."""
     layers = selection.layers or tuple(range(_layers_and_heads.depth_of(captured)))
     parts = [replace(selection, layers=layers[start:]) for start in range(len(layers))]
-    return torch.stack([split(compute_scores(call, captured, part).values.detach())[0] for part in parts], dim=1)
+    return torch.stack([split(call_method(call, captured, part).values.detach())[0] for part in parts], dim=1)
 
 
 def count_model_passes(
@@ -237,8 +217,7 @@ def split_scores(
     in_sequence = in_sequence or scores.shape[-1] != len(capture.tokens[0])
     if in_sequence and capture.obstacle and scores.dim() == 2:
         raise UnsupportedModel(capture.obstacle)
-    if in_sequence and capture.slots is not None and scores.dim() == 2 and len(scores) == len(capture.slots):
-        placed = pick_places(scores, capture.slots)
+    if in_sequence and (placed := capture.pick_slots(scores)) is not None:
         is_grid = isinstance(capture.tokens[0], Grid)
         return (placed if is_grid else placed.masked_fill(find_padding(encoded, capture, placed), 0)), None, None
     is_image = getattr(encoded.inputs.get(encoded.main), "ndim", 0) == 4

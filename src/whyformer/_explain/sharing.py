@@ -64,10 +64,10 @@ def share_captures(
     """
     captures: dict[int, Capture | Exception] = {}
     for precision in dict.fromkeys(call.precision for call in calls):
-        places = [place for place, call in enumerate(calls) if call.precision == precision]
-        shared = share_capture([calls[place] for place in places], run, tolerate)
-        captures |= dict(zip(places, shared, strict=True))
-    return [captures[place] for place in range(len(calls))]
+        indices = [index for index, call in enumerate(calls) if call.precision == precision]
+        shared = share_capture([calls[index] for index in indices], run, tolerate)
+        captures |= dict(zip(indices, shared, strict=True))
+    return [captures[index] for index in range(len(calls))]
 
 
 def share_capture(

@@ -24,12 +24,12 @@ def report_own_bugs(model: Model) -> Iterator[None]:
     except UNTOUCHED:
         raise
     except Exception as error:
-        place = find_own_place(error.__traceback__)
-        if place is None:
+        line = find_own_place(error.__traceback__)
+        if line is None:
             raise
         first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
         raise UnsupportedModel(
-            f"whyformer failed on {type(unwrap(model.module)).__name__} at {place}: {type(error).__name__}: "
+            f"whyformer failed on {type(unwrap(model.module)).__name__} at {line}: {type(error).__name__}: "
             f"{first[:200]} This is a bug in whyformer; please report it with the traceback.",
             code="E_INTERNAL",
         ) from error

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from whyformer._plain.tokens import Grid, ScoredTokens
+from whyformer._plain.words import list_some
 from whyformer.methods._registry import Method
 
-MOST_NAMES, MOST_CHARACTERS = 3, 40
+MOST_CHARACTERS = 40
 READ_BY_CLIPPING_METHODS = {"attention_grad", "attention_relevance", "hidden"}
 
 
@@ -31,11 +32,11 @@ def note_zero_maps(
     return (f"{method.name} gives 0 to every {unit} of {list_names(zero)}. {explain_zeros(method)}",)
 
 
-def has_content(tokens: ScoredTokens, places: Sequence[int]) -> bool:
-    """Whether one of these places is a patch, or a token that is neither special nor padding."""
+def has_content(tokens: ScoredTokens, indices: Sequence[int]) -> bool:
+    """Whether one of these indices is a patch, or a token that is neither special nor padding."""
     if isinstance(tokens, Grid):
-        return bool(places)
-    return any(not tokens.special[i] and not tokens.padding[i] for i in places)
+        return bool(indices)
+    return any(not tokens.special[i] and not tokens.padding[i] for i in indices)
 
 
 def explain_zeros(method: Method) -> str:
@@ -52,5 +53,4 @@ def explain_zeros(method: Method) -> str:
 def list_names(names: Sequence[str]) -> str:
     """The first few names, shortened."""
     short = [name if len(name) <= MOST_CHARACTERS else f"{name[: MOST_CHARACTERS - 3]}..." for name in names]
-    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    return ", ".join(repr(name) for name in short[:MOST_NAMES]) + more
+    return list_some([repr(name) for name in short])

@@ -145,9 +145,9 @@ def judge_metrics(
     method: MethodLike | None = None,
     *,
     methods: Literal["quick", "all"] | Sequence[MethodLike] | None = None,
-    target: TargetLike = "predicted",
+    target: TargetLike = None,
     out: str | os.PathLike[str] | None = None,
-    batch: int | None = None,
+    batch_size: int | None = None,
     limit: int | None = None,
     split: str | None = None,
     columns: ColumnNames | None = None,
@@ -161,7 +161,7 @@ def judge_metrics(
     methods: at least three methods whose ranking by each metric is compared with the ranking by the masks of the data.
         Only sensible where the masks are the exact evidence, as in the generated worlds.
     levels: shares of noise from 0 to 1, rising. out: a folder for rows and the table (metrics.csv, metrics.md).
-    metrics, target, batch, limit, split, columns, classes: as for judge().
+    metrics, target, batch_size, limit, split, columns, classes: as for judge().
     """
     levels = check_levels(levels)
     explained = as_model(model)
@@ -172,7 +172,7 @@ def judge_metrics(
         check_evidence(examples, methods)
     degraded = [degrade_method(base, level, seed) for level in levels]
     folder = None if out is None else Path(out)
-    run = partial(judge, explained, examples, target=target, batch=batch, report=False)
+    run = partial(judge, explained, examples, target=target, batch_size=batch_size, report=False)
     made = run(degraded, metrics, out=folder and folder / "degraded")
     judgements, evidence = [made], {}
     if methods is not None:

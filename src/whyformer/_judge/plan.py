@@ -49,7 +49,7 @@ def make_judge_plan(
 ) -> JudgePlan:
     """The plan, in JSON fields."""
     size = batch if batch is not None else DEFAULT_BATCH.get(model.device.type, 16)
-    check_run_number("batch", size, least=1)
+    check_run_number("batch_size", size, least=1)
     fields = {
         "model": describe_planned_model(model),
         "data": {"name": data.name, "examples": len(data), "fingerprint": data.fingerprint()},

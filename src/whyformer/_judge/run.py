@@ -51,8 +51,8 @@ def judge(
     metrics: MetricsLike = None,
     *,
     out: str | os.PathLike[str] | None = None,
-    target: TargetLike = "predicted",
-    batch: int | None = None,
+    target: TargetLike = None,
+    batch_size: int | None = None,
     limit: int | None = None,
     split: str | None = None,
     columns: ColumnNames | None = None,
@@ -65,16 +65,16 @@ def judge(
     methods: names, functions or partials; "quick" is every method that needs one pass, "all" is every method.
     metrics: names, functions or partials; by default, those that fit the input and the ground truth in the data.
     out: a folder for rows, table and report. The same call resumes a run that was interrupted.
-    target: the class to explain: "predicted", "label" (the true class), one class for all examples, or one of
-        whyformer.targets, also as text ("group:cat,dog").
+    target: the class to explain: by default the predicted one; "label" (the true class), one class for all examples, or
+        one of whyformer.targets, also as text ("group:cat,dog").
     split, columns, classes: which part of the data, its columns by role, and what the model calls its labels, as for
         `whyformer.data.read`.
-    limit: use this many examples, sampled at random. batch: examples per batch; it is part of the plan.
+    limit: use this many examples, sampled at random. batch_size: examples per batch; it is part of the plan.
     """
     folder = check_run_folder(out)
     check_run_data(data)
     check_run_flag("report", report)
-    check_run_counts(batch=batch, limit=limit)
+    check_run_counts(batch_size=batch_size, limit=limit)
     chosen_methods = choose_judged_methods(methods)
     model = as_model(model)
     data = read_run_data(data, split, columns, classes, limit=limit)
@@ -84,7 +84,7 @@ def judge(
     refuse_missing_truth(model, data, chosen_metrics, target)
     kind = find_kind_of_input(model, data)
     chosen_methods = add_controls(chosen_methods, kind)
-    plan = make_judge_plan(model, data, chosen_methods, chosen_metrics, target=target, batch=batch)
+    plan = make_judge_plan(model, data, chosen_methods, chosen_metrics, target=target, batch=batch_size)
     bench = Bench(model, data, chosen_methods, chosen_metrics, target, kind)
     if folder is None:
         with tempfile.TemporaryDirectory() as temporary:

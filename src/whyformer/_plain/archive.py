@@ -11,7 +11,7 @@ import json
 import math
 import os
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import Any, NoReturn, TypeAlias, TypeVar
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
+from typing_extensions import TypeAliasType
 
 from whyformer._plain.paths import find_url
 from whyformer._plain.schema import SchemaError, check_schema
@@ -34,6 +35,9 @@ READ_ERRORS = (
     InputError,
 )  # fmt: skip
 
+# What is written into a file: tensors and plain values, and collections of these.
+Field = TypeAliasType("Field", "str | float | Tensor | Sequence[Field] | Mapping[str, Field] | None")
+WrittenFields: TypeAlias = Mapping[str, Field]
 Fields: TypeAlias = Mapping[str, Any]
 LoadedFields: TypeAlias = dict[str, Any]
 Restored = TypeVar("Restored")

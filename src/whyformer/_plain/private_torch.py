@@ -53,9 +53,8 @@ COMPILED_CALL = "_compiled_call_impl"
 # How often a tensor was written into; not for tensors made in inference mode.
 writes_of: Callable[[Tensor], int] = attrgetter("_version")
 
-# What an operator takes and writes into, the name of its overload, and its kernel without a layer of Python.
+# What an operator takes and writes into, and its kernel without a layer of Python.
 schema_of: Callable[[OpOverload], torch.FunctionSchema] = attrgetter("_schema")
-overload_of: Callable[[OpOverload], str] = attrgetter("_overloadname")
 kernel_of: Callable[[OpOverload], Callable[..., Tensor]] = attrgetter("_op")
 
 UNIQUE = torch.ops.aten._unique2.default

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from itertools import pairwise
 from numbers import Integral, Real
-from typing import Any, ParamSpec, TypeAlias, TypeVar, cast
+from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 from whyformer.errors import WhyformerError, suggest_nearest
 
@@ -185,11 +185,11 @@ def guard_settings(
                 raise error(str(refused), code="E_OPTION") from None
 
         @wraps(compute)
-        def guarded(*args: Any, **settings: Any) -> R:
-            return compute(*args, **read(settings))
+        def guarded(*args: P.args, **settings: P.kwargs) -> R:
+            return compute(*args, **read(settings))  # type: ignore[arg-type]
 
         vars(guarded)["read_settings"] = read
-        return cast(Callable[P, R], guarded)
+        return guarded
 
     return guard
 

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
+from types import TracebackType
 
 
 class SharedContext:
@@ -18,7 +19,7 @@ class SharedContext:
                 self._opened.enter_context(self._make())
             self._inside += 1
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, *error: type[BaseException] | BaseException | TracebackType | None) -> None:
         with self._lock:
             self._inside -= 1
             if self._inside == 0:

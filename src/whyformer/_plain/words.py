@@ -160,3 +160,9 @@ def find_group_span(tokens: Pieces, group: Sequence[int]) -> tuple[int, int] | N
     if not covered.strip():
         return None
     return start + len(covered) - len(covered.lstrip()), end - (len(covered) - len(covered.rstrip()))
+
+
+def list_some(names: Sequence[str], most: int = 3) -> str:
+    """The first names, and how many more there are."""
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"

@@ -17,7 +17,6 @@ from functools import partial
 import numpy as np
 
 from whyformer._explain.compare import compare
-from whyformer._judge.judgement import Judgement
 from whyformer._model import Model, TextPair, tokenize_text
 from whyformer._plain.statistics import bootstrap
 from whyformer._reproduce.document import Document, Request, Section
@@ -26,7 +25,7 @@ from whyformer._reproduce.generated import make_entailment_examples, make_shape_
 from whyformer._reproduce.paper_tables import PAPER_TABLES, NamedSettings, PaperColumn, PaperTable
 from whyformer._reproduce.published_numbers import Source, read_spreads
 from whyformer._reproduce.published_table import PublishedTable
-from whyformer._reproduce.reproduction import Reproduction, measure_table
+from whyformer._reproduce.reproduction import Reproduction, find_curves, measure_table
 from whyformer._runs.choice import format_metric_label
 from whyformer._runs.preparation import cut_to_fit, find_class_index
 from whyformer.data import Data, Example
@@ -136,19 +135,13 @@ def draw_steps(made: Reproduction, column: PaperColumn) -> Drawing:
     series = {}
     for row, label in made.labels.items():
         curves = find_curves(made.judgements[column.target], label, column)
+        curves = np.full((1, len(STEPS)), np.nan) if curves is None else curves
         means, lows, highs = zip(*(bootstrap(curves[:, step]) for step in range(len(STEPS))), strict=True)
         series[row] = (STEPS, means, lows, highs) if row == made.table.first else (STEPS, means, None, None)
     note = f"{made.model}, {made.examples} examples of {made.data}. Band: 95 % interval of {made.table.first}."
     return draw_curves(
         series, title=column.name, xlabel="tokens removed", ylabel=column.metric[0], note=note, percent=True
     )
-
-
-def find_curves(judgement: Judgement, label: str, column: PaperColumn) -> np.ndarray:
-    """[example step]: the curve of every example, NaN where it is undefined."""
-    rows = judgement.rows
-    curves = rows.curves(rows.methods.index(label), rows.metrics.index(format_metric_label(*column.metric)))
-    return np.full((1, len(STEPS)), np.nan) if curves is None else curves
 
 
 def draw_two_class_tau(made: Reproduction, column: PaperColumn) -> Drawing:

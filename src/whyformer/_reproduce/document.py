@@ -29,7 +29,7 @@ class Request:
     data: Data | None = None
     model: Model | None = None
     out: Path | None = None  # a folder for rows, tables and figures
-    batch: int | None = None
+    batch_size: int | None = None
     limit: int | None = None
 
     def folder(self, name: str) -> Path | None:

@@ -40,8 +40,8 @@ class BesideTable(TableResult):
     def text_rows(self) -> TextRows:
         rows = [list(COLUMNS)]
         for model, attentions in self.measured.items():
-            for place, (attention, found) in enumerate(attentions.items()):
-                rows.append([model if place == 0 else "", attention, *format_rows(found)])
+            for index, (attention, found) in enumerate(attentions.items()):
+                rows.append([model if index == 0 else "", attention, *format_rows(found)])
         return rows
 
     def outline(self) -> TableOutline:
@@ -73,7 +73,7 @@ def measure_each_head(
     blocks = AttentionReplay(model, model.encode([load_first(examples)])).blocks
     found = audit(
         model, examples, [*range(blocks), "each"], tests=tests, kinds=["permutation"], preset="released",
-        draws=draws or 1, search_limit=search_limit or 1, limit=limit,
+        samples=draws or 1, search_limit=search_limit or 1, limit=limit,
     )  # fmt: skip
     names = sorted(found.attention, key=lambda name: int(name.split(",")[0].split()[1]))
     return {name: collect_jain_wallace_rows(found, name) for name in names}

@@ -112,8 +112,8 @@ class JainWallaceEncoder(nn.Module):
 
 def reverse_texts(x: Tensor, lengths: Tensor) -> Tensor:
     """[batch token width] with the tokens of each text in reverse order; padding stays at the end."""
-    places = torch.arange(x.size(1), device=x.device)
-    at = torch.where(places < lengths[:, None], lengths[:, None] - 1 - places, places)
+    positions = torch.arange(x.size(1), device=x.device)
+    at = torch.where(positions < lengths[:, None], lengths[:, None] - 1 - positions, positions)
     return x.gather(1, at[..., None].expand(-1, -1, x.size(2)))
 
 
@@ -122,10 +122,10 @@ class QuestionEncoder(JainWallaceEncoder):
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         start, length = mask.int().argmax(-1), mask.sum(-1)
-        places = torch.arange(int(length.max()), device=x.device)
-        at = (start[:, None] + places).clamp(max=x.size(1) - 1)
+        positions = torch.arange(int(length.max()), device=x.device)
+        at = (start[:, None] + positions).clamp(max=x.size(1) - 1)
         words = x.gather(1, at[..., None].expand(-1, -1, x.size(2)))
-        return self.summarise(words, places < length[:, None])
+        return self.summarise(words, positions < length[:, None])
 
 
 class JainWallaceAttention(nn.Module):

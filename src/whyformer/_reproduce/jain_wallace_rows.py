@@ -172,7 +172,7 @@ def measure_jain_wallace(
     search: Any = choose_jain_wallace_search(preset, has_question=is_text_pair(first))
     found = audit(
         model, examples if isinstance(examples, Data) else list(examples), "last",
-        tests=tests, preset=search, draws=draws, kinds=["permutation"], search_limit=search_limit, limit=limit,
+        tests=tests, preset=search, samples=draws, kinds=["permutation"], search_limit=search_limit, limit=limit,
     )  # fmt: skip
     return collect_jain_wallace_rows(found)
 
@@ -191,8 +191,8 @@ def collect_jain_wallace_rows(found: Audit, attention: str | None = None) -> Jai
     answers = by_test["answer"]
 
     def column(test: str, read: Callable[[AuditRow], float | None]) -> np.ndarray:
-        held = by_test.get(test, {})
-        numbers = [read(held[i]) if i in held else None for i in sorted(answers)]
+        found_rows = by_test.get(test, {})
+        numbers = [read(found_rows[i]) if i in found_rows else None for i in sorted(answers)]
         return np.array([np.nan if number is None else number for number in numbers], dtype=np.float64)
 
     columns = {

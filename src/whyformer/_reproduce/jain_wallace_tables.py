@@ -114,7 +114,7 @@ def list_correlations(groups: Groups, model: tuple[str, str]) -> RowTexts:
 def list_permutations(groups: Groups) -> RowTexts:
     rows = {}
     for name, key, group in iterate_table_rows(groups):
-        texts = [format_median(group, key, place) for place in range(1, len(BIN_NAMES) + 1)]  # place 0 is all bins
+        texts = [format_median(group, key, index) for index in range(1, len(BIN_NAMES) + 1)]  # index 0 is all bins
         if any(text != NOTHING for text in texts) and (name in PERMUTATION.rows or key == OVERALL):
             rows[name] = texts
     return rows
@@ -122,16 +122,16 @@ def list_permutations(groups: Groups) -> RowTexts:
 
 def list_found_distances(groups: Groups) -> RowTexts:
     return {
-        name: [format_or_dash(group.mean("found", key, place)) for place in range(3)]
+        name: [format_or_dash(group.mean("found", key, index)) for index in range(3)]
         for name, key, group in iterate_table_rows(groups)
         if group.mean("found", OVERALL, 0) is not None and (name in ADVERSARIAL.rows or key == OVERALL)
     }
 
 
-def format_median(group: CellGroup, key: str, place: int) -> str:
+def format_median(group: CellGroup, key: str, index: int) -> str:
     """The mean over seeds, each weighted by how many texts it has in this bin, and that number over all seeds."""
     seeds = [cell.numbers["permuted"].get(key) for cell in group.cells]
-    pairs = [bins[place] for bins in seeds if bins is not None]
+    pairs = [bins[index] for bins in seeds if bins is not None]
     bins = [(median, count) for median, count in pairs if median is not None]
     if not bins:
         return NOTHING
@@ -175,16 +175,16 @@ def describe_seed_orders(what: str, orders: Sequence[SeedOrder]) -> str:
     return f"{text}."
 
 
-def read_published_mean(model: tuple[str, str], dataset: str, place: int) -> float | None:
-    number = CORRELATIONS[model].rows.get(dataset, (None,) * 6)[place]
+def read_published_mean(model: tuple[str, str], dataset: str, index: int) -> float | None:
+    number = CORRELATIONS[model].rows.get(dataset, (None,) * 6)[index]
     return number.mean if isinstance(number, Spread) else number
 
 
 def describe_model_orders(groups: Groups, dataset: str) -> list[str]:
     """For one data set: do encoders and kinds of attention rank as published?"""
     sentences = []
-    for place, pair in enumerate(PAIRS):
-        means = {name: read_published_mean(model, dataset, place) for model, name in MODEL_NAMES.items()}
+    for index, pair in enumerate(PAIRS):
+        means = {name: read_published_mean(model, dataset, index) for model, name in MODEL_NAMES.items()}
         published = {name: mean for name, mean in means.items() if mean is not None}
         ours = {
             MODEL_NAMES[model]: group.read("tau", pair, OVERALL, 0)
@@ -200,7 +200,7 @@ def describe_pair_orders(groups: Groups) -> list[str]:
     """BiLSTM, additive: does attention agree with the gradient less than leave-one-out does, where published?"""
     orders = []
     for dataset, group in ((dataset, group) for (dataset, model), group in groups.items() if model == BILSTM):
-        means = {pair: read_published_mean(BILSTM, dataset, place) for place, pair in enumerate(PAIRS)}
+        means = {pair: read_published_mean(BILSTM, dataset, index) for index, pair in enumerate(PAIRS)}
         published = {f"{PAIR_NAMES[pair]} on {dataset}": mean for pair, mean in means.items() if mean is not None}
         ours = {f"{PAIR_NAMES[pair]} on {dataset}": group.read("tau", pair, OVERALL, 0) for pair in PAIRS}
         orders += order_values(published, ours)

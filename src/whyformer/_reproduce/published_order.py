@@ -4,10 +4,7 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Literal
 
-import numpy as np
-
-from whyformer._judge.order import PairOrder, compare_pairs
-from whyformer._plain.statistics import Combiner
+from whyformer._judge.order import PairOrder
 
 MOST_NAMED = 4  # reversed pairs that a sentence names
 
@@ -20,16 +17,6 @@ def rank_pairs(published: Mapping[str, float], better: Literal["higher", "lower"
         for first, second in combinations(published, 2)
         if published[first] != published[second]
     ]
-
-
-def compare_orders(
-    published: Mapping[str, float],
-    values: Mapping[str, np.ndarray],
-    better: Literal["higher", "lower"],
-    combine: Combiner | None = None,
-) -> list[PairOrder]:
-    """Every pair of methods that the paper's numbers rank; pairs with the same number are left out."""
-    return compare_pairs(rank_pairs(published, better), values, better, combine)
 
 
 def describe_orders(pairs: Sequence[PairOrder]) -> str:

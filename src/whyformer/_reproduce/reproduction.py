@@ -22,14 +22,13 @@ from whyformer._explain.explain import ModelLike, as_model
 from whyformer._explain.method_call import label_methods
 from whyformer._judge.judgement import Judgement, encode_utf8
 from whyformer._judge.order import PairOrder, compare_pairs
-from whyformer._judge.rows import RowTable
 from whyformer._judge.run import judge
 from whyformer._judge.table import collect_values, combine_of, format_csv, format_mean
 from whyformer._model import Model
 from whyformer._plain.statistics import bootstrap
 from whyformer._reproduce.document import Request, Section
 from whyformer._reproduce.paper_tables import NamedSettings, PaperColumn, PaperTable, find_paper_table
-from whyformer._reproduce.published_order import compare_orders, describe_orders
+from whyformer._reproduce.published_order import describe_orders, rank_pairs
 from whyformer._reproduce.table_result import MOST_COLUMNS, TableOutline, TableResult, TextRows, make_grid
 from whyformer._runs.arguments import check_run_folder, check_run_number, read_run_data
 from whyformer._runs.choice import format_metric_label
@@ -195,7 +194,7 @@ def reproduce(
     model: ModelLike | None = None,
     *,
     out: str | os.PathLike[str] | None = None,
-    batch: int | None = None,
+    batch_size: int | None = None,
     limit: int | None = None,
     split: str | None = None,
     columns: Mapping[str, Hashable] | None = None,
@@ -220,7 +219,7 @@ def reproduce(
     for target in dict.fromkeys(column.target for column in table.columns):
         metrics = {repr(c.metric): fill_settings(METRICS, c.metric) for c in table.columns if c.target == target}
         judgements[target] = judge(
-            explained, examples, list(methods.values()), list(metrics.values()), target=target, batch=batch,
+            explained, examples, list(methods.values()), list(metrics.values()), target=target, batch_size=batch_size,
             out=None if folder is None else folder / target, report=False,
         )  # fmt: skip
     labels = {row: next(iter(label_methods([method]))) for row, method in methods.items()}
@@ -230,8 +229,7 @@ def reproduce(
             measured = read_paper_cell(judgements[column.target], label, column)
             cells[row, column.name] = PaperCell(published, *measured)
     orders = {
-        column.name: order_paper_column(judgements[column.target], labels, table, place)
-        for place, column in enumerate(table.columns)
+        column.name: order_paper_column(judgements[column.target], labels, table, column) for column in table.columns
     }
     reproduction = Reproduction(table, explained.name, examples.name, len(examples), cells, judgements, orders, labels)
     if folder is not None:
@@ -244,52 +242,52 @@ def measure_table(request: Request, table: str | PaperTable) -> Section:
     assert request.data is not None
     name = table if isinstance(table, str) else table.name
     made = reproduce(
-        table, request.data, request.model, out=request.folder(name), batch=request.batch, limit=request.limit
+        table, request.data, request.model, out=request.folder(name), batch_size=request.batch_size, limit=request.limit
     )
     return Section(name, made)
 
 
+def find_curves(judgement: Judgement, method: str, column: PaperColumn) -> np.ndarray | None:
+    """[example step]: the curve of every example; None if there is none."""
+    rows = judgement.rows
+    return rows.curves(rows.methods.index(method), rows.metrics.index(format_metric_label(*column.metric)))
+
+
 def read_paper_cell(judgement: Judgement, method: str, column: PaperColumn) -> tuple[float, float, float]:
     """The measured number and its interval, in the paper's unit."""
-    label = format_metric_label(*column.metric)
     if column.step is None:
-        line = next(line for line in judgement.table.of(label) if line.method == method)
-        measured = (line.mean, line.low, line.high)
+        lines = judgement.table.of(format_metric_label(*column.metric))
+        measured = next((line.mean, line.low, line.high) for line in lines if line.method == method)
     else:
-        rows = judgement.rows
-        curves = rows.curves(rows.methods.index(method), rows.metrics.index(label))
+        curves = find_curves(judgement, method, column)
         measured = bootstrap(curves[:, column.step] if curves is not None else [])
     mean, low, high = (number * column.scale for number in measured)
     return mean, low, high
 
 
 def order_paper_column(
-    judgement: Judgement, labels: Mapping[str, str], table: PaperTable, place: int
+    judgement: Judgement, labels: Mapping[str, str], table: PaperTable, column: PaperColumn
 ) -> list[PairOrder]:
     """Every pair of methods that this column of the table ranks, as measured here."""
-    column, rows = table.columns[place], judgement.rows
-    published = {
-        row: float(number) for row, numbers in table.published.items() if (number := numbers[place]) is not None
-    }
-    claimed = list(dict.fromkeys(row for pair in table.claims for row in pair))
-    chosen = choose_metric(*column.metric)
-    if not published and table.first:
-        ahead = 1.0 if chosen.metric.better == "higher" else -1.0
-        published = {row: ahead if row == table.first else 0.0 for row in table.methods}
-    k = rows.metrics.index(format_metric_label(*column.metric))
-    ranked = published or claimed
-    values = {row: read_paper_values(rows, rows.methods.index(labels[row]), k, column, chosen) for row in ranked}
-    combine = combine_of(chosen) if column.step is None else None
+    chosen, index = choose_metric(*column.metric), table.columns.index(column)
+    published = {row: number for row, numbers in table.published.items() if (number := numbers[index]) is not None}
+    pairs = list(table.claims)
     if published:
-        return compare_orders(published, values, chosen.metric.better, combine)
-    return compare_pairs(table.claims, values, chosen.metric.better, combine)
+        pairs = rank_pairs(published, chosen.metric.better)
+    elif table.first:
+        pairs = [(table.first, row) for row in table.methods if row != table.first]
+    ranked = dict.fromkeys(row for pair in pairs for row in pair)
+    values = {row: read_paper_values(judgement, labels[row], column, chosen) for row in ranked}
+    return compare_pairs(pairs, values, chosen.metric.better, combine_of(chosen) if column.step is None else None)
 
 
-def read_paper_values(rows: RowTable, m: int, k: int, column: PaperColumn, chosen: MetricCall) -> np.ndarray:
+def read_paper_values(judgement: Judgement, method: str, column: PaperColumn, chosen: MetricCall) -> np.ndarray:
     """What a column is computed from: [example], or [example part] for a metric of the whole data set."""
+    rows = judgement.rows
     if column.step is None:
-        return collect_values(rows, m, k, chosen)
-    curves = rows.curves(m, k)
+        k = rows.metrics.index(format_metric_label(*column.metric))
+        return collect_values(rows, rows.methods.index(method), k, chosen)
+    curves = find_curves(judgement, method, column)
     return np.full(len(rows.value), np.nan) if curves is None else curves[:, column.step]
 
 

@@ -93,8 +93,8 @@ def make_grid(
     header, *body = rows
     padding = (0, 1, 0, 0) if len(header) >= tight_from else (0, 1)
     grid = Grid(box=None, pad_edge=False, header_style="dim", padding=padding)
-    for place, heading in enumerate(header):
-        grid.add_column(heading, justify="left" if place < labels else "right")
+    for index, heading in enumerate(header):
+        grid.add_column(heading, justify="left" if index < labels else "right")
     for row in body:
         grid.add_row(*(Text(make_visible(cell), style(row)) for cell in row))
     return grid

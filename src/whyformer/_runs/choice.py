@@ -66,14 +66,16 @@ def read_run_target(target: TargetLike, model: Model) -> TargetLike:
 
     Refuses what is neither one of these nor a class of the model.
     """
+    if target is None:
+        return "predicted"
     if isinstance(target, str) and is_target_text(target, model.labels):
         target = parse(target)
-    if target is None or isinstance(target, TargetKind) or (isinstance(target, str) and target in RUN_TARGETS):
+    if isinstance(target, TargetKind) or (isinstance(target, str) and target in RUN_TARGETS):
         return target
     if not isinstance(target, str) and not is_class_number(target):
         raise TargetError(
-            "The target of judge() is 'predicted', 'label', one class for all examples, or one of whyformer.targets, "
-            f"got {quote_value(target)}."
+            "The target of judge() is None (the predicted class), 'label', one class for all examples, or one of "
+            f"whyformer.targets, got {quote_value(target)}."
         )
     assert isinstance(target, str | SupportsIndex)
     if model.labels is not None:

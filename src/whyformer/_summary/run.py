@@ -40,8 +40,8 @@ def summarise_bulk(
     masks: str | os.PathLike[str] | None = None,
     mask_values: str | Mapping[int, int] = "binary",
     test: bool = True,
-    per_class: int = PER_CLASS,
-    tested: int = TESTED,
+    class_limit: int = PER_CLASS,
+    test_limit: int = TESTED,
     seed: int = 0,
 ) -> BulkSummary:
     """What the explanations of a bulk run have in common: per class, per cluster, with tests and suspicion.
@@ -49,12 +49,12 @@ def summarise_bulk(
     model: reruns the inputs to test each cluster; None opens the model that the run names. data, split, columns: the
     data of the run, needed for images that were not files, such as those of a DataFrame. method: the method whose
     scores are summarised; None is the first of the run. masks: a folder of masks, named like the images. test=False
-    skips everything that needs the model. per_class: at most this many items of each class are clustered. tested: at
-    most this many items of each cluster are rerun.
+    skips everything that needs the model. class_limit: at most this many items of each class are clustered.
+    test_limit: at most this many items of each cluster are rerun.
     """
-    check_summary_settings(per_class, tested, seed, mask_values)
+    check_summary_settings(class_limit, test_limit, seed, mask_values)
     run = open_stored_run(Path(folder))
-    tally = Tally(choose_summarised_method(run, method), per_class, seed)
+    tally = Tally(choose_summarised_method(run, method), class_limit, seed)
     for rows in run.iterate_parts():
         tally.add_part(rows)
     notes = [*run.notes, *note_tally(tally)]
@@ -66,7 +66,7 @@ def summarise_bulk(
         try:
             reader = InputReader(open_tested_model(run, model), found_masks, mask_values, given)
             reader.check_predictions([row for one in classes for row in one.rows[:4]])
-            examiner = Examiner(reader, tested, seed)
+            examiner = Examiner(reader, test_limit, seed)
         except WhyformerError as error:
             if model is not None:  # a model that was passed must work; that of the plan may be gone
                 raise
@@ -91,14 +91,18 @@ def summarise_bulk(
         findings=tuple(findings),
         outliers=tuple(sorted(outliers, key=lambda one: (-one.score, one.id))[:MAX_OUTLIERS]),
         notes=tuple(notes),
-        settings={"per_class": tally.samples.per_class, "tested": tested, "seed": seed, "test": test},
+        settings={"per_class": tally.samples.per_class, "tested": test_limit, "seed": seed, "test": test},
         reader=examiner.reader if examiner else None,
         plan=run.plan,
     )
 
 
-def check_summary_settings(per_class: int, tested: int, seed: int, mask_values: str | Mapping[int, int]) -> None:
-    for name, value, least in (("per_class", per_class, MIN_CLASS), ("tested", tested, 2), ("seed", seed, 0)):
+def check_summary_settings(class_limit: int, test_limit: int, seed: int, mask_values: str | Mapping[int, int]) -> None:
+    for name, value, least in (
+        ("class_limit", class_limit, MIN_CLASS),
+        ("test_limit", test_limit, 2),
+        ("seed", seed, 0),
+    ):
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise InputError(f"{name} must be a whole number >= {least}, got {value!r}.", code="E_OPTION")
     if not isinstance(mask_values, Mapping) and mask_values not in MASK_VALUES:

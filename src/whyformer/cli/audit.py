@@ -32,9 +32,9 @@ def run_audit(
     method: options.MethodsOption = None,
     test: Annotated[Words, make_option("--test", "Run only this test; repeatable.", "TEST")] = None,
     limit: options.LimitOption = None,
-    draws: Annotated[int, make_option("--draws", "Permutations per example.")] = 100,
+    samples: Annotated[int, make_option("--samples", "Random permutations per example.")] = 100,
     preset: Annotated[str, make_option("--preset", "Settings of the adversarial search: paper, released.")] = "paper",
-    searched: Annotated[int, make_option("--searched", "Number of examples for the adversarial search.")] = 100,
+    search_limit: Annotated[int, make_option("--search-limit", "Number of examples for the adversarial search.")] = 100,
     checkpoint: Annotated[
         Words, make_option("--checkpoint", "The same model trained with another seed; repeatable.", "MODEL")
     ] = None,
@@ -56,8 +56,8 @@ def run_audit(
         Word, make_option("-t --target", "The class to compare evidence for; default: predicted.", "CLASS")
     ] = None,
     seed: options.SeedOption = 0,
-    swap_heads: Annotated[
-        int, make_option("--swap-heads", "Save heads.html, a page to swap heads on, for N examples.", "N")
+    swap_limit: Annotated[
+        int, make_option("--swap-limit", "Save heads.html, a page to swap heads on, for N examples.", "N")
     ] = 0,
     out: Annotated[Path | None, options.make_folder_option(OUT_HELP)] = None,
     as_json: options.JsonOption = False,
@@ -73,21 +73,21 @@ def run_audit(
     search = choose_search(preset)
     chosen = int(target) if target is not None and target.isdecimal() else target
     settings = AuditSettings(
-        tests, methods, draws, REPLACEMENT_KINDS, search, searched, words_only, 0.2, seed, chosen, swap_heads
+        tests, methods, samples, REPLACEMENT_KINDS, search, search_limit, words_only, 0.2, seed, chosen, swap_limit
     )
     settings.check()  # report misspelt names before a large model is opened
     destination.check_out_folder(out)
-    if swap_heads and out is None:
-        raise InputError("--swap-heads saves a page, so it needs a folder: add -o FOLDER.", code="E_OPTION")
+    if swap_limit and out is None:
+        raise InputError("--swap-limit saves a page, so it needs a folder: add -o FOLDER.", code="E_OPTION")
     examples = read_examples(choose_source(data), column, classes, split=split, limit=limit, seed=seed)
     taught = None if training is None else read_examples(str(training), column, classes)
     opened = running.open_quietly(model, device)
     refuse_images(data, opened.kind, opened.name)
     try:
         result = audit(
-            opened, examples, attention or ["last"], tests=tests, methods=methods, draws=draws,
-            preset=preset, search_limit=searched, checkpoints=checkpoint or (), baseline=baseline, training=taught,
-            words_only=words_only, target=chosen, seed=seed, swap_limit=swap_heads, out=out,
+            opened, examples, attention or ["last"], tests=tests, methods=methods, samples=samples,
+            preset=preset, search_limit=search_limit, checkpoints=checkpoint or (), baseline=baseline, training=taught,
+            words_only=words_only, target=chosen, seed=seed, swap_limit=swap_limit, out=out,
         )  # fmt: skip
     except KeyboardInterrupt:
         if out is not None:
@@ -95,7 +95,7 @@ def run_audit(
         raise
     running.show_result(result, as_json=as_json)
     if out is not None:
-        output.print_saved(out, out / "audit.html", *([out / "heads.html"] if swap_heads else []))
+        output.print_saved(out, out / "audit.html", *([out / "heads.html"] if swap_limit else []))
 
 
 def choose_source(words: list[str]) -> str | list[str]:

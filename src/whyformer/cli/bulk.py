@@ -36,14 +36,14 @@ def run_bulk(
     method: Annotated[
         Words, options.make_method_option("Method, with optional settings, e.g. 'rollout(start=1)'. Repeatable.")
     ] = None,
-    target: options.OneTargetOption = "predicted",
+    target: options.OneTargetOption = None,
     device: options.DeviceOption = None,
     engine: Annotated[str, make_option("--engine", "Where the workers run: local or ray.")] = "local",
     address: Annotated[
         Word, make_option("--address", "The Ray cluster to join; without it Ray runs on this machine only.")
     ] = None,
     workers: Annotated[Number, make_option("--workers", "Worker processes; default: one per GPU or core.", "N")] = None,
-    batch: options.BatchOption = None,
+    batch_size: options.BatchSizeOption = None,
     memory: Annotated[
         float | None, make_option("--memory", "Choose the batch size so that a worker needs at most this much.", "GB")
     ] = None,
@@ -78,7 +78,7 @@ def run_bulk(
     resume_collection()
     run = why.bulk(
         model, examples, methods, out=out, target=target,
-        device=device, engine=engine, address=address, workers=workers, batch=batch,
+        device=device, engine=engine, address=address, workers=workers, batch_size=batch_size,
         memory=None if memory is None else max(1, int(memory * 1e9)), shard=shard, threads=threads, loaders=loaders,
         limit=limit, truncate=truncate, windows=options.choose_windows(windows, overlap), maps=maps,
         retry_failed=retry_failed,

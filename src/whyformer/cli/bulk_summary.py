@@ -37,10 +37,10 @@ def run_bulk_summary(
     test: Annotated[
         bool, make_option("--test/--no-test", "Rerun the model to test what each cluster looks at.")
     ] = True,
-    per_class: Annotated[
-        int, make_option("--per-class", "Cluster at most N items of each class, drawn at random.", "N")
+    class_limit: Annotated[
+        int, make_option("--class-limit", "Cluster at most N items of each class, drawn at random.", "N")
     ] = 400,
-    tested: Annotated[int, make_option("--tested", "Rerun at most N items of each cluster.", "N")] = 32,
+    test_limit: Annotated[int, make_option("--test-limit", "Rerun at most N items of each cluster.", "N")] = 32,
     device: options.DeviceOption = None,
     seed: options.SeedOption = 0,
     out: Annotated[
@@ -58,7 +58,7 @@ def run_bulk_summary(
     opened = running.open_quietly(model, device) if model is not None and test else None
     summary = why.summarise_bulk(
         folder, opened, data=examples, method=method, masks=masks, mask_values=mask_values, test=test,
-        per_class=per_class, tested=tested, seed=seed,
+        class_limit=class_limit, test_limit=test_limit, seed=seed,
     )  # fmt: skip
     running.show_result(summary, as_json=as_json)
     for path in out or []:

@@ -32,7 +32,9 @@ def run_cite(
     method: Annotated[Word, options.make_method_option("See: whyformer methods.")] = None,
     verify: Annotated[int, make_option("--verify", "Top sources to leave out.", "N", min=0, show_default=True)] = 3,
     samples: Annotated[int, make_option("--samples", "Random ablations.", "N", min=0, show_default=True)] = 32,
-    length: Annotated[int, make_option("-n --length", "Tokens to generate at most, without --answer.", min=1)] = 20,
+    max_new_tokens: Annotated[
+        int, make_option("-n --max-new-tokens", "Tokens to generate at most, without --answer.", min=1)
+    ] = 20,
     seed: Annotated[int, make_option("--seed", "Of the random ablations.", min=0, show_default=True)] = 0,
     out: options.OutOption = None,
     as_json: options.JsonOption = False,
@@ -49,7 +51,7 @@ def run_cite(
     opened = running.open_quietly(model)
     given = source.make_prompt(opened)
     if not given.answer:
-        given = why.generate(opened, given, tokens=length)
+        given = why.generate(opened, given, max_new_tokens=max_new_tokens)
     cited = why.cite(
         opened, given, by, within=within, select=select, method=chosen, verify=verify, samples=samples, seed=seed
     )

@@ -21,7 +21,7 @@ def run_generate(
     messages: prompts.MessagesOption = None,
     model: options.ModelOption = "demo/decoder",
     method: Annotated[str, options.make_method_option("See: whyformer methods.", show_default=True)] = "libragrad",
-    tokens: prompts.LengthOption = 20,
+    max_new_tokens: prompts.LengthOption = 20,
     continuation: Annotated[
         Word, make_option("--continuation", "Explain this continuation instead of the model's own.")
     ] = None,
@@ -50,11 +50,13 @@ def run_generate(
     given = source.make_prompt(opened)
     if not whole:
         result = why.explain_generation(
-            opened, given, method, tokens=tokens, continuation=continuation,
+            opened, given, method, max_new_tokens=max_new_tokens, continuation=continuation,
             temperature=temperature, top_p=top_p, seed=seed,
         )  # fmt: skip
         running.show_result(result, out)
         return
     if continuation is None:
-        given = why.generate(opened, given, tokens=tokens, temperature=temperature, top_p=top_p, seed=seed)
+        given = why.generate(
+            opened, given, max_new_tokens=max_new_tokens, temperature=temperature, top_p=top_p, seed=seed
+        )
     running.show_result(why.explain(opened, given, method, answer=continuation), out)

@@ -26,7 +26,7 @@ def run_judge(
     metric: Annotated[
         Words, make_option("-k --metric", "Repeatable, with settings: 'aopc(fill=\"pad\")'.", "METRIC")
     ] = None,
-    target: options.OneTargetOption = "predicted",
+    target: options.OneTargetOption = None,
     degrade: Annotated[
         Word,
         make_option(
@@ -37,7 +37,7 @@ def run_judge(
         ),
     ] = None,
     limit: options.LimitOption = None,
-    batch: options.BatchOption = None,
+    batch_size: options.BatchSizeOption = None,
     split: options.SplitOption = None,
     column: options.ColumnOption = None,
     classes: options.ClassesOption = None,
@@ -57,15 +57,15 @@ def run_judge(
     destination.check_out_folder(out)
     examples = read_examples(data, column, classes, split=split, masks=masks, mask_values=mask_values, limit=limit)
     opened = running.open_quietly(model, device)
-    aim = target if target in ("predicted", "label") else parsing.parse_target(opened, [target])
+    aim = target if target in (None, "predicted", "label") else parsing.parse_target(opened, [target])
     result: why.Judgement | why.MetricTrust
     if degrade is not None:
         degraded, several = parsing.parse_call(degrade, METHODS, "method"), methods if method else None
         result = why.judge_metrics(
-            opened, examples, metrics, degraded, methods=several, target=aim, out=out, batch=batch
+            opened, examples, metrics, degraded, methods=several, target=aim, out=out, batch_size=batch_size
         )
     else:
-        result = why.judge(opened, examples, methods, metrics, out=out, target=aim, batch=batch)
+        result = why.judge(opened, examples, methods, metrics, out=out, target=aim, batch_size=batch_size)
     if as_json and isinstance(result, why.Judgement):
         fields = {"verdict": result.verdict, "cautions": result.cautions, "lines": result.table.records()}
         output.print_text(json.dumps(fields, indent=1))

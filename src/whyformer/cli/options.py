@@ -106,10 +106,10 @@ MASKS_HELP = "A folder of masks; each mask has the same file name as its image."
 
 DataArgument = Annotated[str, typer.Argument(metavar="DATA", help=DATA_HELP)]
 MethodsOption = Annotated[Words, make_option("-m --method", METHODS_HELP, "METHOD")]
-OneTargetOption = Annotated[str, make_option("-t --target", ONE_TARGET_HELP)]
+OneTargetOption = Annotated[Word, make_option("-t --target", ONE_TARGET_HELP)]
 DeviceOption = Annotated[Word, make_option("--device", "Where the model runs: cpu, cuda, ...")]
 LimitOption = Annotated[Number, make_option("--limit", "Use N examples, drawn at random.", "N")]
-BatchOption = Annotated[Number, make_option("--batch", "The batch size.", "N")]
+BatchSizeOption = Annotated[Number, make_option("--batch-size", "Examples that go through the model at once.", "N")]
 SeedOption = Annotated[int, make_option("--seed", "The seed of all random draws.")]
 SplitOption = Annotated[Word, make_option("--split", "The split of the data: test, val, ...")]
 ColumnOption = Annotated[Words, make_option("--column --columns", COLUMN_HELP, "ROLE=NAME")]

@@ -26,7 +26,7 @@ ANSWER_HELP = "What a language model answered; explained in one pass."
 PromptArgument = Annotated[Word, typer.Argument(metavar="PROMPT", help=PROMPT_HELP, show_default=False)]
 PromptFileOption = Annotated[Word, make_option("--prompt", FILE_HELP, "FILE")]
 AnswerOption = Annotated[Word, make_option("--answer", ANSWER_HELP, "TEXT")]
-LengthOption = Annotated[int, make_option("-n --tokens", "Maximum number of tokens to generate.", min=1)]
+LengthOption = Annotated[int, make_option("-n --max-new-tokens", "Maximum number of tokens to generate.", min=1)]
 MessagesOption = Annotated[Word, make_option("--messages", MESSAGES_HELP, "FILE")]
 TokensFileOption = Annotated[Word, make_option("--tokens", TOKENS_HELP, "FILE")]
 
@@ -75,14 +75,14 @@ def make_logged(model: "Model", path: str, answer: str | None) -> "Prompt":
     """The prompt in a JSON file: a list of messages, or a record with them, with token ids or with texts."""
     from whyformer._model.prompt import Prompt, add_answer
 
-    record = read_json_file(path)
+    record = read_logged_json(path)
     if isinstance(record, list):
         return Prompt.from_messages(model, record, answer=answer)
     prompt = Prompt.from_log(model, record)
     return prompt if answer is None else add_answer(model, prompt.without_answer(), answer)
 
 
-def read_json_file(path: str) -> Any:
+def read_logged_json(path: str) -> Any:
     try:
         return json.loads(read_text_file(path))
     except (ValueError, RecursionError) as error:

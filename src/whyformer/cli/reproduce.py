@@ -36,7 +36,7 @@ def run_reproduce(
         bool, make_option("--published", "Print the published numbers and their sources; run nothing.")
     ] = False,
     limit: options.LimitOption = None,
-    batch: options.BatchOption = None,
+    batch_size: options.BatchSizeOption = None,
     split: options.SplitOption = None,
     column: options.ColumnOption = None,
     classes: options.ClassesOption = None,
@@ -68,7 +68,7 @@ def run_reproduce(
         source = [data] if data.lower().endswith(IMAGE_SUFFIXES) else data
         examples = read_examples(source, column, classes, split=split, masks=masks, mask_values=mask_values)
     opened = None if model is None else open_model_or_reader(model, device)
-    made = run_document(document, Request(examples, opened, out, batch, limit))
+    made = run_document(document, Request(examples, opened, out, batch_size, limit))
     output.print_result(made)
     for note in opened.notes if opened is not None else ():
         output.print_text(note)

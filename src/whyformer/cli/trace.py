@@ -26,7 +26,7 @@ def run_trace(
     answer: Annotated[
         Word, make_option("--answer", "What the model generated; by default it generates.", "TEXT")
     ] = None,
-    tokens: prompts.LengthOption = 100,
+    max_new_tokens: prompts.LengthOption = 100,
     select: Annotated[
         Word, make_option("--select", "What to explain: a part of the answer, or a token by number: -1.", "TOKENS")
     ] = None,
@@ -48,7 +48,7 @@ def run_trace(
     destination.check_out_file(out, [prompt], why.Hops.formats)
     opened = running.open_quietly(model)
     whole = prompts.PromptSource([prompt], answer=answer).make_prompt(opened)
-    whole = why.generate(opened, whole, tokens=tokens) if answer is None else whole
+    whole = why.generate(opened, whole, max_new_tokens=max_new_tokens) if answer is None else whole
     chosen = int(select) if select is not None and re.fullmatch(r"-?[0-9]{1,18}", select) else select
     regions = partial(split_after, by) if by is not None and not by.isalpha() else by
     found = trace_reasoning(opened, whole, method, hops=hops, by=regions, select=chosen, health=health)

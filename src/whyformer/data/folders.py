@@ -19,10 +19,6 @@ from whyformer._plain.paths import IMAGE_SUFFIXES
 from whyformer.data.example import Data, DataError, Example, Problem, collect_examples
 
 
-def has_images(folder: Path) -> bool:
-    return next(find_images(folder), None) is not None
-
-
 def find_images(folder: Path) -> Iterator[Path]:
     """All images below a folder, sorted by name, without hidden files. Links to folders are not followed."""
     try:

@@ -2,7 +2,7 @@
 
 import os
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -60,7 +60,7 @@ def read(
     source: DataLike,
     *,
     split: str | None = None,
-    columns: Mapping[str, Any] | None = None,
+    columns: Mapping[str, Hashable] | None = None,
     classes: ClassNames | None = None,
     masks: str | os.PathLike[str] | None = None,
     mask_values: str | Mapping[int, int] = "binary",
@@ -198,7 +198,7 @@ def _read_folder(path: Path, split: str | None, columns: Wanted, masks: Path | N
     if split is not None and not (path / split).is_dir():
         return _read_file(_find_split_file(path, split), columns)
     path = path if split is None else path / split
-    if folders.has_images(path):
+    if any(folders.find_images(path)):
         listed.refuse_columns(columns, f"{path.name}, a folder of images,")
         return label_file.label_images(folders.read_folder(path, masks), path)
     if any((path / name).is_file() for name in ("dataset_info.json", "dataset_dict.json")):

@@ -31,7 +31,7 @@ FORMS = ("triangle", "ring", "cross")  # of every part
 CLASSES = ("abo", "bem", "cid", "dov", "eku", "fim", "gra", "hul", "ivo")
 # The form of each part, by class: an orthogonal array of strength 2. Any two rows agree in one column.
 CLASS_FORMS = np.array([(a, b, (a + b) % 3, (a + 2 * b) % 3) for a in range(3) for b in range(3)])
-PART_PLACES = {"crest": (0.0, -1.0), "wing": (1.0, 0.0), "tail": (-1.0, 0.0), "foot": (0.0, 1.0)}  # from the body
+PART_POSITIONS = {"crest": (0.0, -1.0), "wing": (1.0, 0.0), "tail": (-1.0, 0.0), "foot": (0.0, 1.0)}  # from the body
 BODY_RADIUS = (15.0, 19.0)  # pixels
 PART_RADIUS = (10.5, 12.5)
 
@@ -100,17 +100,17 @@ def _draw_creature(
     masks = []
     for part, name in enumerate(PARTS):
         size = rng.uniform(*PART_RADIUS)
-        place = centre + np.array(PART_PLACES[name]) * (radius + size - 1)
-        coverage, corner = cover_shape(FORMS[CLASS_FORMS[label, part]], place, size)
-        colour = draw_colour(rng, canvas, place)
+        position = centre + np.array(PART_POSITIONS[name]) * (radius + size - 1)
+        coverage, corner = cover_shape(FORMS[CLASS_FORMS[label, part]], position, size)
+        colour = draw_colour(rng, canvas, position)
         masks.append(blend(canvas, coverage, corner, colour) if shown[part] else np.zeros((SIZE, SIZE), np.bool_))
     image = np.where(np.any(masks, axis=0)[:, :, None], canvas.clip(0, 255).astype(np.uint8), bare)
     return image, label, shown, masks, bare
 
 
-def draw_colour(rng: np.random.Generator, canvas: FloatArray, place: FloatArray) -> FloatArray:
-    """A colour that differs from the one at this place of the canvas."""
-    x, y = (int(np.clip(c, 0, SIZE - 1)) for c in place)
+def draw_colour(rng: np.random.Generator, canvas: FloatArray, position: FloatArray) -> FloatArray:
+    """A colour that differs from the one at this position of the canvas."""
+    x, y = (int(np.clip(c, 0, SIZE - 1)) for c in position)
     while True:
         colour = rng.uniform(0, 255, 3)
         if np.linalg.norm(colour - canvas[y, x]) > 120:

@@ -67,6 +67,6 @@ def generate_images(count: int, seed: int, draw: Callable[[np.random.Generator],
 def stack_columns(rows: Sequence[tuple], *columns: tuple[DTypeLike, tuple[int, ...]]) -> list[np.ndarray]:
     """Each column of the rows as one array; columns: the type and the shape of an entry."""
     return [
-        np.array([row[place] for row in rows], dtype).reshape(len(rows), *shape)
-        for place, (dtype, shape) in enumerate(columns)
+        np.array([row[index] for row in rows], dtype).reshape(len(rows), *shape)
+        for index, (dtype, shape) in enumerate(columns)
     ]

@@ -80,24 +80,24 @@ def _draw_named_sentence(rng: random.Random, part: Part) -> NamedSentence | None
     left = list(NAMES)
     words: list[str] = []
     tags: list[str] = []
-    places: list[tuple[int, int]] = []  # of name and trigger
+    positions: list[tuple[int, int]] = []  # of name and trigger
     for i in range(clauses):
         words += [";"] if i else []
         kind = pick(rng, LABELS[1:])
         name, trigger = take(rng, left), pick(rng, TRIGGERS[kind])
         clause = _draw_clause(rng, name, trigger, fillers=3 if clauses == 1 else 1)
-        places.append((len(words) + clause.index(name), len(words) + clause.index(trigger)))
+        positions.append((len(words) + clause.index(name), len(words) + clause.index(trigger)))
         words += clause
         tags += ["O"] * (len(words) - len(tags))
-        tags[places[-1][0]] = kind
+        tags[positions[-1][0]] = kind
     explained = draw_index(rng, clauses)
-    decoy = places[1 - explained][1] if clauses == 2 else None
-    sentence = NamedSentence((*words, "."), (*tags, "O"), *places[explained], decoy)
+    decoy = positions[1 - explained][1] if clauses == 2 else None
+    sentence = NamedSentence((*words, "."), (*tags, "O"), *positions[explained], decoy)
     return sentence if part_of(" ".join(sentence.words)) == part else None
 
 
 def _draw_clause(rng: random.Random, name: str, trigger: str, *, fillers: int) -> list[str]:
-    """Up to `fillers` filler phrases before and after, one fewer (but at least one) at both places between."""
+    """Up to `fillers` filler phrases before and after, one fewer (but at least one) at both positions between."""
     between = max(1, fillers - 1)
     noun = ["a", *([pick(rng, ADJECTIVES)] if rng.random() < 0.5 else []), trigger]
     first, second = ([name], noun) if rng.random() < 0.5 else (noun, ["called", name])

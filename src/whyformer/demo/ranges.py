@@ -17,7 +17,7 @@ def refuse_outside_range(name: str, value: object, low: int, high: int | None = 
         raise InputError(f"{name} must be {wanted}, got {value!r}.", code="E_OPTION")
 
 
-def refuse_unknown_name(what: str, name: object, known: Iterable[str]) -> None:
+def refuse_unknown_name(what: str, name: str, known: Iterable[str]) -> None:
     """Refuse what is not a known name, and say which are."""
     known = list(known)
     if not isinstance(name, str) or name not in known:

@@ -270,7 +270,7 @@ def _draw_value(rng: random.Random, kind: str, names: Names) -> str:
 
 def ask_everything(rng: random.Random, passages: tuple[Passage, ...]) -> Iterator[PassageQuestion]:
     """Every question that these passages answer, each in one of its wordings."""
-    for place, passage in enumerate(passages):
+    for source, passage in enumerate(passages):
         for i, fact in enumerate(passage.facts):
             question = pick(rng, RELATIONS[fact.relation].questions).replace("{S}", passage.subject)
-            yield PassageQuestion(passages, question, fact.value, place, i)
+            yield PassageQuestion(passages, question, fact.value, source, i)

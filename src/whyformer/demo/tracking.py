@@ -30,7 +30,7 @@ OTHER_LINKS = (1, 2, 3)  # how many links lead elsewhere
 
 
 @dataclass(frozen=True)
-class Program:
+class Assignments:
     """A program that prints one value, and the statements that lead to it."""
 
     statements: tuple[tuple[str, str], ...]  # (name, the value or the other name that it is set to)
@@ -72,7 +72,7 @@ class Program:
         return tuple((start, start + len(line)) for start, line in zip(starts, self.lines, strict=True))
 
 
-def generate(count: int, seed: int, *, links: int | None = None, part: Part = "held-out") -> tuple[Program, ...]:
+def generate(count: int, seed: int, *, links: int | None = None, part: Part = "held-out") -> tuple[Assignments, ...]:
     """`count` programs; program i depends only on the arguments other than `count`, and on i.
 
     links: how many links lead from the printed name to its value, 1 to 3; by default drawn for each program.
@@ -82,7 +82,7 @@ def generate(count: int, seed: int, *, links: int | None = None, part: Part = "h
     return generate_part(f"tracking {seed} {links}", count, part, partial(_draw_program, wanted_links=links, part=part))
 
 
-def _draw_program(rng: random.Random, wanted_links: int | None, part: Part) -> Program | None:
+def _draw_program(rng: random.Random, wanted_links: int | None, part: Part) -> Assignments | None:
     links = rng.randrange(MOST_LINKS) + 1 if wanted_links is None else wanted_links
     sources, others = rng.choice(SOURCES), rng.choice(OTHER_LINKS)
     names = rng.sample(NAMES, sources + links + others)
@@ -99,7 +99,7 @@ def _draw_program(rng: random.Random, wanted_links: int | None, part: Part) -> P
     path = [printed]
     while set_to[path[-1]] in set_to:
         path.append(set_to[path[-1]])
-    program = Program(tuple((name, set_to[name]) for name in ordered), tuple(map(ordered.index, path)))
+    program = Assignments(tuple((name, set_to[name]) for name in ordered), tuple(map(ordered.index, path)))
     return program if part_of(program.prompt) == part else None
 
 

@@ -10,8 +10,11 @@ explanation from layer l to the last layer, so entry 0 is the explanation itself
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import index
 from typing import Any
+
+from torch import Tensor
 
 from whyformer._engine import SITES, LazyLayers
 from whyformer.errors import MethodError
@@ -43,10 +46,10 @@ class Selection:
             return captured
         chosen = captured
         if self.layers is not None:
-            chosen = LazyLayers([_defer_layer(captured, layer) for layer in self.layers])
+            chosen = LazyLayers([partial(captured.__getitem__, layer) for layer in self.layers])
         if self.heads is None or not site.has_heads:
             return chosen
-        return LazyLayers([_defer_heads(chosen, layer, list(self.heads)) for layer in range(len(chosen))])
+        return LazyLayers([partial(pick_heads, chosen, layer, list(self.heads)) for layer in range(len(chosen))])
 
     def pick_boundaries(self, states: Sequence[Any]) -> Sequence[Any]:
         """The hidden states before, between and after consecutive layers."""
@@ -61,12 +64,8 @@ class Selection:
         return states[first : last + 2]
 
 
-def _defer_layer(captured: Sequence[Any], layer: int) -> Any:
-    return lambda: captured[layer]
-
-
-def _defer_heads(captured: Sequence[Any], layer: int, heads: list[int]) -> Any:
-    return lambda: captured[layer][:, heads]
+def pick_heads(captured: Sequence[Tensor], layer: int, heads: list[int]) -> Tensor:
+    return captured[layer][:, heads]
 
 
 def resolve_selection(settings: Mapping[str, Setting], captured: Mapping[str, Any]) -> Selection:

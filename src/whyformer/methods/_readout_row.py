@@ -60,7 +60,7 @@ def find_readout_token(readout: Tensor) -> Tensor:
     return readout > 1 - 1e-6
 
 
-def finish_scores(scores: Tensor, readout: Tensor, mask: Tensor, own: str = "keep") -> Tensor:
+def mask_padding(scores: Tensor, readout: Tensor, mask: Tensor, own: str = "keep") -> Tensor:
     """Set padding to exactly 0 and, with `own`, replace the score of the readout token.
 
     That score is the relevance of the readout token for itself. Released code sets it to 0 ("zero") or to the smallest

@@ -28,7 +28,7 @@ from whyformer.errors import MethodError, suggest_nearest
 # The value of a setting of a method or a metric.
 Setting = TypeAliasType(
     "Setting",
-    "str | float | Sequence[Setting] | Tensor | np.ndarray | Recipe | nn.Module | Model | None",
+    "str | float | Sequence[Setting] | Mapping[str, Setting] | Tensor | np.ndarray | Recipe | nn.Module | Model | None",
 )
 METHODS: dict[str, "Method"] = {}
 COSTLY_SITES = {name for name, site in SITES.items() if site.is_costly}

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from whyformer._plain.setting_checks import allow_choice
-from whyformer.methods._readout_row import finish_scores, multiply_row
+from whyformer.methods._readout_row import mask_padding, multiply_row
 from whyformer.methods._registry import method
 from whyformer.methods._settings import allow_own, check_method_settings
 
@@ -58,7 +58,7 @@ def agcam(
             assert attention is not None and attention_grad is not None
             gradient, guide = attention_grad[layer], soften_attention(attention[layer])
         scores = scores + multiply_row(readout, (gradient.clamp(min=0) * guide).sum(dim=1))
-    return finish_scores(scores, readout, mask, own)
+    return mask_padding(scores, readout, mask, own)
 
 
 def soften_attention(attention: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ from torch import Tensor
 from whyformer._engine import LinearNorm
 from whyformer._plain.setting_checks import allow_choice
 from whyformer.methods._contributions import measure_contributions, normalise_rows
-from whyformer.methods._readout_row import finish_scores, multiply_row
+from whyformer.methods._readout_row import mask_padding, multiply_row
 from whyformer.methods._registry import method
 from whyformer.methods._settings import check_method_settings
 
@@ -53,4 +53,4 @@ def alti(
 
         parts = (attention[layer], projected[layer], residual[layer], norms[layer][:1])
         row = multiply_row(row, normalise_rows(measure_contributions(*parts, measure_proximity), mask))
-    return finish_scores(row, readout, mask)
+    return mask_padding(row, readout, mask)

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from whyformer.methods._readout_row import finish_scores
+from whyformer.methods._readout_row import mask_padding
 from whyformer.methods._registry import method
 from whyformer.methods._settings import check_method_settings
 from whyformer.methods.rollout import allow_residual_weight
@@ -42,7 +42,7 @@ def attention_flow(attention: Sequence[Tensor], readout: Tensor, mask: Tensor, *
     for example, (real, read) in enumerate(zip(mask.cpu().numpy(), readout.double().cpu().numpy(), strict=True)):
         flows = find_max_flows(edges[example][:, real][:, :, real], read[real])
         scores[example, torch.from_numpy(real)] = torch.from_numpy(flows / max(flows.sum(), np.finfo(float).tiny))
-    return finish_scores(scores.to(mask.device), readout, mask)
+    return mask_padding(scores.to(mask.device), readout, mask)
 
 
 def compute_capacities(attention: Sequence[Tensor], residual: float) -> np.ndarray:

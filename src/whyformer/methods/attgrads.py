@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from whyformer._plain.setting_checks import allow_choice, allow_layer
-from whyformer.methods._readout_row import finish_scores, multiply_row
+from whyformer.methods._readout_row import mask_padding, multiply_row
 from whyformer.methods._registry import Setting, method
 from whyformer.methods._settings import allow_own, apply_preset, check_method_settings, resolve_layer
 from whyformer.methods.grad_cam import score_bert_form
@@ -62,4 +62,4 @@ def attgrads(
         else:
             row = multiply_row(readout, (attention_grad[layer] * attention[layer]).mean(dim=1))
         scores = scores + row
-    return finish_scores(scores, readout, mask, own)
+    return mask_padding(scores, readout, mask, own)

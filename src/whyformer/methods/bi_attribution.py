@@ -28,7 +28,7 @@ from torch import Tensor
 
 from whyformer._engine import Probe
 from whyformer._plain.setting_checks import allow_choice, allow_layer, allow_whole_number
-from whyformer.methods._readout_row import finish_scores, multiply_row, propagate_row
+from whyformer.methods._readout_row import mask_padding, multiply_row, propagate_row
 from whyformer.methods._registry import method
 from whyformer.methods._settings import allow_own, apply_preset, check_method_settings, resolve_layer
 
@@ -87,7 +87,7 @@ def bi_attribution(
             mixing = attention[layer].mean(dim=1) * stretch[:, None]
         row = propagate_row(row, mixing)
     feedback = multiply_row(readout, average_attention_grad(probe, steps).clamp(min=0).mean(dim=1))
-    return finish_scores(row.abs() * feedback, readout, mask, chosen["own"])
+    return mask_padding(row.abs() * feedback, readout, mask, chosen["own"])
 
 
 def weigh_heads(attention: Tensor, attention_grad: Tensor, mask: Tensor) -> Tensor:

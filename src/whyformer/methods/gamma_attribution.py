@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from whyformer._plain.setting_checks import allow_choice, allow_layer
-from whyformer.methods._readout_row import finish_scores, propagate_row
+from whyformer.methods._readout_row import mask_padding, propagate_row
 from whyformer.methods._registry import method
 from whyformer.methods._settings import allow_own, check_method_settings, resolve_layer
 
@@ -56,7 +56,7 @@ def gamma_attribution(
     for layer in reversed(range(resolve_layer("start", start, len(attention_relevance)), len(attention_relevance))):
         supporting = select_support(attention_grad[layer], attention_relevance[layer], gradient)
         row = propagate_row(row, supporting.mean(dim=1))
-    return finish_scores(row, readout, mask, own)
+    return mask_padding(row, readout, mask, own)
 
 
 def select_support(grad: Tensor, relevance: Tensor, gradient: str) -> Tensor:

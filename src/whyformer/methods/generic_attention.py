@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from whyformer._plain.setting_checks import allow_layer
-from whyformer.methods._readout_row import finish_scores, propagate_row
+from whyformer.methods._readout_row import mask_padding, propagate_row
 from whyformer.methods._registry import method
 from whyformer.methods._settings import allow_own, check_method_settings, resolve_layer
 
@@ -41,4 +41,4 @@ def generic_attention(
     row = readout
     for layer in reversed(range(resolve_layer("start", start, len(attention)), len(attention))):
         row = propagate_row(row, (attention_grad[layer] * attention[layer]).clamp(min=0).mean(dim=1))
-    return finish_scores(row, readout, mask, own)
+    return mask_padding(row, readout, mask, own)

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from whyformer._plain.setting_checks import allow_choice, allow_flag
 from whyformer.methods._contributions import LayerNorms, Layers, measure_contributions, normalise_rows
-from whyformer.methods._readout_row import finish_scores, multiply_row
+from whyformer.methods._readout_row import mask_padding, multiply_row
 from whyformer.methods._registry import method
 from whyformer.methods._settings import apply_preset, check_method_settings
 
@@ -53,4 +53,4 @@ def globenc(
         lengths = measure_contributions(*parts, lambda t, _: t.norm(dim=-1))
         passed_on = normalise_rows(lengths, mask) if chosen["normalise"] else lengths.masked_fill(~mask[:, None], 0)
         row = multiply_row(row, passed_on)
-    return finish_scores(row, readout, mask)
+    return mask_padding(row, readout, mask)

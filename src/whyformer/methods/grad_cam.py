@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from whyformer._plain.setting_checks import allow_choice, allow_flag, allow_layer
-from whyformer.methods._readout_row import find_readout_token, finish_scores, multiply_row, multiply_row_by_head
+from whyformer.methods._readout_row import find_readout_token, mask_padding, multiply_row, multiply_row_by_head
 from whyformer.methods._registry import method
 from whyformer.methods._settings import check_method_settings, resolve_layer
 
@@ -47,7 +47,7 @@ def grad_cam(
     """
     chosen = resolve_layer("layer", layer, len(attention))
     scores = FORMS[form](attention[chosen], attention_grad[chosen], readout, mask, special, normalise)
-    return finish_scores(scores, readout, mask)
+    return mask_padding(scores, readout, mask)
 
 
 def score_vit_form(

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from whyformer._plain.setting_checks import allow_layer
-from whyformer.methods._readout_row import finish_scores, multiply_row
+from whyformer.methods._readout_row import mask_padding, multiply_row
 from whyformer.methods._registry import method
 from whyformer.methods._settings import check_method_settings, resolve_layer
 
@@ -32,4 +32,4 @@ def grads(
     """
     chosen = resolve_layer("layer", layer, len(attention))
     possible = attention_grad[chosen].masked_fill(attention[chosen] == 0, 0)
-    return finish_scores(multiply_row(readout, possible.mean(dim=1)), readout, mask)
+    return mask_padding(multiply_row(readout, possible.mean(dim=1)), readout, mask)

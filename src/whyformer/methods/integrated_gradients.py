@@ -68,11 +68,8 @@ def integrated_gradients(
     plan = plan_step_counts(steps, most_steps)
     start = probe.baseline(baseline, seed=seed)
     path = IntegrationPath(probe, start, probe.leaf - start)
-    ends = (
-        probe.run_at_leaf(torch.cat([start, probe.leaf]), repeat_rows_twice(probe.batch), gradient=False)[0]
-        .score.double()
-        .cpu()
-    )
+    twice = torch.arange(probe.batch).repeat(2)
+    ends = probe.run_at_leaf(torch.cat([start, probe.leaf]), twice, gradient=False)[0].score.double().cpu()
     difference = ends[probe.batch :] - ends[: probe.batch]
     scores = torch.zeros(start.shape[:-1], dtype=torch.float64)
     error = torch.full((probe.batch,), torch.inf, dtype=torch.float64)
@@ -97,11 +94,12 @@ class IntegrationPath:
 
     def integrate(self, points: int, examples: Tensor) -> Tensor:
         """The scores of these examples from this number of points."""
-        place, weight = (broadcast_to_leaf(part, self.start) for part in gauss_legendre(points))
+        ones = (1,) * (self.start.dim() - 1)
+        point_at, weight = (part.to(self.start).view(-1, *ones) for part in gauss_legendre(points))  # [point 1 1 ...]
         total = torch.zeros_like(self.start[: len(examples)])
         for row, point in self.rows(points, len(examples)):
             of = examples[row]
-            _, gradient = self.probe.run_at_leaf(self.start[of] + place[point] * self.difference[of], of)
+            _, gradient = self.probe.run_at_leaf(self.start[of] + point_at[point] * self.difference[of], of)
             assert gradient is not None
             weighted = gradient * weight[point]
             for example in row.unique().tolist():  # not index_add_, which is not deterministic on a GPU
@@ -120,13 +118,8 @@ class IntegrationPath:
 @cache
 def gauss_legendre(points: int) -> tuple[Tensor, Tensor]:
     """Points in [0, 1], and weights that sum to 1."""
-    place, weight = numpy.polynomial.legendre.leggauss(points)
-    return torch.from_numpy((place + 1) / 2), torch.from_numpy(weight / 2)
-
-
-def broadcast_to_leaf(values: Tensor, like: Tensor) -> Tensor:
-    """[point 1 1 ...], to be multiplied with leaf tensors."""
-    return values.to(like).view(-1, *(1,) * (like.dim() - 1))
+    point_at, weight = numpy.polynomial.legendre.leggauss(points)
+    return torch.from_numpy((point_at + 1) / 2), torch.from_numpy(weight / 2)
 
 
 def plan_step_counts(steps: int | None, most_steps: int) -> list[int]:
@@ -137,7 +130,3 @@ def plan_step_counts(steps: int | None, most_steps: int) -> list[int]:
     while counts[-1] < most_steps:
         counts.append(min(2 * counts[-1], most_steps))
     return counts
-
-
-def repeat_rows_twice(batch: int) -> Tensor:
-    return torch.arange(batch).repeat(2)

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from whyformer._plain.setting_checks import allow_choice, allow_layer
-from whyformer.methods._readout_row import finish_scores, multiply_row
+from whyformer.methods._readout_row import mask_padding, multiply_row
 from whyformer.methods._registry import method
 from whyformer.methods._settings import check_method_settings, resolve_layer
 
@@ -59,7 +59,7 @@ def legrad(
         shut = (attention[layer] == 0).all(dim=1, keepdim=True)  # a single head may underflow to 0
         raises = gradients[layer].masked_fill(shut, 0).clamp(min=0)
         scores = scores + multiply_row(rows, raises.mean(dim=1))
-    return finish_scores(scores, readout, mask)
+    return mask_padding(scores, readout, mask)
 
 
 def find_first_layer(preset: str, start: int | None, layers: int) -> int:

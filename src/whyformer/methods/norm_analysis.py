@@ -20,7 +20,7 @@ from torch import Tensor
 from whyformer._engine import LinearNorm
 from whyformer._plain.setting_checks import allow_choice, allow_layer
 from whyformer.methods._contributions import measure_contributions
-from whyformer.methods._readout_row import finish_scores, multiply_row
+from whyformer.methods._readout_row import mask_padding, multiply_row
 from whyformer.methods._registry import method
 from whyformer.methods._settings import check_method_settings, resolve_layer
 
@@ -46,4 +46,4 @@ def norm_analysis(
     chosen = resolve_layer("layer", layer, len(attention))
     own, behind = (residual[chosen], norms[chosen][:1]) if form == "block" else (None, ())
     lengths = measure_contributions(attention[chosen], projected[chosen], own, behind, lambda t, _: t.norm(dim=-1))
-    return finish_scores(multiply_row(readout, lengths), readout, mask)
+    return mask_padding(multiply_row(readout, lengths), readout, mask)

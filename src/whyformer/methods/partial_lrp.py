@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from whyformer._plain.setting_checks import allow_layer
-from whyformer.methods._readout_row import finish_scores, multiply_row
+from whyformer.methods._readout_row import mask_padding, multiply_row
 from whyformer.methods._registry import method
 from whyformer.methods._settings import allow_own, check_method_settings, resolve_layer
 
@@ -32,4 +32,4 @@ def partial_lrp(
     own: "keep", "zero" or "min" (the smallest score of the row), the score of the readout token.
     """
     chosen = attention_relevance[resolve_layer("layer", layer, len(attention_relevance))]
-    return finish_scores(multiply_row(readout, chosen.clamp(min=0).mean(dim=1)), readout, mask, own)
+    return mask_padding(multiply_row(readout, chosen.clamp(min=0).mean(dim=1)), readout, mask, own)

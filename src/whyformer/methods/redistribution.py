@@ -38,7 +38,7 @@ from torch import Tensor
 
 from whyformer._plain.setting_checks import allow_choice, allow_either, allow_number
 from whyformer.errors import MethodError
-from whyformer.methods._readout_row import find_readout_token, finish_scores
+from whyformer.methods._readout_row import find_readout_token, mask_padding
 from whyformer.methods._registry import Scores, method
 from whyformer.methods._settings import check_method_settings
 
@@ -89,7 +89,7 @@ def redistribution(
         maps = torch.einsum("bhq,bhqk->bhk", maps, paths)
     assert maps is not None
     maps = maps.masked_fill(~mask[:, None], 0)
-    scores = finish_scores(maps.mean(dim=1), readout, mask)
+    scores = mask_padding(maps.mean(dim=1), readout, mask)
     retained = scores.masked_fill(~(find_readout_token(readout) | (special & (readout > 0))), 0).sum(-1)
     return Scores(scores, {"retained": retained} | ({} if head_mode == "mean_each_layer" else {"per_head": maps}))
 

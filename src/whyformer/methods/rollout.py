@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from whyformer._plain.setting_checks import allow_choice, allow_flag, allow_layer, allow_number
-from whyformer.methods._readout_row import finish_scores, propagate_row
+from whyformer.methods._readout_row import mask_padding, propagate_row
 from whyformer.methods._registry import Setting, method
 from whyformer.methods._settings import allow_own, apply_preset, check_method_settings, resolve_layer
 
@@ -65,4 +65,4 @@ def rollout(
         row = propagate_row(
             row, attention[layer].mean(dim=1), residual=chosen["residual"], normalise=chosen["normalise"]
         )
-    return finish_scores(row, readout, mask, chosen["own"])
+    return mask_padding(row, readout, mask, chosen["own"])

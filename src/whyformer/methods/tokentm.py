@@ -22,7 +22,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from whyformer.methods._readout_row import finish_scores, multiply_row
+from whyformer.methods._readout_row import mask_padding, multiply_row
 from whyformer.methods._registry import method
 
 
@@ -44,7 +44,7 @@ def tokentm(
         row = row.to(entered.dtype) * (1 + measure_transformation(middle[layer], update[layer], mask))
         mixing = (attention_grad[layer] * attention[layer]).clamp(min=0).mean(dim=1)
         row = row + multiply_row(row, mixing) * measure_transformation(entered, projected[layer].sum(dim=1), mask)
-    return finish_scores(row * entered.norm(dim=-1), readout, mask)
+    return mask_padding(row * entered.norm(dim=-1), readout, mask)
 
 
 def measure_transformation(before: Tensor, after: Tensor, mask: Tensor) -> Tensor:

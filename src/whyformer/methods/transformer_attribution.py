@@ -24,7 +24,7 @@ from torch import Tensor
 
 from whyformer._plain.setting_checks import allow_choice, allow_flag, allow_layer
 from whyformer.errors import MethodError
-from whyformer.methods._readout_row import finish_scores, multiply_row, propagate_row
+from whyformer.methods._readout_row import mask_padding, multiply_row, propagate_row
 from whyformer.methods._registry import Setting, method
 from whyformer.methods._settings import allow_own, apply_preset, check_method_settings, resolve_layer
 
@@ -71,12 +71,12 @@ def transformer_attribution(
         check_one_block(ablation, layers, start=start, normalise=normalise)
         block = ONE_BLOCK_ABLATIONS[ablation] % layers
         row = multiply_row(readout, class_relevance(attention_grad[block], attention_relevance[block]))
-        return finish_scores(row, readout, mask, chosen["own"])
+        return mask_padding(row, readout, mask, chosen["own"])
     row = readout
     for layer in reversed(range(resolve_layer("start", chosen["start"], layers), layers)):
         grad = None if ablation == "no_gradient" else attention_grad[layer]
         row = propagate_row(row, class_relevance(grad, attention_relevance[layer]), normalise=chosen["normalise"])
-    return finish_scores(row, readout, mask, chosen["own"])
+    return mask_padding(row, readout, mask, chosen["own"])
 
 
 def class_relevance(grad: Tensor | None, relevance: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from whyformer._engine import Intervention, Probe, read_hidden_states
 from whyformer.methods._contributions import normalise_rows
-from whyformer.methods._readout_row import finish_scores, multiply_row
+from whyformer.methods._readout_row import mask_padding, multiply_row
 from whyformer.methods._registry import method
 
 
@@ -35,7 +35,7 @@ def value_zeroing(probe: Probe, readout: Tensor, mask: Tensor) -> Tensor:
     row = readout
     for layer in reversed(range(len(clean) - 1)):
         row = multiply_row(row, normalise_rows(measure_zeroing(probe, layer, of, tokens, clean[layer + 1]), mask))
-    return finish_scores(row, readout, mask)
+    return mask_padding(row, readout, mask)
 
 
 def read_clean_states(probe: Probe) -> list[Tensor]:

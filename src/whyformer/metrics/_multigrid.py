@@ -115,8 +115,8 @@ def correct(levels: list[Level], b: Tensor, x: Tensor | None = None) -> Tensor:
         for _ in range(4):
             x = level.smooth(x, b)
         return x
-    better = correct(coarser, halve(rest).mul_(coarser[0].removed))
-    return level.smooth(x.addcmul_(level.removed, double(better)), b)
+    better = correct(coarser, restrict(rest).mul_(coarser[0].removed))
+    return level.smooth(x.addcmul_(level.removed, prolong(better)), b)
 
 
 def build_levels(removed: Tensor, height: int, width: int) -> list[Level]:
@@ -157,7 +157,7 @@ def start_from_coarse(levels: list[Level], pixels: Tensor) -> tuple[Tensor, Tens
         b = sum_neighbours(image).mul_(level.removed)
         x = level.removed * guess
         if number > 0:
-            guess = double(torch.where(level.removed.bool(), correct(levels[number:], b, x), image))
+            guess = prolong(torch.where(level.removed.bool(), correct(levels[number:], b, x), image))
     return x, b
 
 
@@ -173,14 +173,14 @@ def sum_neighbours(x: Tensor) -> Tensor:
     return F.conv2d(x, make_kernel(x.size(1)), padding=1, groups=x.size(1))
 
 
-def halve(x: Tensor) -> Tensor:
-    """To the next coarser grid: the transpose of `double`."""
+def restrict(x: Tensor) -> Tensor:
+    """To the next coarser grid: the transpose of `prolong`."""
     batch, channels, height, width = x.shape
     coarse = (batch, channels, height // 2, width // 2)
     return torch.ops.aten.upsample_bilinear2d_backward(x, (height, width), coarse, False)
 
 
-def double(x: Tensor) -> Tensor:
+def prolong(x: Tensor) -> Tensor:
     """To the next finer grid, bilinear; pixels outside are as those at the border."""
     return F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=False)
 

@@ -5,7 +5,7 @@ for the same variants of one probe share the answers: AttCAT's AOPC and log-odds
 """
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 from weakref import WeakKeyDictionary
@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from whyformer._engine import Answers, Probe, refuse_changed_weights
+from whyformer._engine import Answers, Probe
 from whyformer._plain.tokens import Pieces
 from whyformer.errors import InputError
 from whyformer.metrics._maps import resize_map
@@ -51,7 +51,7 @@ class RemovableUnits:
         return [int(count) for count in self.real.sum(1)]
 
 
-def find_units(explanation: Explanation, probe: Probe, *, per: RemovalUnit = "patch") -> RemovableUnits:
+def find_removable_units(explanation: Explanation, probe: Probe, *, per: RemovalUnit = "patch") -> RemovableUnits:
     """The units of a batch: tokens of a text; patches of an image, or its pixels with an enlarged map."""
     if len(explanation) != probe.batch:
         raise InputError(
@@ -93,10 +93,11 @@ def ask_without_units(
     to_count: the number of units that a fraction of so many stands for.
     lowest: remove the lowest-scored first. keeps: keep only the first fractions instead of removing them.
     """
-    units = find_units(explanation, probe, per=per)
-    place = rank_for_removal(units, probe, seed=seed, ties=ties, lowest=lowest)
+    units = find_removable_units(explanation, probe, per=per)
+    rank = rank_for_removal(units, probe, seed=seed, ties=ties, lowest=lowest)
     counts = torch.tensor([[to_count(fraction, count) for fraction in fractions] for count in units.counts])
-    keep = keep_only_first(place, counts) if keeps else keep_all_but_first(place, counts)
+    removed = keep_all_but_first(rank, counts)
+    keep = ~removed if keeps else removed
     answers = ask_variants(probe, keep, units.shape, fill=fill, seed=seed)
     set_undefined(answers, ~units.real.any(1))
     return answers
@@ -123,7 +124,7 @@ def ask_variants(probe: Probe, keep: Tensor, shape: Sequence[int], *, fill: str 
     return answers
 
 
-_asked: "WeakKeyDictionary[Probe, dict[tuple[object, ...], StepAnswers]]" = WeakKeyDictionary()
+_asked: "WeakKeyDictionary[Probe, dict[Hashable, StepAnswers]]" = WeakKeyDictionary()
 
 
 def ask_once(probe: Probe, keep: Tensor, shape: Sequence[int], fill: str | None, seed: int) -> StepAnswers:
@@ -132,7 +133,7 @@ def ask_once(probe: Probe, keep: Tensor, shape: Sequence[int], fill: str | None,
     variants = hashlib.sha256(keep.numpy().tobytes()).digest()
     key = (variants, tuple(keep.shape), tuple(shape), fill or probe.fill, seed)
     if key in remembered:
-        with refuse_changed_weights(probe.model.module, probe.weight_versions):
+        with probe.refuse_changed_weights():
             return remembered[key].copy()
     batch, steps = keep.shape[:2]
     of = torch.arange(batch).repeat_interleave(steps)
@@ -164,14 +165,9 @@ def as_step_answers(answers: Answers, batch: int) -> StepAnswers:
     return StepAnswers(score, probability, logits)
 
 
-def keep_all_but_first(place: Tensor, counts: Tensor) -> Tensor:
+def keep_all_but_first(rank: Tensor, counts: Tensor) -> Tensor:
     """[batch step unit] bool, True where a unit is kept: the first counts[batch step] units are removed."""
-    return place[:, None, :] >= counts[:, :, None]
-
-
-def keep_only_first(place: Tensor, counts: Tensor) -> Tensor:
-    """[batch step unit] bool, True where a unit is kept: only the first counts[batch step] units."""
-    return place[:, None, :] < counts[:, :, None]
+    return rank[:, None, :] >= counts[:, :, None]
 
 
 def trapezoid_area(curve: Tensor, at: Sequence[float]) -> Tensor:

@@ -36,8 +36,3 @@ def spearman(first: Tensor, second: Tensor) -> float:
     if torch.equal(first, second):
         return 1.0  # exactly
     return float(rank_correlation(torch.stack([first.double(), second.double()]))[0, 1])
-
-
-def mean_defined(values: Tensor) -> Tensor:
-    """[batch] from [batch run]: the mean of the defined values, NaN if there are none."""
-    return values.nanmean(1)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import torch
 
 from whyformer.metrics._registry import Measurement, metric
-from whyformer.metrics._similarity import find_content_units, mean_defined, spearman
+from whyformer.metrics._similarity import find_content_units, spearman
 from whyformer.results.explanation import Explanation
 
 
@@ -33,4 +33,4 @@ def agreement(explanation: Explanation, others: Mapping[str, Explanation]) -> Me
         for i in range(len(explanation))
     ]
     curve = torch.tensor(rows, dtype=torch.float64).reshape(len(explanation), len(compared))
-    return Measurement(mean_defined(curve), curve)
+    return Measurement(curve.nanmean(1), curve)

@@ -34,7 +34,7 @@ from whyformer.metrics._removal import (
     ask_variants,
     ask_without_units,
     choose_fill,
-    find_units,
+    find_removable_units,
     keep_all_but_first,
     rank_for_removal,
     set_undefined,
@@ -128,19 +128,19 @@ def measure_removal_probabilities(
     if sizes == "fractions":
         after = ask_without_units(explanation, probe, fractions, to_nearest_unit_count, fill=fill, seed=seed, ties=ties)
         return before, after.probability, tuple(fractions)
-    units = find_units(explanation, probe)
+    units = find_removable_units(explanation, probe)
     ranks = rank_for_removal(units, probe, seed=seed, ties=ties)
-    place, counts, is_short = plan_attcat_steps(explanation, units.real, ranks, ties)
-    after = ask_variants(probe, keep_all_but_first(place, counts), units.shape, fill=fill, seed=seed)
+    rank, counts, is_short = plan_attcat_steps(explanation, units.real, ranks, ties)
+    after = ask_variants(probe, keep_all_but_first(rank, counts), units.shape, fill=fill, seed=seed)
     set_undefined(after, is_short)
     return before, after.probability, tuple(k / 9 for k in range(1, 10))
 
 
 def plan_attcat_steps(
-    explanation: Explanation, real: Tensor, place: Tensor, ties: TieOrder
+    explanation: Explanation, real: Tensor, rank: Tensor, ties: TieOrder
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Ranks, sizes [batch 9] and which examples are too short, as in the released code."""
-    place = place.clone()
+    rank = rank.clone()
     counts = torch.zeros(len(real), 9, dtype=torch.long)
     lengths = []
     for i, tokens in enumerate(explanation.tokens):
@@ -152,5 +152,5 @@ def plan_attcat_steps(
         last = int(lowest[-1] if ties == "first" else lowest[0])
         if bool(real[i, last]):
             lowest = lowest[real[i, lowest]]
-            place[i, lowest[place[i, lowest].argmax()]] = place.shape[1]  # among ties, the last in our order
-    return place, counts, torch.tensor(lengths) < 10
+            rank[i, lowest[rank[i, lowest].argmax()]] = rank.shape[1]  # among ties, the last in our order
+    return rank, counts, torch.tensor(lengths) < 10

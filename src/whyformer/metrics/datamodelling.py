@@ -24,7 +24,7 @@ from whyformer._plain.setting_checks import allow_whole_number
 from whyformer.methods._log_odds import read_log_odds
 from whyformer.methods.context_cite import draw_ablations
 from whyformer.metrics._registry import Measurement, metric
-from whyformer.metrics._removal import RemovableUnits, find_empty_variants, find_units
+from whyformer.metrics._removal import RemovableUnits, find_empty_variants, find_removable_units
 from whyformer.metrics._settings import REMOVAL, check_metric_settings
 from whyformer.results.explanation import Explanation
 
@@ -42,11 +42,11 @@ def lds(
 
     Higher is better, at most 1. Control: a random map gets about 0. Undefined if all scores or all answers are equal.
     """
-    units = find_units(explanation, probe)
+    units = find_removable_units(explanation, probe)
     keep = draw_unit_ablations(units, probe, samples, seed)
     answers = ask_log_odds(probe, keep, fill, seed)
     predicted = (keep * units.scores[:, None, :]).sum(-1)
-    correlations = [correlate_ranks(*pair) for pair in zip(predicted, answers, strict=True)]
+    correlations = [correlate_defined_ranks(*pair) for pair in zip(predicted, answers, strict=True)]
     return Measurement(torch.tensor(correlations, dtype=torch.float64))
 
 
@@ -72,10 +72,10 @@ def ask_log_odds(probe: Probe, keep: Tensor, fill: str | None, seed: int) -> Ten
     of = torch.arange(batch).repeat_interleave(torch.tensor([len(rows) for rows, _ in unique]))
     answers = probe.keep_only(torch.cat([rows for rows, _ in unique]), of, fill, seed=seed)
     found = read_log_odds(probe, answers, of).split([len(rows) for rows, _ in unique])
-    return torch.stack([one[places] for one, (_, places) in zip(found, unique, strict=True)]).masked_fill(empty, NAN)
+    return torch.stack([one[inverse] for one, (_, inverse) in zip(found, unique, strict=True)]).masked_fill(empty, NAN)
 
 
-def correlate_ranks(predicted: Tensor, actual: Tensor) -> float:
+def correlate_defined_ranks(predicted: Tensor, actual: Tensor) -> float:
     """Spearman's correlation, ties sharing their mean rank; NaN if either is constant. Skips undefined answers."""
     known = ~actual.isnan()
     return float(correlate_many_ranks(predicted[known][None], actual[known])[0])

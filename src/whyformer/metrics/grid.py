@@ -66,8 +66,8 @@ def compose_grid(images: Tensor, example: int, others: list[int], own: int, tile
     height, width = images.shape[-2:]
     edges = [[size * k // tiles for k in range(tiles + 1)] for size in (height, width)]
     grid = torch.empty_like(images[0])
-    for place, member in enumerate(order):
-        row, column = divmod(place, tiles)
+    for tile, member in enumerate(order):
+        row, column = divmod(tile, tiles)
         (top, bottom), (left, right) = (edges[0][row], edges[0][row + 1]), (edges[1][column], edges[1][column + 1])
         small = F.interpolate(images[member][None], size=(bottom - top, right - left), mode="bilinear", antialias=True)
         grid[:, top:bottom, left:right] = small[0]
@@ -78,14 +78,14 @@ def tile_share(found: Explanation, row: int, own: int, tiles: int) -> float:
     """The share of the positive mass in the tile; patches on an edge between tiles count by their share in it."""
     values = (found.map(row) if found.pixels is None else found.pixels[row]).double().clamp(min=0)
     down, across = (
-        tile_coverage(size, place, tiles) for size, place in zip(values.shape, divmod(own, tiles), strict=True)
+        tile_coverage(size, tile, tiles) for size, tile in zip(values.shape, divmod(own, tiles), strict=True)
     )
     total = float(values.sum())
     return float(down @ values @ across) / total if total > 0 else float("nan")
 
 
-def tile_coverage(size: int, place: int, tiles: int) -> Tensor:
+def tile_coverage(size: int, tile: int, tiles: int) -> Tensor:
     """[size]: how much of each row (or column) of the map lies in a tile."""
-    start, end = place * size / tiles, (place + 1) * size / tiles
+    start, end = tile * size / tiles, (tile + 1) * size / tiles
     edges = torch.arange(size, dtype=torch.float64)
     return ((edges + 1).clamp(max=end) - edges.clamp(min=start)).clamp(0, 1)

@@ -20,7 +20,7 @@ from whyformer._plain.random_generator import make_generator
 from whyformer._plain.setting_checks import allow_flag
 from whyformer.metrics._ordering import to_nearest_unit_count
 from whyformer.metrics._registry import Measurement, metric
-from whyformer.metrics._removal import RemovableUnits, as_step_answers, ask_variants, find_units
+from whyformer.metrics._removal import RemovableUnits, as_step_answers, ask_variants, find_removable_units
 from whyformer.metrics._settings import SAMPLING, check_metric_settings
 from whyformer.results.explanation import Explanation
 
@@ -95,7 +95,7 @@ def measure_sums_and_changes(
     explanation: Explanation, probe: Probe, samples: int, fraction: float, fill: str | None, seed: int
 ) -> tuple[Tensor, Tensor]:
     """[batch sample] twice: the summed scores of the removed units, and how much the logit falls."""
-    units = find_units(explanation, probe)
+    units = find_removable_units(explanation, probe)
     removed = draw_random_sets(units, probe, samples, fraction, seed)
     after = ask_variants(probe, ~removed, units.shape, fill=fill, seed=seed).score
     effect = as_step_answers(probe.before, probe.batch).score - after

@@ -108,14 +108,11 @@ def token_f1(
     curve = torch.full((len(explanation), len(sizes)), NAN, dtype=torch.float64)
     for i, text in enumerate(align_rationales(explanation, rationale)):
         if bool(text.truth.any()) and text.seen:
-            curve[i] = torch.tensor([f1_at_k(text, text.size(size)) for size in sizes], dtype=torch.float64)
+            marked, counts = float(text.truth.sum()), [text.size(size) for size in sizes]
+            f1 = [2 * expected_hits(text, count) / (count + marked) for count in counts]  # the same as 2 P R / (P + R)
+            curve[i] = torch.tensor(f1, dtype=torch.float64)
     at = tuple(float(size) if size != "marked" else NAN for size in sizes)
     return Measurement(curve.mean(1), curve, at)
-
-
-def f1_at_k(text: MarkedText, k: int) -> float:
-    """2 hits / (k + marked): the same as 2 P R / (P + R)."""
-    return 2 * expected_hits(text, k) / (k + float(text.truth.sum()))
 
 
 def expected_hits(text: MarkedText, k: int) -> float:
@@ -157,14 +154,14 @@ def iou_f1(
         if bool(text.truth.any()) and text.seen:
             chosen = torch.zeros_like(text.truth)
             chosen[text.scores.argsort(descending=True, stable=True)[: text.size(k)]] = True
-            ours, theirs = find_runs(chosen), find_runs(text.truth)
+            ours, theirs = find_marked_runs(chosen), find_marked_runs(text.truth)
             hits = sum(max(run_iou(run, other) for other in theirs) >= threshold for run in ours)
             parts[i] = torch.tensor([hits / len(ours) if ours else 0.0, hits / len(theirs)], dtype=torch.float64)
     values = [f1_score(*row) if row[0] == row[0] else NAN for row in parts.tolist()]
     return Measurement(torch.tensor(values, dtype=torch.float64), parts=parts)
 
 
-def find_runs(chosen: Tensor) -> list[tuple[int, int]]:
+def find_marked_runs(chosen: Tensor) -> list[tuple[int, int]]:
     """Start and end of every run of True."""
     edges = torch.diff(chosen.int(), prepend=torch.zeros(1, dtype=torch.int), append=torch.zeros(1, dtype=torch.int))
     starts, ends = ((edges == step).nonzero()[:, 0].tolist() for step in (1, -1))

@@ -27,7 +27,7 @@ from whyformer.metrics._registry import Measurement, metric
 from whyformer.metrics._removal import (
     RemovalUnit,
     as_step_answers,
-    find_units,
+    find_removable_units,
     keep_all_but_first,
     rank_for_removal,
     read_input_images,
@@ -64,10 +64,10 @@ def road(
     if not probe.is_image:
         raise InputError("ROAD imputes pixels, but the input is a text. Use aopc or comprehensiveness.")
     at = drop_zero_fraction(fractions)
-    units = find_units(explanation, probe, per=per)
+    units = find_removable_units(explanation, probe, per=per)
     counts = torch.tensor([[to_unit_count(f, n) for f in at] for n in units.counts])
-    places = [rank_for_removal(units, probe, seed=seed, ties=ties, lowest=lowest) for lowest in (False, True)]
-    keep = torch.cat([keep_all_but_first(place, counts) for place in places], 1)
+    ranks = [rank_for_removal(units, probe, seed=seed, ties=ties, lowest=lowest) for lowest in (False, True)]
+    keep = torch.cat([keep_all_but_first(rank, counts) for rank in ranks], 1)
     variants, of = make_variants(probe, keep, units.shape, noise, exact, seed)
     curve = as_step_answers(probe.replace_inputs(variants, of), probe.batch).probability
     highest, lowest = curve.chunk(2, 1)

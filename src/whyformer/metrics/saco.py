@@ -24,7 +24,7 @@ from whyformer.metrics._removal import (
     as_step_answers,
     ask_variants,
     choose_fill,
-    find_units,
+    find_removable_units,
     rank_for_removal,
 )
 from whyformer.metrics._settings import PER_UNIT, REMOVAL, TIES, check_metric_settings
@@ -54,7 +54,7 @@ def saco(
 
     Higher is better. Control: a random map gets about 0, the inverted map less. Undefined if the map is constant.
     """
-    units = find_units(explanation, probe, per=per)
+    units = find_removable_units(explanation, probe, per=per)
     members = split_into_groups(units, rank_for_removal(units, probe, seed=seed, ties=ties), groups)
     fill = choose_fill(probe, fill, image="mean")
     after = ask_variants(probe, ~members, units.shape, fill=fill, seed=seed).probability
@@ -65,13 +65,13 @@ def saco(
     return Measurement(torch.tensor(values, dtype=torch.float64), change, tuple(float(k) for k in range(groups)))
 
 
-def split_into_groups(units: RemovableUnits, place: Tensor, groups: int) -> Tensor:
+def split_into_groups(units: RemovableUnits, rank: Tensor, groups: int) -> Tensor:
     """[batch group unit] bool: groups of equal size (the first ones may have one more), the most salient first."""
     counts = torch.tensor(units.counts)[:, None]
     number = torch.arange(groups + 1)
     edges = number * (counts // groups) + torch.minimum(number, counts % groups)  # [batch group + 1]
     first, last = edges[:, :-1, None], edges[:, 1:, None]
-    return (place[:, None] >= first) & (place[:, None] < last) & units.real[:, None]
+    return (rank[:, None] >= first) & (rank[:, None] < last) & units.real[:, None]
 
 
 def faithfulness_coefficient(salience: Tensor, change: Tensor) -> float:

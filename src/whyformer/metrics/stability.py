@@ -19,7 +19,7 @@ from whyformer._plain.setting_checks import allow_seed, allow_whole_number
 from whyformer.metrics._registry import Measurement, metric
 from whyformer.metrics._rerun import Rerun
 from whyformer.metrics._settings import allow_noise, check_metric_settings
-from whyformer.metrics._similarity import find_content_units, mean_defined, select_compared_scores, spearman
+from whyformer.metrics._similarity import find_content_units, select_compared_scores, spearman
 from whyformer.results.explanation import Explanation
 
 NAN = float("nan")
@@ -35,7 +35,7 @@ def repeatability(explanation: Explanation, rerun: Rerun, *, runs: int = 2) -> M
     Higher is better, 1 means identical. Control: random scores get about 0, a method without random numbers exactly 1.
     Undefined if the map is constant.
     """
-    seeds = [int(explanation.settings.get("seed") or 0) + run for run in range(1, runs + 1)]
+    seeds = [int(str(explanation.settings.get("seed") or 0)) + run for run in range(1, runs + 1)]
     others = [rerun(seed=seed) if "seed" in explanation.settings else rerun() for seed in seeds]
     return measure_similarity(
         [select_compared_scores(explanation, i) for i in range(len(explanation))],
@@ -84,7 +84,7 @@ def measure_similarity(first: list[Tensor], others: list[list[Tensor]]) -> Measu
     """The mean rank correlation of each map with its other versions; curve: that with each of them."""
     rows = [[spearman(a, b) for b in row] for a, row in zip(first, others, strict=True)]
     curve = torch.tensor(rows, dtype=torch.float64)
-    return Measurement(mean_defined(curve), curve)
+    return Measurement(curve.nanmean(1), curve)
 
 
 def explain_noisy_variants(

@@ -110,9 +110,9 @@ class AttentionView(Result):
     def _select_head(self, layer: int, head: int | None, kind: str) -> tuple[Tensor, str]:
         """[query key] of one head, or the mean over the heads of a layer, with a title."""
         part = self.part(kind)
-        check_index("layer", layer, part.shape[0])
+        check_head_or_layer("layer", layer, part.shape[0])
         if head is not None:
-            check_index("head", head, part.shape[1])
+            check_head_or_layer("head", head, part.shape[1])
         weights = part[layer].mean(0) if head is None else part[layer, head]
         which = f"layer {range(len(part))[layer]}, " + ("mean over heads" if head is None else f"head {head}")
         return weights, f"{self.title}: {kind}, {which}"
@@ -158,7 +158,7 @@ class AttentionView(Result):
         return report.make_page(self.title, parts, lead=f"Attention in {self.model}.", about=about, style=style)
 
 
-def check_index(name: str, index: Any, count: int) -> None:
+def check_head_or_layer(name: str, index: Any, count: int) -> None:
     """Refuse all but the number of a layer or head; negative numbers count from the end."""
     if isinstance(index, bool) or not isinstance(index, Integral) or not -count <= int(index) < count:
         raise InputError(f"{name} must be a whole number from 0 to {count - 1}, got {index!r}.", code="E_OPTION")

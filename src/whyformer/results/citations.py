@@ -6,7 +6,6 @@ c[0].name; c[0].verdict; print(c); c.save("why.html")
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -15,6 +14,7 @@ from torch import Tensor
 from whyformer._engine import Target
 from whyformer._model.prompt import Prompt, Region
 from whyformer._plain import archive
+from whyformer._plain.json_value import JsonValue
 from whyformer._plain.schema import SchemaError, check_schema
 from whyformer._plain.tokens import Pieces
 from whyformer.results._fields import PIECES, TARGET, restore_saved_target, restore_saved_tokens
@@ -117,7 +117,7 @@ class Citations(LoadableResult):
     together: float | None  # how much they fall without all top sources at once
     faithfulness: Faithfulness | None
     method: str
-    settings: Mapping[str, Any]
+    settings: Mapping[str, JsonValue]
     model: str
     versions: Mapping[str, str]
     spent: Mapping[str, float] = field(default_factory=dict)  # passes through the model, by kind
@@ -192,7 +192,7 @@ class Citations(LoadableResult):
 
     # --- files ---
 
-    def to_fields(self) -> archive.Fields:
+    def to_fields(self) -> archive.WrittenFields:
         found = self.faithfulness
         if found is None or found.lds == found.lds:
             return vars(self)

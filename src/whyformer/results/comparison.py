@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 from torch import Tensor
 
-from whyformer._plain.archive import Fields
+from whyformer._plain.archive import Fields, WrittenFields
 from whyformer._plain.schema import SchemaError, check_schema
 from whyformer._plain.tokens import Grid, Pieces
 from whyformer.errors import MethodError
@@ -163,13 +163,13 @@ class Comparison(LoadableResult):
 
     # --- files ---
 
-    def to_fields(self) -> Fields:
+    def to_fields(self) -> WrittenFields:
         """All methods share the images, so they are written once."""
         explanations = {
             label: {name: value for name, value in e.to_fields().items() if name != "images"}
             for label, e in self.explanations.items()
         }
-        images = next((e.images for e in self), ())
+        images = next((vars(e)["images"] for e in self), ())
         return {"explanations": explanations, "failures": self.failures, "images": images}
 
     @classmethod

@@ -107,7 +107,7 @@ class Diagnosis(Result):
         others = [f"{count} {state}" for state, count in counts.items() if state in ("refused", "failed") and count]
         return f"{working}; {', '.join(others)}." if others else f"{working}."
 
-    def to_fields(self) -> archive.Fields:
+    def to_fields(self) -> archive.WrittenFields:
         """Plain values for a file, with the verdict and the exit status."""
         checks = [vars(check) for check in self.checks]
         return {**vars(self), "checks": checks, "verdict": self.verdict, "exit_code": self.exit_code}

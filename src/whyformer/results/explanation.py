@@ -19,7 +19,8 @@ from torch import Tensor
 
 from whyformer._engine import EngineChoice, Target
 from whyformer._model import KeptImage
-from whyformer._plain.archive import Fields
+from whyformer._plain.archive import Fields, WrittenFields
+from whyformer._plain.json_value import JsonValue
 from whyformer._plain.tokens import Grid, Pieces, ScoredTokens, pad_pieces
 from whyformer._plain.words import WORD_REDUCTIONS, group_by_unit, join_groups, reduce_groups
 from whyformer.errors import InputError
@@ -64,7 +65,7 @@ class Explanation(LoadableResult):
     targets: tuple[Target, ...]
     names: tuple[str, ...]
     method: str
-    settings: Mapping[str, Any]
+    settings: Mapping[str, JsonValue]
     model: str
     versions: Mapping[str, str]
     class_specific: bool
@@ -90,7 +91,7 @@ class Explanation(LoadableResult):
         if self.images and len(self.images) != len(self.scores):
             raise InputError(f"{len(self.images)} images do not fit {len(self.scores)} examples.")
 
-    def to_fields(self) -> Fields:
+    def to_fields(self) -> WrittenFields:
         """What is saved: everything but the engine."""
         return {name: value for name, value in vars(self).items() if name != "engine"}
 
@@ -160,15 +161,9 @@ class Explanation(LoadableResult):
             raise InputError(f"number must be 0 (the first text) or 1 (the second), got {number!r}.", code="E_OPTION")
         positions = [find_segment(tokens, number) for tokens in self.tokens]
         length = max(map(len, positions), default=0)
-        return replace(
-            self,
-            scores=reduce_all_groups(self.scores, [[[i] for i in own] for own in positions], length, "sum"),
-            tokens=tuple(
-                pad_pieces(take_segment(tokens, own, number), length)
-                for tokens, own in zip(self.tokens, positions, strict=True)
-            ),
-            details={},
-        )
+        parts = [take_segment(tokens, own, number) for tokens, own in zip(self.tokens, positions, strict=True)]
+        scores = reduce_all_groups(self.scores, [[[i] for i in own] for own in positions], length, "sum")
+        return replace(self, scores=scores, tokens=tuple(pad_pieces(part, length) for part in parts), details={})
 
     def words(self, *, reduce: Literal["sum", "max", "mean"] = "sum") -> "Explanation":
         """The scores of whole words, combined from the scores of their tokens.

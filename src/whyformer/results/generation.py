@@ -1,6 +1,6 @@
 """A generation: the continuation of a text by a language model, with an explanation of every token.
 
-    g = explain_generation(model, "the keys to the cabinet", tokens=8)
+    g = explain_generation(model, "the keys to the cabinet", max_new_tokens=8)
     g[0]; print(g); g.save("why.html")
 
 On the page, click on a token to see why the model chose it.

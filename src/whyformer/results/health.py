@@ -80,11 +80,8 @@ class Health:
             times = f"{arrived:.0f} times the relevance sent"
             clauses = [f"{balanced}, but relevance is not conserved: {times} reached the input"]
         if absorber:
-            clauses.append(
-                f"most of the rest was absorbed by {absorber}"
-                if -1 < arrived < 1
-                else f"the rest was created by {absorber}"
-            )
+            verb = "most of the rest was absorbed" if -1 < arrived < 1 else "the rest was created"
+            clauses.append(f"{verb} by {absorber}")
         if growth > 10:
             clauses.append(f"positive and negative parts grow to {growth:.0f} times the total")
         return "; ".join(clauses) + "."
@@ -138,10 +135,7 @@ class Health:
         """The inverse of `to_details`; None if the details hold no check."""
         if DETAIL_PREFIX + "sent" not in details:
             return None
-        absorbed_by = {
-            name.removeprefix(ABSORBED_PREFIX): amount
-            for name, amount in details.items()
-            if name.startswith(ABSORBED_PREFIX)
-        }
+        names = [name for name in details if name.startswith(ABSORBED_PREFIX)]
+        absorbed_by = {name.removeprefix(ABSORBED_PREFIX): details[name] for name in names}
         sent, relevance, magnitude, arrived = (details[DETAIL_PREFIX + name] for name in TOTALS)
         return Health(recipe, sent, relevance, magnitude, arrived, absorbed_by)

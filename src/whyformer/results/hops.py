@@ -34,7 +34,6 @@ from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
 from whyformer.show.wording import name_target, shorten_text
 
-REGION_FIELDS = ("name", "kind", "start", "stop")  # in a file
 MOST_REGIONS = 12  # in the printed table
 
 
@@ -222,7 +221,7 @@ class Hops(Result):
             **list_panel_fields(self.first.panels()[0]) | {"signed": True, "notes": self.notes},
         )
 
-    def to_fields(self) -> archive.Fields:
+    def to_fields(self) -> archive.WrittenFields:
         """Everything as plain values, for a file."""
         return {
             **{name: getattr(self.first, name) for name in ("model", "method", "settings", "versions")},
@@ -239,15 +238,7 @@ class Hops(Result):
             **{name: getattr(self, name) for name in ("absorbed", "left", "spent", "notes")},
             "matrix": self.matrix().tolist(),
             "shares": self.shares().tolist(),
-            "hops": [
-                {
-                    **{name: getattr(hop, name) for name in ("received", "to_prompt", "to_generated", "absorbed")},
-                    "absorbed_by": hop.absorbed_by,
-                    "scores": hop.scores.tolist(),
-                    "sent_by": hop.sent_by,
-                }
-                for hop in self.hops
-            ],
+            "hops": [list_hop_fields(hop) for hop in self.hops],
         }
 
     def _make_page(self) -> str:
@@ -261,6 +252,12 @@ class Hops(Result):
                 token = get_piece_text(self.prompt.pieces, index)
                 is_generated = index in hop.generated
                 yield number, index, token, names.get(index), is_generated, hop.sent_by.get(index), score
+
+
+def list_hop_fields(hop: Hop) -> archive.Fields:
+    """What a file has of one hop."""
+    amounts = {name: getattr(hop, name) for name in ("received", "to_prompt", "to_generated", "absorbed")}
+    return {**amounts, "absorbed_by": hop.absorbed_by, "scores": hop.scores.tolist(), "sent_by": hop.sent_by}
 
 
 def sum_by_region(scores: Tensor, regions: tuple[Region, ...]) -> Tensor:

@@ -48,7 +48,7 @@ class Result(ABC):
         """Write a file. The suffix of its name chooses the format; `formats` lists them."""
         archive.write_file(path, self.formats[archive.suffix_of(path, self.formats)](self))
 
-    def to_fields(self) -> archive.Fields:
+    def to_fields(self) -> archive.WrittenFields:
         """Everything as tensors and plain values, for a file."""
         return vars(self)
 

@@ -168,7 +168,7 @@ class Similarity(LoadableResult):
 
     # --- files ---
 
-    def to_fields(self) -> archive.Fields:
+    def to_fields(self) -> archive.WrittenFields:
         return {**vars(self), "a": self.a.to_fields(), "b": self.b.to_fields()}
 
     @classmethod

@@ -95,12 +95,9 @@ class Drawing:
         size = re.search(r'viewBox="0 0 ([0-9.]+) ([0-9.]+)"', body)
         width = f"{float(size[1]) / 72 * 96:.0f}" if size else "640"
         opening = f'<svg class="drawing" role="img" aria-label="{escape_html(self.alt)}"'
-        body = re.sub(
-            r'^<svg[^>]*?(viewBox="[^"]*")[^>]*>',
-            lambda match: f'{opening} {match[1]} width="{width}">',  # a function, as the text may contain backslashes
-            body,
-            count=1,
-        )
+        own = r'^<svg[^>]*?(viewBox="[^"]*")[^>]*>'
+        # replaced by a function, as the text may contain backslashes
+        body = re.sub(own, lambda match: f'{opening} {match[1]} width="{width}">', body, count=1)
         return re.sub(r"<metadata>.*?</metadata>\s*", "", body, count=1, flags=re.DOTALL)
 
     def png(self, dpi: int = 200) -> bytes:

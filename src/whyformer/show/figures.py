@@ -180,18 +180,11 @@ def list_map_cells(panels: Sequence[Panel], columns: Sequence[str]) -> list[Imag
     cells: list[ImageCell] = []
     kept = panels[0].image
     if kept is not None:
-        cells.append(
-            (
-                panel_images.describe_original(kept),
-                "",
-                panel_images.make_original_image(kept, max_side=CELL_IMAGE_SIDE),
-                False,
-            )
-        )
+        original = panel_images.make_original_image(kept, max_side=CELL_IMAGE_SIDE)
+        cells.append((panel_images.describe_original(kept), "", original, False))
     for column, panel in zip(columns, panels, strict=True):
-        cells.append(
-            (column, panel_images.format_limits(panel), *panel_images.make_cell_image(panel, max_side=CELL_IMAGE_SIDE))
-        )
+        image, crisp = panel_images.make_cell_image(panel, max_side=CELL_IMAGE_SIDE)
+        cells.append((column, panel_images.format_limits(panel), image, crisp))
     return cells
 
 

@@ -230,19 +230,14 @@ def make_citation_section(view: PromptView) -> Html:
     """The cited regions with their verdicts, and how faithful the scores are."""
     largest = max(abs(row.share) for row in view.citations)
     rows = [make_citation_cells(view, row, largest) for row in view.citations]
-    table = report.make_table(
-        ["region", "share", "verdict", "drop", "text"],
-        rows,
-        caption="Drop: how much the log-odds of the answer fall when the region is left out",
-        bars=14,
-    )
+    caption = "Drop: how much the log-odds of the answer fall when the region is left out"
+    table = report.make_table(["region", "share", "verdict", "drop", "text"], rows, caption=caption, bars=14)
     figures = [
         [row.name, row.value, row.chance, "" if row.interval is None else "{:.3g} to {:.3g}".format(*row.interval)]
         for row in view.faithfulness
     ]
-    faithful = report.make_table(
-        ["figure", "value", "by chance", "95 % by chance"], figures, caption="How faithful the scores are"
-    )
+    head = ["figure", "value", "by chance", "95 % by chance"]
+    faithful = report.make_table(head, figures, caption="How faithful the scores are")
     basis = [make_element("p", line) for line in view.verdict_notes]
     return report.make_section("Citations", table, *basis, faithful if figures else None, anchor="citations")
 

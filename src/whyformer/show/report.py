@@ -195,15 +195,9 @@ def embed_image(image: Image.Image, alt: str, *caption: Content, crisp: bool = F
 
     crisp: pixels stay sharp when enlarged. is_map: it shows scores, not the input.
     """
-    element = make_element(
-        "img",
-        alt=alt,
-        src=to_data_uri(image),
-        width=image.width,
-        height=image.height,
-        loading="lazy",
-        class_="crisp" if crisp else None,
-    )
+    size = {"width": image.width, "height": image.height}
+    kind = "crisp" if crisp else None
+    element = make_element("img", alt=alt, src=to_data_uri(image), **size, loading="lazy", class_=kind)
     below = make_element("figcaption", *caption) if caption else None
     return make_element("figure", element, below, class_="map" if is_map else None)
 

@@ -32,7 +32,6 @@ from whyformer._engine.layout import (
     find_attention_blocks,
     find_blocks,
     find_order,
-    is_library_code,
     lay_out,
     leaf_to_sequence,
     note_ids_beside,
@@ -48,7 +47,7 @@ from whyformer._engine.relevance import Recipe, RoundingError, Switch, compute_a
 from whyformer._engine.run import (
     Run,
     TrackedTensors,
-    compute_scores,
+    compute_attention_scores,
     find_unattended,
     note_other_inputs,
     refuse_switched_off_gradient,
@@ -160,7 +159,7 @@ class CaptureBuilder:
             answer.sent if isinstance(answer, FunctionAnswer) else None,
             chosen.function,
             attending=self.attending,
-            places=self.layout.places,
+            places=self.layout.positions,
             owners=self.layout.owners,
             slots=self.layout.slots,
             obstacle=self.layout.obstacle,
@@ -171,7 +170,7 @@ class CaptureBuilder:
         mixed = find_unattended(self.mode, states) if states and self.mode.needs_gradient else ()
         missing = note_missing_attention(self.model, self.encoded, self.run)
         with pause_recording():
-            others = note_other_inputs(self.encoded, is_library=is_library_code(self.model.module))
+            others = note_other_inputs(self.encoded, is_library=self.run.is_library_code)
             others += note_ids_beside(self.model, self.encoded, self.run)
         elsewhere = (CUT_ELSEWHERE,) if self.mode.follower.cuts_elsewhere and self.layout.patches is not None else ()
         on_states = note_mixed_states(mixed) if any(mixed) else ()
@@ -267,7 +266,7 @@ class CaptureBuilder:
         for site in self.sites:
             given = self.mode.calls[site.enclosing[-1]].input if site.enclosing else None
             if given is None or given.dim() != 3:
-                found.append(UnsupportedModel(f"The input of the attention in {site.place} is not known: {NO_MODULE}"))
+                found.append(UnsupportedModel(f"The input of the attention in {site.path} is not known: {NO_MODULE}"))
             else:
                 found.append(to_canonical_axes(given.detach(), trace_of(given)))
         return found
@@ -446,7 +445,7 @@ def require_operand(site: AttentionSite, which: str) -> Tensor:
     operand = getattr(site, which)
     if operand is None:
         raise UnsupportedModel(
-            f"{site.place} computes its attention in separate operations, so its {which} is not known. Load the model "
+            f"{site.path} computes its attention in separate operations, so its {which} is not known. Load the model "
             'with attn_implementation="sdpa".'
         )
     return operand
@@ -454,7 +453,7 @@ def require_operand(site: AttentionSite, which: str) -> Tensor:
 
 ATTENTION_READERS: dict[str, Callable[[AttentionSite], Tensor]] = {
     "attention": lambda site: read_in_tiles(site, site.attention),
-    "attention_scores": lambda site: read_in_tiles(site, partial(compute_scores, site)),
+    "attention_scores": lambda site: read_in_tiles(site, partial(compute_attention_scores, site)),
     "value": lambda site: site.value,
     "attention_output": lambda site: site.output,
     "query": partial(require_operand, which="query"),

@@ -18,7 +18,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from whyformer._engine.capture.missing_attention import ON_STATES, OPENINGS
 from whyformer._engine.capture.sites import SITES
+from whyformer._engine.layout import pick_positions
 from whyformer._engine.relevance import Recipe
 from whyformer._engine.targets import Target, TargetLike
 from whyformer._plain.tokens import ScoredTokens
@@ -160,6 +162,20 @@ class Capture:
 
     def __getitem__(self, site: str) -> Any:
         return self.get(site)
+
+    def pick_slots(self, scores: Tensor) -> Tensor | None:
+        """[batch token], from scores [batch position] whose positions differ by example; None if they do not."""
+        is_by_example = self.slots is not None and scores.dim() == 2 and len(scores) == len(self.slots)
+        return pick_positions(scores, self.slots) if self.slots is not None and is_by_example else None
+
+    def select_notes(self, needs: Sequence[str], *, reads_attention: bool) -> tuple[str, ...]:
+        """The notes that concern a method: not all methods read attention, or states between blocks."""
+        of, notes = {SITES[need].of or need for need in needs if need in SITES}, self.notes
+        if not reads_attention and not any(site.startswith("attention") for site in of):
+            notes = tuple(note for note in notes if not note.startswith(OPENINGS))
+            if "hidden" in of and "unattended" not in of:
+                return notes
+        return tuple(note for note in notes if ON_STATES not in note)
 
     def _explain_missing(self, site: str, recipe: Recipe | None) -> MethodError | NotCaptured | UnsupportedModel:
         if site in POSITIONAL_SITES and recipe is not None and recipe.sends != "slope":

@@ -197,7 +197,7 @@ class PartsReplay:
 
     def apply_attention(self, op: Operation, output: Tensor, parts: Tensor) -> Tensor:
         """Fused attention with its weights held constant."""
-        site = read_fused_site(op, output, "the model")
+        site = read_fused_site(op, output, "the model").detach()
         repeats = site.value.size(-3) // parts.size(-3)
         return site.attention() @ (parts.repeat_interleave(repeats, -3) if repeats > 1 else parts)
 
@@ -278,7 +278,7 @@ def find_value_maps(tape: OperationTape, *, skip_first: bool) -> set[int]:
 
 def walk_to_map(tensor: Tensor, sources: Mapping[int, Operation]) -> Iterator[Tensor]:
     """Backwards through views to the linear map behind a tensor; what is added after the map is its bias."""
-    while (op := sources.get(id(tensor))) is not None and len(op.carrying) == 1:
+    while (op := sources.get(id(tensor))) is not None and len(op.dependent) == 1:
         if op.name in operations.PRODUCTS or op.name == "linear":
             yield tensor
             return
@@ -286,7 +286,7 @@ def walk_to_map(tensor: Tensor, sources: Mapping[int, Operation]) -> Iterator[Te
             yield tensor
         elif op.name not in TRANSPARENT_OPERATIONS:
             return
-        tensor = op.carrying[0]
+        tensor = op.dependent[0]
 
 
 def find_part_operands(op: Operation, result: Tensor) -> list[Tensor]:

@@ -37,14 +37,6 @@ def note_mixed_states(unattended: tuple[bool, ...]) -> tuple[str, ...]:
     )
 
 
-def is_on_missing_attention(note: str) -> bool:
-    return note.startswith(OPENINGS)
-
-
-def is_on_mixed_states(note: str) -> bool:
-    return ON_STATES in note
-
-
 FOUND_BESIDE: ModelMemo[bool] = ModelMemo()
 
 

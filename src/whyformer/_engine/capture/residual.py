@@ -93,7 +93,7 @@ class TapeWalker:
 
     def make_refusal(self, why: str) -> UnsupportedModel:
         return UnsupportedModel(
-            f"The output of the attention in {self.site.place} {why}. Methods that decompose blocks support blocks "
+            f"The output of the attention in {self.site.path} {why}. Methods that decompose blocks support blocks "
             "with one projection, an addition and norms."
         )
 

@@ -7,13 +7,13 @@ from whyformer._engine.layout.layout import (
     Order,
     align_to_tokens,
     axis_order_of,
-    count_tokens,
+    count_scored_tokens,
     find_representation,
     from_canonical_axes,
     lay_out,
     leaf_to_sequence,
     order_leaf,
-    pick_places,
+    pick_positions,
     refuse_changing_tokens,
     refuse_flat_embeddings,
     refuse_unknown_frames,
@@ -22,5 +22,5 @@ from whyformer._engine.layout.layout import (
     to_canonical_axes,
     unorder_leaf,
 )
-from whyformer._engine.layout.order import ExamplesMoved, find_order, is_known_to_move, is_library_code, keeps_order
+from whyformer._engine.layout.order import ExamplesMoved, find_order, is_known_to_move, keeps_order
 from whyformer._engine.layout.stream_blocks import find_blocks

@@ -15,9 +15,9 @@ from itertools import pairwise
 
 from torch import Tensor
 
-from whyformer._engine.layout.boundaries import ResidualAddition, find_residual_additions, find_stream_boundaries
+from whyformer._engine.layout.boundaries import find_residual_additions, find_stream_boundaries
 from whyformer._engine.run import Intercept, ModuleCall
-from whyformer._engine.tracing import find_layer_sites
+from whyformer._engine.tracing import AttentionSite, find_layer_sites
 from whyformer.errors import UnsupportedModel
 
 
@@ -26,7 +26,7 @@ def find_attention_blocks(mode: Intercept) -> tuple[list[Tensor], list[int]]:
     try:
         blocks = find_block_calls(mode)
     except UnsupportedModel:
-        if (additions := try_find_additions(mode)) is None:
+        if (additions := find_residual_additions(mode)) is None:
             raise
         return find_stream_boundaries(mode, additions)
     return list_boundaries(blocks)
@@ -41,13 +41,6 @@ def list_boundaries(blocks: Sequence[ModuleCall]) -> tuple[list[Tensor], list[in
 def resolve_entrance(tensor: Tensor | None) -> Tensor:
     """The tensor; of the sum of embeddings, the copy that the model computes with."""
     return getattr(tensor, "_whyformer_leaf", tensor)  # type: ignore[return-value]
-
-
-def try_find_additions(mode: Intercept) -> list[ResidualAddition] | None:
-    try:
-        return find_residual_additions(mode)
-    except UnsupportedModel:
-        return None
 
 
 def find_block_calls(mode: Intercept) -> list[ModuleCall]:
@@ -65,9 +58,8 @@ def find_block_calls(mode: Intercept) -> list[ModuleCall]:
 
 def find_attending_calls(mode: Intercept) -> list[ModuleCall]:
     """The call that is the block of each attention site. Raises if one is not a whole block with its residual."""
-    blocks = [find_block_call(number, mode) for number in range(len(find_layer_sites(mode.sites)))]
-    additions = try_find_additions(mode)
-    for block, addition in zip(blocks, additions or [], strict=False):
+    blocks = [find_block_call(site, mode) for site in find_layer_sites(mode.sites)]
+    for block, addition in zip(blocks, find_residual_additions(mode) or [], strict=False):
         if not block.input_step < addition.step <= block.output_step:
             raise UnsupportedModel(
                 f"{block.path or 'The model'} is not a whole block with its residual: the output of the attention is "
@@ -77,15 +69,14 @@ def find_attending_calls(mode: Intercept) -> list[ModuleCall]:
     return blocks
 
 
-def find_block_call(number: int, mode: Intercept) -> ModuleCall:
+def find_block_call(site: AttentionSite, mode: Intercept) -> ModuleCall:
     """The call that is the block of one attention site."""
-    site = find_layer_sites(mode.sites)[number]
     around = [mode.calls[number] for number in site.enclosing]
     candidates = [call for call in around if len(call.sites) == 1 and keeps_shape(call)]
     repeated = [call for call in candidates if is_repeated(call, mode)]
     if not candidates:
         raise UnsupportedModel(
-            f"No block was found around the attention in {site.place}: no module call there returns the shape it "
+            f"No block was found around the attention in {site.path}: no module call there returns the shape it "
             "takes, and no addition is a residual. Use a method that needs no hidden states, such as generic_attention "
             "or rollout."
         )

@@ -10,13 +10,12 @@ after each addition (BERT), an addend is the norm of the sum before it, and the 
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor
+from torch.autograd.graph import Node
 
 from whyformer._engine.run import Intercept, StreamStep
 from whyformer._engine.tracing import AttentionSite, find_layer_sites, trace_of
-from whyformer.errors import UnsupportedModel
 
 
 @dataclass(frozen=True)
@@ -28,8 +27,8 @@ class ResidualAddition:
     step: int
 
 
-def find_residual_additions(mode: Intercept) -> list[ResidualAddition]:
-    """The addition of each layer. Raises if a layer has none."""
+def find_residual_additions(mode: Intercept) -> list[ResidualAddition] | None:
+    """The addition of each layer; None if a layer has none."""
     sites = find_layer_sites(mode.sites)
     found = []
     for site, following in zip(sites, [*sites[1:], None], strict=True):
@@ -37,10 +36,7 @@ def find_residual_additions(mode: Intercept) -> list[ResidualAddition]:
         between = [s for s in mode.stream if s.kind == "add" and site.step < s.step < until]
         additions = [a for step in between if (a := read_addition(step, site, mode)) is not None]
         if not additions:
-            raise UnsupportedModel(
-                f"No block was found around the attention in {site.place}: its output is not added to a state that it "
-                "was computed from. Use a method that needs no hidden states, such as generic_attention or rollout."
-            )
+            return None
         found.append(additions[-1])
     return found
 
@@ -51,7 +47,7 @@ def read_addition(step: StreamStep, site: AttentionSite, mode: Intercept) -> Res
         if trace_of(output).epoch != site.epoch or trace_of(addend).epoch >= site.epoch:
             continue
         for state in (addend, *find_unscaled(mode, addend)):
-            if step_of_tensor(state) < site.step and is_ancestor(state, site.output):
+            if getattr(state, "_whyformer_step", 0) < site.step and is_ancestor(state, site.output):
                 return ResidualAddition(state, step.result, step.step)
     return None
 
@@ -61,17 +57,12 @@ def find_unscaled(mode: Intercept, tensor: Tensor) -> list[Tensor]:
     return [step.operands[0] for step in mode.stream if step.kind == "scale" and step.result is tensor]
 
 
-def step_of_tensor(tensor: Tensor) -> int:
-    """The step of the forward that computed a tensor; 0 for an input."""
-    return getattr(tensor, "_whyformer_step", 0)
-
-
 def is_ancestor(tensor: Tensor, of: Tensor) -> bool:
     """Whether one tensor was computed from another; True if there is no graph to tell."""
     if tensor.grad_fn is None or of.grad_fn is None:
         return tensor.grad_fn is None and of.grad_fn is None
-    seen: set[Any] = set()
-    waiting: list[Any] = [of.grad_fn]
+    seen: set[Node] = set()
+    waiting: list[Node] = [of.grad_fn]
     while waiting:
         node = waiting.pop(0)
         if node is tensor.grad_fn:
@@ -88,7 +79,7 @@ def find_stream_boundaries(mode: Intercept, additions: Sequence[ResidualAddition
     states = [addition.state for addition in additions]
     end = find_end(mode, additions)
     states.append(end)
-    return states, [step_of_tensor(state) for state in states]
+    return states, [getattr(state, "_whyformer_step", 0) for state in states]
 
 
 def find_end(mode: Intercept, additions: Sequence[ResidualAddition]) -> Tensor:

@@ -1,18 +1,17 @@
 """Ids that a model reads beside the explained embeddings: a bag of words, a second table, a rule on ids.
 
-Methods that read embeddings give no score to what comes in that way. One run tells: with other ids, but with the
-explained embeddings held, the answer must stay, and so must the part of the embeddings that is not of the words.
+Methods that read embeddings give no score to what comes in that way. One run shows it: with other ids, but with
+the same explained embeddings, the answer must stay, and so must the part of the embeddings that is not of the words.
 """
 
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import cast
 
 import torch
 from torch import Tensor
 
-from whyformer._engine.layout.order import describe_kind, is_library_code
+from whyformer._engine.layout.order import describe_input_kind
 from whyformer._engine.layout.order_probe import change_ids
 from whyformer._engine.run import FOREIGN_ERRORS, Intercept, ModelMemo, Run, choose_relevance_dtype, run_forward
 from whyformer._model import EncodedBatch, Model, unwrap
@@ -26,11 +25,11 @@ NOTE = (
 )
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
 
-verdicts: ModelMemo[bool] = ModelMemo()
+READS_IDS: ModelMemo[bool] = ModelMemo()
 
 
 class KeepsSum(Intercept):
-    """A run that keeps the sum of embeddings which the held one has replaced."""
+    """A run that keeps the sum of embeddings which the explained one has replaced."""
 
     summed: Tensor | None = None
 
@@ -40,11 +39,11 @@ class KeepsSum(Intercept):
 
 
 def note_ids_beside(model: Model, encoded: EncodedBatch, run: Run) -> tuple[str, ...]:
-    """Whether ids reach the answer by another way than the explained input, found once for a kind of input."""
+    """Whether ids reach the answer by another path than the explained input, found once for a kind of input."""
     ids = encoded.inputs[encoded.main]
-    if run.mode.leaf is None or ids.is_floating_point() or ids.dim() != 2 or is_library_code(model.module):
+    if run.mode.leaf is None or ids.is_floating_point() or ids.dim() != 2 or run.is_library_code:
         return ()
-    known, kind = verdicts.recall(model.module), describe_kind(encoded)
+    known, kind = READS_IDS.recall(model.module), describe_input_kind(encoded)
     if kind not in known:
         known[kind] = reads_ids_beside(model, encoded, run)
     return (NOTE,) if known[kind] else ()
@@ -57,9 +56,11 @@ def reads_ids_beside(model: Model, encoded: EncodedBatch, run: Run) -> bool:
     start = partial(run_forward, model, asks_gradient=True, widens=True)
     try:
         with nullcontext(run) if choose_relevance_dtype(model) is None else start(encoded) as base:
-            held, words, answer = cast(Tensor, base.mode.leaf).detach(), base.mode.words, base.output.detach()
-        with start(changed, starting_at=held, mode_class=KeepsSum) as other:
-            return differs(other.output, answer) or has_other_rest(cast(KeepsSum, other.mode), held, words)
+            assert base.mode.leaf is not None
+            leaf, words, answer = base.mode.leaf.detach(), base.mode.words, base.output.detach()
+        with start(changed, starting_at=leaf, mode_class=KeepsSum) as other:
+            assert isinstance(other.mode, KeepsSum)
+            return differs(other.output, answer) or has_other_rest(other.mode, leaf, words)
     except (WhyformerError, *FOREIGN_ERRORS) as error:  # what a model raises on ids that it does not take
         if is_out_of_memory(error):
             raise

@@ -10,16 +10,7 @@ import torch
 from torch import Tensor
 
 from whyformer._engine.run import Run
-from whyformer._engine.tracing import (
-    AttentionSite,
-    Frames,
-    Trace,
-    axis_of,
-    find_layer_sites,
-    is_pooling,
-    pause_recording,
-    trace_of,
-)
+from whyformer._engine.tracing import AttentionSite, Frames, Trace, axis_of, find_layer_sites, pause_recording, trace_of
 from whyformer._model import EncodedBatch, Model
 from whyformer._plain.tokens import Grid, Pieces, ScoredTokens
 from whyformer.errors import UnsupportedModel
@@ -27,28 +18,36 @@ from whyformer.errors import UnsupportedModel
 
 @dataclass(frozen=True)
 class Order:
-    """Which token of the input each place of the model holds: [batch place], or -1; None where that is not known."""
+    """The token of the input at each position inside the model, [batch position], or -1; None where it is unknown."""
 
-    leaf: Tensor | None = None  # places of the sum of embeddings
-    sequence: Tensor | None = None  # places of the sequence that attention sees
+    leaf: Tensor | None = None  # positions in the sum of embeddings
+    sequence: Tensor | None = None  # positions in the sequence that attention sees
     moves_examples: bool = False  # a row of a batch inside the model is not that of the input
-    obstacle: str = ""  # why nothing can be said about the sequence
+    obstacle: str = ""  # why nothing is known about the sequence
     is_measured: bool = False  # and not from labels
-    has_lost_leaf: bool = False  # the ids that are embedded are others than labels say
-    mixes: bool = False  # a place holds its token and a share of others
+    has_lost_leaf: bool = False  # the ids that are embedded are others than those of the labels
+    mixes: bool = False  # a position has its token and a share of others
 
     @property
     def is_as_given(self) -> bool:
-        """Tokens are in the order of the input, also if the model adds others."""
-        known = [places for places in (self.leaf, self.sequence) if places is not None]
-        return not any(bool((row[row >= 0].diff() < 0).any()) for places in known for row in places)
+        """ScoredTokens are in the order of the input, also if the model adds others."""
+        known = [tokens for tokens in (self.leaf, self.sequence) if tokens is not None]
+        return not any(bool((row[row >= 0].diff() < 0).any()) for tokens in known for row in tokens)
 
     @property
     def moves_tokens(self) -> bool:
-        """Tokens are elsewhere in the sequence than in the sum of embeddings, each of them whole."""
+        """ScoredTokens are elsewhere in the sequence than in the sum of embeddings, each of them whole."""
         if self.leaf is None or self.sequence is None or self.mixes or self.obstacle:
             return False
         return not torch.equal(self.leaf, self.sequence)
+
+    @property
+    def leaf_positions(self) -> Tensor | None:
+        """[batch position]: where in the sum of embeddings the token at each position of the sequence is, or -1."""
+        if self.leaf is None or self.sequence is None:
+            return self.sequence
+        largest = max(int(self.leaf.max()), int(self.sequence.max()))
+        return look_up(invert_order(self.leaf, largest + 1), self.sequence)
 
 
 @dataclass(frozen=True)
@@ -59,14 +58,12 @@ class Layout:
     special: Tensor  # [batch token]: no word and no patch
     patches: tuple[int, ...] | None  # images: positions of the patches in the sequence, row by row
     tokens: tuple[ScoredTokens, ...]
-    places: tuple[int, ...] | None = None  # positions of `tokens`, if the model adds others to those of the input
+    positions: tuple[int, ...] | None = None  # of `tokens`, if the model adds others to those of the input
     owners: Tensor | None = None  # signals, [time] or [time channel]: which of `tokens` an entry belongs to, or -1
-    slots: Tensor | None = (
-        None  # [batch token]: the position of each of `tokens`, or -1, if neither order nor places say
-    )
-    leaf_slots: Tensor | None = None  # [batch token]: its place in the sum of embeddings; None: the same
+    slots: Tensor | None = None  # [batch token]: the position of each of `tokens`, or -1, if nothing above has it
+    leaf_slots: Tensor | None = None  # [batch token]: its position in the sum of embeddings; None: the same
     obstacle: str = ""  # why the positions of `tokens` are not known
-    has_lost_leaf: bool = False  # not even their places in the sum of embeddings are
+    has_lost_leaf: bool = False  # not even their positions in the sum of embeddings are
 
     @property
     def length(self) -> int:
@@ -76,7 +73,7 @@ class Layout:
 def lay_out(run: Run, encoded: EncodedBatch, order: Order | None = None) -> Layout:
     """The layout of a run, from the labels of its first and last attention site, or from an order that was checked."""
     last = find_layer_sites(run.mode.sites)[-1]
-    length = last.value.size(-2) if is_pooling(last) else last.queries
+    length = last.value.size(-2) if last.is_pooling else last.queries
     sequence = run.mode.sites[0].origin
     if order is not None and order.is_measured:
         sequence = order.sequence
@@ -94,20 +91,28 @@ def lay_out_alike(run: Run, encoded: EncodedBatch, origin: Tensor | None, length
     grid, embedded = run.mode.follower.grid, run.mode.embedded
     if origin is None and embedded is not None and embedded.numel() == length:
         origin = embedded.flatten()
-    origin = (guess_origin(grid, length) if origin is None else origin).long().to(run.mode.sites[-1].output.device)
-    if run.mode.frames is not None and (owners := find_signal_owners(run.mode.frames, run, origin)) is not None:
+    if origin is None:  # the labels were lost: patches come last; without patches every token is an input token
+        origin = torch.arange(length) - (0 if grid is None else max(length - grid[0] * grid[1], 0))
+    origin = origin.long().to(run.mode.sites[-1].output.device)
+    if run.mode.frames is not None and (owners := find_signal_owners(run, run.mode.frames, origin)) is not None:
         return lay_out_signal(encoded, origin, owners)
-    if (inputs := find_input_positions(run, encoded, origin)) is not None:
-        return lay_out_extended(encoded, origin, inputs)
     mask, special = mask_positions(encoded, origin.expand(encoded.batch, -1))
-    is_patch = origin >= 0
-    has_patches = is_one_order and grid is not None and int(is_patch.sum()) == grid[0] * grid[1]
+    count = count_scored_tokens(run, encoded, length)
+    if count != length and torch.equal(origin[origin >= 0].sort().values, torch.arange(count, device=origin.device)):
+        # The model adds tokens to those of a text (prompts, padding to a window); these are not scored.
+        return Layout(mask, special, None, encoded.pieces(count), find_patch_positions(origin))
+    has_patches = is_one_order and grid is not None and int((origin >= 0).sum()) == grid[0] * grid[1]
     patches = find_patch_positions(origin) if has_patches else None
+    return Layout(mask, special, patches, list_tokens(run, encoded, length, is_grid=has_patches))
+
+
+def list_tokens(run: Run, encoded: EncodedBatch, length: int, *, is_grid: bool) -> tuple[ScoredTokens, ...]:
+    """What is scored, for each example: patches, or pieces of a text."""
+    follower = run.mode.follower
+    if is_grid and follower.grid is not None:
+        return (Grid(*follower.grid, follower.covers),) * encoded.batch
     with pause_recording():
-        tokens: tuple[ScoredTokens, ...] = encoded.pieces(count_tokens(run, encoded, length))
-    if patches is not None and grid is not None:
-        tokens = (Grid(*grid, run.mode.follower.covers),) * encoded.batch
-    return Layout(mask, special, patches, tokens)
+        return encoded.pieces(count_scored_tokens(run, encoded, length))
 
 
 def mask_positions(encoded: EncodedBatch, origin: Tensor) -> tuple[Tensor, Tensor]:
@@ -119,13 +124,13 @@ def mask_positions(encoded: EncodedBatch, origin: Tensor) -> tuple[Tensor, Tenso
         own = encoded.token_mask.to(origin.device)
         mask = own.gather(1, at)
         if not bool(is_input.all()):
-            mask = torch.where(is_input, mask, ~holds_padding(origin, own))
+            mask = torch.where(is_input, mask, ~has_padding(origin, own))
         if encoded.special_mask is not None:
             special = special | (encoded.special_mask.to(origin.device).gather(1, at) & is_input)
     return mask, special
 
 
-def holds_padding(origin: Tensor, token_mask: Tensor) -> Tensor:
+def has_padding(origin: Tensor, token_mask: Tensor) -> Tensor:
     """[batch 1]: the positions without a token are as many as the padding that has none: the model made its own."""
     is_padding = ~token_mask & (invert_order(origin.cpu(), token_mask.size(1)).to(origin.device) < 0)
     lost = is_padding.sum(-1, keepdim=True)
@@ -134,25 +139,22 @@ def holds_padding(origin: Tensor, token_mask: Tensor) -> Tensor:
 
 def lay_out_each(run: Run, encoded: EncodedBatch, order: Order, sequence: Tensor) -> Layout:
     """The layout where every example has an order of its own."""
-    grid = run.mode.follower.grid
     mask, special = mask_positions(encoded, sequence.to(run.mode.sites[-1].output.device))
-    with pause_recording():
-        tokens: tuple[ScoredTokens, ...] = encoded.pieces(count_tokens(run, encoded, sequence.size(1)))
-    if grid is not None and encoded.inputs[encoded.main].dim() == 4:
-        tokens = (Grid(*grid, run.mode.follower.covers),) * encoded.batch
+    tokens = list_tokens(run, encoded, sequence.size(1), is_grid=encoded.inputs[encoded.main].dim() == 4)
     return add_slots(Layout(mask, special, None, tokens), order)
 
 
 def add_slots(layout: Layout, order: Order) -> Layout:
-    """The layout with the positions of its tokens, where they are not 0, 1, 2, ... and not said otherwise."""
+    """The layout with the positions of its tokens, where they are not 0, 1, 2, ... and not in the layout already."""
     count = len(layout.tokens[0])
     layout = replace(layout, obstacle=order.obstacle, has_lost_leaf=order.has_lost_leaf)
     with pause_recording():
-        is_extended = layout.places is not None and order.leaf is not None and is_ascending(order.leaf)
-        if order.leaf is not None and not is_extended and not is_plain_order(order.leaf, count):
-            layout = replace(layout, leaf_slots=invert_order(order.leaf, count))
-        is_said = layout.patches is not None or layout.places is not None
-        if order.sequence is None or order.sequence.size(1) != layout.mask.size(1) or is_said:
+        if order.leaf is not None and not is_plain_order(order.leaf, count):
+            is_ascending = all(bool((row[row >= 0].diff() > 0).all()) for row in order.leaf)
+            if layout.positions is None or not is_ascending:  # else the tokens are in order, with others between them
+                layout = replace(layout, leaf_slots=invert_order(order.leaf, count))
+        is_known = layout.patches is not None or layout.positions is not None
+        if order.sequence is None or order.sequence.size(1) != layout.length or is_known:
             return layout
         slots = None if is_plain_order(order.sequence, count) else invert_order(order.sequence, count)
         return replace(layout, slots=slots)
@@ -163,20 +165,20 @@ def is_plain_order(tokens: Tensor, count: int) -> bool:
     return tokens.size(1) == count and not bool((tokens != torch.arange(count)).any())
 
 
-def is_ascending(tokens: Tensor) -> bool:
-    """The tokens of every example are in order, perhaps with others between them."""
-    return all(bool((row[row >= 0].diff() > 0).all()) for row in tokens)
-
-
 def invert_order(tokens: Tensor, count: int) -> Tensor:
-    """[batch token]: the place of each token, or -1, from [batch place], the token of each place."""
-    places = torch.full((len(tokens), count + 1), -1)
+    """[batch token]: the position of each token, or -1, from [batch position], the token at each position."""
+    positions = torch.full((len(tokens), count + 1), -1)
     where = torch.where((tokens >= 0) & (tokens < count), tokens, count)
-    places.scatter_(1, where, torch.arange(tokens.size(1)).expand_as(tokens))
-    return places[:, :count]
+    positions.scatter_(1, where, torch.arange(tokens.size(1)).expand_as(tokens))
+    return positions[:, :count]
 
 
-def find_signal_owners(frames: Frames, run: Run, origin: Tensor) -> Tensor | None:
+def look_up(table: Tensor, index: Tensor, missing: int = -1) -> Tensor:
+    """[batch position]: the entry of each row of the table at this index, `missing` where the index is -1."""
+    return torch.where(index >= 0, table.gather(1, index.clamp(min=0)), missing)
+
+
+def find_signal_owners(run: Run, frames: Frames, origin: Tensor) -> Tensor | None:
     """Which token each entry of a signal belongs to; of a table, each feature is one."""
     tokens = int(origin.max()) + 1
     is_table = len(frames.shape) == 1 and not frames.cuts and run.mode.sites[0].origin is not None
@@ -187,21 +189,21 @@ def find_signal_owners(frames: Frames, run: Run, origin: Tensor) -> Tensor | Non
 
 def lay_out_signal(encoded: EncodedBatch, origin: Tensor, owners: Tensor) -> Layout:
     """The layout where attention runs over frames of a signal. A frame is padding if all of its entries are."""
-    places = find_patch_positions(origin)
-    real = torch.ones(encoded.batch, len(places), dtype=torch.bool)
+    positions = find_patch_positions(origin)
+    count = len(positions)
+    real = torch.ones(encoded.batch, count, dtype=torch.bool)
     if encoded.token_mask is not None and encoded.token_mask.size(1) == owners.size(0):
-        of_frame = [(owners == frame).reshape(owners.size(0), -1).any(-1) for frame in range(len(places))]
+        of_frame = [(owners == frame).reshape(owners.size(0), -1).any(-1) for frame in range(count)]
         real = torch.stack([encoded.token_mask[:, steps].any(-1) for steps in of_frame], dim=1)
     mask = torch.ones(encoded.batch, len(origin), dtype=torch.bool)
-    mask[:, list(places)] = real
+    mask[:, list(positions)] = real
     special = (origin < 0).expand(encoded.batch, -1)
-    names = tuple(str(frame) for frame in range(len(places)))
-    nothing, unknown = (False,) * len(places), (None,) * len(places)
+    names, nothing, unknown = tuple(map(str, range(count))), (False,) * count, (None,) * count
     pieces = tuple(Pieces(names, nothing, tuple((~row).tolist()), unknown) for row in real)
-    return Layout(mask.to(origin.device), special, None, pieces, places, owners)
+    return Layout(mask.to(origin.device), special, None, pieces, positions, owners)
 
 
-def count_tokens(run: Run, encoded: EncodedBatch, length: int) -> int:
+def count_scored_tokens(run: Run, encoded: EncodedBatch, length: int) -> int:
     """How many tokens can be scored: those of a text or of a sequence of vectors, however many attention sees; else
     all that it sees."""
     main, frames = encoded.inputs[encoded.main], run.mode.frames
@@ -210,36 +212,10 @@ def count_tokens(run: Run, encoded: EncodedBatch, length: int) -> int:
     return main.size(1) if is_text or is_vectors else length
 
 
-def find_input_positions(run: Run, encoded: EncodedBatch, origin: Tensor) -> tuple[int, ...] | None:
-    """Where the tokens of a text are, if the model adds others (prompts, padding to a window); else None."""
-    count = count_tokens(run, encoded, len(origin))
-    wanted = torch.arange(count, device=origin.device)
-    if count == len(origin) or not torch.equal(origin[origin >= 0].sort().values, wanted):
-        return None
-    return find_patch_positions(origin)
-
-
-def lay_out_extended(encoded: EncodedBatch, origin: Tensor, places: tuple[int, ...]) -> Layout:
-    """The layout where the model adds tokens to those of a text. Only the tokens of the text are scored."""
-    at, is_input = origin.clamp(min=0), origin >= 0
-    own = torch.ones(encoded.batch, len(places), dtype=torch.bool)
-    own = (own if encoded.token_mask is None else encoded.token_mask).to(origin.device)
-    special = (~is_input).expand(encoded.batch, -1)
-    if encoded.special_mask is not None:
-        special = special | (encoded.special_mask.to(origin.device)[:, at] & is_input)
-    return Layout(own[:, at] | ~is_input, special, None, encoded.pieces(own.size(1)), places)
-
-
-def guess_origin(grid: tuple[int, int] | None, length: int) -> Tensor:
-    """If the labels were lost: patches come last; without patches every token is an input token."""
-    count = grid[0] * grid[1] if grid is not None else length
-    return torch.arange(length) - max(length - count, 0)
-
-
 def find_patch_positions(origin: Tensor) -> tuple[int, ...]:
     """The positions of patch 0, 1, 2, ... in the sequence."""
-    by_patch = sorted((patch, place) for place, patch in enumerate(origin.tolist()) if patch >= 0)
-    return tuple(place for _, place in by_patch)
+    by_patch = sorted((patch, position) for position, patch in enumerate(origin.tolist()) if patch >= 0)
+    return tuple(position for _, position in by_patch)
 
 
 def axis_order_of(tensor: Tensor, trace: Trace) -> str:
@@ -272,35 +248,31 @@ def order_leaf(tensor: Tensor, layout: Layout, of: Tensor | None = None) -> Tens
     of: the example that each row is a variant of; by default the rows are the examples.
     """
     tensor, slots = split_entries(tensor, layout), layout.leaf_slots
-    return tensor if slots is None else pick_places(tensor, slots if of is None else slots[of.cpu()])
+    return tensor if slots is None else pick_positions(tensor, slots if of is None else slots[of.cpu()])
 
 
 def unorder_leaf(tensor: Tensor, layout: Layout, of: Tensor, like: Tensor) -> Tensor:
-    """The inverse for rows that are variants of the examples `of`; places that hold no token are those of `like`."""
+    """The inverse for rows that are variants of the examples `of`; positions without a token are those of `like`."""
     if layout.leaf_slots is None:
         return tensor
-    places = invert_order(layout.leaf_slots[of.cpu()], like.size(1)).to(tensor.device)
-    moved = pick_places(tensor, places)
-    return torch.where((places >= 0).unsqueeze(-1), moved, like)
+    tokens = invert_order(layout.leaf_slots[of.cpu()], like.size(1)).to(tensor.device)
+    return torch.where((tokens >= 0).unsqueeze(-1), pick_positions(tensor, tokens), like)
 
 
-def pick_places(tensor: Tensor, places: Tensor) -> Tensor:
-    """[batch token ...], from [batch place ...] and the place of each token; zeros where a token has none."""
-    places = places.to(tensor.device).view(*places.shape, *[1] * (tensor.dim() - 2))
-    picked = tensor.gather(1, places.clamp(min=0).expand(*places.shape[:2], *tensor.shape[2:]))
-    return torch.where(places >= 0, picked, torch.zeros_like(picked))
+def pick_positions(tensor: Tensor, positions: Tensor) -> Tensor:
+    """[batch token ...], from [batch position ...] and the position of each token; zeros where a token has none."""
+    positions = positions.to(tensor.device).view(*positions.shape, *[1] * (tensor.dim() - 2))
+    picked = tensor.gather(1, positions.clamp(min=0).expand(*positions.shape[:2], *tensor.shape[2:]))
+    return torch.where(positions >= 0, picked, torch.zeros_like(picked))
 
 
 def leaf_to_sequence(amount: Tensor, order: Order) -> Tensor:
-    """[batch position] from [batch place of the leaf]: what belongs to a token is where attention sees it."""
+    """[batch position] from [batch position in the leaf]: what belongs to a token is where attention sees it."""
     if order.leaf is None or order.sequence is None or amount.size(1) != order.leaf.size(1):
         return amount
     with pause_recording():
-        if torch.equal(order.leaf, order.sequence):
-            return amount
-        places = invert_order(order.leaf, max(int(order.leaf.max()), int(order.sequence.max())) + 1)
-        at = torch.where(order.sequence >= 0, places.gather(1, order.sequence.clamp(min=0)), -1)
-    return pick_places(amount, at)
+        positions = None if torch.equal(order.leaf, order.sequence) else order.leaf_positions
+    return amount if positions is None else pick_positions(amount, positions)
 
 
 def find_representation(model: Model, run: Run, layout: Layout) -> tuple[Tensor, str]:
@@ -326,7 +298,7 @@ def align_to_tokens(amount: Tensor, layout: Layout) -> Tensor:
     patches, length = layout.patches or (), layout.length
     if amount.size(1) == length:
         return amount
-    others = [place for place in range(length) if place not in patches]
+    others = [position for position in range(length) if position not in patches]
     early = others[: max(amount.size(1) - len(patches), 0)]
     if not patches or len(early) + len(patches) != amount.size(1):
         raise UnsupportedModel(
@@ -347,20 +319,20 @@ def refuse_unstackable_sites(sites: list[AttentionSite], layout: Layout) -> None
     for site in sites:
         if site.obstacle:
             raise UnsupportedModel(
-                f"Attention in {site.place} is not self-attention over one sequence: {site.obstacle}. Methods that "
+                f"Attention in {site.path} is not self-attention over one sequence: {site.obstacle}. Methods that "
                 "need attention do not support this yet."
             )
         shape = (site.value.size(0), site.queries, site.value.size(-2))
         if shape != (batch, length, length):
             raise UnsupportedModel(
-                f"Attention in {site.place} covers {shape[1]} x {shape[2]} tokens in a batch of {shape[0]}, the last "
+                f"Attention in {site.path} covers {shape[1]} x {shape[2]} tokens in a batch of {shape[0]}, the last "
                 f"attention {length} x {length} in a batch of {batch}. Methods that need attention do not support "
                 "windows, cross-attention and changing lengths yet."
             )
     for site, following in pairwise(sites):
         if following.epoch == site.epoch:
             raise UnsupportedModel(
-                f"Attention in {following.place} is not self-attention over one sequence: it does not follow the "
+                f"Attention in {following.path} is not self-attention over one sequence: it does not follow the "
                 "attention before it (a second tower, a decoder). Methods that need attention do not support this yet."
             )
 

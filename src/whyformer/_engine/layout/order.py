@@ -1,22 +1,30 @@
-"""Order: which token of the input each place of the model holds, checked on the model.
+"""Order: which token of the input is at each position inside the model, checked on the model.
 
 A model may sort its batch, reverse its ids, number its patches by columns or put a start token first. The labels of a
-run (tracing/provenance.py) say which input token each place of the leaf and of the first attention holds. What they say
-is checked (order_probe.py) before anything is read from it, once for a model and a kind of input, or on every call if
-the order differs between two inputs. Where labels are wrong or lost, the order that was measured counts. Models that
+run (tracing/provenance.py) claim an input token for each position of the leaf and of the first attention. The claim is
+checked (order_probe.py) before anything is read from it, once for a model and a kind of input, or on every call if the
+order differs between two inputs. Where labels are wrong or lost, the order that was measured counts. Models that
 consist of library code are not checked if their labels are unbroken.
 """
 
 import weakref
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
 
 from whyformer._engine.layout.blocks import find_block_calls
-from whyformer._engine.layout.layout import Order, invert_order
-from whyformer._engine.layout.order_probe import OrderProbe, Seen, Units, decode, halve, make_codes, make_other_input
+from whyformer._engine.layout.layout import Order, look_up
+from whyformer._engine.layout.order_probe import (
+    OrderProbe,
+    Seen,
+    Units,
+    decode,
+    draw_half,
+    make_codes,
+    make_other_input,
+)
 from whyformer._engine.run import FOREIGN_ERRORS, ModelState, Run, are_modules_known, choose_relevance_dtype
 from whyformer._engine.tracing import AttentionSite, axis_of, pause_recording, trace_of
 from whyformer._model import EncodedBatch, Model, list_modules, unwrap
@@ -66,18 +74,14 @@ def find_order(model: Model, encoded: EncodedBatch, run: Run, *, always: bool = 
     """The order of a run, which from then on knows whether tokens are moved. always: also check library code."""
     with pause_recording():
         order = read_labels(run, encoded)
-        if always or order.sequence is None or not is_library_code(model.module):
-            units = find_units(run, encoded)
+        if always or order.sequence is None or not run.is_library_code:
+            units = find_probe_units(run, encoded)
             order = order if units is None else check_order(model, encoded, run, order, units)
         run.mode.moves_tokens = order.moves_tokens
         return order
 
 
-def is_library_code(module: nn.Module) -> bool:
-    return are_modules_known(list_modules(unwrap(module)))
-
-
-# --- what labels say --------------------------------------------------------------------------------------------------
+# --- what labels claim ------------------------------------------------------------------------------------------------
 
 
 def read_labels(seen: Run | Seen, encoded: EncodedBatch) -> Order:
@@ -85,19 +89,16 @@ def read_labels(seen: Run | Seen, encoded: EncodedBatch) -> Order:
     ids, site = (seen.ids, seen.site) if isinstance(seen, Seen) else (seen.mode.embedded_ids, seen.mode.sites[0])
     leaf, rows = read_leaf_labels(ids, encoded)
     sequence, others = read_site_labels(site, encoded.batch)
-    samples = site.keys.samples
+    samples, examples = site.keys.samples, torch.arange(encoded.batch)
     is_packed = samples is not None and samples.dim() > 1 and samples.size(-2) > 1  # several examples in one sequence
-    moved = is_packed or any(
-        of is not None and bool((of != torch.arange(encoded.batch)).any()) for of in (rows, others)
-    )
-    return Order(leaf, sequence, moved)
+    moved = any(of is not None and bool((of != examples).any()) for of in (rows, others))
+    return Order(leaf, sequence, is_packed or moved)
 
 
 def read_leaf_labels(ids: Tensor | None, encoded: EncodedBatch) -> tuple[Tensor | None, Tensor | None]:
-    """[batch place], the token of each place where ids are embedded, and [batch], the example of each row."""
-    plain = read_embedded_ids(ids, encoded)
+    """[batch position], the token at each position where ids are embedded, and [batch], the example of each row."""
     trace = trace_of(ids)
-    if ids is None or plain is None or trace.tokens is None:
+    if ids is None or read_embedded_ids(ids, encoded) is None or trace.tokens is None:
         return None, None
     is_turned = axis_of(trace.samples) == 1
     tokens, samples = (
@@ -108,7 +109,7 @@ def read_leaf_labels(ids: Tensor | None, encoded: EncodedBatch) -> tuple[Tensor 
 
 
 def read_embedded_ids(ids: Tensor | None, encoded: EncodedBatch) -> Tensor | None:
-    """[batch place]: the ids as they were embedded; None if the explained input is no text, or has other examples."""
+    """[batch position]: the ids as they were embedded; None if the explained input is no text, or of other size."""
     if ids is None or ids.dim() != 2 or encoded.inputs[encoded.main].dim() != 2:
         return None
     ids = ids.T if axis_of(trace_of(ids).samples) == 1 else ids
@@ -119,18 +120,19 @@ def read_site_labels(site: AttentionSite, batch: int) -> tuple[Tensor | None, Te
     """The token of each key of the first attention, and the example of each of its rows."""
     samples = site.keys.samples
     rows = None if samples is None or samples.numel() != batch else samples.flatten().long().cpu()
-    if site.origin is None or len(site.origin) % batch:
-        return (None if site.origin is None else site.origin[:1].expand(batch, -1).long().cpu()), rows
-    heads = len(site.origin) // batch
-    by_row = site.origin.unflatten(0, (heads, batch) if site.folds_heads == "heads first" else (batch, heads))
-    of = by_row[0] if site.folds_heads == "heads first" else by_row[:, 0]
+    if site.origin is None:
+        return None, rows
+    if len(site.origin) % batch:
+        of = site.origin[:1].expand(batch, -1)
+    else:
+        of = site.origin[:batch] if site.folds_heads == "heads first" else site.origin[:: len(site.origin) // batch]
     return of.long().cpu(), rows
 
 
 # --- what can be changed ----------------------------------------------------------------------------------------------
 
 
-def find_units(run: Run, encoded: EncodedBatch) -> Units | None:
+def find_probe_units(run: Run, encoded: EncodedBatch) -> Units | None:
     """The units of the input that a probe can change one by one; None if they are not known."""
     main, follower = encoded.inputs[encoded.main], run.mode.follower
     if not main.is_floating_point():
@@ -140,12 +142,12 @@ def find_units(run: Run, encoded: EncodedBatch) -> Units | None:
         return Units(ids.size(1)) if ids is not None else None
     if main.dim() == 4 and follower.grid is not None:
         return Units.of_patches(follower.grid, follower.covers or tuple(main.shape[-2:]), main.shape[-2:])
-    if main.dim() == 3 and encoded.batch_axis == 0 and not (run.mode.frames and run.mode.frames.cuts):
+    if run.mode.frames and run.mode.frames.cuts:
+        return None
+    if main.dim() == 3 and encoded.batch_axis == 0:
         return Units(main.size(1), torch.arange(main.size(1)).view(-1, 1))
-    holds_all = run.mode.sites[0].value.size(-2) >= main.size(-1)  # of the features of a table
-    if main.dim() == 2 and holds_all and not (run.mode.frames and run.mode.frames.cuts):
-        return Units(main.size(1), torch.arange(main.size(1)))
-    return None
+    has_all = run.mode.sites[0].value.size(-2) >= main.size(-1)  # features of a table
+    return Units(main.size(1), torch.arange(main.size(1))) if main.dim() == 2 and has_all else None
 
 
 # --- the check --------------------------------------------------------------------------------------------------------
@@ -153,7 +155,7 @@ def find_units(run: Run, encoded: EncodedBatch) -> Units | None:
 
 def check_order(model: Model, encoded: EncodedBatch, run: Run, claimed: Order, units: Units) -> Order:
     """The order by labels that a check has confirmed for this model and kind of input, or as it was measured."""
-    verdicts, kind = recall_verdicts(model.module), describe_kind(encoded)
+    verdicts, kind = recall_verdicts(model.module), describe_input_kind(encoded)
     known, shape = verdicts.get(kind), tuple(encoded.inputs[encoded.main].shape[1:])
     if claimed.moves_examples or (known is not None and known.moves_examples):
         verdicts[kind] = Verdict(moves_examples=True)
@@ -178,16 +180,16 @@ def is_known_to_move(model: Model, encoded: EncodedBatch) -> bool:
     """Whether a check has found that examples must run one by one."""
     if model.module not in checked:
         return False
-    known = recall_verdicts(model.module).get(describe_kind(encoded))
+    known = recall_verdicts(model.module).get(describe_input_kind(encoded))
     return known is not None and known.moves_examples
 
 
 def keeps_order(model: Model, encoded: EncodedBatch) -> bool:
     """Whether a run without labels may be read as it is: library code, or one example in a model that moves nothing.
 
-    A check on an input of the same kind must have come before (the lesson of a lean run).
+    A check on an input of the same kind must have come before (the backward plan of a lean run).
     """
-    if is_library_code(model.module):
+    if are_modules_known(list_modules(unwrap(model.module))):
         return True
     verdicts = recall_verdicts(model.module).values() if encoded.batch == 1 else ()
     return bool(verdicts) and not any(one.depends_on_input or one.moves_examples or one.obstacle for one in verdicts)
@@ -197,19 +199,18 @@ def recall_verdicts(module: nn.Module) -> dict[Hashable, Verdict]:
     """What is known about a model, as long as nothing about it has changed."""
     known = checked.get(module)
     state = ModelState(module, None if known is None else known.state)
-    if known is None or known.state != state:
+    if known is None or not known.state.is_same(state):
         known = checked[module] = CheckedModel(state.keep(module))
     return known.verdicts
 
 
-def describe_kind(encoded: EncodedBatch) -> Hashable:
+def describe_input_kind(encoded: EncodedBatch) -> Hashable:
     """Inputs of one kind are taken in by the same code: names, axes, types, and whether there is padding."""
     kinds = tuple((name, given.dim(), given.dtype) for name, given in encoded.inputs.items())
     mask = encoded.token_mask
-    padding = "none" if mask is None or bool(mask.all()) else "some"
-    if padding == "some" and mask is not None and len(mask.sum(-1).unique()) > 1:
-        padding = "different"
-    return kinds, encoded.batch > 1, padding
+    if mask is None or bool(mask.all()):
+        return kinds, encoded.batch > 1, "none"
+    return kinds, encoded.batch > 1, "different" if len(mask.sum(-1).unique()) > 1 else "some"
 
 
 class OrderCheck:
@@ -221,42 +222,34 @@ class OrderCheck:
         is_rounded = choose_relevance_dtype(model) is not None
         self.base = self.probe.look(encoded) if is_rounded else Seen.read(run.mode, encoded.batch, self.probe.block)
         self.count = units.count
-        self.half = halve(encoded.batch, units.count)  # of the units, to be moved together
-        self.mixes = False  # places hold more than one token before the first attention
+        self.half = draw_half(encoded.batch, units.count)  # of the units, to be moved together
+        self.mixes = False  # positions have more than one token before the first attention
 
     def find_order(self) -> Order:
         """What labels claim if it is confirmed; else what was measured, or why nothing is known."""
         claimed = refuse_other_ids(self.run, self.encoded, self.claimed)
         if not self.base.states:
             return claimed
-        # A state that never changes says nothing: values that are constant, or a model that feels no small change.
+        # A state that never changes is no evidence: values that are constant, or a model without small changes.
         read = [codes for codes in self.probe.measure(self.base) if bool(codes.any())]
         wanted = self.encode(claimed)
         if not read:
             return claimed
-        if wanted is not None and all(is_held(codes, wanted) for codes in read):
+        if wanted is not None and all(is_confirmed(codes, wanted) for codes in read):
             self.mixes = any(not torch.equal(codes, wanted) for codes in read)
             is_merged = self.mixes and any(len(set(row.tolist()) - {0}) < self.count for row in wanted)
             return replace(claimed, mixes=self.mixes, obstacle=UNKNOWN if is_merged else claimed.obstacle)
         return self.decode(read, claimed)
 
     def encode(self, order: Order) -> Tensor | None:
-        """[batch place]: the code that each place must show if the order is this one."""
+        """[batch position]: the code that each position must show if the order is this one."""
         units = self.find_units(order)
-        if units is None:
-            return None
-        codes = make_codes(self.encoded.batch, self.count)
-        return torch.where(units >= 0, codes.gather(1, units.clamp(min=0)), 0)
+        return None if units is None else look_up(make_codes(self.encoded.batch, self.count), units, 0)
 
     def find_units(self, order: Order) -> Tensor | None:
-        """[batch place]: the unit that each place holds: for token ids, the place of the token in the leaf."""
-        if order.sequence is None or order.obstacle:
-            return None
-        sequence = order.sequence
-        if order.leaf is not None:
-            place = invert_order(order.leaf, int(order.leaf.max()) + 1)
-            sequence = torch.where(sequence >= 0, place.gather(1, sequence.clamp(0, place.size(1) - 1)), -1)
-        return sequence if not sequence.numel() or int(sequence.max()) < self.count else None
+        """[batch position]: the unit at each position: for token ids, the position of the token in the leaf."""
+        units = None if order.obstacle else order.leaf_positions
+        return units if units is None or not units.numel() or int(units.max()) < self.count else None
 
     def decode(self, read: list[Tensor], claimed: Order) -> Order:
         """The order that was measured, unless it may be that of other examples, or nothing is known."""
@@ -266,9 +259,8 @@ class OrderCheck:
         stays = self.encoded.batch == 1 or (units is not None and not bool((units != units[:1]).any()))
         stays = stays or self.keeps_examples()
         if is_one and stays and units is not None:
-            leaf = claimed.leaf
-            tokens = units if leaf is None else torch.where(units >= 0, leaf.gather(1, units.clamp(min=0)), -1)
-            return Order(leaf, tokens, claimed.moves_examples, claimed.obstacle, is_measured=True)
+            tokens = units if claimed.leaf is None else look_up(claimed.leaf, units)
+            return replace(claimed, sequence=tokens, is_measured=True, has_lost_leaf=False, mixes=False)
         if not stays:
             return Order(claimed.leaf, None, moves_examples=True, is_measured=True)
         return replace(claimed, sequence=None, obstacle=claimed.obstacle or UNKNOWN, is_measured=True)
@@ -280,7 +272,7 @@ class OrderCheck:
         return all(torch.equal(change.any(1), moved[:, 0]) for change in changes)
 
     def judge(self) -> tuple[Order, Verdict]:
-        """The order on this input, and whether what it is based on holds for another input."""
+        """The order on this input, and whether what it is based on is true of another input."""
         other = self.look_at_other()
         claimed = None if other is None else read_labels(other[1], other[0])
         if claimed is not None and claimed.moves_examples:
@@ -291,13 +283,22 @@ class OrderCheck:
         if found.moves_examples or other is None or claimed is None:
             return found, Verdict(not found.is_measured, not found.moves_examples, found.moves_examples)
         expected = found if found.is_measured else claimed
-        changes = self.look_at_half(other)
-        holds = self.is_held_by(changes[: len(self.base.states)], expected)
-        is_same = holds and (found.is_measured or is_same_order(claimed, self.claimed))
-        if holds and self.is_moved_later(changes[len(self.base.states) :], expected):
+        changes = self.probe.look_moved(*other, self.half, goes_on=True)
+        units = self.find_units(expected)
+        if units is None:
+            return found, Verdict(False, True, mixes=self.mixes)
+        wanted = (units >= 0) & self.half.gather(1, units.clamp(min=0))  # positions of the half that is moved
+        at_first, later = (
+            [change for change in part if change.shape == wanted.shape]  # others are of another length
+            for part in (changes[: len(self.base.states)], changes[len(self.base.states) :])
+        )
+        fitting = [change for change in at_first if bool(change.any())]
+        is_confirmed = all(bool(c[wanted].all()) and (self.mixes or torch.equal(c, wanted)) for c in fitting)
+        is_same = is_confirmed and (found.is_measured or is_same_order(claimed, self.claimed))
+        if is_confirmed and any(bool((c & ~wanted).any()) and bool((wanted & ~c).any()) for c in later):
             found = replace(found, obstacle=found.obstacle or CHANGES)
         obstacle = found.obstacle if is_same else ""
-        return found, Verdict(holds and not found.is_measured, not is_same, mixes=self.mixes, obstacle=obstacle)
+        return found, Verdict(is_confirmed and not found.is_measured, not is_same, mixes=self.mixes, obstacle=obstacle)
 
     def look_at_other(self) -> tuple[EncodedBatch, Seen] | None:
         """Another input and what a run on it shows; None if the model does not take it."""
@@ -312,36 +313,11 @@ class OrderCheck:
     def correct_leaf(self, other: tuple[EncodedBatch, Seen], claimed: Order) -> tuple[Order, Order]:
         """What labels claim of both inputs; if ids were embedded in another order, that of the ids themselves."""
         given, ids = other[0].inputs[other[0].main].cpu(), read_embedded_ids(other[1].ids, other[0])
-        if ids is None or claimed.leaf is None or holds_ids(claimed.leaf, given, ids):
+        if ids is None or claimed.leaf is None or are_embedded(ids, given, claimed.leaf):
             return self.claimed, claimed
-        is_one = (given[:, None, :] == ids[:, :, None]).long()  # [batch place token]
+        is_one = (given[:, None, :] == ids[:, :, None]).long()  # [batch position token]
         leaf = torch.where(is_one.sum(-1) == 1, is_one.argmax(-1), -1)
         return tuple(move_leaf(order, of) for order, of in ((self.claimed, leaf.flip(0)), (claimed, leaf)))  # type: ignore[return-value]
-
-    def look_at_half(self, other: tuple[EncodedBatch, Seen]) -> list[Tensor]:
-        """Which places change in each kind of state if half of the units of the other input are moved."""
-        return self.probe.look_moved(*other, self.half, goes_on=True)
-
-    def is_held_by(self, changes: Sequence[Tensor], expected: Order) -> bool:
-        """Whether the places that changed are those that this order says; states of another length do not count."""
-        wanted = self.find_half(expected)
-        if wanted is None:
-            return False
-        fitting = [change for change in changes if change.shape == wanted.shape and bool(change.any())]
-        return all(bool(c[wanted].all()) and (self.mixes or torch.equal(c, wanted)) for c in fitting)
-
-    def is_moved_later(self, changes: Sequence[Tensor], expected: Order) -> bool:
-        """Whether in a later state places changed that should not have, and others did not that should have."""
-        wanted = self.find_half(expected)
-        if wanted is None:
-            return False
-        fitting = [change for change in changes if change.shape == wanted.shape]
-        return any(bool((change & ~wanted).any()) and bool((wanted & ~change).any()) for change in fitting)
-
-    def find_half(self, expected: Order) -> Tensor | None:
-        """[batch place]: those that hold a unit of the half that is moved, if the order is this one."""
-        units = self.find_units(expected)
-        return None if units is None else (units >= 0) & self.half.gather(1, units.clamp(min=0))
 
 
 def find_first_block(run: Run) -> int | None:
@@ -352,8 +328,8 @@ def find_first_block(run: Run) -> int | None:
         return None
 
 
-def is_held(read: Tensor, wanted: Tensor) -> bool:
-    """Every place shows the code that it must, or, where tokens are mixed before the first attention, more."""
+def is_confirmed(read: Tensor, wanted: Tensor) -> bool:
+    """Every position shows the code that it must, or, where tokens are mixed before the first attention, more."""
     if read.shape != wanted.shape or not torch.equal(read & wanted, wanted):
         return False
     added = read[wanted == 0]  # a class token may be computed from all tokens, but not from one
@@ -369,11 +345,11 @@ def is_same_order(one: Order, other: Order) -> bool:
 
 
 def refuse_other_ids(run: Run, encoded: EncodedBatch, claimed: Order, measured: Order | None = None) -> Order:
-    """The claimed order, or else the measured one, if the ids that were embedded are those that it says."""
+    """The claimed order, or else the measured one, if the ids that were embedded are those of the order."""
     ids, given = read_embedded_ids(run.mode.embedded_ids, encoded), encoded.inputs[encoded.main].cpu()
-    if ids is None or claimed.leaf is None or claimed.moves_examples or holds_ids(claimed.leaf, given, ids):
+    if ids is None or claimed.leaf is None or claimed.moves_examples or are_embedded(ids, given, claimed.leaf):
         return claimed
-    if measured is not None and measured.leaf is not None and holds_ids(measured.leaf, given, ids):
+    if measured is not None and measured.leaf is not None and are_embedded(ids, given, measured.leaf):
         return move_leaf(claimed, measured.leaf)
     return replace(
         claimed, leaf=None, sequence=None, moves_examples=encoded.batch > 1, obstacle=UNKNOWN, has_lost_leaf=True
@@ -381,16 +357,14 @@ def refuse_other_ids(run: Run, encoded: EncodedBatch, claimed: Order, measured: 
 
 
 def move_leaf(claimed: Order, leaf: Tensor) -> Order:
-    """The order with another one of the places where ids are embedded; later places follow them."""
+    """The order with another one of the positions where ids are embedded; later positions follow them."""
     if claimed.leaf is None or leaf.shape != claimed.leaf.shape:
         return claimed
-    if claimed.sequence is None:
-        return replace(claimed, leaf=leaf)
-    at = invert_order(claimed.leaf, int(claimed.leaf.max()) + 1)
-    at = torch.where(claimed.sequence >= 0, at.gather(1, claimed.sequence.clamp(0, at.size(1) - 1)), -1)
-    return replace(claimed, leaf=leaf, sequence=torch.where(at >= 0, leaf.gather(1, at.clamp(min=0)), -1))
+    at = claimed.leaf_positions
+    return replace(claimed, leaf=leaf, sequence=None if at is None else look_up(leaf, at))
 
 
-def holds_ids(tokens: Tensor, given: Tensor, ids: Tensor) -> bool:
+def are_embedded(ids: Tensor, given: Tensor, tokens: Tensor) -> bool:
+    """Whether these ids are those of the input, in this order of its tokens."""
     found = given.gather(1, tokens.clamp(0, given.size(1) - 1))
     return bool((found == ids)[tokens >= 0].all())

@@ -1,18 +1,18 @@
-r"""The order probe: changes some units of the input a little and sees which places of the model change.
+r"""The order probe: changes some units of the input a little and sees which positions inside the model change.
 
 Unit $u$ of example $b$ has the code $c(b,u) = ((u + s b) \bmod n) + 1$. Run $k$ of $\lceil\log_2(n+1)\rceil$ moves the
-units whose code has bit $k$; a place that holds unit $u$ alone changes in exactly the runs of $c(b,u)$, one that holds
-no token in none, and one that mixes several in those of all of them. Changes are so small that the model sorts as
+units whose code has bit $k$; a position with unit $u$ alone changes in exactly the runs of $c(b,u)$, one without
+a token in none, and one that mixes several in those of all of them. Changes are so small that the model sorts as
 before. Token ids cannot be changed a little: their embeddings are, and the ids themselves are seen where they are
 embedded. A run stops at the first attention, so it costs less than one layer. A further input, with other values and
 its examples in reverse, tells whether the order depends on the input.
 """
 
 import math
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -31,14 +31,14 @@ NOTICED = 1e-4  # of the largest change: smaller ones are rounding
 
 @dataclass(frozen=True)
 class Units:
-    """What is changed one by one: `count` patches, vectors or features, or places of the sum of embeddings."""
+    """What is changed one by one: `count` patches, vectors or features, or positions in the sum of embeddings."""
 
     count: int
     of: Tensor | None = None  # broadcasts to one example of the input: the unit of each entry, or -1; None: token ids
     by_ids: bool = False  # where ids are embedded is not known: they are replaced by others
 
     @classmethod
-    def of_patches(cls, grid: tuple[int, int], covers: tuple[int, ...], size: Any) -> "Units":
+    def of_patches(cls, grid: tuple[int, int], covers: tuple[int, ...], size: Sequence[int]) -> "Units":
         """Patches of an image, row by row; pixels outside all patches belong to none."""
         numbers = torch.arange(grid[0] * grid[1], dtype=torch.float64).view(1, 1, *grid)
         pixels = F.interpolate(numbers, size=tuple(covers), mode="nearest")[0, 0].long()
@@ -47,7 +47,7 @@ class Units:
 
 @dataclass(frozen=True)
 class Seen:
-    """What one run shows up to its first attention. Axes: [batch place channel]; None where it is not known."""
+    """What one run shows up to its first attention. Axes: [batch position channel]; None where it is not known."""
 
     states: tuple[Tensor, ...]  # what enters the first block, the values of the first attention, and later ones
     ids: Tensor | None  # as they are embedded, with their labels
@@ -81,12 +81,12 @@ class AtFirstAttention(BaseException):
         self.seen = seen
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ShortRun(Intercept):
     """A run that ends at the first attention."""
 
-    def __init__(self, *, block: int | None, moved: Tensor | None = None, **options: Any) -> None:
-        super().__init__(**options)
-        self.block, self.moved = block, moved  # the places of the sum of embeddings that are moved
+    block: int | None
+    moved: Tensor | None = None  # the positions in the sum of embeddings that are moved
 
     def make_leaf(self, tensor: Tensor) -> Tensor:
         if self.moved is not None and self.leaf is None:
@@ -117,11 +117,11 @@ class OrderProbe:
     def look(self, encoded: EncodedBatch, moved: Tensor | None = None, *, goes_on: bool = False) -> Seen:
         """What a run on these inputs shows.
 
-        moved: [batch place], where the sum of embeddings is moved.
+        moved: [batch position], where the sum of embeddings is moved.
         goes_on: the run ends at the last block, without attention.
         """
         self.forwards += 1
-        mode = cast(type[Intercept], partial(SilentRun if goes_on else ShortRun, block=self.block, moved=moved))
+        mode = partial(SilentRun if goes_on else ShortRun, block=self.block, moved=moved)
         try:
             with run_forward(
                 self.model, encoded, asks_gradient=self.units.of is None, mode_class=mode, widens=True
@@ -131,7 +131,7 @@ class OrderProbe:
             return reached.seen
 
     def look_moved(self, encoded: EncodedBatch, base: Seen, moved: Tensor, *, goes_on: bool = False) -> list[Tensor]:
-        """[batch place] for each kind of state: which places change if these units [batch unit] are moved."""
+        """[batch position] for each kind of state: which positions change if these units [batch unit] are moved."""
         given = encoded.inputs[encoded.main]
         if self.units.by_ids:
             others = change_ids(given, encoded.token_mask, encoded.special_mask, int(given.max()) + 1)
@@ -147,7 +147,7 @@ class OrderProbe:
         return [find_changes(new, old) for new, old in zip(seen.states, base.states, strict=False)]
 
     def measure(self, base: Seen) -> list[Tensor]:
-        """[batch place] for each kind of state: the code that was read at each place."""
+        """[batch position] for each kind of state: the code that was read at each position."""
         codes = make_codes(self.encoded.batch, self.units.count)
         read: list[Tensor] = []
         for bit in range(int(codes.max()).bit_length()):
@@ -167,7 +167,7 @@ def nudge(tensor: Tensor, at: Tensor) -> Tensor:
 
 
 def find_changes(new: Tensor, old: Tensor) -> Tensor:
-    """[batch place]: where two states differ by more than rounding."""
+    """[batch position]: where two states differ by more than rounding."""
     if new.shape != old.shape:
         return torch.zeros(old.shape[:2], dtype=torch.bool)
     difference = (new.double() - old.double()).abs().flatten(2).amax(-1).cpu()
@@ -183,7 +183,7 @@ def make_codes(batch: int, count: int) -> Tensor:
 
 
 def decode(read: Tensor, count: int) -> Tensor | None:
-    """[batch place]: the unit that each place holds, or -1; None if a place holds several, or two hold the same."""
+    """[batch position]: the unit at each position, or -1; None if one has several units, or two have the same."""
     shift = math.isqrt(count) + 1
     units = (read - 1 - shift * torch.arange(len(read))[:, None]) % count
     units = torch.where(read == 0, -1, units)
@@ -196,23 +196,22 @@ def decode(read: Tensor, count: int) -> Tensor | None:
 
 def make_other_input(encoded: EncodedBatch, vocabulary: int) -> EncodedBatch:
     """An input of the same kind with other values, shorter examples where there is padding, and these in reverse."""
-    inputs, mask = {}, shorten(encoded.token_mask)
+    inputs, mask = {}, shorten_mask(encoded.token_mask)
     for name, given in encoded.inputs.items():
         axis = encoded.batch_axis if given.dim() == 3 else 0
         has_rows = given.dim() > axis and given.size(axis) == encoded.batch
         turned = given.flip(axis) if has_rows else given
-        if mask is not None and encoded.token_mask is not None and is_mask(given, encoded.token_mask):
+        if mask is not None and encoded.token_mask is not None and is_token_mask(given, encoded.token_mask):
             turned = mask.to(given).flip(0)
         inputs[name] = change_values(turned) if has_rows and name != encoded.main else turned
     special = None if encoded.special_mask is None else encoded.special_mask.flip(0)
-    other = replace(encoded, inputs=inputs, token_mask=None if mask is None else mask.flip(0), special_mask=special)
-    main = inputs[encoded.main]
-    if main.is_floating_point():
-        return replace(other, inputs={**inputs, encoded.main: change_values(main)})
-    return replace(other, inputs={**inputs, encoded.main: change_ids(main, other.token_mask, special, vocabulary)})
+    mask, main = None if mask is None else mask.flip(0), inputs[encoded.main]
+    is_ids = not main.is_floating_point()
+    inputs[encoded.main] = change_ids(main, mask, special, vocabulary) if is_ids else change_values(main)
+    return replace(encoded, inputs=inputs, token_mask=mask, special_mask=special)
 
 
-def shorten(mask: Tensor | None) -> Tensor | None:
+def shorten_mask(mask: Tensor | None) -> Tensor | None:
     """The mask of examples that are one token shorter, where there is padding; one token stays."""
     if mask is None or bool(mask.all()):
         return mask
@@ -220,7 +219,7 @@ def shorten(mask: Tensor | None) -> Tensor | None:
     return torch.where(mask.sum(1, keepdim=True) > 1, mask & (torch.arange(mask.size(1)) != last[:, None]), mask)
 
 
-def is_mask(given: Tensor, token_mask: Tensor) -> bool:
+def is_token_mask(given: Tensor, token_mask: Tensor) -> bool:
     return given.shape == token_mask.shape and torch.equal(given.cpu().bool(), token_mask) and int(given.max()) <= 1
 
 
@@ -244,13 +243,13 @@ def change_ids(ids: Tensor, mask: Tensor | None, special: Tensor | None, vocabul
     allowed = torch.cat([others, own])
     if not len(allowed):
         return ids
-    places = torch.arange(ids.size(1)) + (ids.size(1) + 1) * torch.arange(len(ids))[:, None]
-    changed = allowed[places % len(allowed)]
-    changed = torch.where(changed == ids.cpu(), allowed[(places + 1) % len(allowed)], changed)
+    index = torch.arange(ids.size(1)) + (ids.size(1) + 1) * torch.arange(len(ids))[:, None]
+    changed = allowed[index % len(allowed)]
+    changed = torch.where(changed == ids.cpu(), allowed[(index + 1) % len(allowed)], changed)
     return torch.where(fixed, ids.cpu(), changed.to(ids.dtype)).to(ids.device)
 
 
-def halve(batch: int, count: int) -> Tensor:
+def draw_half(batch: int, count: int) -> Tensor:
     """[batch unit]: about half of all units, without a pattern."""
     generator = torch.Generator().manual_seed(1)
     return torch.rand(batch, count, generator=generator) < 0.5

@@ -14,22 +14,34 @@ here with as little kept for the backward pass as it needs:
 Linear layers keep nothing, as their weights need no gradient.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from whyformer._engine.program import Arguments, Options
 from whyformer._engine.relevance import Factors, Stabiliser
 from whyformer._engine.tracing import BY_SIZE, FUSED_ATTENTION, NAMES, Operation, prepare_fused_call, replace_arguments
 
 Function = Callable[..., Any]
-Arguments = tuple[Any, ...]
-Options = Mapping[str, Any]
 # Runs a function on its arguments as the recipe wants it.
 Action = Callable[[Function, Arguments, Options], Any]
+
+
+class Context(Protocol):
+    """What the nodes below keep for their backward pass."""
+
+    saved_tensors: tuple[Tensor, ...]
+    needs_input_grad: tuple[bool, ...]
+    factor: float
+    shape: torch.Size
+    axes: tuple[int, ...]
+    activation: "Activation"
+
+    def save_for_backward(self, *tensors: Tensor | None) -> None: ...
 
 
 def run_without_graph(function: Function, args: Arguments, options: Options) -> Any:
@@ -72,12 +84,12 @@ class ScaledGradient(torch.autograd.Function):
     """Passes a tensor on, and multiplies its gradient by a number."""
 
     @staticmethod
-    def forward(ctx: Any, tensor: Tensor, factor: float) -> Tensor:
+    def forward(ctx: Context, tensor: Tensor, factor: float) -> Tensor:
         ctx.factor = factor
         return tensor.view_as(tensor)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Context, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
         return gradient * ctx.factor, None
 
 
@@ -127,12 +139,12 @@ class ScaledCast(torch.autograd.Function):
     """What x becomes by widening, multiplying with a held statistic and narrowing; its slope takes one product."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, result: Tensor, statistic: Tensor) -> Tensor:
+    def forward(ctx: Context, x: Tensor, result: Tensor, statistic: Tensor) -> Tensor:
         ctx.save_for_backward(statistic)
         return result.view_as(result)
 
     @staticmethod
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+    def backward(ctx: Context, slope: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
         return torch.mul(slope, ctx.saved_tensors[0], out=torch.empty_like(slope)), None, None
 
 
@@ -173,11 +185,11 @@ class HalfRotation(torch.autograd.Function):
     """(-x2, x1) from (x1, x2): its gradient in one piece, and not as a sum of two halves filled up with zeros."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, result: Tensor) -> Tensor:
+    def forward(ctx: Context, x: Tensor, result: Tensor) -> Tensor:
         return result.view_as(result)
 
     @staticmethod
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Context, slope: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
         first, second = slope.chunk(2, -1)
         return torch.cat((second, -first), -1), None
 
@@ -244,13 +256,13 @@ class SecantNode(torch.autograd.Function):
     """f(x), with the slope f(x) / x in the backward pass; keeps x."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, y: Tensor, activation: Activation) -> Tensor:
+    def forward(ctx: Context, x: Tensor, y: Tensor, activation: Activation) -> Tensor:
         ctx.save_for_backward(x)
         ctx.activation = activation
         return y.view_as(y)
 
     @staticmethod
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+    def backward(ctx: Context, slope: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
         (x,) = ctx.saved_tensors
         return compute_secant(ctx.activation, x).mul_(slope), None, None
 
@@ -259,13 +271,13 @@ class GatedProduct(torch.autograd.Function):
     """f(g) u with both slopes halved; keeps g and u."""
 
     @staticmethod
-    def forward(ctx: Any, g: Tensor, u: Tensor, activated: Tensor, activation: Activation) -> Tensor:
+    def forward(ctx: Context, g: Tensor, u: Tensor, activated: Tensor, activation: Activation) -> Tensor:
         ctx.save_for_backward(g, u)
         ctx.activation = activation
         return activated * u
 
     @staticmethod
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:  # type: ignore[override]
+    def backward(ctx: Context, slope: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:  # type: ignore[override]
         g, u = ctx.saved_tensors
         shared = compute_secant(ctx.activation, g).mul_(slope).mul_(0.5)  # f(g) / g, times the slope
         to_u = shared * g if ctx.needs_input_grad[1] else None
@@ -283,13 +295,13 @@ class KnownSecant(torch.autograd.Function):
     """A function of x and of what is held constant, with the slope y / x in the backward pass; keeps the ratio."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, y: Tensor, stabiliser: Stabiliser) -> Tensor:
+    def forward(ctx: Context, x: Tensor, y: Tensor, stabiliser: Stabiliser) -> Tensor:
         ctx.shape = x.shape
         ctx.save_for_backward(divide_widely(stabiliser, y, x))
         return y.view_as(y)
 
     @staticmethod
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+    def backward(ctx: Context, slope: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
         share = slope * ctx.saved_tensors[0]
         return (share.sum_to_size(ctx.shape) if share.shape != ctx.shape else share), None, None
 
@@ -326,13 +338,15 @@ class ConstantSpread(torch.autograd.Function):
     """A layer norm or RMS norm as a linear map with its spread held constant; keeps one number per row."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, y: Tensor, scale: Tensor, weight: Tensor | None, axes: Sequence[int]) -> Tensor:
+    def forward(
+        ctx: Context, x: Tensor, y: Tensor, scale: Tensor, weight: Tensor | None, axes: Sequence[int]
+    ) -> Tensor:
         ctx.save_for_backward(scale, weight)
         ctx.axes = tuple(axes)
         return y.view_as(y)
 
     @staticmethod
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Context, slope: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         scale, weight = ctx.saved_tensors
         share = (slope if weight is None else slope * weight) * scale
         share -= share.mean(ctx.axes, keepdim=True)
@@ -343,12 +357,12 @@ class ConstantSize(torch.autograd.Function):
     """An RMS norm as a linear map: it is not centred."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, y: Tensor, scale: Tensor, weight: Tensor | None) -> Tensor:
+    def forward(ctx: Context, x: Tensor, y: Tensor, scale: Tensor, weight: Tensor | None) -> Tensor:
         ctx.save_for_backward(scale, weight)
         return y.view_as(y)
 
     @staticmethod
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Context, slope: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         scale, weight = ctx.saved_tensors
         share = (slope if weight is None else slope * weight) * scale
         return share.to(slope.dtype), None, None, None

@@ -22,8 +22,11 @@ from whyformer._engine.layout import find_block_calls, find_blocks
 from whyformer._engine.lean.actions import (
     CONSTANT_SPREADS,
     Action,
+    Arguments,
     DetachOperands,
+    Function,
     KeepStatistic,
+    Options,
     ScaleAttention,
     ScaleResult,
     TakeSecant,
@@ -33,7 +36,7 @@ from whyformer._engine.lean.actions import (
 )
 from whyformer._engine.relevance import Recipe, calls, find_factors, rules, slopes
 from whyformer._engine.run import Intercept, Run, find_unattended
-from whyformer._engine.tracing import Operation, find_tensors, is_embedding_sum, is_in_place_write, operations
+from whyformer._engine.tracing import Operation, find_tensors, is_embedding_sum, operations
 from whyformer.errors import UnsupportedModel
 
 INPUT = -1  # instead of the number of a step: the explained input
@@ -53,7 +56,7 @@ class NotPlannable(Exception):
 
 
 @dataclass(frozen=True)
-class Step:
+class PlanStep:
     """One operation on something that depends on the input, and what it does; None: it just runs."""
 
     name: str
@@ -66,7 +69,7 @@ class BackwardPlan:
     """The steps of a model under a recipe."""
 
     recipe: Recipe
-    steps: tuple[Step, ...]
+    steps: tuple[PlanStep, ...]
     embedding: int  # the explained ids enter the embedding that is called so many times after the first
     entrance: tuple[str, ...]  # what is done with embeddings until they are the explained input
     boundaries: tuple[int, ...] = ()  # the steps whose results are between blocks; INPUT; () if that is not known
@@ -84,7 +87,7 @@ class Block:
     stop: int
 
 
-def find_pattern(args: Sequence[Any], options: Any, depends: Any) -> int:
+def find_pattern(args: Arguments, options: Options, depends: Callable[[Tensor], bool]) -> int:
     """Which arguments depend on the input, as bits; `depends` tells for a tensor."""
     pattern = 0
     for position, value in enumerate(args):
@@ -96,7 +99,7 @@ def find_pattern(args: Sequence[Any], options: Any, depends: Any) -> int:
     return pattern
 
 
-def has_dependent(value: Any, depends: Any) -> bool:
+def has_dependent(value: Any, depends: Callable[[Tensor], bool]) -> bool:
     if isinstance(value, Tensor):
         return bool(depends(value))
     return isinstance(value, (list, tuple)) and any(has_dependent(one, depends) for one in value)
@@ -104,7 +107,7 @@ def has_dependent(value: Any, depends: Any) -> bool:
 
 # --- what a rule amounts to ------------------------------------------------------------------------------------------
 
-PASSING: frozenset[Any] = frozenset(
+PASSING: frozenset[calls.Rule] = frozenset(
     (
         slopes.pass_gradient,
         slopes.pass_linear_slope,
@@ -134,7 +137,7 @@ def decide(recipe: Recipe, operation: Operation, call: calls.OperationCall, oper
     """What the recipe's rule for this call amounts to."""
     rule = recipe.rules[call.kind]
     everything = tuple(operands)
-    if call.beside_held is not None:
+    if call.beside_constants is not None:
         raise NotPlannable(f"{operation.name} has operands that are held constant")
     if rule in PASSING:
         return Decision(everything, PASSING_ACTIONS.get(operation.name))
@@ -223,7 +226,9 @@ class PlanRecorder(Intercept):
         self.first_embedding = 0
         self.inside: dict[int, tuple[int, int]] = {}  # number of a module call -> the drafts in it
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self, func: Function, types: Sequence[type], args: Arguments = (), kwargs: Options | None = None
+    ) -> Any:
         name = operations.name_of(func)
         if name in ASKING or self.depth:
             if self.depth and self.drafts:
@@ -232,8 +237,8 @@ class PlanRecorder(Intercept):
         operation = Operation(name, func, args, kwargs or {})
         draft = Draft(operation)
         if any(t.requires_grad or is_embedding_sum(t) for t in operation.given):
-            if is_in_place_write(operation):
-                self.obstacle = self.obstacle or f"{self.place} writes in place ({name})"
+            if operation.is_in_place:
+                self.obstacle = self.obstacle or f"{self.path} writes in place ({name})"
             self.drafts.append(draft)
         number = self.embeddings
         self.embeddings += name in operations.EMBEDDINGS
@@ -256,10 +261,10 @@ class PlanRecorder(Intercept):
         try:
             self.drafts[-1].decisions.append(decide(self.recipe, operation, call, operands))
         except NotPlannable as reason:
-            self.obstacle = f"{self.place}: {reason}"
+            self.obstacle = f"{self.path}: {reason}"
 
-    def note_held(self, operation: Operation) -> None:
-        self.obstacle = self.obstacle or f"{self.place} holds {operation.name} constant"
+    def note_constant(self, operation: Operation) -> None:
+        self.obstacle = self.obstacle or f"{self.path} holds {operation.name} constant"
 
     def enter(self, path: str, given: Tensor | None) -> None:
         super().enter(path, given)
@@ -310,12 +315,12 @@ class PlanWriter:
     def is_among(self, graph: set[int]) -> Callable[[Tensor], bool]:
         return lambda tensor: self.identify(tensor) in graph
 
-    def write(self) -> tuple[Step, ...]:
+    def write(self) -> tuple[PlanStep, ...]:
         """What each operation on something that needs a graph does."""
         receiving = [self.find_receiving(draft) for draft in self.drafts]
         is_alive = self.find_alive(receiving)
         graph = {id(self.source)}
-        steps: list[Step] = []
+        steps: list[PlanStep] = []
         for draft, gets, alive in zip(self.drafts, receiving, is_alive, strict=True):
             self.before.append(len(steps))
             operation = draft.operation
@@ -328,7 +333,7 @@ class PlanWriter:
             if alive:
                 made = {id(t) for t in draft.results if t.requires_grad} - self.made_by.keys()
                 self.made_by |= dict.fromkeys(made, len(steps))
-            steps.append(Step(operation.name, pattern, self.make_action(draft, gets, graph, alive)))
+            steps.append(PlanStep(operation.name, pattern, self.make_action(draft, gets, graph, alive)))
             graph |= made if alive else set()
         self.before.append(len(steps))
         return tuple(steps)

@@ -6,11 +6,11 @@ on the input. A run that takes another way raises PlanDiffers, and the full engi
 """
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
 from whyformer._engine.capture import RunRequest
-from whyformer._engine.lean.actions import cast, take_part
+from whyformer._engine.lean.actions import Arguments, Context, Function, Options, cast, take_part
 from whyformer._engine.lean.backward_plan import ASKING, FREE, INPUT, MOST_ARGUMENTS, BackwardPlan, Block, has_dependent
 from whyformer._engine.run import WriteGuard, find_output, refuse_unsuitable_inputs
 from whyformer._engine.tracing import Operation, operations
@@ -35,10 +35,10 @@ class PlanDiffers(Exception):
 
 PASSING = FREE | ASKING
 FREE_ACTIONS = {"getitem": take_part, **dict.fromkeys("to float double half bfloat16 type type_as".split(), cast)}
-NAMES: dict[Any, str] = {}  # of functions, without looking them up again
+NAMES: dict[Function, str] = {}  # of functions, without looking them up again
 
 
-def name_quickly(function: Any) -> str:
+def name_quickly(function: Function) -> str:
     name = NAMES.get(function)
     if name is None:
         name = NAMES[function] = operations.name_of(function)
@@ -64,7 +64,9 @@ class LeanMode(TorchFunctionMode):
         self.entered = 0  # operations of the entrance that were done
         self.summed: Tensor | None = None  # the embeddings so far
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self, func: Function, types: Sequence[type], args: Arguments = (), kwargs: Options | None = None
+    ) -> Any:
         pattern, bit = 0, 1
         for value in args:
             if isinstance(value, Tensor):
@@ -93,7 +95,7 @@ class LeanMode(TorchFunctionMode):
             self.kept[self.at - 1] = result
         return result
 
-    def run_beside(self, func: Any, args: Any, options: dict[str, Any]) -> Any:
+    def run_beside(self, func: Function, args: Arguments, options: Options) -> Any:
         """An operation on what does not depend on the input."""
         name = name_quickly(func)
         if self.guard is not None and operations.is_marked_in_place(name):
@@ -101,7 +103,7 @@ class LeanMode(TorchFunctionMode):
         result = func(*args, **options)
         return result if self.has_entered else self.enter(name, args, options, result)
 
-    def enter(self, name: str, args: Any, options: dict[str, Any], result: Any) -> Any:
+    def enter(self, name: str, args: Arguments, options: Options, result: Tensor) -> Tensor:
         """Follow the embeddings until they are the explained input, which is then the leaf."""
         is_embedding = name in operations.EMBEDDINGS
         number = self.embeddings
@@ -120,7 +122,7 @@ class LeanMode(TorchFunctionMode):
         return self.leaf
 
 
-def read_options(options: dict[str, Any]) -> int:
+def read_options(options: Options) -> int:
     """The bits of arguments by name."""
     pattern = 0
     if any(has_dependent(value, requires_grad) for value in options.values()):
@@ -193,7 +195,7 @@ class RecomputedBlock:
     """The forward of a block without a graph, which is built in the backward pass."""
 
     block: Block
-    forward: Any
+    forward: Function
     mode: LeanMode
 
     def __call__(self, *args: Any, **options: Any) -> Any:
@@ -218,17 +220,24 @@ class RecomputedBlock:
         return made if isinstance(returned, Tensor) else (made, *returned[1:])
 
 
+class BlockContext(Context, Protocol):
+    """What a block keeps for its backward pass."""
+
+    run: Function
+    recomputed: RecomputedBlock
+
+
 class BlockNode(torch.autograd.Function):
     """Runs a block again when its slope arrives, by the plan from its first step on."""
 
     @staticmethod
-    def forward(ctx: Any, state: Tensor, result: Tensor, run: Any, recomputed: RecomputedBlock) -> Tensor:
+    def forward(ctx: BlockContext, state: Tensor, result: Tensor, run: Function, recomputed: RecomputedBlock) -> Tensor:
         ctx.save_for_backward(state)
         ctx.run, ctx.recomputed = run, recomputed
         return result.view_as(result)
 
     @staticmethod
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None, None, None]:  # type: ignore[override]
+    def backward(ctx: BlockContext, slope: Tensor) -> tuple[Tensor, None, None, None]:  # type: ignore[override]
         block, mode = ctx.recomputed.block, ctx.recomputed.mode
         start = ctx.saved_tensors[0].detach().requires_grad_()
         again = LeanMode(mode.plan, mode.guard, start=block.start, is_inside=True)
@@ -262,16 +271,15 @@ def prepare_language_model(
 
 def leave_out_cache(shadow: nn.Module) -> list[RemovableHandle]:
     config = getattr(unwrap(shadow), "config", None)
-    kind: Any = type(shadow)
-    if not hasattr(config, "use_cache") or not takes_cache(kind):
+    if not hasattr(config, "use_cache") or not has_cache_option(type(shadow).forward):
         return []
     add = lambda _, args, options: (args, {"use_cache": False, **options})  # noqa: E731
     return [shadow.register_forward_pre_hook(add, with_kwargs=True)]
 
 
 @cache
-def takes_cache(kind: Any) -> bool:
-    return "use_cache" in inspect.signature(kind.forward).parameters
+def has_cache_option(forward: Function) -> bool:
+    return "use_cache" in inspect.signature(forward).parameters
 
 
 def find_output_embedding(shadow: nn.Module) -> nn.Module | None:

@@ -90,7 +90,7 @@ def borrow_shadow(module: nn.Module) -> Iterator[nn.Module]:
 def find_shadows(module: nn.Module) -> ShadowsOfModel:
     """The shadows of the model as it is now."""
     known = POOL.get(module)
-    if known is not None and known.state == ModelState(module, known.state):
+    if known is not None and known.state.is_same(ModelState(module, known.state)):
         return known
     made = ShadowsOfModel(ModelState(module).keep(module))
     POOL[module] = made

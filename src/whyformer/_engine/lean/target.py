@@ -21,6 +21,7 @@ from whyformer._engine.targets import (
     FunctionReading,
     Settled,
     TargetKind,
+    TargetLike,
     Task,
     TermSum,
     choose_target,
@@ -112,7 +113,9 @@ class LeanView(AnswerView):
 # --- before the run --------------------------------------------------------------------------------------------------
 
 
-def find_read_positions(model: Model, encoded: EncodedBatch, target: Any, versus: Any) -> Positions | None:
+def find_read_positions(
+    model: Model, encoded: EncodedBatch, target: TargetLike, versus: TargetLike
+) -> Positions | None:
     """The tokens at which the target reads the output; None if that is not known before the run."""
     if find_function(target, versus, encoded.batch) is not None:
         return None
@@ -150,7 +153,7 @@ def make_equally_many(positions: Positions) -> Positions | None:
     return [row + row[-1:] * (most - len(row)) for row in positions] if all(positions) else None
 
 
-def expand_targets(encoded: EncodedBatch, target: Any, versus: Any) -> tuple[list[Any], list[Any]]:
+def expand_targets(encoded: EncodedBatch, target: TargetLike, versus: TargetLike) -> tuple[list[Any], list[Any]]:
     return (
         expand_per_example(target, encoded.batch, "target"),
         expand_per_example(versus, encoded.batch, "versus"),
@@ -161,7 +164,12 @@ def expand_targets(encoded: EncodedBatch, target: Any, versus: Any) -> tuple[lis
 
 
 def choose_lean_answer(
-    model: Model, encoded: EncodedBatch, run: LeanRun, positions: Positions | None, target: Any, versus: Any
+    model: Model,
+    encoded: EncodedBatch,
+    run: LeanRun,
+    positions: Positions | None,
+    target: TargetLike,
+    versus: TargetLike,
 ) -> ChosenAnswer:
     """The explained answer of each example, as `choose_answer` finds it for a model that predicts the next token."""
     run = widen_output(run)

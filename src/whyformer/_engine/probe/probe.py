@@ -120,7 +120,7 @@ class Probe:
     @cached_property
     def places(self) -> Tensor:
         """[unit]: the position of each patch or token in the model's sequence."""
-        positions = self.layout.patches or self.layout.places
+        positions = self.layout.patches or self.layout.positions
         if self.layout.obstacle:
             raise UnsupportedModel(self.layout.obstacle)
         if self.layout.slots is not None:
@@ -169,6 +169,10 @@ class Probe:
     # --- running ------------------------------------------------------------------------------------------------------
 
     @neutral_torch()
+    def refuse_changed_weights(self) -> AbstractContextManager[None]:
+        """Refuse to go on if the weights of the model were changed since the probe was made."""
+        return refuse_changed_weights(self.model.module, self.weight_versions)
+
     def keep_only(self, keep: Tensor, of: Tensor, fill: str | None = None, *, seed: int = 0) -> Answers:
         """The answers when only some units are kept and the others are removed. Special tokens and padding always stay.
 
@@ -408,7 +412,7 @@ class Probe:
     ) -> list[tuple[Tensor, Read]]:
         """The rows and the result of each batch, with a progress bar."""
         done = []
-        unchanged = refuse_changed_weights(self.model.module, self.weight_versions)
+        unchanged = self.refuse_changed_weights()
         with unchanged, show_progress(sum(map(len, batches)), what) as progress:
             for rows, found in run_batches(batches, self.model, prepare, launch, finish):
                 done.append((rows, found))

@@ -79,7 +79,7 @@ class CallTape:
 def detach_output(output: Returned) -> Returned:
     """The same structure with its tensors detached. Labels, and whether they depend on the input, are kept."""
     return map_tensors(
-        output, lambda tensor: attach_trace(tensor.detach(), replace(trace_of(tensor), carries=tensor.requires_grad))
+        output, lambda tensor: attach_trace(tensor.detach(), replace(trace_of(tensor), depends=tensor.requires_grad))
     )
 
 
@@ -109,13 +109,13 @@ def select_example_rows(tensor: Tensor, of: Tensor, batch: int) -> Tensor:
     """The rows of a batch that belong to these examples, with their labels."""
     trace = trace_of(tensor)
     axis = axis_of(trace.samples)
-    if axis is None and trace.samples is None and trace.carries:  # labels were lost, as in an LSTM
+    if axis is None and trace.samples is None and trace.depends:  # labels were lost, as in an LSTM
         axis = next((axis for axis in range(tensor.dim()) if tensor.size(axis) == batch), None)
     if axis is None or tensor.size(axis) != batch:
         return tensor
     rows = select_keeping_strides(tensor, axis, of.to(tensor.device))
     samples = provenance.label_axis(axis, len(of), rows.dim(), rows.device) if trace.samples is not None else None
-    return attach_trace(rows, replace(trace, samples=samples, words=None, read=None, root=None, carries=False))
+    return attach_trace(rows, replace(trace, samples=samples, words=None, read=None, root=None, depends=False))
 
 
 def select_keeping_strides(tensor: Tensor, axis: int, rows: Tensor) -> Tensor:

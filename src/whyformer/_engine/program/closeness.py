@@ -5,13 +5,14 @@ ill-conditioned: by what the rounding estimate of its pass says, or by a multipl
 rounding does to it.
 """
 
-from typing import Any
+from collections.abc import Hashable
 
 import torch
 from torch import Tensor
 
 from whyformer._engine.capture import Capture
 from whyformer._engine.program.nested_values import list_tensors
+from whyformer._engine.relevance import Recipe
 
 # Of the largest value, in float32. On a CPU there is no difference; kernels of a GPU that add in any order make one,
 # which relevance passes enlarge: four times the estimate of the pass is allowed, but not more than MOST_ROUNDING.
@@ -38,7 +39,7 @@ def is_close(one: Capture, other: Capture, moved: Capture | None = None, *, is_t
     return is_close_tensor(one.logits, other.logits, narrow)
 
 
-def list_results(capture: Capture) -> dict[Any, list[Tensor]]:
+def list_results(capture: Capture) -> dict[tuple[Hashable, Recipe | None], list[Tensor]]:
     values = capture.values if capture.epilogue is None else capture.epilogue
     return {key: list_tensors(value) for key, value in values.items()}
 

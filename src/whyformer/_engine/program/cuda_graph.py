@@ -7,18 +7,20 @@ they need.
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from whyformer._engine.program.program import Program
+from whyformer._engine.program.program import RecordedProgram
+
+T = TypeVar("T")
 
 
 class CudaGraph:
     """The graph of one program."""
 
-    def __init__(self, program: Program, inputs: Mapping[str, Tensor]) -> None:
+    def __init__(self, program: RecordedProgram, inputs: Mapping[str, Tensor]) -> None:
         self.lock = threading.Lock()
         self.entered = {name: tensor.clone() for name, tensor in inputs.items()}
         self.graph = torch.cuda.CUDAGraph()
@@ -29,9 +31,9 @@ class CudaGraph:
     def run(
         self,
         inputs: Mapping[str, Tensor],
-        take: Callable[[Sequence[Any]], Any],
+        take: Callable[[Sequence[Tensor]], T],
         meanwhile: Callable[[], None] | None = None,
-    ) -> Any:
+    ) -> T:
         """What `take` makes of the results, which the next run overwrites. meanwhile: called while the GPU computes."""
         with self.lock:
             for name, tensor in inputs.items():

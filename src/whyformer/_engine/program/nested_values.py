@@ -21,7 +21,7 @@ from whyformer._engine.tracing import EMPTY_TRACE, AttentionSite, Trace
 
 
 @dataclass(frozen=True)
-class Position:
+class ResultIndex:
     """Where a tensor is among what a program returns."""
 
     number: int
@@ -30,16 +30,16 @@ class Position:
 def put_positions(value: Any, tensors: list[Tensor]) -> Any:
     """The value with a place for every tensor; they are appended to `tensors`."""
 
-    def put(tensor: Tensor) -> Position:
+    def put(tensor: Tensor) -> ResultIndex:
         tensors.append(tensor)
-        return Position(len(tensors) - 1)
+        return ResultIndex(len(tensors) - 1)
 
     return map_structure(value, Tensor, put)
 
 
 def make_filler(value: Any) -> Callable[[Sequence[Tensor]], Any]:
     """A function from tensors to the value with these in their places."""
-    if isinstance(value, Position):
+    if isinstance(value, ResultIndex):
         return itemgetter(value.number)
     if not has_position(value):
         return lambda _: value
@@ -67,12 +67,12 @@ def make_filler(value: Any) -> Callable[[Sequence[Tensor]], Any]:
 
 
 def has_position(value: Any) -> bool:
-    found: list[Position] = []
-    map_structure(value, Position, found.append)
+    found: list[ResultIndex] = []
+    map_structure(value, ResultIndex, found.append)
     return bool(found)
 
 
-def map_structure(value: Any, kind: type, change: Any) -> Any:
+def map_structure(value: Any, kind: type, change: Callable[..., Any]) -> Any:
     """A copy of what a capture consists of with every entry of this kind changed; refuses what it does not know."""
     again = partial(map_structure, kind=kind, change=change)
     if isinstance(value, kind):
@@ -90,7 +90,7 @@ def map_structure(value: Any, kind: type, change: Any) -> Any:
         return type(value)(again(item) for item in value)
     if type(value) is dict:
         return {key: again(item) for key, item in value.items()}
-    if isinstance(value, Tensor | Position) or value is None or isinstance(value, str | int | float | Recipe):
+    if isinstance(value, Tensor | ResultIndex) or value is None or isinstance(value, str | int | float | Recipe):
         return value
     raise Unrecordable(f"a capture with {type(value).__name__} cannot be made from a program")
 

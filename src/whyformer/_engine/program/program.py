@@ -1,6 +1,6 @@
 """A program: the tensor operations of one run of a model, recorded once and repeated without the model's Python code.
 
-    program = Program(recorder, results)                 the slots of what it returns
+    program = RecordedProgram(recorder, results)                 the slots of what it returns
     tensors = program.run(inputs)
 
 Operations that do not contribute to what is returned are left out, operations on constants are computed once, and each
@@ -8,7 +8,7 @@ tensor is freed after its last use. The list needs no graph, no hooks and no lab
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from torch import Tensor
 from whyformer._engine.program.recorder import BranchDiffers, Recorder, Slot, Step, aten, map_slots
 from whyformer._engine.program.rematerialise import compute_again
 from whyformer._engine.program.schedule import order_by_layer
-from whyformer._plain.private_torch import kernel_of, storage_of
+from whyformer._plain.private_torch import OpOverload, kernel_of, storage_of
 
 ALIASES = {aten.detach.default, aten.alias.default, aten.lift_fresh.default}
 RECOMPUTED_ABOVE = 2**28  # bytes: programs that need less keep all results
@@ -27,7 +27,7 @@ LARGE_PART = 1 / 8  # of the memory of a device: a program that needs more compu
 NEAR, SMALL_RESULT = 100, 2**16  # steps, bytes
 
 
-class Program:
+class RecordedProgram:
     """A flat list of operations: `program.run(inputs)`."""
 
     def __init__(self, recorder: Recorder, results: Sequence[Slot], *, repeats_products: bool = False) -> None:
@@ -175,7 +175,7 @@ def join_equal_steps(
     """The steps without those that repeat an earlier one on the same operands; and where their results are."""
     written = {memory[number] for step in steps for number in step.writes}
     same: dict[int, int] = {}
-    known: dict[Any, list[int | None]] = {}
+    known: dict[Hashable, list[int | None]] = {}
     used: dict[int, int] = {}  # memory -> the last step that uses it
     kept: list[Step] = []
     for at, step in enumerate(steps):
@@ -212,7 +212,7 @@ def drop_unused(steps: Sequence[Step], outputs: set[int], memory: Sequence[int])
     return kept[::-1]
 
 
-def measure_peak(program: Program) -> int:
+def measure_peak(program: RecordedProgram) -> int:
     """The most bytes that the results of the steps take at a time."""
     memory, sizes = program.memory, program.sizes
     fixed = {memory[n] for n in (*program.constants, *program.inputs.values())}
@@ -235,12 +235,12 @@ def measure_peak(program: Program) -> int:
 # --- from steps to Python source -------------------------------------------------------------------------------------
 
 
-def write_function(program: Program) -> Callable[[Mapping[str, Tensor]], list[Any]]:
+def write_function(program: RecordedProgram) -> Callable[[Mapping[str, Tensor]], list[Any]]:
     """A function with a line for each step: straight-line code has the least overhead in Python."""
     names: dict[str, Any] = {"BranchDiffers": BranchDiffers, "stack": torch.stack}
     lines = ["def run(inputs):", "    flags = []"]
     last = find_last_uses(program.steps, program.kept)
-    functions: dict[Any, str] = {}
+    functions: dict[OpOverload, str] = {}
 
     def bind(value: Any, prefix: str) -> str:
         name = f"{prefix}{len(names)}"
@@ -282,7 +282,7 @@ def write_function(program: Program) -> Callable[[Mapping[str, Tensor]], list[An
                 lines.append(f"    if tuple({outputs[0]}.shape) != {step.shape!r}: raise BranchDiffers")
         if last[at]:
             lines.append(f"    del {', '.join(f'v{number}' for number in last[at])}")
-    read = [int(step.reads) if step.depends else 1 for step in program.steps if step.is_read]
+    read = [int(step.reads or 0) if step.depends else 1 for step in program.steps if step.is_read]
     end = []
     if program.is_deferred and read:
         device = next(iter(program.constants.values())).device

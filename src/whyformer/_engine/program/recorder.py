@@ -3,7 +3,7 @@
     recorder = Recorder({"pixel_values": pixels}, constants=weights)
     with recorder:
         ...                                 the forward, its backward passes, labels, rules: whatever calls torch
-    program = Program(recorder, [slots of the results])                                             (program.py)
+    program = RecordedProgram(recorder, [slots of the results])                                             (program.py)
 
 **What Python read.** A program is right only where Python code would have taken the same branch. Where a value that
 depends on the inputs was read (`bool(x.any())`), or on weights (`scale.item()`; `scale.data` can change it unseen), the
@@ -22,8 +22,8 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from whyformer._engine.tracing import PausableMode, is_constant
-from whyformer._plain.private_torch import READ_NUMBER, UNIQUE, schema_of, storage_of
+from whyformer._engine.tracing import PausableMode, is_marked_constant
+from whyformer._plain.private_torch import READ_NUMBER, UNIQUE, OpOverload, schema_of, storage_of
 
 aten = torch.ops.aten
 LITERALS = {aten.lift_fresh.default, aten.lift_fresh_copy.default}  # `torch.tensor(...)`: its operand is a number
@@ -37,6 +37,11 @@ DATA_SIZED = {  # the shape of the result depends on the values
     aten.index.Tensor,
 }
 READS = {"tolist", "numpy", "__array__", "data_ptr", "__dlpack__"}  # read values without an operation
+
+
+Operator = Callable[..., Any]
+Arguments = tuple[Any, ...]
+Options = dict[str, Any]
 
 
 class Unrecordable(Exception):
@@ -58,13 +63,13 @@ class Slot:
 class Step:
     """One operation: a function of slots and constants. `reads`: the value that Python read from its result."""
 
-    function: Any
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
+    function: OpOverload
+    args: Arguments
+    kwargs: Options
     operands: list[int]  # the slots among the arguments
     outputs: list[int | None] = field(default_factory=list)
     is_tuple: bool = False
-    reads: Any = None
+    reads: bool | int | float | None = None
     is_read: bool = False
     shape: tuple[int, ...] | None = None  # that the result must have
     writes: tuple[int, ...] = ()  # slots it writes into
@@ -113,7 +118,7 @@ class Recorder(PausableMode):
             self.sizes[number] = tensor.untyped_storage().nbytes()
         return number
 
-    def slot_of(self, tensor: Any) -> int | None:
+    def slot_of(self, tensor: Tensor) -> int | None:
         token, number = getattr(tensor, "_whyformer_slot", (None, -1))
         return number if token is self.token else None
 
@@ -127,7 +132,7 @@ class Recorder(PausableMode):
         address = storage_of(tensor)
         if address in self.converted and self.converted[address][1].shape == tensor.shape:
             return Slot(self.converted[address][0])  # nn.Parameter(tensor) is another object
-        is_weight = address in self.weights or is_constant(tensor)
+        is_weight = address in self.weights or is_marked_constant(tensor)
         if not is_literal and not is_weight:
             raise Unrecordable(f"a tensor of shape {list(tensor.shape)} is neither an input nor a weight")
         number = len(self.memory)
@@ -142,7 +147,9 @@ class Recorder(PausableMode):
 
     # --- recording ---------------------------------------------------------------------------------------------------
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: OpOverload, types: Sequence[type], args: Arguments = (), kwargs: Options | None = None
+    ) -> Any:
         kwargs = kwargs or {}
         if self.is_paused:
             return func(*args, **kwargs)
@@ -203,7 +210,7 @@ class Recorder(PausableMode):
             self.converted[storage_of(tensor)] = (number, tensor)
         return number
 
-    def note_read(self, step: Step, value: Any, is_of_weights: bool) -> None:
+    def note_read(self, step: Step, value: bool | int | float, is_of_weights: bool) -> None:
         if not step.depends and not is_of_weights:
             return
         if step.depends and not isinstance(value, bool | int):
@@ -262,7 +269,9 @@ class ReadWatch(TorchFunctionMode):
         super().__init__()
         self.recorder = recorder
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self, func: Operator, types: Sequence[type], args: Arguments = (), kwargs: Options | None = None
+    ) -> Any:
         name = getattr(func, "__name__", "")
         if name in READS and not self.recorder.is_paused:
             number = self.recorder.slot_of(args[0])
@@ -302,23 +311,23 @@ def find_slots(value: Any) -> Iterator[Slot]:
             yield from find_slots(item)
 
 
-def has_unknown_size(func: Any, args: Sequence[Any]) -> bool:
+def has_unknown_size(func: OpOverload, args: Arguments) -> bool:
     """The shape of the result depends on values: places by number have a fixed size, places by mask have not."""
     if func is aten.index.Tensor:
         return any(place is not None and place.dtype in (torch.bool, torch.uint8) for place in args[1])
     return func in DATA_SIZED
 
 
-def read_dropout(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> float | None:
+def read_dropout(func: OpOverload, args: Arguments, kwargs: Options) -> float | None:
     """The share that fused attention drops at random; None for other operations."""
     for place, argument in enumerate(schema_of(func).arguments):
         if argument.name == "dropout_p":
             given = args[place] if place < len(args) else kwargs.get("dropout_p", argument.default_value)
-            return float(given)
+            return float(given or 0)
     return None
 
 
-def find_written(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[Slot]:
+def find_written(func: OpOverload, args: Arguments, kwargs: Options) -> Iterator[Slot]:
     """The arguments that an operation writes into, as its schema says."""
     for place, argument in enumerate(schema_of(func).arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:

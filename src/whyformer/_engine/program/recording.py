@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from whyformer._engine.capture import Capture, CaptureBuilder, EpilogueResults, RunRequest, choose_passes, run_setting
-from whyformer._engine.layout import count_tokens
+from whyformer._engine.layout import count_scored_tokens
 from whyformer._engine.program.cuda_graph import CudaGraph
 from whyformer._engine.program.nested_values import Packing, make_filler, map_structure, put_positions
-from whyformer._engine.program.program import Program
+from whyformer._engine.program.program import RecordedProgram
 from whyformer._engine.program.recorded_target import choose_recorded_target, number_targets
 from whyformer._engine.program.recorder import BranchDiffers, Recorder, Slot, Unrecordable
 from whyformer._engine.run import Run, run_forward
@@ -57,7 +57,7 @@ class CaptureForm:
 class RecordedRun:
     """A program and the form of its results; on a GPU also its CUDA graph."""
 
-    program: Program
+    program: RecordedProgram
     form: CaptureForm
     graph: CudaGraph | None = None
 
@@ -100,7 +100,7 @@ class Recording:
 
     def make_run(self) -> RecordedRun:
         repeats = bool(run_setting.get().recompute)
-        return RecordedRun(Program(self.recorder, self.results, repeats_products=repeats), self.form)
+        return RecordedRun(RecordedProgram(self.recorder, self.results, repeats_products=repeats), self.form)
 
 
 class EpilogueUnrecordable(Exception):
@@ -173,7 +173,7 @@ class RecordingBuilder(CaptureBuilder):
     def find_results(self, capture: Capture) -> tuple[list[Slot], CaptureForm]:
         """What the program returns, while it is still recorded, and the capture with positions for its tensors."""
         recorder, layout = self.recorder, self.layout
-        if layout.places is not None or layout.owners is not None:
+        if layout.positions is not None or layout.owners is not None:
             raise Unrecordable("not all tokens are those of the input")
         if layout.slots is not None or layout.leaf_slots is not None or layout.obstacle:
             raise Unrecordable("tokens are not in the order of the input")
@@ -194,7 +194,7 @@ class RecordingBuilder(CaptureBuilder):
             self.is_language,
             layout.patches,
             layout.tokens[0] if isinstance(layout.tokens[0], Grid) else None,
-            count_tokens(self.run, self.encoded, layout.length),
+            count_scored_tokens(self.run, self.encoded, layout.length),
             capture.boundaries,
             capture.attending,
             capture.notes[len(self.encoded.notes) :],

@@ -12,12 +12,9 @@ A step is repeated as it was, so the numbers are the same. Only results that not
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import torch
-
-from whyformer._engine.program.recorder import Slot, Step, map_slots
+from whyformer._engine.program.recorder import Slot, Step, aten, map_slots
 from whyformer._plain.private_torch import TO_COPY
 
-aten = torch.ops.aten
 ENTRY_BY_ENTRY = {
     aten.gelu.default,
     aten.relu.default,

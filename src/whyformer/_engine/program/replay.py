@@ -40,7 +40,7 @@ from whyformer._engine.capture import (
 )
 from whyformer._engine.program.closeness import is_close
 from whyformer._engine.program.cuda_graph import CudaGraph
-from whyformer._engine.program.program import Program
+from whyformer._engine.program.program import RecordedProgram
 from whyformer._engine.program.recorded_target import RecordedChoice, describe_recorded_target
 from whyformer._engine.program.recorder import BranchDiffers, Unrecordable
 from whyformer._engine.program.recording import (
@@ -138,7 +138,7 @@ def check_programs(module: nn.Module) -> tuple[ModelState, ModelPrograms]:
     """The state of this module and its programs; new ones if it has changed."""
     programs = find_known(module) or start_programs(module)
     state = ModelState(module, programs.state)
-    return state, programs if programs.state == state else start_programs(module)
+    return state, programs if programs.state.is_same(state) else start_programs(module)
 
 
 def limit_programs() -> None:
@@ -149,7 +149,7 @@ def limit_programs() -> None:
             most.drop_oldest()
 
 
-def is_affordable(program: Program, device: torch.device) -> bool:
+def is_affordable(program: RecordedProgram, device: torch.device) -> bool:
     """Whether a CUDA graph may hold the memory of this program, beside those that there are."""
     free, memory = torch.cuda.mem_get_info(device)
     if program.peak > free / 4:

@@ -27,7 +27,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from whyformer._engine.tracing import NO_MASK, SampleGroups, ScoreMask, Trace, require_memory, take_rows
+from whyformer._engine.tracing import NO_MASK, Argument, SampleGroups, ScoreMask, Trace, require_memory, take_rows
 from whyformer.errors import MethodError, UnsupportedModel
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 # What each operand gets; None for an operand that gets nothing.
 Shares = tuple[Tensor | None, ...]
 # The call (of the class for its kind) and what arrives -> shares, or None to let the true gradient pass.
-Rule = Callable[[Any, Tensor], Shares | None]
+Rule = Callable[..., Shares | None]
 SomeCall = TypeVar("SomeCall", bound="OperationCall")
 SomeRule = TypeVar("SomeRule", bound=Rule)
 
@@ -63,8 +63,8 @@ class OperationCall:
     place: str  # path of the module
     samples: SampleGroups | None = None  # which example each entry of the result belongs to, if known
     consumers: list[str] = field(default_factory=list)  # the operations that use the result
-    # The operation as a function of its operands alone, if it has others that are held constant (recurrences.py)
-    beside_held: Callable[..., Tensor] | None = None
+    # The operation as a function of its operands alone, if it has others that are constant (recurrences.py)
+    beside_constants: Callable[..., Tensor] | None = None
     result: Tensor = field(init=False, repr=False)
     operands: tuple[Tensor, ...] = field(init=False, repr=False)
     switch: Switch = field(init=False, repr=False)
@@ -259,7 +259,7 @@ class SelectCall(OperationCall):
     """x[index] that takes one entry of an axis, such as the class token."""
 
     kind: str = "select"
-    index: Any = None  # as in x[index], if known
+    index: Argument = None  # as in x[index], if known
     run: Callable[[Tensor], Tensor]  # x -> the result
 
 
@@ -285,9 +285,7 @@ class DifferentiableCall(OperationCall):
 
     def backpropagate(self, s: Tensor) -> tuple[Tensor, ...]:
         """The true gradient of the operation, with s in place of the gradient of its result."""
-        with torch.enable_grad():
-            starts = [operand.detach().requires_grad_() for operand in self.operands]
-            return torch.autograd.grad(self.run(*starts), starts, s)
+        return backpropagate(self.run, self.operands, s)
 
 
 @dataclass(frozen=True)
@@ -431,7 +429,11 @@ def undo_broadcast(share: Tensor, operand: Tensor) -> Tensor:
 
 def transpose_linear(function: Callable[[Tensor], Tensor], x: Tensor, s: Tensor) -> Tensor:
     """f^T s for a linear function f of tensors like x."""
+    return backpropagate(function, [x], s)[0]
+
+
+def backpropagate(function: Callable[..., Tensor], operands: Sequence[Tensor], s: Tensor) -> tuple[Tensor, ...]:
+    """The true gradient of a function by its operands, with s in place of the gradient of its result."""
     with torch.enable_grad():
-        start = x.detach().requires_grad_()
-        (back,) = torch.autograd.grad(function(start), start, s)
-    return back
+        starts = [operand.detach().requires_grad_() for operand in operands]
+        return torch.autograd.grad(function(*starts), starts, s)

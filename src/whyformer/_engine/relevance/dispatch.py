@@ -12,14 +12,15 @@ from torch import Tensor
 
 from whyformer._engine.relevance import calls
 from whyformer._engine.tracing import (
+    Argument,
     Operation,
     SampleGroups,
     Trace,
     contract_label,
+    detach_constants,
     follow_einsum,
     follow_product,
     get_root,
-    hold_constants,
     is_straight,
     operations,
     provenance,
@@ -34,11 +35,11 @@ NormFunction = Callable[[Tensor], Tensor]
 
 
 class CallBuilder:
-    """Describes one operation, at a place in the model, as a call."""
+    """Describes one operation of a module as a call."""
 
     def __init__(self, operation: Operation, result: Tensor, *, batch: int, step: int, place: str) -> None:
-        self.operation, self.result = hold_constants(operation), result
-        self.holds_constants = self.operation is not operation
+        self.operation, self.result = detach_constants(operation), result
+        self.has_constants = self.operation is not operation
         self.batch, self.step, self.place = batch, step, place
 
     def build(self) -> CallAndOperands | None:
@@ -47,21 +48,11 @@ class CallBuilder:
         step = step_of(self.result, "weights")
         if step is not None and step.scores.requires_grad:  # the end of a softmax that the model writes out
             return self.make(calls.SoftmaxCall, axis=step.axis), [step.scores]
-        for names, describe in DESCRIPTIONS:
-            if name in names:
-                described = describe(self)
-                return described if described is None or not self.holds_constants else self.leave_out_held(*described)
-        return None
-
-    def leave_out_held(self, call: calls.OperationCall, operands: list[Tensor]) -> CallAndOperands:
-        """The call with the operation as a function of these operands alone."""
-        operation = self.operation
-
-        def run(*starts: Tensor) -> Tensor:
-            fresh = {id(operand): start for operand, start in zip(operands, starts, strict=True)}
-            return operation.map_arguments(lambda value: fresh.get(id(value), value)).run()
-
-        return replace(call, beside_held=run), operands
+        described = DESCRIPTIONS[name](self) if name in DESCRIPTIONS else None
+        if described is not None and self.has_constants:
+            call, operands = described
+            return replace(call, beside_constants=as_function_of(self.operation, *operands)), operands
+        return described
 
     def make(self, call_class: type[calls.SomeCall], **fields: Any) -> calls.SomeCall:
         return call_class(
@@ -77,7 +68,7 @@ class CallBuilder:
             if operation.name == "linear":
                 label = contract_label(label, -1)
             elif operation.name == "einsum":
-                label = follow_einsum(operation.args).samples
+                label = follow_einsum(operation).samples
             elif operation.name in operations.PRODUCTS:
                 label = follow_product(operation, self.result).samples
         label = provenance.broadcast_label(label, shape)
@@ -90,7 +81,8 @@ class CallBuilder:
     def describe_linear(self) -> CallAndOperands | None:
         x, weight, bias = self.operation.linear_arguments()
         is_constant = not weight.requires_grad and (bias is None or not bias.requires_grad)
-        weight = restore_weight(weight)
+        if type(weight) not in (Tensor, torch.nn.Parameter) and hasattr(weight, "qdata"):
+            weight = weight.dequantize()  # the numbers that the codes of a quantised weight are (torchao)
         return (self.make(calls.LinearCall, weight=weight, bias=bias), [x]) if is_constant else None
 
     def describe_convolution(self) -> CallAndOperands | None:
@@ -125,25 +117,19 @@ class CallBuilder:
         )
         return call, [query, key, value]
 
-    def describe_activation(self) -> CallAndOperands | None:
-        x = self.operation.given[0]
-        return (self.make(calls.ActivationCall, run=self.as_function_of(x)), [x]) if x.requires_grad else None
-
-    def describe_softmax(self) -> CallAndOperands | None:
-        x = self.operation.given[0]
+    def describe_function(self) -> CallAndOperands | None:
+        """An activation, a softmax or a norm of its first operand."""
+        operation, x = self.operation, self.operation.given[0]
         if not x.requires_grad:
             return None
-        axis = self.operation.argument(1, "dim", "axis")
-        is_plain = self.operation.name in ("softmax", "_softmax")
-        return self.make(calls.SoftmaxCall, axis=-1 if axis is None else axis, is_plain=is_plain), [x]
-
-    def describe_norm(self) -> CallAndOperands | None:
-        x = self.operation.given[0]
-        if not x.requires_grad:
-            return None
-        shape = self.operation.argument(1, "normalized_shape") if self.operation.name in NORMS_BY_SHAPE else ()
+        if operation.name in operations.ACTIVATIONS:
+            return self.make(calls.ActivationCall, run=as_function_of(operation, x)), [x]
+        if operation.name in operations.SOFTMAXES:
+            axis, is_plain = operation.argument(1, "dim", "axis"), operation.name in ("softmax", "_softmax")
+            return self.make(calls.SoftmaxCall, axis=-1 if axis is None else axis, is_plain=is_plain), [x]
+        shape = operation.argument(1, "normalized_shape") if operation.name in NORMS_BY_SHAPE else ()
         is_by_token = isinstance(shape, list | tuple) and len(shape) == 1
-        return self.make(calls.NormCall, linearised=hold_spread(self.operation), is_by_token=is_by_token), [x]
+        return self.make(calls.NormCall, linearised=hold_spread(operation), is_by_token=is_by_token), [x]
 
     def describe_spelled_out_activation(self, first: Tensor, second: Tensor) -> CallAndOperands:
         """A step of an activation that the model spells out: two functions of one tensor, combined entry by entry. The
@@ -153,33 +139,23 @@ class CallBuilder:
             return self.make(calls.ActivationCall, run=lambda a, b: run(b, a)), [second, first]
         return self.make(calls.ActivationCall, run=run), [first, second]
 
-    def as_function_of(self, x: Tensor) -> Callable[[Tensor], Tensor]:
-        """The operation as a function of one operand, the others as they were."""
-        operation = self.operation
-        return lambda start: operation.map_arguments(lambda value: start if value is x else value).run()
-
     # --- products and sums -------------------------------------------------------------------------------------------
 
     def describe_product(self) -> CallAndOperands:
-        operation = self.operation
-        if self.is_plain_linear():
-            return self.make(calls.LinearCall, weight=operation.args[1].t()), operation.carrying
-        is_plain = operation.name in ("matmul", "bmm") and len(operation.carrying) == 2
+        operation, operands = self.operation, self.operation.dependent
+        if operation.name in ("matmul", "mm") and len(operands) == 1:
+            x, weight = operation.args[:2]
+            if operands[0] is x and weight.dim() == 2:
+                return self.make(calls.LinearCall, weight=weight.t()), operands
+        is_plain = operation.name in ("matmul", "bmm") and len(operands) == 2
         run = torch.matmul if is_plain else as_function(operation)
-        return self.make(calls.ProductCall, run=run, gate=find_gate(operation.carrying)), operation.carrying
-
-    def is_plain_linear(self) -> bool:
-        """x @ W with a constant matrix W."""
-        operation = self.operation
-        if operation.name not in ("matmul", "mm") or len(operation.carrying) != 1:
-            return False
-        return operation.carrying[0] is operation.args[0] and operation.args[1].dim() == 2
+        return self.make(calls.ProductCall, run=run, gate=find_gate(operands)), operands
 
     def describe_addition(self) -> CallAndOperands | None:
-        operation, carrying = self.operation, self.operation.carrying
-        if len(carrying) == 1:
-            return self.describe_constant_addition(carrying[0])
-        first, second = carrying
+        operation, operands = self.operation, self.operation.dependent
+        if len(operands) == 1:
+            return self.describe_constant_addition(operands[0])
+        first, second = operands
         if trace_of(second).is_statistic:
             return self.make(calls.NormaliseCall), [first, second]
         if get_root(first) is get_root(second) and first.shape == second.shape:
@@ -198,8 +174,8 @@ class CallBuilder:
 
     def describe_constant_addition(self, x: Tensor) -> CallAndOperands:
         addends = self.operation.argument(0, "input"), self.operation.argument(1, "other")
-        place = next(i for i, addend in enumerate(addends) if addend is not x)
-        constant, signs, positions = addends[place], self.read_signs(), None
+        index = next(i for i, addend in enumerate(addends) if addend is not x)
+        constant, signs, positions = addends[index], self.read_signs(), None
         if is_mask(constant):
             kind, constant_is = "mask", "mask"
         elif is_per_channel(constant, self.result):
@@ -208,49 +184,39 @@ class CallBuilder:
             kind, constant_is = "add", "positions and other constants"
             if self.result.dim() == 3:  # a bias on attention scores has more axes, and belongs to pairs of tokens
                 positions = self.find_positions(constant)
-        if isinstance(constant, Tensor) or signs[place] != 1:
-            constant = (constant.detach() if isinstance(constant, Tensor) else constant) * signs[place]
-        call = self.make(
-            calls.AdditionCall,
-            kind=kind,
-            signs=(signs[1 - place], 1),
-            constant=constant,
-            constant_is=constant_is,
-            positions=positions,
-        )
-        return call, [x]
+        if isinstance(constant, Tensor) or signs[index] != 1:
+            constant = (constant.detach() if isinstance(constant, Tensor) else constant) * signs[index]
+        fields = {"kind": kind, "constant": constant, "constant_is": constant_is, "positions": positions}
+        return self.make(calls.AdditionCall, signs=(signs[1 - index], 1), **fields), [x]
 
-    def find_positions(self, constant: Any) -> Trace | None:
+    def find_positions(self, constant: Argument) -> Trace | None:
         """Where the tokens of the result are, if the constant has a vector for each of them."""
         trace = trace_of(self.result)
         tokens = provenance.broadcast_label(trace.tokens, self.result.shape)
         axis = provenance.axis_of(tokens)
         if not isinstance(constant, Tensor) or axis is None or axis == self.result.dim() - 1:
             return None
-        if constant.dim() == 0 or constant.size(-1) == 1:
-            return None
         behind = self.result.dim() - axis
-        if constant.dim() < behind or constant.size(-behind) == 1 or is_binary(constant):
+        if constant.dim() < behind or constant.size(-1) == 1 or constant.size(-behind) == 1:
+            return None
+        if bool(((constant == 0) | (constant == 1)).all()):  # it marks which entries count, not where they are
             return None
         return Trace(samples=provenance.broadcast_label(trace.samples, self.result.shape), tokens=tokens)
 
     def describe_multiplication(self) -> CallAndOperands:
-        operation, carrying = self.operation, self.operation.carrying
+        operation, operands = self.operation, self.operation.dependent
         divides = operation.name in operations.DIVISIONS
-        if len(carrying) == 1:
-            return self.describe_scaling(carrying[0], divides)
-        first, second = carrying
-        for x, other in ((first, second), (second, first)):
-            if trace_of(other).is_statistic and not (divides and other is first):
-                return self.describe_normalising(x, other)
-        if get_root(first) is get_root(second) and first.shape == second.shape:
+        if len(operands) == 1:
+            return self.describe_scaling(operands[0], divides)
+        first, second = operands
+        by_statistic = [(x, other) for x, other in ((first, second), (second, first)) if trace_of(other).is_statistic]
+        x, statistic = next((pair for pair in by_statistic if not (divides and pair[1] is first)), (first, None))
+        if statistic is None and get_root(first) is get_root(second) and first.shape == second.shape:
             return self.describe_spelled_out_activation(first, second)
-        if divides:
-            return self.describe_normalising(first, second)
-        return self.make(calls.ProductCall, run=as_function(operation), gate=find_gate(carrying)), carrying
-
-    def describe_normalising(self, x: Tensor, statistic: Tensor) -> CallAndOperands:
-        return self.make(calls.NormaliseCall, linearised=self.as_function_of(x)), [x, statistic]
+        if statistic is None and not divides:
+            return self.make(calls.ProductCall, run=as_function(operation), gate=find_gate(operands)), operands
+        linearised = as_function_of(operation, x)
+        return self.make(calls.NormaliseCall, linearised=linearised), [x, second if statistic is None else statistic]
 
     def describe_scaling(self, x: Tensor, divides: bool) -> CallAndOperands:
         first = self.operation.argument(0, "input")
@@ -265,7 +231,11 @@ class CallBuilder:
 
     def describe_selection(self) -> CallAndOperands:
         index = self.operation.args[1]
-        return self.make(calls.SelectCall, index=index, run=lambda x: x[index]), self.operation.carrying[:1]
+        return self.make(calls.SelectCall, index=index, run=lambda x: x[index]), self.operation.dependent[:1]
+
+    def describe_reduction(self) -> CallAndOperands | None:
+        operands = self.operation.dependent
+        return (self.make(calls.PoolCall, run=as_function(self.operation)), operands) if len(operands) == 1 else None
 
     def describe_concatenation(self) -> CallAndOperands:
         parts, axis = self.operation.concatenation_arguments()
@@ -279,41 +249,46 @@ class CallBuilder:
         )
         return call, [part for part in parts if part.requires_grad]
 
-    def describe_reduction(self) -> CallAndOperands | None:
-        if len(self.operation.carrying) != 1:
-            return None
-        return self.make(calls.PoolCall, run=as_function(self.operation)), self.operation.carrying
 
-
-DESCRIPTIONS: tuple[tuple[frozenset[str], Callable[[CallBuilder], CallAndOperands | None]], ...] = (
-    (frozenset(("linear",)), CallBuilder.describe_linear),
-    (operations.CONVOLUTIONS, CallBuilder.describe_convolution),
-    (frozenset((operations.FUSED_ATTENTION,)), CallBuilder.describe_attention),
-    (operations.ACTIVATIONS, CallBuilder.describe_activation),
-    (operations.SOFTMAXES, CallBuilder.describe_softmax),
-    (operations.NORMS, CallBuilder.describe_norm),
-    (operations.PRODUCTS, CallBuilder.describe_product),
-    (operations.ADDITIONS, CallBuilder.describe_addition),
-    (operations.MULTIPLICATIONS, CallBuilder.describe_multiplication),
-    (frozenset(("getitem",)), CallBuilder.describe_selection),
-    (operations.CONCATENATIONS, CallBuilder.describe_concatenation),
-    (
-        operations.POOLS | operations.STATISTICS | operations.RESIZES | operations.LINEAR_IN_ONE,
-        CallBuilder.describe_reduction,
-    ),
-)
+DESCRIPTIONS: dict[str, Callable[[CallBuilder], CallAndOperands | None]] = {
+    name: describe
+    for names, describe in (
+        (
+            operations.POOLS | operations.STATISTICS | operations.RESIZES | operations.LINEAR_IN_ONE,
+            CallBuilder.describe_reduction,
+        ),
+        (operations.CONCATENATIONS, CallBuilder.describe_concatenation),
+        (operations.MULTIPLICATIONS, CallBuilder.describe_multiplication),
+        (operations.ADDITIONS, CallBuilder.describe_addition),
+        (operations.PRODUCTS, CallBuilder.describe_product),
+        (operations.NORMS | operations.SOFTMAXES | operations.ACTIVATIONS, CallBuilder.describe_function),
+        (operations.CONVOLUTIONS, CallBuilder.describe_convolution),
+        ({operations.FUSED_ATTENTION}, CallBuilder.describe_attention),
+        ({"getitem"}, CallBuilder.describe_selection),
+        ({"linear"}, CallBuilder.describe_linear),
+    )
+    for name in names
+}
+WITHOUT_RULE = operations.VIEWS | operations.IDENTITIES | operations.EXTREMA | operations.HARMLESS
 
 
 def needs_no_rule(operation: Operation) -> bool:
-    """The gradient of a view is what a rule would do. Picking one entry needs a rule: the released code divides
-    there."""
-    plain = operations.VIEWS | operations.IDENTITIES | operations.EXTREMA | operations.HARMLESS
-    return operation.name in plain and not (operation.name == "getitem" and picks_one(operation.args[1]))
+    """The gradient of a view is what a rule would do. Picking one entry, `x[:, 0]`, needs a rule: the released code
+    divides there."""
+    if operation.name != "getitem":
+        return operation.name in WITHOUT_RULE
+    index = operation.args[1]
+    return not any(isinstance(i, int) for i in (index if isinstance(index, tuple) else (index,)))
 
 
-def picks_one(index: Any) -> bool:
-    """x[:, 0] and the like, which take one entry of an axis."""
-    return isinstance(index, int) or (isinstance(index, tuple) and any(isinstance(i, int) for i in index))
+def as_function_of(operation: Operation, *operands: Tensor) -> Callable[..., Tensor]:
+    """The operation as a function of these operands, the others as they were."""
+
+    def run(*starts: Tensor) -> Tensor:
+        fresh = {id(operand): start for operand, start in zip(operands, starts, strict=True)}
+        return operation.map_arguments(lambda value: fresh.get(id(value), value)).run()
+
+    return run
 
 
 def as_function(operation: Operation) -> Callable[..., Tensor]:
@@ -359,12 +334,6 @@ def hold_spread(operation: Operation) -> NormFunction | None:
     return None
 
 
-def restore_weight(weight: Tensor) -> Tensor:
-    """The numbers that the codes of a quantised weight stand for (torchao); other weights as they are."""
-    is_plain = type(weight) in (Tensor, torch.nn.Parameter)
-    return weight if is_plain or not hasattr(weight, "qdata") else weight.dequantize()
-
-
 def normalise_by_group(start: Tensor, x: Tensor, groups: int, eps: float) -> Tensor:
     """`start` with each group of channels centred, and divided by the spread of x in that group."""
     own, reference = (t.reshape(x.size(0), groups, -1) for t in (start, x))
@@ -382,19 +351,14 @@ def find_gate(factors: list[Tensor]) -> calls.Gate | None:
     """Which of two factors is a gate: the only one that is attention, or else the only one that is an activation."""
     if len(factors) != 2:
         return None
-    attention = [place for place, factor in enumerate(factors) if trace_of(factor).is_attention]
+    attention = [index for index, factor in enumerate(factors) if trace_of(factor).is_attention]
     if len(attention) == 1:
         return calls.Gate(attention[0], is_attention=True)
-    activations = [place for place, factor in enumerate(factors) if not is_straight(factor)]
+    activations = [index for index, factor in enumerate(factors) if not is_straight(factor)]
     return calls.Gate(activations[0], is_attention=False) if len(activations) == 1 else None
 
 
-def is_binary(constant: Tensor) -> bool:
-    """Only ones and zeros: it marks which entries count, not where they are."""
-    return bool(((constant == 0) | (constant == 1)).all())
-
-
-def is_mask(constant: Any) -> bool:
+def is_mask(constant: Argument) -> bool:
     """Zero where attention is allowed, very low where it is not."""
     return isinstance(constant, Tensor) and bool(((constant == 0) | (constant <= calls.MASK_CEILING)).all())
 
@@ -406,7 +370,7 @@ def is_attention_bias(mask: Tensor | None, keys: int) -> bool:
     return not is_mask(mask)
 
 
-def is_per_channel(constant: Any, result: Tensor) -> bool:
+def is_per_channel(constant: Argument, result: Tensor) -> bool:
     """A number, or one number per channel: a bias."""
     if not isinstance(constant, Tensor):
         return True

@@ -67,9 +67,9 @@ class FactorNode(torch.autograd.Function):
     """Passes a tensor on; in a relevance pass, multiplies what comes back by its factor."""
 
     @staticmethod
-    def forward(ctx: Any, factors: FusedFactors, place: int, tensor: Tensor) -> Tensor:
+    def forward(ctx: Any, factors: FusedFactors, index: int, tensor: Tensor) -> Tensor:
         ctx.set_materialize_grads(False)
-        ctx.factors, ctx.place = factors, place
+        ctx.factors, ctx.index = factors, index
         return tensor.view_as(tensor)
 
     @staticmethod
@@ -77,18 +77,18 @@ class FactorNode(torch.autograd.Function):
         factors = ctx.factors.read()
         if factors is None or gradient is None:
             return None, None, gradient
-        factor = factors[ctx.place]
+        factor = factors[ctx.index]
         return None, None, None if factor == 0 else gradient * factor if factor != 1 else gradient
 
 
 def attach_factors(operation: Operation, switch: Switch) -> tuple[Operation, FusedFactors]:
     """The fused call with a node at each operand that depends on the input."""
-    operands = [operation.argument(place, name) for place, name in enumerate(NAMES)]
+    operands = [operation.argument(index, name) for index, name in enumerate(NAMES)]
     query, key, value = (operand.requires_grad for operand in operands)
     factors = FusedFactors(switch, (query, key, value))
     changes = {
-        name: FactorNode.apply(factors, place, operand)
-        for place, (name, operand) in enumerate(zip(NAMES, operands, strict=True))
+        name: FactorNode.apply(factors, index, operand)
+        for index, (name, operand) in enumerate(zip(NAMES, operands, strict=True))
         if operand.requires_grad
     }
     return replace_arguments(operation, changes), factors

@@ -6,13 +6,14 @@ recipe divide it among the operands. So one forward pass serves both. The node h
 runs backward passes on threads of its own.
 """
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from whyformer._engine.relevance.calls import OperationCall, Shares
+from whyformer._engine.relevance.calls import OperationCall, Shares, backpropagate
 from whyformer._engine.relevance.one_token import pass_by_token
 from whyformer._engine.relevance.recipes import Recipe
 from whyformer._engine.relevance.rounding import RoundingError
@@ -31,7 +32,7 @@ class Switch:
     # step of a rotation -> module, cosines or sines
     tables: dict[int, tuple[str, Tensor]] = field(default_factory=dict)
     rounding: RoundingError | None = None  # how much rounding has moved the relevance so far
-    scratch: dict[Any, Tensor] = field(default_factory=dict)  # memory for what one rule needs while it works
+    scratch: dict[Hashable, Tensor] = field(default_factory=dict)  # memory for what one rule needs while it works
     tiles: TileSetting = field(default_factory=current_setting.get)  # of the thread that runs the forward
 
     def take_magnitude(self, weight: Tensor) -> Tensor:
@@ -61,21 +62,13 @@ class RuleNode(torch.autograd.Function):
         if len(call.consumers) > 1 and "add" in call.consumers:
             arriving = call.stabilise_copy(arriving)
         shares = pass_by_token(call, arriving)
-        if shares is None and call.beside_held is not None:
-            shares = pass_beside_held(call, arriving)
+        if shares is None and call.beside_constants is not None:
+            shares = backpropagate(call.beside_constants, call.operands, arriving)  # not what is constant
         if shares is None:
             return None, None, arriving, *(None for _ in operands)
         if ctx.switch.is_strict:
             refuse_non_finite_shares(shares, call)
         return None, None, None, *shares
-
-
-def pass_beside_held(call: OperationCall, arriving: Tensor) -> Shares:
-    """The true gradient of the operands alone: it would also reach what is held constant."""
-    assert call.beside_held is not None
-    with torch.enable_grad():
-        starts = [operand.detach().requires_grad_() for operand in call.operands]
-        return torch.autograd.grad(call.beside_held(*starts), starts, arriving)
 
 
 def refuse_non_finite_shares(shares: Shares, call: OperationCall) -> None:

@@ -10,12 +10,11 @@ WHYFORMER_ONE_TOKEN=0 in the environment switches this off; scores are the same 
 
 import os
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor
 
 from whyformer._engine.relevance import calls, rules, slopes
-from whyformer._engine.tracing import SampleGroups
+from whyformer._engine.tracing import Argument, SampleGroups
 from whyformer._plain.private_torch import writes_of
 
 # Rules that compute the shares of a token from that token, or from sums to which tokens without relevance add nothing
@@ -64,15 +63,16 @@ def token_of(tensor: Tensor) -> OneToken | None:
     return token if version == writes_of(tensor) else None
 
 
-def find_token(index: Any, size: tuple[int, ...]) -> OneToken | None:
+def find_token(index: Argument, size: tuple[int, ...]) -> OneToken | None:
     """The token that `x[index]` picks, if it is one entry of one axis and all of the others."""
-    parts = index if isinstance(index, tuple) else (index,)
-    if any(type(part) is not int and part != slice(None) for part in parts):
-        return None
-    axes = [axis for axis, part in enumerate(parts) if type(part) is int]
-    if len(axes) != 1 or not 0 < axes[0] < len(size) - 1:
-        return None
-    return OneToken(axes[0], parts[axes[0]] % size[axes[0]])
+    picked: dict[int, int] = {}
+    for axis, part in enumerate(index if isinstance(index, tuple) else (index,)):
+        if type(part) is int:
+            picked[axis] = part % size[axis]
+        elif part != slice(None):
+            return None
+    axis, token = next(iter(picked.items()), (0, 0))
+    return OneToken(axis, token) if len(picked) == 1 and 0 < axis < len(size) - 1 else None
 
 
 def pass_by_token(call: calls.OperationCall, arriving: Tensor) -> calls.Shares | None:

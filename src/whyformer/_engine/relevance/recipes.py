@@ -4,10 +4,10 @@ The papers behind the recipes are in rules.py (`chefer`, `chefer_baseline`) and 
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -99,7 +99,7 @@ class Recipe:
         )
 
     @cached_property
-    def identity(self) -> tuple[Any, ...]:
+    def identity(self) -> tuple[Hashable, ...]:
         return self.name, frozenset(self.rules.items()), self.stabiliser, frozenset(self.parameters.items())
 
     def __hash__(self) -> int:

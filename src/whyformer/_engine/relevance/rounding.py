@@ -44,7 +44,9 @@ class RoundingError:
 
     def note_division(self, shared: Tensor, z: Tensor, epsilon: float, samples: SampleGroups) -> None:
         """`shared` was divided by z, which the stabiliser moved away from zero by epsilon."""
-        self.add_division(*measure_division(shared, z, epsilon, samples))
+        off = mean_size(z).mul_(FORWARD_ERROR * torch.finfo(z.dtype).eps)
+        wrong = samples.sum_magnitudes(shared * share_wrong(z, off, epsilon))
+        self.add_division(samples.sum_magnitudes(shared), wrong)
 
     def add_division(self, mass: Tensor, wrong: Tensor) -> None:
         """Add the error of a division of relevance `mass`, of which `wrong` may be wrong."""
@@ -111,12 +113,6 @@ class TileRounding(RoundingError):
         whole.note_attention()
         if self.sums is not None:
             whole.add_division(*self.sums)
-
-
-def measure_division(shared: Tensor, z: Tensor, epsilon: float, samples: SampleGroups) -> tuple[Tensor, Tensor]:
-    """[batch] each: the relevance that was divided by z, and how much of it may be wrong."""
-    off = mean_size(z).mul_(FORWARD_ERROR * torch.finfo(z.dtype).eps)
-    return samples.sum_magnitudes(shared), samples.sum_magnitudes(shared * share_wrong(z, off, epsilon))
 
 
 def share_wrong(z: Tensor, off: Tensor, epsilon: float = 0.0) -> Tensor:

@@ -229,11 +229,11 @@ def share_attention_in_tiles(call: calls.AttentionCall, arriving: Tensor, rows: 
     rounding = TileRounding() if call.switch.rounding is not None else None
     for tile in iterate_tiles(arriving.size(-2), rows):
         shares = share_attention_steps(call.take_rows(tile, rounding), arriving[..., tile, :])
-        for place, share in enumerate(shares):
+        for index, share in enumerate(shares):
             if share is not None:
-                into = whole[place][..., tile, :] if place == 0 else whole[place][..., : share.size(-2), :]
+                into = whole[index][..., tile, :] if index == 0 else whole[index][..., : share.size(-2), :]
                 into += share
-                is_shared[place] = True
+                is_shared[index] = True
     if call.switch.rounding is not None and rounding is not None:
         rounding.add_to(call.switch.rounding)
     return tuple(share if found else None for share, found in zip(whole, is_shared, strict=True))

@@ -6,7 +6,7 @@ from whyformer._engine.run.forward import Run, choose_relevance_dtype, run_forwa
 from whyformer._engine.run.gradients import TrackedTensors, compute_gradients, refuse_untracked
 from whyformer._engine.run.graph import refuse_switched_off_gradient, refuse_unknown_nodes
 from whyformer._engine.run.intercept import Intercept, ModuleCall, StreamStep
-from whyformer._engine.run.intervene import Intervention, SiteChange, compute_scores
+from whyformer._engine.run.intervene import Intervention, SiteChange, compute_attention_scores
 from whyformer._engine.run.known_code import are_modules_known
 from whyformer._engine.run.model_memo import ModelMemo
 from whyformer._engine.run.model_state import ModelState, is_torch_watched, read_torch_state, rounds_to_tf32

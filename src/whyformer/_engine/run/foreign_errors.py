@@ -1,4 +1,4 @@
-"""Errors that torch or a model library raises inside a forward, told as what they are: inputs the model cannot take.
+"""Translates exceptions of torch and model libraries during a forward into InputError.
 
 An exception that the user's own module raises is not touched.
 """

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -13,15 +13,18 @@ from whyformer._engine.relevance import Switch
 from whyformer._engine.run.foreign_errors import refuse_unsuitable_inputs
 from whyformer._engine.run.intercept import Intercept
 from whyformer._engine.run.intervene import Intervention
+from whyformer._engine.run.known_code import are_modules_known
 from whyformer._engine.run.model_writes import WriteGuard, WritesIntoModel
-from whyformer._engine.run.returned import find_output, iterate_tensors, list_outputs, map_tensors
+from whyformer._engine.run.returned import Returned, find_output, iterate_tensors, list_outputs, map_tensors
 from whyformer._engine.run.shadow import make_shadow, weights_of
 from whyformer._engine.run.weight_versions import refuse_changed_weights
-from whyformer._engine.tracing import Frames, PlainLabels, Trace, attach_trace
+from whyformer._engine.tracing import Argument, Frames, Trace, attach_trace
 from whyformer._model import EncodedBatch, Model, list_modules, reload_weights, unwrap
 from whyformer._plain.private_torch import parameters_of, without_interception
 from whyformer._plain.torch_state import leave_inference, neutral_torch, use_device_of_model
 from whyformer.errors import NoAttention, NonFinite, UnsupportedModel
+
+COPIED_WEIGHTS = "The weights were made in torch.inference_mode(), so they are copied for every run of the model."
 
 
 @dataclass
@@ -30,8 +33,13 @@ class Run:
 
     mode: Intercept
     output: Tensor
-    returned: Any  # all that the model returned
+    returned: Returned  # all that the model returned
     notes: tuple[str, ...] = ()
+
+    @cached_property
+    def is_library_code(self) -> bool:
+        """Whether all modules of the model are those of libraries; asked once, as it looks at everything they keep."""
+        return self.mode.guard is not None and are_modules_known(list_modules(self.mode.guard.module))
 
 
 @contextmanager
@@ -46,7 +54,7 @@ def run_forward(
     keeps_tape: bool = False,
     keeps_scores: bool = False,
     prepare: Callable[[nn.Module], None] | None = None,
-    mode_class: type[Intercept] = Intercept,
+    mode_class: Callable[..., Intercept] = Intercept,
     keeps_dtype: bool = False,
     widens: bool = False,
 ) -> Iterator[Run]:
@@ -63,6 +71,8 @@ def run_forward(
     if switch is not None and intervention is not None:
         raise UnsupportedModel("Relevance cannot be propagated through attention that an intervention has replaced.")
     refuse_flex_attention(model.module)
+    main, batch_axis = encoded.inputs[encoded.main], encoded.batch_axis
+    is_signal = main.is_floating_point() and main.dim() in (2, 3) and batch_axis == 0  # which may be cut into frames
     with neutral_torch(), refuse_changed_weights(model.module):
         is_wide = (switch is not None or widens) and not keeps_dtype
         dtype = choose_relevance_dtype(model) if is_wide else None
@@ -71,7 +81,7 @@ def run_forward(
             batch=encoded.batch,
             originals=weights_of(unwrap(model.module)),
             guard=WriteGuard(unwrap(model.module)),
-            frames=find_signal(encoded),
+            frames=Frames(main.shape[1:]) if is_signal else None,
             switch=switch,
             needs_gradient=asks_gradient,
             intervention=intervention,
@@ -110,8 +120,16 @@ def run_intercepted(
         if mode.written:
             returned = map_tensors(returned, mode.resolve)
         output = find_output(returned, shadow)
-        notes = (*note_chosen_output(returned, output), *note_copied_weights(model.module))
-        check_run(model, encoded, mode, output)
+        notes = note_chosen_output(returned, output)
+        if any(weight.is_inference() for weight in list_weights(model.module)):
+            notes += (COPIED_WEIGHTS,)
+        if not mode.sites:
+            raise NoAttention(
+                f"{type(unwrap(model.module)).__name__} ran without reaching attention: no softmax multiplied values "
+                "and no fused attention was called. whyformer explains transformers."
+            )
+        if not bool(output.isfinite().all()):
+            raise NonFinite(f"The model's output is not finite. {find_first_non_finite(model, encoded)}")
         yield Run(mode, output, returned, notes)
     finally:
         mode.release()
@@ -145,39 +163,31 @@ def refuse_flex_attention(module: nn.Module) -> None:
         )
 
 
-def find_signal(encoded: EncodedBatch) -> Frames | None:
-    """Where the explained input is a signal [batch time] or [batch time channel], which a model may cut into frames."""
-    main = encoded.inputs[encoded.main]
-    is_signal = main.is_floating_point() and main.dim() in (2, 3) and encoded.batch_axis == 0
-    return Frames(main.shape[1:]) if is_signal else None
-
-
-def check_run(model: Model, encoded: EncodedBatch, mode: Intercept, output: Tensor) -> None:
-    """Refuse a run without attention, or with an output that is not finite."""
-    if not mode.sites:
-        raise NoAttention(
-            f"{type(unwrap(model.module)).__name__} ran without reaching attention: no softmax multiplied values and "
-            "no fused attention was called. whyformer explains transformers."
-        )
-    if not bool(output.isfinite().all()):
-        raise NonFinite(f"The model's output is not finite. {find_first_non_finite(model, encoded)}")
-
-
 def choose_relevance_dtype(model: Model) -> torch.dtype | None:
     """float32 if a weight has fewer bits; None leaves the weights as they are."""
-    dtypes = {p.dtype for part in list_modules(model.module) for p in parameters_of(part).values() if p is not None}
+    dtypes = {weight.dtype for weight in list_weights(model.module)}
     is_short = any(dtype.is_floating_point and dtype.itemsize < 4 for dtype in dtypes)
     return torch.float32 if is_short else None
 
 
+def list_weights(module: nn.Module) -> list[nn.Parameter]:
+    return [weight for part in list_modules(module) for weight in parameters_of(part).values() if weight is not None]
+
+
 def label_inputs(encoded: EncodedBatch, mode: Intercept, dtype: torch.dtype | None) -> dict[str, Tensor]:
-    """The inputs with their labels. A floating-point main input becomes the leaf."""
+    """The inputs, labelled by the example and the token of each entry. A floating-point main input becomes the leaf."""
     entered: dict[str, Tensor] = {}
+    label_axis = mode.follower.labels.label_axis
     for name, tensor in encoded.inputs.items():
         given = leave_inference(tensor).detach()
         given = given.to(dtype) if given.is_floating_point() and dtype is not None else given
-        trace = trace_input(given, encoded, mode.follower.labels, is_main=name == encoded.main)
-        if name == encoded.main and given.is_floating_point() and mode.needs_gradient:
+        is_main, dims, axis = name == encoded.main, given.dim(), encoded.batch_axis if given.dim() == 3 else 0
+        trace = Trace(depends=is_main and given.is_floating_point())
+        if dims > axis and given.size(axis) == encoded.batch:
+            trace.is_pixels, trace.is_ids = dims == 4, is_main
+            trace.samples = label_axis(axis, encoded.batch, dims, given.device)
+            trace.tokens = label_axis(1 - axis, given.size(1 - axis), dims, given.device) if dims in (2, 3) else None
+        if trace.depends and mode.needs_gradient:
             mode.leaf = attach_trace(given.clone().requires_grad_(), trace)
             entered[name] = mode.entered = attach_trace(mode.leaf.clone(), trace)  # the model may write into the copy
         else:
@@ -185,29 +195,17 @@ def label_inputs(encoded: EncodedBatch, mode: Intercept, dtype: torch.dtype | No
     return entered
 
 
-def trace_input(given: Tensor, encoded: EncodedBatch, labels: PlainLabels, *, is_main: bool) -> Trace:
-    """Labels for an input: which example and which token each entry belongs to."""
-    axis = encoded.batch_axis if given.dim() == 3 else 0
-    if given.dim() <= axis or given.size(axis) != encoded.batch:
-        return Trace(carries=is_main and given.is_floating_point())
-    samples = labels.label_axis(axis, encoded.batch, given.dim(), given.device)
-    is_sequence = given.dim() in (2, 3)
-    tokens = labels.label_axis(1 - axis, given.size(1 - axis), given.dim(), given.device) if is_sequence else None
-    carries = is_main and given.is_floating_point()
-    return Trace(samples=samples, tokens=tokens, is_pixels=given.dim() == 4, is_ids=is_main, carries=carries)
-
-
 def watch_modules(shadow: nn.Module, mode: Intercept) -> None:
     """Add hooks that report each module call, its input and its output to the mode."""
 
     def watch(path: str, module: nn.Module) -> None:
-        def before(_: nn.Module, args: Any, kwargs: Any) -> None:
+        def before(_: nn.Module, args: tuple[Argument, ...], kwargs: dict[str, Argument]) -> None:
             with without_interception():
                 given = (value for value in (*args, *kwargs.values()) if isinstance(value, Tensor))
                 first = next((tensor for tensor in given if tensor.is_floating_point()), None)
             mode.enter(path, first)
 
-        def after(_: nn.Module, __: Any, result: Any) -> None:
+        def after(_: nn.Module, __: tuple[Argument, ...], result: Returned) -> None:
             mode.leave(next(iterate_tensors(result), None))
 
         module.register_forward_pre_hook(before, with_kwargs=True)
@@ -217,7 +215,7 @@ def watch_modules(shadow: nn.Module, mode: Intercept) -> None:
         watch(path, module)
 
 
-def note_chosen_output(answer: Any, output: Tensor) -> tuple[str, ...]:
+def note_chosen_output(answer: Returned, output: Tensor) -> tuple[str, ...]:
     """A note on which tensor is explained if a model returns several and calls none of them logits."""
     if type(answer) is dict and len(named := list_outputs(answer)) > 1 and "logits" not in named:
         chosen = next(name for name, tensor in named.items() if tensor is output)
@@ -233,20 +231,13 @@ def note_chosen_output(answer: Any, output: Tensor) -> tuple[str, ...]:
     return (f"The model returned {len(unnamed)} tensors; {which}, of shape {list(output.shape)}, is explained.",)
 
 
-def note_copied_weights(module: nn.Module) -> tuple[str, ...]:
-    weights = (weight for part in list_modules(module) for weight in parameters_of(part).values() if weight is not None)
-    if not any(weight.is_inference() for weight in weights):
-        return ()
-    return ("The weights were made in torch.inference_mode(), so they are copied for every run of the model.",)
-
-
 def find_first_non_finite(model: Model, encoded: EncodedBatch) -> str:
     """Rerun and report the first module that returned NaN or infinity."""
     shadow = make_shadow(model.module)
     reports: list[str] = []
 
     def watch(path: str) -> Callable[..., None]:
-        def after(module: nn.Module, _: Any, result: Any) -> None:
+        def after(module: nn.Module, _: tuple[Argument, ...], result: Returned) -> None:
             tensor = next(iterate_tensors(result), None)
             if not reports and tensor is not None and tensor.is_floating_point() and not bool(tensor.isfinite().all()):
                 reports.append(f"The first NaN or infinity comes from {path or 'the model'} ({type(module).__name__}).")

@@ -5,14 +5,15 @@ propagate relevance as if it were a gradient. So every node between the score an
 view.
 """
 
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import torch
 from torch import Tensor
 from torch.autograd.function import BackwardCFunction
+from torch.autograd.graph import Node
 
 from whyformer._engine.relevance import RuleNode
-from whyformer._engine.tracing import Operation, operations
+from whyformer._engine.tracing import Argument, Operation, operations
 from whyformer._plain.private_torch import backward_class_of
 from whyformer.errors import UnknownOperation, UnsupportedModel
 
@@ -33,8 +34,8 @@ RULE_NODE = backward_class_of(RuleNode)
 
 def refuse_unknown_nodes(score: Tensor, leaf: Tensor | None = None) -> None:
     """Raise if a node that relevance passes is neither a rule node nor a view, or if a path ends outside the leaf."""
-    seen: set[Any] = set()
-    waiting: list[Any] = [score.grad_fn]
+    seen: set[Node] = set()
+    waiting: list[Node | None] = [score.grad_fn]
     while waiting:
         node = waiting.pop()
         if node is None or node in seen:
@@ -44,13 +45,14 @@ def refuse_unknown_nodes(score: Tensor, leaf: Tensor | None = None) -> None:
         if isinstance(node, RULE_NODE):
             waiting.extend(following for following, _ in node.next_functions[1:])  # the first is the operation itself
             continue
-        if name == "AccumulateGrad" and leaf is not None and node.variable is not leaf:
+        weight = getattr(node, "variable", None) if name == "AccumulateGrad" and leaf is not None else None
+        if weight is not None and weight is not leaf:
             raise UnsupportedModel(
-                f"A weight of shape {list(node.variable.shape)} that belongs to no module requires a gradient and "
+                f"A weight of shape {list(weight.shape)} that belongs to no module requires a gradient and "
                 "would absorb relevance. Make it a parameter of its module, or call requires_grad_(False) on it."
             )
         kind = name.rstrip("0123456789").removesuffix("Backward")
-        if isinstance(node, BackwardCFunction):
+        if issubclass(type(node), BackwardCFunction):
             raise UnknownOperation(
                 f"The model calls {kind}, a torch.autograd.Function of its own, which has no relevance rule. Write it "
                 "with operations of torch, or use a method without relevance."
@@ -63,24 +65,24 @@ def refuse_unknown_nodes(score: Tensor, leaf: Tensor | None = None) -> None:
         waiting.extend(following for following, _ in node.next_functions)
 
 
-def refuse_missing_gradient(operation: Operation, result: Any, place: str) -> None:
+def refuse_missing_gradient(operation: Operation, result: Argument, path: str) -> None:
     """Raise if an operation of the input has no derivative: its gradient would be zero without a word."""
     if not isinstance(result, Tensor):
         return
     node = result.grad_fn
-    is_cut = node is None and operation.name in DIFFERENTIABLE and bool(operation.carrying) and torch.is_grad_enabled()
+    is_cut = node is None and operation.name in DIFFERENTIABLE and bool(operation.dependent) and torch.is_grad_enabled()
     is_missing = type(node).__name__ == "CppFunction" and node.name().endswith("NotImplemented")  # type: ignore[union-attr]
     if is_cut or is_missing:
         raise UnsupportedModel(
-            f"{place} calls {operation.name} on quantised weights or in a kernel of its own, which has no gradient. "
+            f"{path} calls {operation.name} on quantised weights or in a kernel of its own, which has no gradient. "
             "Methods that need gradients or relevance do not work. Load the model without quantisation."
         )
 
 
-def refuse_switched_off_gradient(place: str) -> NoReturn:
+def refuse_switched_off_gradient(path: str) -> NoReturn:
     """The model switched gradients off around its attention, here: they would miss what passes there."""
     raise UnsupportedModel(
-        f"{place} computes its attention without a gradient, which this method needs: under torch.no_grad() or "
+        f"{path} computes its attention without a gradient, which this method needs: under torch.no_grad() or "
         "inference_mode(), or in an autograd function (reentrant checkpointing, reversible layers). To keep "
         "weights frozen, call requires_grad_(False) on them instead."
     )

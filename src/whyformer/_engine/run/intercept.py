@@ -2,10 +2,11 @@
 
 It is active during the forward of a shadow and is thread-local. For every torch function it computes the labels of the
 result (follow.py), detects attention sites (attention.py) and, if relevance is asked for, attaches a rule to the
-operation (dispatch.py). A tensor *carries* if it depends on the explained input. That is so exactly if it requires a
-gradient, since the shadow's weights do not.
+operation (dispatch.py). A tensor depends on the explained input exactly if it requires a gradient, since the shadow's
+weights do not.
 """
 
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,11 +16,12 @@ from torch.overrides import TorchFunctionMode
 
 from whyformer._engine.relevance import CallBuilder, OperationCall, RuleNode, Switch, attach_factors, needs_no_rule
 from whyformer._engine.run.graph import refuse_missing_gradient
-from whyformer._engine.run.intervene import Intervention, apply_intervention, changes_scores, refuse_other_batch
+from whyformer._engine.run.intervene import Intervention, apply_intervention, refuse_other_batch
 from whyformer._engine.run.model_writes import WriteGuard
-from whyformer._engine.run.token_mixing import find_mixing
+from whyformer._engine.run.token_mixing import note_mixing
 from whyformer._engine.tracing import (
     COMPOSITE_OPERATIONS,
+    Argument,
     AttentionSite,
     Follower,
     Frames,
@@ -31,34 +33,24 @@ from whyformer._engine.tracing import (
     current_setting,
     divide_before_product,
     extends_embedding_sum,
-    find_live_plain_site,
-    find_obstacle,
-    find_plain_site,
+    find_site,
     find_tensors,
-    find_token_keys,
-    find_undivided_product,
     follow_masks,
-    has_tokens,
     is_embedding_sum,
-    is_in_place_write,
-    is_pooling,
     keep_before_masking,
+    keep_scores,
     locate,
     multi_head_attention,
     operations,
     prepare_fused_call,
     provenance,
-    read_by_attention,
-    read_fused_site,
-    read_live_fused_site,
+    read_scores,
     reorder_attention_product,
     spell_out_einsum,
     spread_written,
     starts_constant,
-    step_of,
     stitch,
     trace_of,
-    unmasked_scores_of,
 )
 from whyformer._plain.private_torch import without_interception
 from whyformer.errors import UnknownOperation, UnsupportedModel
@@ -82,6 +74,7 @@ STREAM_KINDS = {
     **dict.fromkeys(operations.NORMS, "norm"),
     **dict.fromkeys(operations.MULTIPLICATIONS, "scale"),
 }
+SITES = operations.PRODUCTS | {operations.FUSED_ATTENTION}
 
 
 @dataclass(frozen=True)
@@ -94,61 +87,56 @@ class StreamStep:
     result: Tensor
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Intercept(TorchFunctionMode):
     """One run. `leaf` is the tensor where the explained input enters the graph, once it is known."""
 
-    def __init__(
-        self,
-        *,
-        batch: int,
-        originals: dict[int, str],
-        guard: WriteGuard | None = None,
-        frames: Frames | None = None,
-        switch: Switch | None,
-        needs_gradient: bool,
-        intervention: Intervention | None = None,
-        starting_at: Tensor | None = None,
-        keeps_tape: bool = False,
-        keeps_scores: bool = False,
-    ) -> None:
+    batch: int
+    originals: dict[int, str]  # id and name of each weight of the model itself
+    switch: Switch | None
+    needs_gradient: bool
+    guard: WriteGuard | None = None
+    frames: Frames | None = None
+    intervention: Intervention | None = None
+    starting_at: Tensor | None = None  # replaces the sum of embeddings as the leaf
+    keeps_tape: bool = False  # of all operations and their results
+    keeps_scores: bool = False
+
+    embedded: Tensor | None = None  # the label of the embedded ids: a model may pad them first
+    embedded_ids: Tensor | None = None  # the ids themselves, and how many there may be
+    vocabulary: int = 0
+    sites: list[AttentionSite] = field(default_factory=list)
+    site_count: int = 0
+    stream: list[StreamStep] = field(default_factory=list)
+    calls: list[ModuleCall] = field(default_factory=list)
+    open_calls: list[ModuleCall] = field(default_factory=list)
+    switched_off: str | None = None  # the first module with attention for which gradients were switched off
+    leaf: Tensor | None = None
+    entered: Tensor | None = None  # the copy of the leaf that the model computes with
+    moves_tokens: bool = False  # whole, before the first block (order.py): what looks like mixing there is a move
+    words: Tensor | None = None  # the part of the leaf that comes from token ids
+    step: int = 0
+    heads: int = 0  # of the current nn.MultiheadAttention call; 0 outside one
+    written: InPlaceWrites = field(default_factory=InPlaceWrites)  # what the model would have written into its tensors
+    mixers: int = 0  # a hash of the operations that may mix tokens without attention; 0 if there were none
+    products: int = 0  # of states
+    denominators: list[Tensor] = field(default_factory=list)  # of attention, where a sink scales its output by them
+    known_mixing: dict[Hashable, bool] | None = None  # what token_mixing.py has found
+
+    def __post_init__(self) -> None:
         super().__init__()
-        self.tape: list[tuple[Operation, Any]] | None = [] if keeps_tape else None  # all operations and results
-        self.intervention = intervention
-        self.keeps_scores = keeps_scores or (intervention is not None and changes_scores(intervention))
-        self.follows_masks = intervention is not None and intervention.unmasked is not None
-        self.starting_at = starting_at  # replaces the sum of embeddings as the leaf
-        self.batch = batch
-        self.originals = originals
-        self.guard = guard
-        self.frames = frames
-        self.embedded: Tensor | None = None  # the label of the embedded ids: a model may pad them first
-        self.embedded_ids: Tensor | None = None  # the ids themselves, and how many there may be
-        self.vocabulary = 0
-        self.switch = switch
-        self.needs_gradient = needs_gradient or switch is not None
-        self.follower = Follower(batch)
-        self.sites: list[AttentionSite] = []
-        self.site_count = 0
-        self.stream: list[StreamStep] = []
-        self.calls: list[ModuleCall] = []
-        self.open_calls: list[ModuleCall] = []
-        self.switched_off: str | None = None  # the first module with attention for which gradients were switched off
-        self.leaf: Tensor | None = None
-        self.entered: Tensor | None = None  # the copy of the leaf that the model computes with
-        self.moves_tokens = False  # whole, before the first block (order.py): what looks like mixing there is a move
-        self.words: Tensor | None = None  # the part of the leaf that comes from token ids
-        self.step = 0
-        self.heads = 0  # of the current nn.MultiheadAttention call; 0 outside one
-        self.written = InPlaceWrites()  # what the model would have written into its tensors
-        self.mixers = 0  # a hash of the operations that may mix tokens without attention; 0 if there were none
-        self.products = 0  # of states
-        self.denominators: list[Tensor] = []  # of attention, where a sink scales its output by them
-        self.known_mixing: dict[Any, bool] | None = None  # what token_mixing.py has found
+        self.tape: list[tuple[Operation, Any]] | None = [] if self.keeps_tape else None
+        self.follower = Follower(self.batch)
+        self.needs_gradient = self.needs_gradient or self.switch is not None
+        change = self.intervention
+        self.follows_masks = change is not None and change.unmasked is not None
+        self.keeps_scores |= self.follows_masks or (change is not None and change.scores is not None)
 
     # --- module calls ------------------------------------------------------------------------------------------------
 
     @property
-    def place(self) -> str:
+    def path(self) -> str:
+        """Of the module that is running."""
         return (self.open_calls[-1].path if self.open_calls else "") or "the model"
 
     def enter(self, path: str, given: Tensor | None) -> None:
@@ -171,12 +159,14 @@ class Intercept(TorchFunctionMode):
 
     # --- the mode ----------------------------------------------------------------------------------------------------
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self, func: Callable[..., Argument], types: Sequence[type], args: tuple[Argument, ...] = (), kwargs: Any = None
+    ) -> Argument:
         name = operations.name_of(func)
         if name in operations.QUERIES and id(args[0]) not in self.originals:
             return func(*args, **(kwargs or {}))
         operation = Operation(name, func, args, kwargs or {})
-        if is_in_place_write(operation) and self.must_run_out_of_place(operation):
+        if operation.is_in_place and self.must_run_out_of_place(operation):
             self.step += 1
             return self.run_out_of_place(operation)
         if self.written and not self.written.is_reading:
@@ -186,10 +176,13 @@ class Intercept(TorchFunctionMode):
         if operation.name == "einsum":
             operation = spell_out_einsum(operation)
         self.step += 1
-        self.refuse_unseen(operation)
+        if operations.hides_attention(operation.name) or any(
+            id(tensor) in self.originals for tensor in operation.given
+        ):
+            self.refuse_unseen(operation)
         if operation.name == "multi_head_attention_forward":
             return self.run_multi_head(operation)
-        if self.switch is not None and operation.name in COMPOSITE_OPERATIONS and operation.carrying:
+        if self.switch is not None and operation.name in COMPOSITE_OPERATIONS and operation.dependent:
             with self:
                 composed = COMPOSITE_OPERATIONS[operation.name](operation)
             if composed is not None:
@@ -197,36 +190,33 @@ class Intercept(TorchFunctionMode):
         if self.needs_gradient and any(is_embedding_sum(t) for t in operation.given):
             operation = self.settle_input(operation)
             operation = operation.map_arguments(self.resolve) if self.written else operation
-            if is_in_place_write(operation) and self.must_run_out_of_place(operation):
+            if operation.is_in_place and self.must_run_out_of_place(operation):
                 return self.run_out_of_place(operation)
         reordered = reorder_attention_product(operation) or divide_before_product(operation)
         if reordered is not None:
             with self:
                 return reordered()
-        if self.guard is not None and is_in_place_write(operation):
+        if self.guard is not None and operation.is_in_place:
             self.guard.check(operation)
         if self.follows_masks:
             keep_before_masking(operation)
         result = self.run_fused(operation) if operation.name == operations.FUSED_ATTENTION else operation.run()
         if self.needs_gradient:
-            refuse_missing_gradient(operation, result, self.place)
+            refuse_missing_gradient(operation, result, self.path)
         if any(result is tensor for tensor in operation.given):
             return result  # a cast to the same type, dropout outside training
         if self.intervention is not None:
             return self.finish_with_intervention(operation, result, self.intervention)
         return self.finish(operation, result)
 
-    def finish_with_intervention(self, operation: Operation, result: Any, intervention: Intervention) -> Any:
+    def finish_with_intervention(self, operation: Operation, result: Argument, intervention: Intervention) -> Argument:
         """As `finish`; if the operation is an attention site, the intervention is applied first."""
-        is_fused = operation.name == operations.FUSED_ATTENTION
-        site = read_live_fused_site(operation, result, self.place) if is_fused else None
-        if operation.name in operations.PRODUCTS:
-            site = find_live_plain_site(operation, result, self.place)
+        site = find_site(operation, result, self.path) if isinstance(result, Tensor) else None
         if site is None:
             return self.finish(operation, result)
         self.unfold(site)
         refuse_other_batch(site, self.batch)
-        site.scores, unmasked = self.read_scores(operation)
+        site.scores, unmasked = read_scores(operation.given[0])
         new = apply_intervention(intervention, self.find_epoch(site) - 1, site, unmasked)
         made = self.finish(operation, result if new is None else new.output)
         if new is not None:
@@ -236,67 +226,52 @@ class Intercept(TorchFunctionMode):
             kept.value = new.value.detach().narrow(-2, first, count)
         return made
 
-    def finish(self, operation: Operation, result: Any) -> Any:
+    def finish(self, operation: Operation, result: Argument) -> Argument:
         """Label the result, attach a rule, and record it if it is an attention site."""
         traces = self.follower.follow(operation, result)
-        if any(trace_of(t).carries for t in operation.given) or any(t.words is not None for t in traces):
-            traces = [provenance.change_trace(trace, carries=True) for trace in traces]
+        if any(trace_of(t).depends for t in operation.given) or any(t.words is not None for t in traces):
+            traces = [provenance.change_trace(trace, depends=True) for trace in traces]
         if not self.sites and traces:
             self.note_input(operation, result, traces)
         if self.switch is not None:
             result = self.attach_rule(operation, result, traces)
-        results = [result] if isinstance(result, Tensor) else list(find_tensors(result)) if traces else []
+        results = find_tensors([result]) if traces else ()
         for tensor, trace in zip(results, traces, strict=True):
             attach_trace(tensor, trace)
-        self.note_stream(operation, result)
-        self.note_mixing(operation, result)
-        if operation.name in operations.PRODUCTS and (undivided := find_undivided_product(operation)) is not None:
-            result._whyformer_undivided = undivided
-        if self.keeps_scores:
-            self.note_scores(operation, result)
-        if self.tape is not None and (isinstance(result, Tensor) or any(True for _ in find_tensors([result]))):
+        if self.tape is not None and any(True for _ in find_tensors([result])):
             self.tape.append((operation, result))
-        if operation.name in operations.CONCATENATIONS and len(self.sites) > 1 and isinstance(result, Tensor):
+        note_mixing(self, operation, result)
+        if not isinstance(result, Tensor):
+            return result
+        self.note_stream(operation, result)
+        if self.follows_masks:
+            follow_masks(operation, result)
+        if self.keeps_scores:
+            keep_scores(operation, result)
+        if operation.name in operations.CONCATENATIONS and len(self.sites) > 1:
             self.stitch_sites(operation, result)
-        if operation.name == operations.FUSED_ATTENTION:
-            self.add_site(read_fused_site(operation, result, self.place))
-        elif (
-            operation.name in operations.PRODUCTS
-            and (site := find_plain_site(operation, result, self.place)) is not None
-        ):
-            scores, _ = self.read_scores(operation)
-            site.scores = None if scores is None else scores.detach()
-            self.add_site(site)
+        if operation.name in SITES and (site := find_site(operation, result, self.path)) is not None:
+            if site.weights is not None:
+                site.scores, _ = read_scores(operation.given[0])
+            self.add_site(site.detach())
         return result
 
-    def note_stream(self, operation: Operation, result: Any) -> None:
+    def note_stream(self, operation: Operation, result: Tensor) -> None:
         """Keep additions of two states, norms, and products with a constant: the residual stream consists of them."""
-        if not isinstance(result, Tensor):
-            return
         result._whyformer_step = self.step  # type: ignore[attr-defined]
         kind = STREAM_KINDS.get(operation.name)
         if result.dim() != 3 or kind is None:
             return
-        carrying = tuple(tensor for tensor in operation.given if trace_of(tensor).carries)
-        if len(carrying) == (2 if kind == "add" else 1) and all(tensor.shape == result.shape for tensor in carrying):
-            self.stream.append(StreamStep(self.step, kind, carrying, result))
-
-    def note_mixing(self, operation: Operation, result: Any) -> None:
-        """Count what may mix tokens without attention (token_mixing.py)."""
-        if operation.name == "logsumexp" and isinstance(result, Tensor):
-            self.denominators.append(result)
-        kind = find_mixing(operation)
-        if kind == "mixer":
-            self.mixers = hash((self.mixers, operation.name))
-        elif kind == "product":
-            self.products += 1
+        states = tuple(tensor for tensor in operation.given if trace_of(tensor).depends)
+        if len(states) == (2 if kind == "add" else 1) and all(state.shape == result.shape for state in states):
+            self.stream.append(StreamStep(self.step, kind, states, result))
 
     @property
     def may_mix(self) -> bool:
         """Whether tokens may have been mixed without attention; attention that is not fused has two products."""
         return bool(self.mixers) or self.products > 2 * sum(site.query is None for site in self.sites)
 
-    def note_input(self, operation: Operation, result: Any, traces: list[Trace]) -> None:
+    def note_input(self, operation: Operation, result: Argument, traces: list[Trace]) -> None:
         """Before the first attention: how a signal is cut into tokens, and where the ids are embedded."""
         if self.frames is not None:
             traces[0] = self.frames.note(operation, result, traces[0])
@@ -305,40 +280,21 @@ class Intercept(TorchFunctionMode):
             self.embedded_ids = next((t for t in operation.given if not t.is_floating_point()), None)
             self.vocabulary = next((t.size(0) for t in operation.given if t.is_floating_point()), 0)
 
-    def note_scores(self, operation: Operation, result: Any) -> None:
-        """Keep the input of a softmax beside its result, and beside what is computed from that until its product."""
-        if self.follows_masks:
-            follow_masks(operation, result)
-        if not isinstance(result, Tensor) or not trace_of(result).is_attention:
-            return
-        given = operation.given[0]
-        is_softmax = operation.name in operations.SOFTMAXES
-        scores = (given, unmasked_scores_of(given)) if is_softmax else getattr(given, "_whyformer_scores", None)
-        if (step := step_of(result, "weights")) is not None:
-            scores = (step.scores, unmasked_scores_of(step.scores)) if step.is_plain else None
-        result._whyformer_scores = scores  # type: ignore[attr-defined]
-
-    def read_scores(self, operation: Operation) -> tuple[Tensor | None, Tensor | None]:
-        """The scores of a product of attention and values, with and without their mask, if they were kept."""
-        kept = getattr(operation.given[0], "_whyformer_scores", None)
-        return (None, None) if kept is None else kept
-
     def refuse_unseen(self, operation: Operation) -> None:
         """Refuse weights of the model itself, and kernels that hide their attention."""
         for tensor in operation.given:
             if id(tensor) in self.originals:
                 raise UnsupportedModel(
-                    f"{self.place} used the weight {self.originals[id(tensor)]!r} of the model itself, not of its "
+                    f"{self.path} used the weight {self.originals[id(tensor)]!r} of the model itself, not of its "
                     "shadow: a function that a module keeps holds the weight or another module. Make the function a "
                     "method, and what it uses an attribute of the module."
                 )
-        if operations.hides_attention(operation.name):
-            raise UnsupportedModel(
-                f"{self.place} calls {operation.name}, a kernel that does not expose its attention. "
-                'Load the model with attn_implementation="sdpa" or "eager".'
-            )
+        raise UnsupportedModel(
+            f"{self.path} calls {operation.name}, a kernel that does not expose its attention. "
+            'Load the model with attn_implementation="sdpa" or "eager".'
+        )
 
-    def run_multi_head(self, operation: Operation) -> Any:
+    def run_multi_head(self, operation: Operation) -> Argument:
         """nn.MultiheadAttention, run operation by operation."""
         before, self.heads = self.heads, operation.argument(4, "num_heads", default=0)
         try:
@@ -350,7 +306,7 @@ class Intercept(TorchFunctionMode):
     def run_fused(self, operation: Operation) -> Tensor:
         """Fused attention in memory linear in the number of tokens, prepared for relevance by its own gradient."""
         running = prepare_fused_call(operation, current_setting.get())
-        if self.switch is None or not operation.carrying:
+        if self.switch is None or not operation.dependent:
             return running.run()
         running, factors = attach_factors(running, self.switch)
         result = running.run()
@@ -361,13 +317,12 @@ class Intercept(TorchFunctionMode):
 
     def settle_input(self, operation: Operation) -> Operation:
         """Adding constants extends a sum of embeddings; any other use makes it the explained input."""
-        if is_in_place_write(operation):
-            return operation.map_arguments(lambda value: self.make_leaf(value) if is_embedding_sum(value) else value)
-        result = operation.run()
-        returns_tensor = any(True for _ in find_tensors([result]))  # size() and the like do not
-        extends = extends_embedding_sum(operation) and not any(hasattr(t, "_whyformer_leaf") for t in operation.given)
-        if not returns_tensor or any(result is t for t in operation.given) or extends:
-            return operation
+        if not operation.is_in_place:
+            result, given = operation.run(), operation.given
+            returns_tensor = any(True for _ in find_tensors([result]))  # size() and the like do not
+            extends = extends_embedding_sum(operation) and not any(hasattr(t, "_whyformer_leaf") for t in given)
+            if not returns_tensor or any(result is t for t in given) or extends:
+                return operation
         return operation.map_arguments(lambda value: self.make_leaf(value) if is_embedding_sum(value) else value)
 
     def make_leaf(self, tensor: Tensor) -> Tensor:
@@ -376,7 +331,7 @@ class Intercept(TorchFunctionMode):
         if entered is None:
             if self.leaf is not None:
                 raise UnsupportedModel(
-                    f"{self.place} takes a second sequence of embeddings. Only one can be explained; models with a "
+                    f"{self.path} takes a second sequence of embeddings. Only one can be explained; models with a "
                     "decoder that has its own input, or with embeddings for each layer, are not supported yet."
                 )
             trace = replace(trace_of(tensor), words=None)
@@ -400,47 +355,47 @@ class Intercept(TorchFunctionMode):
         if not isinstance(target, Tensor):
             return False
         is_residual = operation.name in operations.IN_PLACE and trace_of(target).samples is not None
-        follows_rules = self.switch is not None and bool(operation.carrying)
+        follows_rules = self.switch is not None and bool(operation.dependent)
         return is_residual or follows_rules or self.written.covers(target)
 
     def run_out_of_place(self, operation: Operation) -> Tensor | None:
         """`h += x`, `h[i] = x` and the like out of place. From here on, whoever uses h gets the new values."""
-        target = operation.args[0]
-        rest = Operation(operation.name, operation.function, operation.args[1:], operation.kwargs)
-        rest = rest.map_arguments(self.resolve)
+        is_item = operation.name == "setitem"
+        operation = self.resolve_rest(operation)
+        target, *rest = operation.args
         with without_interception():
-            target = self.written.follow_moves(target, self.place)
-            places = locate(target)
-            if operation.name == "setitem":
-                places = places[rest.args[0]]
+            offsets = locate(target)[rest[0]] if is_item else locate(target)
         with self:
             self.written.merge_writes(target)
-            if operation.name == "setitem":
-                new: Tensor | None = spread_written(rest.args[1], target, places)
+            new: Tensor | None
+            if is_item:
+                new = spread_written(rest[1], target, offsets)
             else:
-                whole = Operation(operation.name, operation.function, (target, *rest.args), rest.kwargs)
-                new = compute_written(whole, self.written.read(target, self.place))
+                new = compute_written(operation, self.written.read(target, self.path))
         if new is target:  # dropout outside training
             return target
         if new is None:
             raise UnknownOperation(
-                f"{self.place} changes a tensor in place with {operation.name}; relevance cannot be propagated through "
+                f"{self.path} changes a tensor in place with {operation.name}; relevance cannot be propagated through "
                 "that. Write it as an assignment, or use a method without relevance."
             )
         with without_interception():
-            self.written.note(target, places, new, is_private=operation.name == "setitem")
-        return None if operation.name == "setitem" else new
+            self.written.note(target, offsets, new, is_private=is_item)
+        return None if is_item else new
+
+    def resolve_rest(self, operation: Operation) -> Operation:
+        """The operation on the memory of its first argument, and on what was written into the others."""
+        with without_interception():
+            first = self.written.follow_moves(operation.args[0], self.path)
+        rest = replace(operation, args=operation.args[1:]).map_arguments(self.resolve)
+        return replace(rest, args=(first, *rest.args))
 
     def resolve_arguments(self, operation: Operation) -> Operation:
         """The operation on what was written into its arguments. A view shows the memory itself, so that later writes
         reach it."""
         if operation.name in operations.VIEWS and operation.args and self.written.covers(operation.args[0]):
-            with without_interception():
-                base = self.written.follow_moves(operation.args[0], self.place)
-            rest = Operation(operation.name, operation.function, operation.args[1:], operation.kwargs)
-            rest = rest.map_arguments(self.resolve)
-            view = Operation(operation.name, operation.function, (base, *rest.args), rest.kwargs)
-            address = base.untyped_storage().data_ptr()
+            view = self.resolve_rest(operation)
+            address = view.args[0].untyped_storage().data_ptr()
             if all(made.untyped_storage().data_ptr() == address for made in find_tensors([view.run()])):
                 return view
         return operation.map_arguments(self.resolve)
@@ -450,51 +405,46 @@ class Intercept(TorchFunctionMode):
         if not isinstance(value, Tensor) or not self.written.covers(value):
             return value
         with self:
-            return self.written.read(value, self.place)
+            return self.written.read(value, self.path)
 
     # --- rules -------------------------------------------------------------------------------------------------------
 
-    def attach_rule(self, operation: Operation, result: Any, traces: list[Trace]) -> Any:
-        """The result with its rule beside it, if it carries."""
+    def attach_rule(self, operation: Operation, result: Argument, traces: list[Trace]) -> Argument:
+        """The result with its rule beside it, if it depends on the explained input."""
         results = list(find_tensors([result]))
         if not any(r.requires_grad for r in results):
             return result
         is_exponent = operation.name in ("exp", "logsumexp")
         is_constant = is_exponent and bool(traces) and starts_constant(operation, traces[0])
-        if is_constant or all(trace_of(t).is_held for t in operation.carrying):
-            traces[:] = [replace(trace, is_held=True) for trace in traces]
-            self.note_held(operation)
+        if is_constant or all(trace_of(t).is_detached for t in operation.dependent):
+            traces[:] = [replace(trace, is_detached=True) for trace in traces]
+            self.note_constant(operation)
             return result
-        self.count_uses(operation)
+        kind = "add" if operation.name in operations.ADDITIONS else operation.name
+        for tensor in operation.given:  # a residual branches off where one of several uses is an addition
+            if (made_by := getattr(tensor, "_whyformer_call", None)) is not None:
+                made_by.consumers.append(kind)
         if needs_no_rule(operation) and isinstance(result, Tensor | list | tuple):
             return result
         described = None
         if isinstance(result, Tensor):
             attach_trace(result, traces[0])
-            described = CallBuilder(operation, result, batch=self.batch, step=self.step, place=self.place).build()
+            described = CallBuilder(operation, result, batch=self.batch, step=self.step, place=self.path).build()
         if described is None:
             raise UnknownOperation(
-                f"No relevance rule for {operation.name}, called in {self.place}. Use a method without relevance."
+                f"No relevance rule for {operation.name}, called in {self.path}. Use a method without relevance."
             )
         call, operands = described
         self.note_rule(operation, call, operands)
-        carried = RuleNode.apply(self.switch, call, result, *operands)
-        carried._whyformer_call = call
-        return carried
+        made = RuleNode.apply(self.switch, call, result, *operands)
+        made._whyformer_call = call
+        return made
 
     def note_rule(self, operation: Operation, call: OperationCall, operands: list[Tensor]) -> None:
         """Called for each operation that gets a rule; lean_lesson.py learns from it."""
 
-    def note_held(self, operation: Operation) -> None:
-        """Called for each operation whose result is held constant."""
-
-    def count_uses(self, operation: Operation) -> None:
-        """Note at each operand's own node what it went into: a residual branches off where one of several uses is an
-        addition."""
-        kind = "add" if operation.name in operations.ADDITIONS else operation.name
-        for tensor in operation.given:
-            if (call := getattr(tensor, "_whyformer_call", None)) is not None:
-                call.consumers.append(kind)
+    def note_constant(self, operation: Operation) -> None:
+        """Called for each operation whose result is constant in a relevance pass."""
 
     # --- sites -------------------------------------------------------------------------------------------------------
 
@@ -502,22 +452,22 @@ class Intercept(TorchFunctionMode):
         """Record an attention site and renumber the tokens of its output."""
         output = site.output
         before = trace_of(output)
-        if self.needs_gradient and before.carries and not torch.is_grad_enabled():
-            self.switched_off = self.switched_off or self.place
+        if self.needs_gradient and before.depends and not torch.is_grad_enabled():
+            self.switched_off = self.switched_off or self.path
         self.site_count += 1
         site.rows, site.number, site.epoch, site.step = before, self.site_count, self.find_epoch(site), self.step
         self.unfold(site)
-        first = find_token_keys(before, site.keys, site.queries, site.value.size(-2))
-        if first is not None:
+        if (first := site.find_token_keys()) is not None:
             site.leave_out_keys(first, site.queries)
-        site.obstacle = find_obstacle(before, site.keys, site.epoch - 1)
+        site.obstacle = site.find_obstacle()
         site.enclosing = tuple(call.number for call in self.open_calls)
         for call in self.open_calls:
             call.sites.append(site.number)
         self.sites.append(site)
-        trace = Trace(samples=before.samples, epoch=site.epoch, carries=before.carries, output_of=site.number)
-        if is_pooling(site) and not has_tokens(before):
-            read = read_by_attention(site) if self.reads_all_tokens(site) else None
+        trace = Trace(samples=before.samples, epoch=site.epoch, depends=before.depends, output_of=site.number)
+        has_tokens = before.tokens is not None and bool((before.tokens >= 0).any())  # and no learned queries
+        if site.is_pooling and not has_tokens:
+            read = site.read_tokens() if self.reads_all_tokens(site) else None
             attach_trace(output, replace(trace, read=read, output_of=None))
             return
         self.follower.length = site.queries
@@ -540,33 +490,29 @@ class Intercept(TorchFunctionMode):
         made.number, made.step = self.site_count, self.step
         made.enclosing = tuple(call.number for call in self.open_calls)
         gone = {part.number for part in made.parts}
-        place = next(i for i, site in enumerate(self.sites) if site.number in gone)
+        first = next(i for i, site in enumerate(self.sites) if site.number in gone)
         self.sites = [site for site in self.sites if site.number not in gone]
-        self.sites.insert(place, made)
+        self.sites.insert(first, made)
         for call in self.open_calls:
             call.sites = [number for number in call.sites if number not in gone] + [made.number]
         self.follower.length = made.queries
         axis = next(a for a in range(result.dim()) if made.has_tokens_at(a))
         tokens = self.follower.labels.label_axis(axis, made.queries, result.dim(), result.device)
         old = trace_of(result)
-        attach_trace(result, Trace(old.samples, tokens, made.epoch, carries=old.carries, output_of=made.number))
+        attach_trace(result, Trace(old.samples, tokens, made.epoch, depends=old.depends, output_of=made.number))
 
     def unfold(self, site: AttentionSite) -> None:
-        """Separate the heads of a site from its examples."""
+        """Separate the heads of a site from its examples; a model may put its heads first."""
         if site.value.dim() == 3:
             heads, site.folds_heads = self.count_folded_heads(site.keys, site.output)
             site.batch_axis = 1 if site.folds_heads == "heads first" else 0
             site.unfold(self.heads or heads)
             return
-        site.batch_axis = self.find_batch_axis(site)
+        sizes, axis = site.output.shape[:-2], provenance.axis_of(site.keys.samples)
+        if axis is None or axis >= len(sizes):
+            axis = 1 if self.batch == 1 and len(sizes) == 2 and sizes[0] > 1 == sizes[1] else 0
+        site.batch_axis = axis
         site.unfold(0)
-
-    def find_batch_axis(self, site: AttentionSite) -> int:
-        """Which axis of [batch head ...] holds the examples; a model may put its heads first."""
-        axes = site.output.dim() - 2
-        if (axis := provenance.axis_of(site.keys.samples)) is not None and axis < axes:
-            return axis
-        return 1 if self.batch == 1 and axes == 2 and site.output.size(0) > 1 == site.output.size(1) else 0
 
     def count_folded_heads(self, trace: Trace, output: Tensor) -> tuple[int, str]:
         """How many heads of each example are folded into the batch axis, and in which order; 0 if not known."""

@@ -42,15 +42,11 @@ class ChangedSite:
     output: Tensor  # in the shape the model computed it
 
 
-def changes_scores(intervention: Intervention) -> bool:
-    return intervention.scores is not None or intervention.unmasked is not None
-
-
 def refuse_other_batch(site: AttentionSite, batch: int) -> None:
     """An intervention has a row for each example; windows and channels in the batch have none of their own."""
     if site.value.size(0) != batch:
         raise UnsupportedModel(
-            f"Attention in {site.place} runs in a batch of {site.value.size(0)}, not of {batch}: examples are divided "
+            f"Attention in {site.path} runs in a batch of {site.value.size(0)}, not of {batch}: examples are divided "
             "(windows, channels). Methods that change attention do not support this yet."
         )
 
@@ -62,7 +58,8 @@ def apply_intervention(
 
     `site` is on the graph, its heads separate; `unmasked` are its scores without the mask, if they are known.
     """
-    attention = apply_change(intervention.scores, number, compute_scores(site) if intervention.scores else None)
+    scores = None if intervention.scores is None else compute_attention_scores(site)
+    attention = apply_change(intervention.scores, number, scores)
     if intervention.unmasked is not None:
         attention = change_unmasked(intervention.unmasked, number, site, unmasked)
     own = site.attention()
@@ -107,13 +104,13 @@ def find_unchanged(new: Tensor, own: Tensor) -> Tensor:
 
 def change_unmasked(change: SiteChange, number: int, site: AttentionSite, unmasked: Tensor | None) -> Tensor | None:
     """The scores after a change of those without the mask, with the mask in place again; None for no change."""
-    scores = compute_scores(site)
+    scores = compute_attention_scores(site)
     if site.query is not None and site.key is not None:
         products, mask = site.compute_products(slice(0, site.queries)), site.mask
         unmasked = products if mask is None else products + lift_mask(mask)
     elif unmasked is None or unmasked.numel() != scores.numel():
         raise UnsupportedModel(
-            f"The scores without the mask in {site.place} are not known. Change its attention or its scores instead, "
+            f"The scores without the mask in {site.path} are not known. Change its attention or its scores instead, "
             'or load the model with attn_implementation="sdpa".'
         )
     new = apply_change(change, number, unmasked_as(site, unmasked, scores))
@@ -125,20 +122,20 @@ def unmasked_as(site: AttentionSite, unmasked: Tensor, scores: Tensor) -> Tensor
     if site.weights is None:
         return unmasked.reshape(scores.shape)
     allowed = scores > MASK_THRESHOLD
-    for way in arrange_scores(site, unmasked):
-        if torch.equal(way[allowed], scores[allowed]):
-            return way
+    for arranged in arrange_scores(site, unmasked):
+        if torch.equal(arranged[allowed], scores[allowed]):
+            return arranged
     raise UnsupportedModel(
-        f"The scores without the mask in {site.place} are not known. Use a method that reads attention itself, such as "
+        f"The scores without the mask in {site.path} are not known. Use a method that reads attention itself, such as "
         "generic_attention or rollout."
     )
 
 
-def compute_scores(site: AttentionSite, rows: slice | None = None) -> Tensor:
+def compute_attention_scores(site: AttentionSite, rows: slice | None = None) -> Tensor:
     """[batch head query key]: the scores before the softmax, after scale and mask, of some queries or of all."""
     rows = slice(0, site.queries) if rows is None else rows
     if site.parts:
-        return site.join_parts(compute_scores, rows)
+        return site.join_parts(compute_attention_scores, rows)
     if site.query is not None and site.key is not None:
         products, mask = site.compute_products(rows), site.read_mask(rows)
         return products if mask is None else products + mask
@@ -148,7 +145,7 @@ def compute_scores(site: AttentionSite, rows: slice | None = None) -> Tensor:
             if torch.allclose(made.to(site.weights.dtype), site.weights.detach(), rtol=1e-3, atol=1e-5):
                 return scores[..., rows, :]
     raise UnsupportedModel(
-        f"The scores before the softmax in {site.place} are not known, or its attention is not their softmax. Use a "
+        f"The scores before the softmax in {site.path} are not known, or its attention is not their softmax. Use a "
         "method that reads attention itself, such as generic_attention or rollout."
     )
 
@@ -158,8 +155,8 @@ def arrange_scores(site: AttentionSite, scores: Tensor) -> list[Tensor]:
     assert site.weights is not None
     if scores.numel() != site.weights.numel():
         return []
-    ways = [scores.reshape(site.weights.shape)]
+    arranged = [scores.reshape(site.weights.shape)]
     if scores.dim() == 3 if site.folds_heads else scores.dim() > 3:
         rows = site.split_heads(scores)
-        ways = [rows, rows.mT, *ways]
-    return [way for way in ways if way.shape == site.weights.shape]
+        arranged = [rows, rows.mT, *arranged]
+    return [one for one in arranged if one.shape == site.weights.shape]

@@ -68,7 +68,7 @@ class ModelState:
             self.containers, self.watched = like.containers, like.watched
         self.numbers: list[int] = []  # the identities of settings, and of what classes and files call their code
         for number, name in self.containers:
-            self.numbers += map(id, list_values(parts[number].__dict__[name]))
+            self.numbers += map(id, list_kept_values(parts[number].__dict__[name]))
         for names in find_code(self.kinds):
             self.numbers += map(id, names.values())
         self.memory = [(id(weight), weight.data_ptr(), weight.shape, weight.stride()) for weight in self.weights]
@@ -110,9 +110,7 @@ class ModelState:
     def read_versions(self) -> list[int]:
         return [0 if weight.is_inference() else writes_of(weight) for weight in self.weights]
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, ModelState):
-            return NotImplemented
+    def is_same(self, other: "ModelState") -> bool:
         return (
             self.memory == other.memory
             and self.versions == other.versions
@@ -130,14 +128,12 @@ class ModelState:
             and is_same_code(self.running, other.running)
         )
 
-    __hash__ = None  # type: ignore[assignment]
-
     def keep(self, module: nn.Module) -> "ModelState":
         """For storing: without the weights, but with the numbers and strings that identities belong to."""
         parts = list_modules(unwrap(module))
         code = find_code(self.kinds)
         settings = [vars(part)[name] for part in parts for _, name in find_containers([part])]
-        kept = [value for names in (*map(vars, parts), *settings, *code) for value in list_values(names)]
+        kept = [value for names in (*map(vars, parts), *settings, *code) for value in list_kept_values(names)]
         self.atoms = [value for value in kept if is_atom(value) or isinstance(value, REPLACEABLE)]
         self.weights = []
         self.is_known = not self.trains and is_of_libraries(parts, code) and are_known(self.watched.direct)
@@ -172,7 +168,7 @@ def is_plain_object(value: Any) -> bool:
     return type(value).__module__.partition(".")[0] not in ("torch", "transformers")
 
 
-def list_values(container: Any) -> Iterable[Any]:
+def list_kept_values(container: Any) -> Iterable[Any]:
     """What a list, a dictionary, a file or an object keeps."""
     if isinstance(container, list):
         return container

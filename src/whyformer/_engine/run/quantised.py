@@ -59,6 +59,6 @@ def find_codes(module: nn.Module) -> tuple[Tensor, Any] | None:
     return weight.data.as_subclass(Tensor), copy.copy(state)
 
 
-def is_rewritten(value: Any) -> bool:
+def is_rewritten(value: Tensor) -> bool:
     """A weight that the forward of its layer may rewrite, and that has attributes of its own."""
     return type(value).__module__.partition(".")[0] in REWRITTEN_BY_THEIR_FORWARD

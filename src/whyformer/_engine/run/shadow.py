@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from whyformer._engine.run.model_writes import WRITERS
 from whyformer._engine.run.quantised import RestoredLinear, find_codes, is_rewritten, restores_weights
-from whyformer._model import copy_hook, unwrap, unwrap_parts
+from whyformer._model import copy_hook, unwrap_parts
 from whyformer._plain.private_torch import (
     BUFFERS,
     CHILDREN,
@@ -29,8 +29,6 @@ from whyformer._plain.private_torch import (
     FORWARD_HOOKS,
     PARAMETERS,
     buffers_of,
-    children_of,
-    parameters_of,
 )
 from whyformer._plain.torch_state import leave_inference
 
@@ -68,11 +66,8 @@ def _copy_kept_tensors(shadows: Iterable[nn.Module]) -> None:
 
 
 def _create_empty(original: nn.Module) -> nn.Module:
-    if isinstance(original, torch.jit.ScriptModule):
-        unwrap(original)
-    if restores_weights(original):
-        return RestoredLinear.__new__(RestoredLinear)
-    return type(original).__new__(type(original))
+    kind = RestoredLinear if restores_weights(original) else type(original)
+    return kind.__new__(kind)
 
 
 def _fill(
@@ -88,18 +83,12 @@ def _fill(
             is_hooks = name.endswith("_hooks") and isinstance(value, dict)
             value = type(value)() if is_hooks else _redirect(value, shadows)
         own[name] = value
-    own[PARAMETERS] = {
-        name: _detach_weight(value, weights, dtype, shadows) for name, value in parameters_of(original).items()
-    }
-    own[BUFFERS] = {
-        name: _detach_weight(value, weights, dtype, shadows) for name, value in buffers_of(original).items()
-    }
-    own[CHILDREN] = {
-        name: shadows[id(child)] if child is not None else None for name, child in children_of(original).items()
-    }
-    for kept in FORWARD_HOOKS:
-        if kept in original.__dict__:
-            own[kept] = original.__dict__[kept].copy()
+    for table in (PARAMETERS, BUFFERS):
+        tensors = original.__dict__[table].items()
+        own[table] = {name: _detach_weight(value, weights, dtype, shadows) for name, value in tensors}
+    children = original.__dict__[CHILDREN].items()
+    own[CHILDREN] = {name: shadows[id(child)] if child is not None else None for name, child in children}
+    own |= {table: own[table].copy() for table in FORWARD_HOOKS if table in own}
     own["training"] = False
     own[COMPILED_CALL] = None
     if isinstance(shadow, RestoredLinear):
@@ -143,19 +132,15 @@ def _redirect(value: Any, shadows: dict[int, Any]) -> Any:
         return type(value)(_redirect(item, shadows) for item in value)
     if type(value) is dict:
         return {name: _redirect(item, shadows) for name, item in value.items()}
-    if holds_state(value):
-        return _copy_object(value, shadows)
-    return value
+    return _copy_object(value, shadows) if has_state(value) else value
 
 
-def holds_state(value: Any) -> bool:
+def has_state(value: Any) -> bool:
     """An object with attributes that a forward might set (a cache, a quantisation state); not a config."""
     if not hasattr(value, "__dict__") or isinstance(value, Tensor | type) or callable(value):
         return False
-    kind = type(value)
-    return kind.__module__.partition(".")[0] not in ("torch", "enum", "builtins") and not kind.__name__.endswith(
-        "Config"
-    )
+    kind, library = type(value), type(value).__module__.partition(".")[0]
+    return library not in ("torch", "enum", "builtins") and not kind.__name__.endswith("Config")
 
 
 def _copy_object(value: Any, shadows: dict[int, Any]) -> Any:

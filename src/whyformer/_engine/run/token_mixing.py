@@ -8,14 +8,14 @@ operation that can mix tokens, or has blocks without attention, and once for eac
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from whyformer._engine.run.gradients import compute_gradients
 from whyformer._engine.run.model_memo import ModelMemo
-from whyformer._engine.tracing import Operation, axis_of, operations, trace_of
+from whyformer._engine.tracing import Argument, Operation, axis_of, operations, trace_of
 from whyformer.errors import UnsupportedModel
 
 if TYPE_CHECKING:
@@ -29,21 +29,18 @@ MIXING_OPERATIONS = operations.CONVOLUTIONS | frozenset(
 )
 
 
-def find_mixing(operation: Operation) -> Literal["mixer", "product", ""]:
-    """Whether an operation may join tokens ("mixer"), or is a product that attention may consist of ("product").
-
-    Tokens may be summed over in a product of two states, or of a constant matrix and a state.
-    """
-    name = operation.name
-    if name in MIXING_OPERATIONS or (name == "stack" and len(operation.given) > 2):
-        return "mixer"
-    if name == "linear":
-        label = trace_of(operation.args[0]).tokens if operation.args else None
-        return "mixer" if label is not None and label.size(-1) > 1 else ""
-    if name not in operations.PRODUCTS or len(operation.given) < 2:
-        return ""
-    left, right = operation.given[-2:]
-    return "product" if right.requires_grad and right.dim() > 2 and left.dim() > 1 else ""
+def note_mixing(mode: "Intercept", operation: Operation, result: Argument) -> None:
+    """Count what may join tokens, and is not one of the operations that attention consists of."""
+    name, given = operation.name, operation.given
+    if name == "logsumexp" and isinstance(result, Tensor):
+        mode.denominators.append(result)
+    label = trace_of(operation.args[0]).tokens if name == "linear" and operation.args else None
+    is_over_tokens = label is not None and label.size(-1) > 1
+    if name in MIXING_OPERATIONS or is_over_tokens or (name == "stack" and len(given) > 2):
+        mode.mixers = hash((mode.mixers, name))
+    elif name in operations.PRODUCTS and len(given) > 1:  # of two states, or of a constant matrix and a state
+        left, right = given[-2:]
+        mode.products += right.requires_grad and right.dim() > 2 and left.dim() > 1
 
 
 def find_unattended(mode: "Intercept", states: Sequence[Tensor]) -> tuple[bool, ...]:
@@ -75,8 +72,8 @@ def mixes_tokens(mode: "Intercept", before: Tensor, after: Tensor) -> bool:
 def measure_mixing(mode: "Intercept", before: Tensor, after: Tensor) -> bool:
     """Whether the state after depends at one token on the state before at another, along paths without attention."""
     axis = find_token_axis(after)
-    place = after.size(axis) // 2
-    looked_at = after.select(axis, place).real
+    token = after.size(axis) // 2
+    looked_at = after.select(axis, token).real
     direction = torch.linspace(1, 2, looked_at.size(-1), device=after.device, dtype=looked_at.dtype).cos()
     of_attention = [*(site.output for site in mode.sites), *mode.denominators]
     handles = [tensor.register_hook(torch.zeros_like) for tensor in of_attention if tensor.requires_grad]
@@ -91,7 +88,7 @@ def measure_mixing(mode: "Intercept", before: Tensor, after: Tensor) -> bool:
     if slopes[0] is None:
         return False
     elsewhere = slopes[0].abs().movedim(find_token_axis(before), 0).flatten(1).sum(1)
-    elsewhere[place] = 0
+    elsewhere[token] = 0
     return bool((elsewhere > 0).any())
 
 

@@ -36,7 +36,7 @@ TOLERANCE = 1e-3  # of the largest logit: our formula against the model's own lo
 
 @dataclass(frozen=True)
 class TowerAnswer:
-    """What a model with two towers says about images and texts: logits = scale <image, text> + bias."""
+    """The score of a model with two towers for images and texts: logits = scale <image, text> + bias."""
 
     vectors: Mapping[str, Tensor]  # by side, [input channel], of length 1
     scale: float

@@ -1,6 +1,6 @@
 """Targets: from what a model returned to the score that is explained."""
 
-from whyformer._engine.targets.answer_target import SCORE_NAMES, Answer, AnswerText, aim_at_answers, shorten
+from whyformer._engine.targets.answer_target import SCORE_NAMES, Answer, aim_at_answers
 from whyformer._engine.targets.answer_view import AnswerView
 from whyformer._engine.targets.choice import Choice, has_choices, pick_choices
 from whyformer._engine.targets.chosen_answer import PLAIN_TASKS, ChosenAnswer, choose_answer, choose_terms, is_causal
@@ -46,4 +46,4 @@ from whyformer._engine.targets.target_kinds import (
 from whyformer._engine.targets.target_like import Settled, TargetKind, TargetLike
 from whyformer._engine.targets.target_text import is_target_text, parse
 from whyformer._engine.targets.task import Task, find_task, refuse_encoder_decoders
-from whyformer._engine.targets.terms import Scale, TermSum, widen
+from whyformer._engine.targets.terms import Scale, TermSum

@@ -104,6 +104,10 @@ class Answer(TargetKind):
             )
         return view.places(row)[found[0] - 1 : found[1]], view.ids(row)
 
+    def find_tokens(self, prompt: Prompt) -> list[int]:
+        """The selected tokens of the answer of a prompt."""
+        return self.choose_tokens(AnswerText.from_prompt(prompt))
+
     def choose_tokens(self, answer: "AnswerText") -> list[int]:
         """The selected tokens, counted from the start of the answer, in its order."""
         if self.select is None:

@@ -5,19 +5,12 @@ from whyformer._engine.tracing.attention import (
     AttentionSite,
     compute_attention_weights,
     find_layer_sites,
-    find_live_plain_site,
-    find_obstacle,
-    find_plain_site,
-    find_token_keys,
-    has_tokens,
-    is_pooling,
-    read_by_attention,
+    find_site,
     read_fused_site,
-    read_live_fused_site,
     reorder_attention_product,
 )
 from whyformer._engine.tracing.composites import COMPOSITE_OPERATIONS, multi_head_attention
-from whyformer._engine.tracing.constants import is_constant, mark_constant
+from whyformer._engine.tracing.constants import is_marked_constant, mark_constant
 from whyformer._engine.tracing.einsum import spell_out_einsum
 from whyformer._engine.tracing.follow import (
     Follower,
@@ -38,18 +31,18 @@ from whyformer._engine.tracing.fused_attention import (
     replace_arguments,
     take_rows,
 )
-from whyformer._engine.tracing.in_place import InPlaceWrites, compute_written, is_in_place_write, locate, spread_written
+from whyformer._engine.tracing.in_place import InPlaceWrites, compute_written, locate, spread_written
 from whyformer._engine.tracing.masks import (
     MASK_THRESHOLD,
     follow_masks,
     keep_before_masking,
+    keep_scores,
     lift_mask,
-    unmasked_scores_of,
+    read_scores,
 )
-from whyformer._engine.tracing.operations import FUSED_ATTENTION, Operation, find_tensors, map_nested, name_of
+from whyformer._engine.tracing.operations import FUSED_ATTENTION, Argument, Operation, find_tensors, map_nested, name_of
 from whyformer._engine.tracing.provenance import (
     EMPTY_TRACE,
-    PlainLabels,
     SampleGroups,
     Trace,
     attach_trace,
@@ -60,8 +53,8 @@ from whyformer._engine.tracing.provenance import (
     trace_of,
 )
 from whyformer._engine.tracing.recording import PausableMode, pause_recording
-from whyformer._engine.tracing.recurrences import hold_constants, starts_constant
-from whyformer._engine.tracing.softmax import divide_before_product, find_undivided_product, step_of
+from whyformer._engine.tracing.recurrences import detach_constants, starts_constant
+from whyformer._engine.tracing.softmax import divide_before_product, step_of
 from whyformer._engine.tracing.stitching import stitch
 from whyformer._engine.tracing.tiles import (
     BY_SIZE,

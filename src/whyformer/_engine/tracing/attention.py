@@ -1,23 +1,24 @@
 """Attention sites: a softmax whose result multiplies values, or a fused attention call."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from whyformer._engine.tracing.fused_attention import ScoreMask, read_fused_arguments
-from whyformer._engine.tracing.operations import Operation, expand_equation
+from whyformer._engine.tracing.operations import FUSED_ATTENTION, PRODUCTS, Operation, expand_equation
 from whyformer._engine.tracing.provenance import EMPTY_TRACE, Trace, axis_of, is_plain, trace_of
 from whyformer._engine.tracing.tiles import current_setting, iterate_tiles
+
+UNSHARED_KEYS = "not all tokens attend to the same tokens (windows, a different order per example, channels as keys)"
 
 
 @dataclass
 class AttentionSite:
     """One attention call, with tensors of the axes [batch head query key] and so on; `output` is on the graph."""
 
-    place: str  # path of the module that calls it
+    path: str  # of the module that calls it
     value: Tensor
     output: Tensor  # in the model's own order of axes; see `split_heads`
     weights: Tensor | None = None  # [batch head query key] as the model computed it; None for a fused call
@@ -49,6 +50,11 @@ class AttentionSite:
             return sum(p.queries for p in self.parts) if self.joins == "query" else self.parts[0].queries
         of = self.weights if self.weights is not None else self.query
         return self.output.size(-2) if of is None else of.size(-2)
+
+    @property
+    def is_pooling(self) -> bool:
+        """A single learned query attends to all tokens: the answer is pooled by attention."""
+        return self.queries == 1 < self.value.size(-2)
 
     @property
     def mask(self) -> Tensor | None:
@@ -89,6 +95,63 @@ class AttentionSite:
                 found.append(read(part, slice(start, stop)))
             first += part.queries
         return torch.cat(found, 2)
+
+    def read_tokens(self) -> Tensor:
+        """[batch token]: how much a pooling site reads of each token, the mean over its heads."""
+        assert self.keys.tokens is not None
+        label = self.keys.tokens.flatten().long()
+        weights = self.attention().detach().mean(1)[:, 0].double()
+        read = torch.zeros_like(weights[:, : int((label >= 0).sum())])
+        read[:, label[label >= 0]] = weights[:, label >= 0]
+        return read / read.sum(-1, keepdim=True)
+
+    def find_token_keys(self) -> int | None:
+        """The first key that is a token, if there are more keys than queries and those in a row are the queries."""
+        rows, keys, queries, count = self.rows, self.keys, self.queries, self.value.size(-2)
+        if not 1 < queries < count or rows.tokens is None or keys.tokens is None:
+            return None
+        own, theirs = rows.tokens.flatten(), keys.tokens.flatten()
+        if len(own) != queries or len(theirs) != count or rows.epoch != keys.epoch:
+            return None
+        for first in (count - queries, 0):
+            others = torch.cat([theirs[:first], theirs[first + queries :]])
+            if torch.equal(theirs[first : first + queries], own) and bool((others < 0).all()):
+                return first
+        return None
+
+    def find_obstacle(self) -> str:
+        """Why it is not self-attention over the sequence of the site before; empty if it is, as far as is known."""
+        rows, keys = self.rows, self.keys
+        known = all(trace.samples is not None and trace.read is None for trace in (rows, keys))
+        if known and (rows.tokens is None) != (keys.tokens is None):
+            return "its queries or its keys are not the tokens"
+        for label, epoch in ((rows.tokens, rows.epoch), (keys.tokens, keys.epoch)):
+            if label is None or self.has_own_orders():
+                continue
+            if any(size > 1 for axis, size in enumerate(label.shape) if axis != label.dim() - 2):
+                return UNSHARED_KEYS
+            if epoch and not is_plain(label) and not is_counted(label.flatten()):
+                return "the order of the tokens has changed since the last attention"
+            if epoch < self.epoch - 1:
+                return "it does not follow the attention before it (a second tower, a decoder)"
+        if rows.tokens is not None and keys.tokens is not None and rows.epoch != keys.epoch:
+            return "queries and keys come from different sequences"
+        return ""
+
+    def has_own_orders(self) -> bool:
+        """Before the first attention, every example has an order of its own, and queries and keys have the same."""
+        of, label, rows = self.keys.samples, self.keys.tokens, self.rows
+        if self.keys.epoch or rows.epoch or label is None or rows.tokens is None or of is None or axis_of(of) != 0:
+            return False
+        changes = [axis for axis, size in enumerate(label.shape) if size > 1]
+        return changes == [0, label.dim() - 2] and len(label) == len(of) and torch.equal(label, rows.tokens)
+
+    def detach(self) -> "AttentionSite":
+        """This site, with all but its output detached from the graph."""
+        for name in ("value", "weights", "query", "key", "scores"):
+            if (tensor := getattr(self, name)) is not None:
+                setattr(self, name, tensor.detach())
+        return self
 
     def looks_ahead(self) -> bool:
         """Whether some token attends to a later one."""
@@ -152,146 +215,61 @@ class AttentionSite:
             self.origin = self.origin.narrow(-1, first, count)
 
 
-def is_pooling(site: AttentionSite) -> bool:
-    """A single learned query attends to all tokens: the answer is pooled by attention."""
-    return site.queries == 1 < site.value.size(-2)
-
-
-def has_tokens(rows: Trace) -> bool:
-    """The queries are tokens, or states of tokens, and not learned."""
-    return rows.tokens is not None and bool((rows.tokens >= 0).any())
-
-
-def read_by_attention(site: AttentionSite) -> Tensor:
-    """[batch token]: how much a pooling site reads of each token, the mean over its heads."""
-    assert site.keys.tokens is not None
-    label = site.keys.tokens.flatten().long()
-    weights = site.attention().detach().mean(1)[:, 0].double()
-    read = torch.zeros_like(weights[:, : int((label >= 0).sum())])
-    read[:, label[label >= 0]] = weights[:, label >= 0]
-    return read / read.sum(-1, keepdim=True)
-
-
 def find_layer_sites(sites: list[AttentionSite]) -> list[AttentionSite]:
     """The sites without the attention that pools at the end, which is the readout; all, if there are no others."""
     layers = list(sites)
-    while layers and is_pooling(layers[-1]):
+    while layers and layers[-1].is_pooling:
         layers.pop()
     return layers or list(sites)
 
 
-def find_token_keys(rows: Trace, keys: Trace, queries: int, count: int) -> int | None:
-    """The first key that is a token, if there are more keys than queries and those in a row are the queries."""
-    if not 1 < queries < count or rows.tokens is None or keys.tokens is None:
-        return None
-    own, theirs = rows.tokens.flatten(), keys.tokens.flatten()
-    if len(own) != queries or len(theirs) != count or rows.epoch != keys.epoch:
-        return None
-    for first in (count - queries, 0):
-        others = torch.cat([theirs[:first], theirs[first + queries :]])
-        if torch.equal(theirs[first : first + queries], own) and bool((others < 0).all()):
-            return first
-    return None
+def find_site(operation: Operation, output: Tensor, path: str) -> AttentionSite | None:
+    """An operation as a site with its tensors on the graph; None if it is no attention."""
+    if operation.name == FUSED_ATTENTION:
+        return read_fused_site(operation, output, path)
+    return find_plain_site(operation, output, path) if operation.name in PRODUCTS else None
 
 
-def read_live_fused_site(operation: Operation, output: Tensor, place: str) -> AttentionSite:
+def read_fused_site(operation: Operation, output: Tensor, path: str) -> AttentionSite:
     """A fused call as a site with its tensors on the graph."""
     given = read_fused_arguments(operation)
     key, value = given.repeat_heads() if given.is_grouped else (given.key, given.value)
     mask = given.mask.given.detach() if given.mask.given is not None else None
-    return AttentionSite(
-        place,
-        value,
-        output,
-        query=given.query,
-        key=key,
-        given_mask=mask,
-        is_causal=given.mask.is_causal,
-        scale=given.scale,
-        origin=origin_of(given.value),
-        keys=trace_of(given.value),
-    )
+    site = AttentionSite(path, value, output, query=given.query, key=key, given_mask=mask, scale=given.scale)
+    site.is_causal, site.origin, site.keys = given.mask.is_causal, origin_of(given.value), trace_of(given.value)
+    return site
 
 
-def find_live_plain_site(operation: Operation, output: Tensor, place: str) -> AttentionSite | None:
+def find_plain_site(operation: Operation, output: Tensor, path: str) -> AttentionSite | None:
     """A product as a site with its tensors on the graph; None if it is not an attention product."""
-    factors = parse_attention_einsum(operation.args) if operation.name == "einsum" else operation.args[:2]
+    factors = parse_attention_einsum(operation) if operation.name == "einsum" else operation.args[:2]
     if factors is None or len(factors) < 2 or not all(isinstance(factor, Tensor) for factor in factors):
         return None
     weights, value = factors
     if not trace_of(weights).is_attention or weights.dim() < 3 or weights.dim() != value.dim():
         return None
-    if has_constant_token(trace_of(value), value):
-        return None  # it mixes experts or channels, not tokens
-    return AttentionSite(place, value, output, weights, origin=origin_of(value), keys=trace_of(value))
-
-
-def read_fused_site(operation: Operation, output: Tensor, place: str) -> AttentionSite:
-    return detach_site(read_live_fused_site(operation, output, place))
-
-
-def find_plain_site(operation: Operation, output: Tensor, place: str) -> AttentionSite | None:
-    site = find_live_plain_site(operation, output, place)
-    return detach_site(site) if site is not None else None
-
-
-def detach_site(site: AttentionSite) -> AttentionSite:
-    """The site with all but its output detached."""
-    for name in ("value", "weights", "query", "key", "scores"):
-        if (tensor := getattr(site, name)) is not None:
-            setattr(site, name, tensor.detach())
-    return site
-
-
-def has_constant_token(trace: Trace, tensor: Tensor) -> bool:
-    """All rows of this tensor are known to belong to the same token."""
-    return trace.tokens is not None and trace.tokens.size(-2) == 1 < tensor.size(-2) and trace.tokens.numel() > 1
-
-
-def find_obstacle(rows: Trace, keys: Trace, passed: int) -> str:
-    """Why a site is not self-attention over the sequence of the site before; empty if it is, as far as is known."""
-    known = all(trace.samples is not None and trace.read is None for trace in (rows, keys))
-    if known and (rows.tokens is None) != (keys.tokens is None):
-        return "its queries or its keys are not the tokens"
-    for trace in (rows, keys):
-        if trace.tokens is None or has_own_orders(rows, keys):
-            continue
-        if any(size > 1 for axis, size in enumerate(trace.tokens.shape) if axis != trace.tokens.dim() - 2):
-            return "not all tokens attend to the same tokens (windows, a different order per example, channels as keys)"
-        if trace.epoch and not is_plain(trace.tokens) and not is_counted(trace.tokens.flatten()):
-            return "the order of the tokens has changed since the last attention"
-        if trace.epoch < passed:
-            return "it does not follow the attention before it (a second tower, a decoder)"
-    if rows.tokens is not None and keys.tokens is not None and rows.epoch != keys.epoch:
-        return "queries and keys come from different sequences"
-    return ""
-
-
-def has_own_orders(rows: Trace, keys: Trace) -> bool:
-    """Before the first attention, every example has an order of its own, and queries and keys have the same."""
-    of, label = keys.samples, keys.tokens
-    if keys.epoch or rows.epoch or label is None or rows.tokens is None or of is None or axis_of(of) != 0:
-        return False
-    changes = [axis for axis, size in enumerate(label.shape) if size > 1]
-    return changes == [0, label.dim() - 2] and len(label) == len(of) and torch.equal(label, rows.tokens)
+    label = trace_of(value).tokens
+    if label is not None and label.size(-2) == 1 < value.size(-2) and label.numel() > 1:
+        return None  # all rows belong to one token: it mixes experts or channels
+    return AttentionSite(path, value, output, weights, origin=origin_of(value), keys=trace_of(value))
 
 
 def is_counted(along: Tensor) -> bool:
     return torch.equal(along, torch.arange(len(along), device=along.device, dtype=along.dtype))
 
 
-def read_einsum(args: Any) -> tuple[list[str], str, list[Tensor]] | None:
-    """The letters of the two factors, those of the result, and the factors; None for other forms of einsum."""
-    factors = list(args[1] if len(args) == 2 and isinstance(args[1], list | tuple) else args[1:])
-    if not isinstance(args[0], str) or "->" not in args[0] or len(factors) != 2:
+def read_einsum(operation: Operation) -> tuple[list[str], str, list[Tensor]] | None:
+    """The letters of the two factors, those of the result, and the factors; None if there are not two factors."""
+    equation, *factors = operation.args
+    if len(factors) != 2:
         return None
-    inputs, _, out = expand_equation(args[0], factors).partition("->")
+    inputs, _, out = expand_equation(equation, factors).partition("->")
     return inputs.split(","), out, factors
 
 
-def parse_attention_einsum(args: Any) -> tuple[Tensor, Tensor] | None:
+def parse_attention_einsum(operation: Operation) -> tuple[Tensor, Tensor] | None:
     """The two factors of the form `...ij,...jd->...id`, in any letters; None for other equations."""
-    if (parsed := read_einsum(args)) is None:
+    if (parsed := read_einsum(operation)) is None:
         return None
     (a, v), out, (weights, value) = parsed
     fits = len(a) == len(v) == len(out) and a[:-2] == v[:-2] == out[:-2] and a[-1] == v[-2]
@@ -309,23 +287,21 @@ def origin_of(value: Tensor) -> Tensor | None:
 def reorder_attention_product(operation: Operation) -> Callable[[], Tensor] | None:
     """A function that computes attention @ values in the order `...qk,...kd->...qd`; None if it already has it."""
     if operation.name == "einsum":
-        return _reorder_einsum(operation.args)
-    if operation.name not in ("matmul", "rmatmul", "bmm") or len(operation.args) < 2:
+        return _reorder_einsum(operation)
+    if operation.name not in ("matmul", "bmm") or len(operation.args) < 2:
         return None
     first, second = operation.args[:2]
-    if operation.name == "rmatmul" or not (isinstance(first, Tensor) and isinstance(second, Tensor)):
+    if trace_of(first).is_attention or not trace_of(second).is_attention:
         return None
-    if first.dim() != second.dim() or first.dim() < 3 or trace_of(first).is_attention:
-        return None
-    if not trace_of(second).is_attention:
+    if not isinstance(first, Tensor) or first.dim() != second.dim() or first.dim() < 3:
         return None
     return lambda: torch.matmul(second.mT, first.mT).mT.contiguous()
 
 
-def _reorder_einsum(args: Any) -> Callable[[], Tensor] | None:
+def _reorder_einsum(operation: Operation) -> Callable[[], Tensor] | None:
     """Letters that only one factor has, besides queries and channels, are heads that share the other factor."""
-    parsed = read_einsum(args)
-    if parsed is None or "." in "".join(parsed[0]) or parse_attention_einsum(args) is not None:
+    parsed = read_einsum(operation)
+    if parsed is None or "." in "".join(parsed[0]) or parse_attention_einsum(operation) is not None:
         return None
     letters, out, factors = parsed
     pairs = list(zip(letters, factors, strict=True))
@@ -334,33 +310,28 @@ def _reorder_einsum(args: Any) -> Callable[[], Tensor] | None:
     (a, weights), (v, value) = pairs
     if not trace_of(weights).is_attention or any(len(set(x)) != len(x) for x in (a, v, out)):
         return None
-    if not trace_of(value).carries:
+    if not trace_of(value).depends:
         return None  # a constant matrix mixes heads
     shared = [x for x in out if x in a and x in v]
     key = [x for x in a if x in v and x not in out]
     rows, channels = [x for x in out if x in a and x not in v], [x for x in out if x in v and x not in a]
-    if len(key) != 1 or not channels or not shared or len(shared) + len(rows) + 1 != len(a):
+    sizes = (len(shared) + len(rows) + 1, len(shared) + len(channels) + 1)
+    if len(key) != 1 or not channels or not shared or sizes != (len(a), len(v)):
         return None
-    if len(shared) + len(channels) + 1 != len(v):
+    if not rows and len(channels) > 1:
         return None
-    if not rows:  # pooling: one row of weights per example
-        pooled = lambda: lay_out_axes([*shared, *channels], pool_values(a, weights, v, value, shared, key), list(out))  # noqa: E731
-        return pooled if len(channels) == 1 else None
-    query, channel = find_query_letter(rows, a, weights), channels[-1]
-    of_queries, of_values = [x for x in rows if x != query], channels[:-1]
-    heads = [*shared, *of_queries, *of_values]
-    return lambda: lay_out_axes(
-        [*heads, query, channel],
-        lay_out_axes(a, weights, [*heads, query, *key]) @ lay_out_axes(v, value, [*heads, *key, channel]),
-        list(out),
-    ).contiguous()
+    query, channel = find_query_letter(rows, a, weights) if rows else "", channels[-1]
+    heads = [*shared, *(x for x in rows if x != query), *channels[:-1]]
 
+    def run() -> Tensor:
+        values = lay_out_axes(v, value, [*heads, *key, channel])
+        if not rows:  # pooling, `bn,bnd->bd`: a product with a single query, so that it is seen as attention
+            pooled = (lay_out_axes(a, weights, [*heads, *key]).unsqueeze(-2) @ values).squeeze(-2)
+            return lay_out_axes([*heads, channel], pooled, list(out))
+        product = lay_out_axes(a, weights, [*heads, query, *key]) @ values
+        return lay_out_axes([*heads, query, channel], product, list(out)).contiguous()
 
-def pool_values(a: str, weights: Tensor, v: str, value: Tensor, shared: list[str], key: list[str]) -> Tensor:
-    """`bn,bnd->bd` as a product with a single query, so that it is seen as attention that pools."""
-    row = lay_out_axes(a, weights, [*shared, *key]).unsqueeze(-2)
-    channel = [x for x in v if x not in a]
-    return (row @ lay_out_axes(v, value, [*shared, *key, *channel])).squeeze(-2)
+    return run
 
 
 def find_query_letter(rows: list[str], letters: str, weights: Tensor) -> str:
@@ -370,12 +341,12 @@ def find_query_letter(rows: list[str], letters: str, weights: Tensor) -> str:
     return marked if marked in rows else max(rows, key=letters.index)
 
 
-def lay_out_axes(letters: Any, tensor: Tensor, wanted: list[str]) -> Tensor:
+def lay_out_axes(letters: Sequence[str], tensor: Tensor, wanted: list[str]) -> Tensor:
     """The tensor with its axes in this order; an axis that it does not have gets size 1."""
     tensor = tensor.permute([letters.index(x) for x in wanted if x in letters])
-    for place, letter in enumerate(wanted):
+    for axis, letter in enumerate(wanted):
         if letter not in letters:
-            tensor = tensor.unsqueeze(place)
+            tensor = tensor.unsqueeze(axis)
     return tensor
 
 

@@ -2,7 +2,7 @@
 
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import ParamSpec, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -13,8 +13,11 @@ from whyformer._engine.tracing.fused_attention import read_fused_arguments
 from whyformer._engine.tracing.operations import FUSED_ATTENTION, Operation
 from whyformer._engine.tracing.rotations import COMPLEX_OPERATIONS
 
+P = ParamSpec("P")
+R = TypeVar("R")
 
-def copy_without_overrides(function: Callable[..., Any]) -> Callable[..., Any]:
+
+def copy_without_overrides(function: Callable[P, R]) -> Callable[P, R]:
     """`F.multi_head_attention_forward` with globals in which nothing is overridden, so that the mode sees what it does.
 
     Under a mode that function dispatches itself as one opaque call. Changing the module's globals instead would affect
@@ -47,7 +50,7 @@ def split_addmm(operation: Operation) -> Tensor:
     """`addmm` and `baddbmm` as a product and an addition."""
     names = ("mat1", "mat2") if operation.name == "addmm" else ("batch1", "batch2")
     added = operation.argument(0, "input")
-    first, second = (operation.argument(place, name) for place, name in enumerate(names, 1))
+    first, second = (operation.argument(index, name) for index, name in enumerate(names, 1))
     alpha, beta = (operation.kwargs.get(name, 1) for name in ("alpha", "beta"))
     if operation.name == "addmm" and not second.requires_grad and alpha == beta == 1 and added.dim() == 1:
         return F.linear(first, second.t(), added)

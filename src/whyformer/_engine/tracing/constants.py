@@ -9,5 +9,5 @@ def mark_constant(tensor: Tensor) -> Tensor:
     return tensor
 
 
-def is_constant(tensor: Tensor) -> bool:
+def is_marked_constant(tensor: Tensor) -> bool:
     return hasattr(tensor, "_whyformer_constant")

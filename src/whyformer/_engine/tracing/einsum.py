@@ -5,6 +5,7 @@ its result, which then has the letters that occur once, in alphabetical order.
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -27,10 +28,10 @@ def spell_out_einsum(operation: Operation) -> Operation:
     return replace(operation, args=(equation, *factors))
 
 
-def read_axis_lists(args: tuple[Any, ...]) -> tuple[str, list[Any]]:
+def read_axis_lists(args: tuple[Any, ...]) -> tuple[str, list[Tensor]]:
     """`einsum(a, [0, 1], b, [1, 2], [0, 2])` as an equation and its factors."""
 
-    def spell(axes: Any) -> str:
+    def spell(axes: Sequence[int]) -> str:
         return "".join("..." if axis is Ellipsis else LETTERS[axis] for axis in axes)
 
     count = len(args) // 2
@@ -40,6 +41,6 @@ def read_axis_lists(args: tuple[Any, ...]) -> tuple[str, list[Any]]:
 
 
 def find_result_letters(equation: str) -> str:
-    """The letters that occur once, in order; axes that `...` stands for come first."""
+    """The letters that occur once, in order; axes of `...` come first."""
     counts = Counter(equation.replace("...", "").replace(",", "").replace(" ", ""))
     return ("..." if "..." in equation else "") + "".join(sorted(letter for letter, n in counts.items() if n == 1))

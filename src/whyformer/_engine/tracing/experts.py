@@ -54,7 +54,7 @@ def split_row_sum(operation: Operation) -> Tensor | None:
     rows = merge_rows(trace_of(start).rows, trace_of(summed).rows)
     if rows is not None:
         for tensor in (start, summed):
-            attach_trace(tensor, replace(label_rows(rows), carries=True))
+            attach_trace(tensor, replace(label_rows(rows), depends=True))
     total = start + summed
     return total if rows is None else attach_trace(total, replace(trace_of(total), rows=rows))
 

@@ -1,19 +1,19 @@
 """The trace of a result, from the traces of the operands.
 
-A trace holds which example an entry belongs to, which token, and, after pooling, how much of each token has been read
-(provenance.py describes labels). It also holds facts that decide which rule applies: whether a tensor is a softmax, a
+A trace has which example an entry belongs to, which token, and, after pooling, how much of each token has been read
+(provenance.py describes labels). It also has facts that decide which rule applies: whether a tensor is a softmax, a
 statistic, or an elementwise function of another tensor.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from whyformer._engine.tracing import operations, provenance
-from whyformer._engine.tracing.operations import Operation
+from whyformer._engine.tracing.operations import Argument, Operation
 from whyformer._engine.tracing.provenance import (
     EMPTY_TRACE,
     PlainLabels,
@@ -26,6 +26,10 @@ from whyformer._engine.tracing.provenance import (
 from whyformer._engine.tracing.softmax import mark_softmax
 
 CUMULATIVE_STEPS = operations.ADDITIONS | operations.IDENTITIES | {"neg"}
+LABELS = ("samples", "tokens", "columns", "weights")
+LOST_IN_VIEWS = {
+    name: getattr(EMPTY_TRACE, name) for name in "words rows root softmax depends is_detached is_straight".split()
+}
 COUNTED_EXTREMA = frozenset("amax max amin min".split())
 
 
@@ -41,21 +45,22 @@ class Follower:
         self.covers: tuple[int, int] | None = None  # pixels that the patches cover, if not all
         self.cuts_elsewhere = False  # the first patch is not cut at the first pixel: a crop, a border, a turned image
 
-    def follow(self, operation: Operation, result: Any) -> list[Trace]:
+    def follow(self, operation: Operation, result: Argument) -> list[Trace]:
         """One trace per tensor of the result."""
         if isinstance(result, Tensor):
             return [mark_softmax(operation, result, self.follow_tensor(operation, result))]
-        if operation.name in operations.EXTREMA and isinstance(result, tuple):
-            return [self.follow_extremum(operation, result[0]), *[EMPTY_TRACE] * (len(result) - 1)]
-        is_views = operation.name in operations.VIEWS and isinstance(result, (list, tuple))
-        return self.follow_view(operation, len(result)) if is_views else []
+        if not isinstance(result, (list, tuple)):
+            return []
+        if operation.name in operations.EXTREMA and isinstance(values := result[0], Tensor):
+            return [self.follow_extremum(operation, values), *[EMPTY_TRACE] * (len(result) - 1)]
+        return self.follow_view(operation, len(result)) if operation.name in operations.VIEWS else []
 
     def follow_extremum(self, operation: Operation, values: Tensor) -> Trace:
         """max(dim), sort and topk: labels stay, except those that change along the searched axis."""
         tensor = operation.given[0]
         trace = trace_of(tensor)
-        place, default = {"max": (1, None), "min": (1, None), "sort": (1, -1), "topk": (2, -1)}[operation.name]
-        axis = operation.argument(place, "dim", "axis", default=default) % tensor.dim()
+        index, default = {"max": (1, None), "min": (1, None), "sort": (1, -1), "topk": (2, -1)}[operation.name]
+        axis = operation.argument(index, "dim", "axis", default=default) % tensor.dim()
         samples, tokens = (contract_label(label, axis - tensor.dim()) for label in (trace.samples, trace.tokens))
         if values.dim() < tensor.dim():
             samples, tokens = (label.squeeze(axis) if label is not None else None for label in (samples, tokens))
@@ -84,7 +89,7 @@ class Follower:
         if name in ("view_as_complex", "view_as_real"):
             return follow_complex(operation)
         if name == "einsum":
-            return follow_einsum(operation.args)
+            return follow_einsum(operation)
         if name in operations.PRODUCTS or name == operations.FUSED_ATTENTION:
             return follow_product(operation, result)
         return self.follow_elementwise(operation, result)
@@ -101,37 +106,17 @@ class Follower:
         is_padding = operation.name in ("pad", "constant_pad_nd")
         is_image = trace.is_pixels and trace.pixels is None and tensor.dim() == 4
         pixels = number_pixels(tensor) if is_image else trace.pixels
-        missing: list[Tensor | None] = [None] * count
-        seen: list[list[Tensor | None]] = []
-        for label in (trace.samples, trace.tokens, trace.columns, trace.weights, pixels):
+        made = [change_trace(trace, **LOST_IN_VIEWS) for _ in range(count)]
+        for name, label in (*((name, getattr(trace, name)) for name in LABELS), ("pixels", pixels)):
             if label is None:
-                seen.append(missing)
                 continue
-            found: Any = (
-                pad_label(label, operation.argument(1, "pad"))
-                if is_padding
-                else self.labels.replay_view(label, tensor.shape, view, key)
-            )
-            seen.append([found] if isinstance(found, Tensor) else found)
-        return [
-            Trace(
-                samples,
-                tokens,
-                trace.epoch,
-                trace.read,
-                is_attention=trace.is_attention,
-                is_statistic=trace.is_statistic,
-                is_weighted=trace.is_weighted,
-                is_pixels=trace.is_pixels,
-                is_ids=trace.is_ids,
-                columns=columns,
-                weights=weights,
-                output_of=trace.output_of,
-                pixels=pixels,
-                is_cumulative=trace.is_cumulative,
-            )
-            for samples, tokens, columns, weights, pixels in zip(*seen, strict=True)
-        ]
+            if is_padding:
+                seen = pad_label(label, operation.argument(1, "pad"))
+            else:
+                seen = self.labels.replay_view(label, tensor.shape, view, key)
+            for part, own in zip(made, [seen] if isinstance(seen, Tensor) else seen, strict=True):
+                setattr(part, name, own)
+        return made
 
     def follow_concatenation(self, operation: Operation, result: Tensor) -> Trace:
         parts, axis = operation.concatenation_arguments()
@@ -150,15 +135,15 @@ class Follower:
 
     def mix_reads(self, parts: list[Tensor], traces: list[Trace]) -> Tensor | None:
         """How much several tensors read of each token, weighted by their number of entries."""
-        weighed = []
-        for part, trace in zip(parts, traces, strict=True):
-            read = provenance.compute_pooling_weights(trace, part.shape, self.batch, self.length)
-            if read is not None:
-                weighed.append((read, part.numel()))
+        reads = [
+            provenance.compute_pooling_weights(trace, part.shape, self.batch, self.length)
+            for part, trace in zip(parts, traces, strict=True)
+        ]
+        weighed = [(read, part.numel()) for read, part in zip(reads, parts, strict=True) if read is not None]
         total = sum(size for _, size in weighed)
         if not total or len({read.shape for read, _ in weighed}) > 1:  # none, or of two sequences
             return None
-        return sum(read * (size / total) for read, size in weighed) if weighed else None  # type: ignore[return-value]
+        return sum(read * (size / total) for read, size in weighed)  # type: ignore[return-value]
 
     def follow_convolution(self, operation: Operation, result: Tensor) -> Trace:
         x = operation.given[0]
@@ -248,8 +233,8 @@ class Follower:
         samples, tokens = (provenance.broadcast_label(label, result.shape) for label in (best.samples, best.tokens))
         if name in operations.MULTIPLICATIONS and best.epoch > 0 and tokens is not None:
             tokens = drop_masked_tokens(tokens, given)
-        rest_is_constant = not any(trace_of(t).carries for t in given[1:])
-        rest_is_attention = all(t.is_attention or t.is_statistic or not t.carries for t in traces[1:])
+        rest_is_constant = not any(trace_of(t).depends for t in given[1:])
+        rest_is_attention = all(t.is_attention or t.is_statistic or not t.depends for t in traces[1:])
         is_softmax = name in operations.SOFTMAXES and (result.dim() >= 3 or is_over_tokens(operation))
         root, is_straight = find_elementwise_root(operation, result)
         return Trace(
@@ -290,18 +275,15 @@ class Follower:
     def merge_reads(self, best: Trace, given: list[Tensor]) -> Trace:
         """A sum of two pooled tensors reads what both read."""
         latest = max(trace_of(t).epoch for t in given)
-        current = [
-            t
-            for t in given
-            if trace_of(t).epoch == latest > 0 and (trace_of(t).tokens is not None or trace_of(t).read is not None)
-        ]
+        known = [t for t in given if trace_of(t).tokens is not None or trace_of(t).read is not None]
+        current = [t for t in known if trace_of(t).epoch == latest > 0]
         if any(_is_sequence(trace_of(t)) for t in current):  # not pooled yet: scores by row plus scores by column
             return best
         if best.tokens is None:  # several pooling layers, one after the other
             current = [t for t in given if trace_of(t).read is not None]
         if len(current) < 2 or all(_is_same_label(trace_of(t).tokens, best.tokens) for t in current):
-            pooled = trace_of(current[0]) if current else EMPTY_TRACE
-            return best if best.tokens is not None or not current else replace(best, read=pooled.read, epoch=latest)
+            is_known = best.tokens is not None or not current
+            return best if is_known else replace(best, read=trace_of(current[0]).read, epoch=latest)
         return replace(best, tokens=None, read=self.mix_reads(current, [trace_of(t) for t in current]), epoch=latest)
 
 
@@ -311,7 +293,7 @@ def number_pixels(image: Tensor) -> Tensor:
     return torch.arange(height * width, device=image.device, dtype=torch.int32).view(1, 1, height, width)
 
 
-def pad_label(label: Tensor, widths: Any) -> Tensor:
+def pad_label(label: Tensor, widths: Sequence[int]) -> Tensor:
     """Padding gets the label of its neighbours or, along an axis on which the label changes, -1."""
     changing = [w if label.size(-1 - i // 2) > 1 else 0 for i, w in enumerate(widths)]
     return F.pad(label, changing, value=-1)
@@ -377,10 +359,8 @@ def follow_product(operation: Operation, result: Tensor) -> Trace:
 
 def follow_row_sum(operation: Operation, result: Tensor) -> Trace:
     """Every row of the result has the label of the rows that are added to it."""
-    start, axis, index, rows = (
-        operation.argument(place, *names)
-        for place, names in enumerate((("input", "self"), ("dim",), ("index",), ("source", "src")))
-    )
+    start, axis = operation.argument(0, "input", "self"), operation.argument(1, "dim")
+    index, rows = operation.argument(2, "index"), operation.argument(3, "source", "src")
     before, trace = trace_of(start), trace_of(rows)
     if before.rows is None and before.samples is not None:
         return before
@@ -388,17 +368,15 @@ def follow_row_sum(operation: Operation, result: Tensor) -> Trace:
         return EMPTY_TRACE
     if len(index.unique()) < index.numel() and trace.epoch:  # rows of several tokens add up: pooling
         return Trace(epoch=trace.epoch)
-    filled: list[Tensor | None] = []
+    filled: dict[str, Tensor] = {}
     for which in ("samples", "tokens"):
         label, known = getattr(trace, which), getattr(before.rows, which, None)
-        if label is None or label.dim() != result.dim():
-            filled.append(None)
-            continue
-        shape = [result.size(a) if a == axis % result.dim() else label.size(a) for a in range(result.dim())]
-        known = label.new_full(shape, -1) if known is None else known
-        wide = label.expand([rows.size(a) if a == axis % result.dim() else label.size(a) for a in range(label.dim())])
-        filled.append(known.index_copy(axis, index, wide))
-    return label_rows(Trace(filled[0], filled[1], trace.epoch))
+        if label is not None and label.dim() == result.dim():
+            size, wide = list(label.shape), list(label.shape)
+            size[axis], wide[axis] = result.size(axis), rows.size(axis)
+            known = label.new_full(size, -1) if known is None else known
+            filled[which] = known.index_copy(axis, index, label.expand(wide))
+    return label_rows(Trace(filled.get("samples"), filled.get("tokens"), trace.epoch))
 
 
 def label_rows(rows: Trace) -> Trace:
@@ -409,20 +387,18 @@ def label_rows(rows: Trace) -> Trace:
 def follow_complex(operation: Operation) -> Trace:
     """Complex numbers have the labels of the pairs that they are made of."""
     trace = trace_of(operation.given[0])
+    labels = (trace.samples, trace.tokens)
     if operation.name == "view_as_real":
-        change = lambda label: label.unsqueeze(-1)  # noqa: E731
+        samples, tokens = (None if label is None else label.unsqueeze(-1) for label in labels)
     else:
-        change = lambda label: label.select(-1, 0) if label.size(-1) == 1 else None  # noqa: E731
-    samples, tokens = (change(label) if label is not None else None for label in (trace.samples, trace.tokens))
+        samples, tokens = (None if label is None or label.size(-1) > 1 else label.select(-1, 0) for label in labels)
     return Trace(samples, tokens, trace.epoch, trace.read)
 
 
-def follow_einsum(args: Any) -> Trace:
+def follow_einsum(operation: Operation) -> Trace:
     """Each letter of the output keeps its label in the first labelled factor."""
-    if not isinstance(args[0], str) or "->" not in args[0]:
-        return EMPTY_TRACE
-    factors = args[1] if isinstance(args[1], list | tuple) else args[1:]
-    equation = operations.expand_equation(args[0], factors)
+    equation, *factors = operation.args
+    equation = operations.expand_equation(equation, factors)
     if "." in equation:
         return EMPTY_TRACE
     inputs, output = equation.split("->")
@@ -435,20 +411,16 @@ def follow_einsum(args: Any) -> Trace:
             behind = [map_label_axes(t.tokens, x, output) for x, t in labelled if t is not trace]
             columns = next((label for label in behind if label is not None), None) if tokens is not None else None
             is_attention = mixes_heads(labelled, output)
-            return Trace(
-                samples,
-                others if tokens is None else tokens,
-                trace.epoch,
-                is_attention=is_attention,
-                columns=trace.columns if is_attention else columns,
-            )
+            columns = trace.columns if is_attention else columns
+            tokens = others if tokens is None else tokens
+            return Trace(samples, tokens, trace.epoch, is_attention=is_attention, columns=columns)
     return EMPTY_TRACE
 
 
 def mixes_heads(labelled: list[tuple[str, Trace]], output: str) -> bool:
     """Attention times constants that only mix its heads: what comes out multiplies values just the same."""
     attention = [letters for letters, trace in labelled if trace.is_attention]
-    is_only = len(attention) == 1 and not any(t.carries for _, t in labelled if not t.is_attention)
+    is_only = len(attention) == 1 and not any(t.depends for _, t in labelled if not t.is_attention)
     return is_only and len(output) >= 3 and attention[0][-2:] == output[-2:]
 
 
@@ -472,38 +444,36 @@ def reduce_label(label: Tensor | None, tensor: Tensor, operation: Operation) -> 
     if label is None:
         return None
     full = label.double().expand(tensor.shape)
-    low, high = (_reduce_as(pick, full, operation) for pick in (torch.amin, torch.amax))
+    low, high = -_reduce_as(-full, operation), _reduce_as(full, operation)
     return provenance.squeeze_constant(low.int()) if torch.equal(low, high) else None
 
 
-def _reduce_as(pick: Any, full: Tensor, operation: Operation) -> Tensor:
-    """Take the minimum or maximum over the axes that the operation reduced."""
+def _reduce_as(full: Tensor, operation: Operation) -> Tensor:
+    """Take the maximum over the axes that the operation reduced."""
     name = operation.name
     if "pool" in name:
         extreme = {"adaptive_avg_pool1d": F.adaptive_max_pool1d, "adaptive_avg_pool2d": F.adaptive_max_pool2d}.get(name)
         if extreme is None:
             raise RuntimeError(name)
-        size = operation.argument(1, "output_size")
-        return extreme(full, size) if pick is torch.amax else -extreme(-full, size)
-    place = 2 if name in ("norm", "vector_norm", "linalg_norm") else 1
-    dim = operation.argument(place, "dim", "axis")
-    keepdim = operation.argument(place + 1, "keepdim", default=False)
+        return extreme(full, operation.argument(1, "output_size"))
+    index = 2 if name in ("norm", "vector_norm", "linalg_norm") else 1
+    dim = operation.argument(index, "dim", "axis")
     axes = tuple(range(full.dim())) if dim is None else (dim,) if isinstance(dim, int) else tuple(dim)
-    return pick(full, dim=axes, keepdim=keepdim is True)
+    return full.amax(axes, keepdim=operation.argument(index + 1, "keepdim", default=False) is True)
 
 
 def find_elementwise_root(operation: Operation, result: Tensor) -> tuple[Tensor | None, bool]:
     """The tensor that the result is an elementwise function of, and whether it is only a multiple of it.
 
-    This way an activation written out in primitives counts as one activation.
+    So an activation written out in primitives counts as one activation.
     """
-    if operation.name not in operations.ELEMENTWISE or not (carrying := operation.carrying):
+    if operation.name not in operations.ELEMENTWISE or not (operands := operation.dependent):
         return None, False
-    roots = {id(get_root(t)): get_root(t) for t in carrying}
-    if len(roots) != 1 or result.shape != carrying[0].shape:
+    roots = {id(get_root(t)): get_root(t) for t in operands}
+    if len(roots) != 1 or result.shape != operands[0].shape:
         return None, False
-    is_scaling = operation.name in operations.MULTIPLICATIONS and len(carrying) == 1
-    return next(iter(roots.values())), is_scaling and is_straight(carrying[0])
+    is_scaling = operation.name in operations.MULTIPLICATIONS and len(operands) == 1
+    return next(iter(roots.values())), is_scaling and is_straight(operands[0])
 
 
 def get_root(tensor: Tensor) -> Tensor:

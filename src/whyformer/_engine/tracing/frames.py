@@ -12,12 +12,11 @@ whose centre is nearest, and to none if it lies outside of that one's field.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from whyformer._engine.tracing.operations import Operation
+from whyformer._engine.tracing.operations import Argument, Operation
 from whyformer._engine.tracing.provenance import Trace, axis_of, trace_of
 
 WINDOWED = frozenset("conv1d conv2d avg_pool1d max_pool1d unfold".split())
@@ -65,9 +64,9 @@ class Frames:
         self.shape = tuple(shape)  # of one example
         self.cuts: list[Cut] = []
 
-    def note(self, operation: Operation, result: Any, trace: Trace) -> Trace:
+    def note(self, operation: Operation, result: Argument, trace: Trace) -> Trace:
         """Remember a windowed operation. If it shortens the signal, its results are the tokens from here on."""
-        if operation.name not in WINDOWED or not isinstance(result, Tensor) or not trace.carries:
+        if operation.name not in WINDOWED or not isinstance(result, Tensor) or not trace.depends:
             return trace
         cut = read_cut(operation, result)
         if cut is None or (len(cut.before) == 2 and len(self.shape) != 2):
@@ -75,14 +74,20 @@ class Frames:
         self.cuts.append(cut)
         if not cut.shortens:
             return trace
-        samples = trace_of(operation.given[0]).samples
-        return replace(
-            trace, samples=align_samples(samples, operation, result), tokens=number_results(operation, result)
-        )
+        x, axes = operation.given[0], [-2, -1] if operation.name == "conv2d" else [-1]
+        samples = trace_of(x).samples
+        if operation.name == "unfold":  # adds an axis at the end
+            axes = [operation.argument(1, "dimension") % x.dim()]
+            samples = samples.unsqueeze(-1) if samples is not None and samples.dim() == result.dim() - 1 else None
+        shape = [1] * result.dim()
+        for axis in axes:
+            shape[axis] = result.size(axis)
+        frames = torch.arange(torch.Size(shape).numel(), dtype=torch.int32, device=result.device).view(shape)
+        return replace(trace, samples=samples, tokens=frames)
 
     def find_owners(self, tokens: int) -> Tensor | None:
         """[*shape]: the token that each entry of an example belongs to, or -1; None if that is not known."""
-        shortening = [place for place, cut in enumerate(self.cuts) if cut.shortens]
+        shortening = [index for index, cut in enumerate(self.cuts) if cut.shortens]
         cuts = self.cuts[: shortening[-1] + 1] if shortening else []
         if any(len(cut.before) == 2 for cut in cuts):
             return self.find_owners_of_patches(cuts, tokens)
@@ -128,8 +133,8 @@ def read_cut(operation: Operation, result: Tensor) -> Cut | None:
     if is_convolution:
         kernels = tuple(operation.linear_arguments()[1].shape[2:])
         stride, padding, dilation = (
-            operation.argument(place, name, default=default)
-            for place, name, default in ((3, "stride", 1), (4, "padding", 0), (5, "dilation", 1))
+            operation.argument(index, name, default=default)
+            for index, name, default in ((3, "stride", 1), (4, "padding", 0), (5, "dilation", 1))
         )
     else:
         kernels = as_tuple(operation.argument(1, "kernel_size"), axes)
@@ -149,23 +154,6 @@ def read_cut(operation: Operation, result: Tensor) -> Cut | None:
     )
 
 
-def as_tuple(value: Any, axes: int) -> tuple[int, ...]:
-    values = tuple(value) if isinstance(value, list | tuple) else (value,) * axes
+def as_tuple(value: int | Sequence[int], axes: int) -> tuple[int, ...]:
+    values = (value,) * axes if isinstance(value, int) else tuple(value)
     return values if len(values) == axes else values * axes
-
-
-def number_results(operation: Operation, result: Tensor) -> Tensor:
-    """The label 0, 1, 2, ... of the frames or patches, row by row."""
-    shape = [1] * result.dim()
-    axes = [operation.argument(1, "dimension") % operation.given[0].dim()] if operation.name == "unfold" else [-1]
-    axes = [-2, -1] if operation.name == "conv2d" else axes
-    for axis in axes:
-        shape[axis] = result.size(axis)
-    return torch.arange(torch.Size(shape).numel(), dtype=torch.int32, device=result.device).view(shape)
-
-
-def align_samples(samples: Tensor | None, operation: Operation, result: Tensor) -> Tensor | None:
-    """The sample label for the result: `unfold` adds an axis at the end."""
-    if samples is None or operation.name != "unfold":
-        return samples
-    return samples.unsqueeze(-1) if samples.dim() == result.dim() - 1 else None

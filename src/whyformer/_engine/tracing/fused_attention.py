@@ -6,13 +6,14 @@ turned into numbers for some queries at a time; what the kernel gets is made onc
 queries have the same.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from whyformer._engine.tracing.operations import Operation
+from whyformer._engine.tracing.operations import Argument, Operation
 from whyformer._engine.tracing.tiles import TileSetting
 from whyformer._plain.private_torch import without_interception
 
@@ -41,8 +42,8 @@ class ScoreMask:
             return None
         if self.given is None:
             first, last, _ = rows.indices(query.size(-2))
-            places = torch.arange(max(keys, last), device=query.device)
-            allowed = places[:keys] <= places[first:last, None]
+            positions = torch.arange(max(keys, last), device=query.device)
+            allowed = positions[:keys] <= positions[first:last, None]
         else:
             allowed = take_rows(self.given, rows)
         return to_numbers(allowed, query.dtype) if allowed.dtype == torch.bool else allowed
@@ -103,7 +104,7 @@ def prepare_fused_call(operation: Operation, tiles: TileSetting) -> Operation:
         return operation
     given = read_fused_arguments(operation)
     mask = given.mask.given
-    changes: dict[str, Any] = {}
+    changes: dict[str, Argument] = {}
     if mask is not None and mask.dtype == torch.bool and mask.numel() * given.query.element_size() > SHARED_FROM:
         changes["attn_mask"] = share_numbers(mask, given.query.dtype)
     if given.is_grouped and given.repeats > 1 and given.query.is_cuda and given.query.dtype not in GROUPED_TYPES:
@@ -123,9 +124,9 @@ def share_numbers(allowed: Tensor, dtype: torch.dtype) -> Tensor:
     return made
 
 
-def replace_arguments(operation: Operation, changes: dict[str, Any]) -> Operation:
+def replace_arguments(operation: Operation, changes: Mapping[str, Argument]) -> Operation:
     """The call with other arguments, by name."""
     names = (*NAMES, "attn_mask", "dropout_p", "is_causal")
-    by_name = dict(zip(names, operation.args, strict=False)) | operation.kwargs | changes
+    by_name = dict(zip(names, operation.args, strict=False)) | operation.kwargs | dict(changes)
     first = tuple(by_name.pop(name) for name in NAMES)
     return Operation(operation.name, operation.function, first, by_name)

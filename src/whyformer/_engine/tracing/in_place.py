@@ -1,6 +1,6 @@
 """Writes in place: the memory stays as it was, and whoever reads it gets what would be there.
 
-A model writes into a tensor in three ways: `h += x` and other functions with an underscore, `inplace=True`, and
+A model writes into a tensor by three forms: `h += x` and other functions with an underscore, `inplace=True`, and
 `h[index] = x`. Relevance cannot be propagated through a write, and the written memory may belong to several tensors
 (views of each other). So nothing is written. For every storage, `InPlaceWrites` notes which write each entry would come
 from; a tensor that is read later is put together from the entries it still has and those that were written:
@@ -10,20 +10,16 @@ from; a tensor that is read later is put together from the entries it still has 
 """
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypeGuard
 
 import torch
 from torch import Tensor
 
 from whyformer._engine.tracing import operations
-from whyformer._engine.tracing.operations import Operation
+from whyformer._engine.tracing.operations import Argument, Operation
 from whyformer._engine.tracing.provenance import Trace, attach_trace, trace_of
 from whyformer._plain.private_torch import without_interception
 from whyformer.errors import UnknownOperation
-
-
-def is_in_place_write(operation: Operation) -> bool:
-    return operations.is_marked_in_place(operation.name) or bool(operation.kwargs.get("inplace"))
 
 
 def compute_written(operation: Operation, target: Tensor) -> Tensor | None:
@@ -32,12 +28,10 @@ def compute_written(operation: Operation, target: Tensor) -> Tensor | None:
     Call it under the mode, so that the operation is seen."""
     name, rest, kwargs = operation.name, operation.args[1:], operation.kwargs
     if name == "copy_":
-        return cast_like(operation.argument(1, "src", "other"), target).expand(target.shape).clone()
+        return spread_written(operation.argument(1, "src", "other"), target, target)
     if name in ("zero_", "fill_"):
         value = operation.argument(1, "value", default=0)
-        return (
-            cast_like(value, target).expand(target.shape).clone() if isinstance(value, Tensor) else target * 0 + value
-        )
+        return spread_written(value, target, target) if isinstance(value, Tensor) else target * 0 + value
     if "inplace" in kwargs:
         return operation.function(target, *rest, **{key: kwargs[key] for key in kwargs if key != "inplace"})
     plain = operations.IN_PLACE.get(name, name.removesuffix("_"))
@@ -45,17 +39,13 @@ def compute_written(operation: Operation, target: Tensor) -> Tensor | None:
     return None if function is None else function(target, *rest, **kwargs)
 
 
-def spread_written(value: Any, target: Tensor, places: Tensor) -> Tensor:
+def spread_written(value: Argument, target: Tensor, offsets: Tensor) -> Tensor:
     """`value` of `target[index] = value` in the shape of the entries that it is written to, as a new tensor."""
     if not isinstance(value, Tensor):
         value = torch.as_tensor(value)
-    while value.dim() > places.dim():
+    while value.dim() > offsets.dim():
         value = value.squeeze(0)
-    return cast_like(value, target).expand(places.shape).clone()
-
-
-def cast_like(value: Tensor, target: Tensor) -> Tensor:
-    return value.to(device=target.device, dtype=target.dtype)
+    return value.to(device=target.device, dtype=target.dtype).expand(offsets.shape).clone()
 
 
 MOST_PARTS = 8  # that a tensor is put together from, where writes can be joined
@@ -67,8 +57,8 @@ class Memory:
 
     writer: Tensor
     entry: Tensor
-    written: list[Tensor] = field(default_factory=list)  # what each write would leave, one entry per place
-    copies: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # (places, tensor put together from them)
+    written: list[Tensor] = field(default_factory=list)  # what each write would leave, one entry per offset
+    copies: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # (offsets, tensor put together from them)
     is_private: bool = True  # only this memory holds what was written
     stale: Tensor | None = None  # entries of a copy that were written to where they were copied from
     alive: list[Tensor] = field(default_factory=list)  # keeps the address in use
@@ -91,7 +81,7 @@ class InPlaceWrites:
         with without_interception():  # also called from hooks, where the mode is on
             return self.memories.get(tensor.untyped_storage().data_ptr())
 
-    def covers(self, tensor: Any) -> bool:
+    def covers(self, tensor: Argument) -> TypeGuard[Tensor]:
         """Whether anything was written into the storage of this tensor."""
         return isinstance(tensor, Tensor) and self.find_memory(tensor) is not None
 
@@ -103,20 +93,19 @@ class InPlaceWrites:
         if memory is None or len(memory.written) < MOST_PARTS or not memory.is_private:
             return
         with without_interception():
-            places = (memory.writer >= 0).nonzero().flatten()
-            numbers, entries = memory.writer[places], memory.entry[places]
+            offsets = (memory.writer >= 0).nonzero().flatten()
+            numbers, entries = memory.writer[offsets], memory.entry[offsets]
             used = numbers.unique().tolist()
             picks = [(numbers == number).nonzero().flatten() for number in used]
-        parts = [(picked, entries[picked]) for picked in picks]
-        merged = self.put_together(places, [memory.written[number] for number in used], parts)
-        memory.written = [merged]
-        memory.writer[places], memory.entry[places] = 0, torch.arange(len(places), device=places.device)
+        sources = [memory.written[number] for number in used]
+        memory.written = [self.put_together(offsets, sources, [(picked, entries[picked]) for picked in picks])]
+        memory.writer[offsets], memory.entry[offsets] = 0, torch.arange(len(offsets), device=offsets.device)
 
-    def note(self, tensor: Tensor, places: Tensor, written: Tensor, *, is_private: bool = False) -> None:
-        """`written` goes to these places (from `locate`) of the storage of `tensor`. is_private: nobody else has it."""
+    def note(self, tensor: Tensor, offsets: Tensor, written: Tensor, *, is_private: bool = False) -> None:
+        """`written` goes to these offsets (from `locate`) of the memory of `tensor`. is_private: nobody else has it."""
         memory = self.make_memory(tensor)
         memory.is_private &= is_private
-        flat = places.flatten()
+        flat = offsets.flatten()
         if memory.written:  # views of what was written before keep the old numbers
             numbers, entries = memory.writer[flat], memory.entry[flat]
             for number in numbers[numbers >= 0].unique().tolist():
@@ -128,12 +117,12 @@ class InPlaceWrites:
         memory.alive.append(tensor)
         self.part_of[written.untyped_storage().data_ptr()] = (tensor, len(memory.written) - 1)
 
-    def outdate_copies(self, tensor: Tensor, places: Tensor) -> None:
-        """Copies of these places no longer show what is there, nor do copies of the memory that this one is part of."""
+    def outdate_copies(self, tensor: Tensor, offsets: Tensor) -> None:
+        """Copies of these offsets are outdated, and so are copies of the memory that this one is part of."""
         memory = self.make_memory(tensor)
         if memory.copies:
             is_written = torch.zeros_like(memory.writer, dtype=torch.bool)
-            is_written[places] = True
+            is_written[offsets] = True
         for copied_from, copy in memory.copies:
             self.mark_stale(copy, is_written[copied_from].nonzero().flatten())
         memory.copies = []
@@ -155,66 +144,54 @@ class InPlaceWrites:
             memory.stale = torch.zeros_like(memory.writer, dtype=torch.bool)
         memory.stale[locate(tensor).flatten()[entries]] = True
 
-    def follow_moves(self, tensor: Tensor, place: str) -> Tensor:
-        """The tensor that stands for this one since all of it was written to."""
+    def follow_moves(self, tensor: Tensor, path: str) -> Tensor:
+        """The tensor that replaces this one since all of it was written to."""
         while (memory := self.find_memory(tensor)) is not None:
-            places = self.locate_fresh(tensor, memory, place)
-            numbers = memory.writer[places].flatten()
+            offsets = locate(tensor) if count_entries(tensor) == memory.writer.numel() else None
+            if offsets is None or (memory.stale is not None and bool(memory.stale[offsets].any())):
+                raise UnknownOperation(
+                    f"{path} uses a view again after the tensor that it shows was changed in place. "
+                    "Write the change as an assignment (x = x + y)."
+                )
+            numbers, entries = memory.writer[offsets].flatten(), memory.entry[offsets].flatten()
             first = int(numbers[0]) if len(numbers) else -1
             if first < 0 or not bool((numbers == first).all()):
                 return tensor
-            written, entries = memory.written[first], memory.entry[places].flatten()
-            is_whole = written.shape == tensor.shape and torch.equal(entries, torch.arange(len(entries)).to(entries))
-            if not is_whole:
+            written = memory.written[first]
+            if written.shape != tensor.shape or not torch.equal(entries, torch.arange(len(entries)).to(entries)):
                 return tensor
             tensor = written
         return tensor
 
-    def locate_fresh(self, tensor: Tensor, memory: Memory, place: str) -> Tensor:
-        """`locate`; raises if entries of the tensor were changed through another view since they were put together."""
-        is_same_size = count_entries(tensor) == memory.writer.numel()
-        places = locate(tensor) if is_same_size else None
-        if places is None or (memory.stale is not None and bool(memory.stale[places].any())):
-            raise UnknownOperation(
-                f"{place} uses a view again after the tensor that it shows was changed in place. "
-                "Write the change as an assignment (x = x + y)."
-            )
-        return places
-
-    def read(self, tensor: Tensor, place: str) -> Tensor:
+    def read(self, tensor: Tensor, path: str) -> Tensor:
         """What the model would find in this tensor. Call it under the mode, so that the parts keep their traces."""
         with without_interception():
-            tensor = self.follow_moves(tensor, place)
+            tensor = self.follow_moves(tensor, path)
             memory = self.find_memory(tensor)
             if memory is None:
                 return tensor
-            places = locate(tensor).flatten()
-            numbers, entries = memory.writer[places], memory.entry[places]
+            offsets = locate(tensor).flatten()
+            numbers, entries = memory.writer[offsets], memory.entry[offsets]
             if not bool((numbers >= 0).any()):
                 return tensor
             for copied_from, copy in memory.copies:
-                if (
-                    copied_from.shape == places.shape
-                    and copy.shape == tensor.shape
-                    and torch.equal(copied_from, places)
-                ):
+                if copy.shape == tensor.shape and torch.equal(copied_from, offsets):
                     return copy
             picks = [(number, (numbers == number).nonzero().flatten()) for number in numbers.unique().tolist()]
         sources = [tensor if number < 0 else self.read_written(memory.written[number]) for number, _ in picks]
-        copy = self.put_together(
-            tensor, sources, [(picked, entries[picked] if n >= 0 else picked) for n, picked in picks]
-        )
-        memory.copies.append((places, copy))
+        entries_of = [(picked, entries[picked] if number >= 0 else picked) for number, picked in picks]
+        copy = self.put_together(tensor, sources, entries_of)
+        memory.copies.append((offsets, copy))
         return copy
 
     def put_together(self, like: Tensor, sources: list[Tensor], picks: list[tuple[Tensor, Tensor]]) -> Tensor:
         """A tensor of the shape of `like` with entries of several tensors: (where they go, which they are) for each."""
         with without_interception():
-            order = torch.cat([places for places, _ in picks]).argsort()
+            order = torch.cat([offsets for offsets, _ in picks]).argsort()
         self.is_reading = True
         try:
             parts = [source.reshape(-1)[entries] for source, (_, entries) in zip(sources, picks, strict=True)]
-            complete_samples(like.shape, [places for places, _ in picks], parts)
+            complete_samples(like.shape, [offsets for offsets, _ in picks], parts)
             return torch.cat(parts)[order].view(like.shape)
         finally:
             self.is_reading = False
@@ -241,7 +218,7 @@ def locate(tensor: Tensor) -> Tensor:
     return numbers.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
 
 
-def complete_samples(shape: torch.Size, places: list[Tensor], parts: list[Tensor]) -> None:
+def complete_samples(shape: torch.Size, offsets: list[Tensor], parts: list[Tensor]) -> None:
     """Give parts without examples (entries of an empty or zero tensor) those of the other parts, if one axis decides
     which example an entry belongs to."""
     with without_interception():
@@ -249,13 +226,13 @@ def complete_samples(shape: torch.Size, places: list[Tensor], parts: list[Tensor
         if not unknown or len(unknown) == len(parts):
             return
         label = torch.full((shape.numel(),), -1, dtype=torch.int32, device=parts[0].device)
-        for picked, part in zip(places, parts, strict=True):
+        for picked, part in zip(offsets, parts, strict=True):
             if (samples := trace_of(part).samples) is not None:
                 label[picked] = samples.expand(part.shape)
         completed = complete_label(label.view(shape))
         if completed is None:
             return
-        for picked, part in zip(places, parts, strict=True):
+        for picked, part in zip(offsets, parts, strict=True):
             if trace_of(part).samples is None:
                 attach_trace(part, Trace(samples=completed.reshape(-1)[picked]))
 

@@ -4,11 +4,13 @@ A name is that of the function, without the double underscores of operators: `to
 all `add`. A property such as `x.T` is `T`. In-place operations keep their underscore: `add_`.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from types import EllipsisType
+from typing import Any, TypeAlias
 
+import torch
 from torch import Tensor
 
 VIEWS = frozenset(
@@ -60,11 +62,15 @@ OPAQUE_KERNELS = (
     "_native_multi_head_attention",
 )
 
+# An argument of a torch function, or what it returns.
+Plain: TypeAlias = "int | float | str | slice | EllipsisType | torch.dtype | torch.device | None"
+Argument: TypeAlias = "Tensor | list[Argument] | tuple[Argument, ...] | Plain"
 
-def name_of(function: Any) -> str:
+
+def name_of(function: Callable[..., Argument]) -> str:
     name = getattr(function, "__name__", None) or str(function)
     if name == "__get__":
-        name = getattr(function.__self__, "__name__", name)
+        name = getattr(getattr(function, "__self__", None), "__name__", name)
     return name[2:-2] if name.startswith("__") and name.endswith("__") else name
 
 
@@ -73,7 +79,7 @@ def hides_attention(name: str) -> bool:
     return any(hidden in name for hidden in OPAQUE_KERNELS)
 
 
-def find_tensors(values: Any) -> Iterator[Tensor]:
+def find_tensors(values: Iterable[Argument]) -> Iterator[Tensor]:
     for value in values:
         if isinstance(value, Tensor):
             yield value
@@ -90,9 +96,9 @@ def expand_equation(equation: str, factors: Sequence[Tensor]) -> str:
     return equation.replace("...", "".join(unused[: implied.pop()])) if len(implied) == 1 else equation
 
 
-def map_nested(values: Any, change: Callable[[Any], Any]) -> Any:
+def map_nested(values: Argument, change: Callable[[Argument], Argument]) -> Argument:
     """The same arguments with `change` applied to every entry, also inside lists and tuples."""
-    if type(values) in (list, tuple):
+    if isinstance(values, list | tuple) and type(values) in (list, tuple):
         return type(values)(map_nested(value, change) for value in values)
     return change(values)
 
@@ -122,25 +128,35 @@ class Operation:
                 given.extend(find_tensors(value))
 
     @property
-    def carrying(self) -> list[Tensor]:
+    def dependent(self) -> list[Tensor]:
         """The operands that depend on the explained input."""
         return [tensor for tensor in self.given if tensor.requires_grad]
 
-    def run(self) -> Any:
-        return settle_gradient(self.name, self.function(*self.args, **self.kwargs))
+    @property
+    def is_in_place(self) -> bool:
+        """Whether it writes into its first operand."""
+        return is_marked_in_place(self.name) or bool(self.kwargs.get("inplace"))
 
-    def map_arguments(self, change: Callable[[Any], Any]) -> "Operation":
+    def run(self) -> Any:
+        result = self.function(*self.args, **self.kwargs)
+        if self.name == "batch_norm" and isinstance(result, Tensor) and result.requires_grad:
+            # On the CPU, its backward outside training (torch 2.13) reads the gradient of a single image in the wrong
+            # order if that is a transposed view, as behind every `flatten(2).transpose(1, 2)`.
+            result.register_hook(lambda gradient: None if gradient is None else gradient.contiguous())
+        return result
+
+    def map_arguments(self, change: Callable[[Argument], Argument]) -> "Operation":
         args = tuple(map_nested(arg, change) for arg in self.args)
         return Operation(
             self.name, self.function, args, {key: map_nested(value, change) for key, value in self.kwargs.items()}
         )
 
-    def argument(self, place: int, *names: str, default: Any = None) -> Any:
+    def argument(self, index: int, *names: str, default: Argument = None) -> Any:
         """An argument that is passed by position or under one of several names."""
         for name in names:
             if name in self.kwargs:
                 return self.kwargs[name]
-        return self.args[place] if len(self.args) > place else default
+        return self.args[index] if len(self.args) > index else default
 
     def linear_arguments(self) -> tuple[Tensor, Tensor, Tensor | None]:
         return self.argument(0, "input"), self.argument(1, "weight"), self.argument(2, "bias")
@@ -150,14 +166,3 @@ class Operation:
         parts = list(self.argument(0, "tensors"))
         axis = self.argument(1, "dim", "axis", default=0)
         return [p for p in parts if p.dim() > 1 or p.numel() or len(parts) == 1], axis
-
-
-def settle_gradient(name: str, result: Any) -> Any:
-    """The result of an operation whose gradient torch computes right, whatever the strides of what arrives.
-
-    On the processor, the backward of batch_norm outside training (torch 2.13) reads the gradient of a single image in
-    the wrong order if it is a transposed view, as behind every `flatten(2).transpose(1, 2)`.
-    """
-    if name == "batch_norm" and isinstance(result, Tensor) and result.requires_grad:
-        result.register_hook(lambda gradient: None if gradient is None else gradient.contiguous())
-    return result

@@ -9,23 +9,26 @@ Token labels are renumbered at every attention site: before the first site they 
 token, afterwards the position in the sequence of the last site.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
 
+from whyformer._engine.tracing.operations import Argument
+
 
 @dataclass(frozen=True)
 class SoftmaxStep:
-    """What a tensor is on the way from scores to their softmax (softmax.py)."""
+    """What a tensor is between scores and their softmax (softmax.py)."""
 
-    stage: str  # "shifted", "exponential", "total", "inverse", "log_total", "log_weights" or "weights"
+    stage: str  # "shifted", "exponential", "total", "inverse", "log_total", "log_weights", "weights" ...
     scores: Tensor
     axis: int = -1  # over which the total is taken, counted from the end
     is_plain: bool = True  # nothing is masked, or added to the total: the weights are the softmax of the scores
+    factors: tuple[Tensor, ...] = ()  # of an "undivided" product of exponentials and values
 
 
 @dataclass(eq=False)
@@ -39,12 +42,12 @@ class Trace:
     tokens: Tensor | None = None  # label: the token
     epoch: int = 0  # number of attention sites passed when the tokens were numbered
     read: Tensor | None = None  # [batch token], after pooling: how much of each token was read
-    carries: bool = False  # it depends on the explained input
+    depends: bool = False  # on the explained input
     is_weighted: bool = False  # tokens have different weights, so a sum over them is no plain mean
     is_attention: bool = False  # a softmax; its product with values is an attention site
     is_statistic: bool = False  # a mean, variance or norm: multiplying by it normalises
     is_ids: bool = False  # the token ids to be explained
-    is_held: bool = False  # a decay, or a function of decays: constant in a relevance pass
+    is_detached: bool = False  # a decay, or a function of decays: constant in a relevance pass
     is_cumulative: bool = False  # a cumulative sum or a difference of two: its exponential is a decay
     words: Tensor | None = None  # an unused sum of embeddings: the part of it that comes from those ids
     is_pixels: bool = False  # the image itself
@@ -61,7 +64,7 @@ class Trace:
 EMPTY_TRACE = Trace()
 
 
-def trace_of(tensor: Any) -> Trace:
+def trace_of(tensor: Argument) -> Trace:
     return getattr(tensor, "_whyformer", EMPTY_TRACE) if isinstance(tensor, Tensor) else EMPTY_TRACE
 
 
@@ -72,7 +75,7 @@ def change_trace(trace: Trace, **changes: Any) -> Trace:
     return made
 
 
-def is_embedding_sum(tensor: Any) -> bool:
+def is_embedding_sum(tensor: Argument) -> TypeGuard[Tensor]:
     """A sum of embeddings, including those of the explained ids, that no other operation has used yet."""
     return trace_of(tensor).words is not None
 
@@ -97,17 +100,18 @@ class PlainLabels:
     """
 
     def __init__(self) -> None:
-        self.made: dict[Any, Tensor] = {}
-        self.views: dict[Any, tuple[Tensor | None, Any]] = {}
+        self.made: dict[Hashable, Tensor] = {}
+        self.views: dict[Hashable, tuple[Tensor | None, Any]] = {}
 
     def label_axis(self, axis: int, size: int, dims: int, device: torch.device) -> Tensor:
         """As the function of this name."""
         key = (axis % dims if size > 1 else None, size, dims, device)
         if key not in self.made:
-            self.made[key] = mark_plain(label_axis(axis, size, dims, device))
+            self.made[key] = label_axis(axis, size, dims, device)
+            self.made[key]._whyformer_plain = True  # type: ignore[attr-defined]
         return self.made[key]
 
-    def replay_view(self, label: Tensor, shape: torch.Size, view: Callable[[Tensor], Any], key: Any) -> Any:
+    def replay_view(self, label: Tensor, shape: torch.Size, view: Callable[[Tensor], Any], key: Hashable) -> Any:
         """As the function of this name. key: what identifies the view; None if nothing does."""
         if key is None or not is_plain(label):
             return replay_view(label, shape, view)
@@ -133,16 +137,6 @@ class PlainLabels:
 def is_plain(label: Tensor) -> bool:
     """0, 1, 2, ... along one axis, as far as is known without a look at the numbers."""
     return hasattr(label, "_whyformer_plain")
-
-
-def mark_plain(label: Tensor) -> Tensor:
-    label._whyformer_plain = True  # type: ignore[attr-defined]
-    return label
-
-
-def keep_plain(view: Tensor, label: Tensor) -> Tensor:
-    """A view that adds axes of size 1: as plain as the label itself."""
-    return mark_plain(view) if is_plain(label) else view
 
 
 def squeeze_constant(label: Tensor) -> Tensor:
@@ -199,7 +193,12 @@ def broadcast_label(label: Tensor | None, shape: torch.Size) -> Tensor | None:
     for size, wanted in zip(label.shape, shape[missing:], strict=True):
         if size != 1 and size != wanted:
             return None
-    return keep_plain(label.view((1,) * missing + tuple(label.shape)), label) if missing else label
+    if not missing:
+        return label
+    view = label.view((1,) * missing + tuple(label.shape))
+    if is_plain(label):
+        view._whyformer_plain = True  # type: ignore[attr-defined]
+    return view
 
 
 def axis_of(label: Tensor | None) -> int | None:

@@ -7,7 +7,7 @@ from whyformer._plain.private_torch import TorchDispatchMode, list_dispatch_mode
 
 
 class PausableMode(TorchDispatchMode):
-    """A mode that records operations, and can be told not to."""
+    """A mode that records operations, and can be paused."""
 
     def pause(self) -> AbstractContextManager[None]:
         raise NotImplementedError

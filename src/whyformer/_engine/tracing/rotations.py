@@ -13,13 +13,8 @@ from whyformer._engine.tracing.operations import Operation
 from whyformer._plain.private_torch import without_interception
 
 
-def view_pairs(operation: Operation) -> Tensor:
-    """`view_as_complex`: the complex numbers remember the pairs that they were made of."""
-    pairs = operation.argument(0, "input", "self")
-    return remember_pairs(pairs)
-
-
 def remember_pairs(pairs: Tensor) -> Tensor:
+    """`view_as_complex`: the complex numbers remember the pairs that they were made of."""
     with without_interception():
         numbers = torch.view_as_complex(pairs.contiguous())
     numbers._whyformer_pairs = pairs  # type: ignore[attr-defined]
@@ -44,7 +39,7 @@ def read_pairs(operation: Operation) -> Tensor | None:
 
 
 COMPLEX_OPERATIONS: dict[str, Callable[[Operation], Tensor | None]] = {
-    "view_as_complex": view_pairs,
+    "view_as_complex": lambda operation: remember_pairs(operation.argument(0, "input", "self")),
     "mul": rotate_pairs,
     "view_as_real": read_pairs,
 }

@@ -3,33 +3,24 @@ r"""A softmax that the model writes out, step by step.
 $$ a = \frac{e^{x - m}}{c + \sum_k e^{x_k - m}} = \exp\Big(x - \log \sum_k e^{x_k}\Big) $$
 
 with any shift $m$ that is the same for all keys, and $c = 0$ for a softmax; $c > 0$ is softmax-one and the like. Each
-tensor on the way knows which scores it comes from and what it is: `shifted` $x - m$, `exponential`, `total`, `inverse`
-of the total, `log_total`, `log_weights`. The last step, a division or an `exp`, gives `weights`, which are attention
+tensor between has the scores that it comes from and its stage: `shifted` $x - m$, `exponential`, `total`, `inverse` of
+the total, `log_total`, `log_weights`. The last step, a division or an `exp`, gives `weights`, which are attention
 like the result of `torch.softmax`. Relevance then takes the rule for a softmax from the weights to the scores and skips
 what is between them.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from whyformer._engine.tracing import operations
-from whyformer._engine.tracing.operations import Operation
+from whyformer._engine.tracing.operations import Argument, Operation
 from whyformer._engine.tracing.provenance import SoftmaxStep, Trace, change_trace, trace_of
 
 
-@dataclass(frozen=True)
-class UndividedProduct:
-    """exponentials @ values; divided by the total, this is the output of an attention."""
-
-    exponentials: Tensor
-    values: Tensor
-
-
-def step_of(value: Any, *stages: str) -> SoftmaxStep | None:
+def step_of(value: Argument, *stages: str) -> SoftmaxStep | None:
     """What is known of a tensor as a step of a softmax, if it is at one of these stages."""
     step = trace_of(value).softmax
     return step if step is not None and step.stage in stages else None
@@ -59,7 +50,7 @@ def follow_subtraction(operation: Operation, result: Tensor) -> SoftmaxStep | No
     total = step_of(taken, "log_total")
     if total is not None and total.scores is scores_of(x):
         return SoftmaxStep("log_weights", total.scores, axis)
-    is_shift = trace_of(taken).is_statistic or not trace_of(taken).carries
+    is_shift = trace_of(taken).is_statistic or not trace_of(taken).depends
     return SoftmaxStep("shifted", scores_of(x), axis) if is_shift else None
 
 
@@ -77,32 +68,31 @@ def follow_exp(operation: Operation, result: Tensor) -> SoftmaxStep | None:
     return SoftmaxStep("exponential", scores_of(x)) if result.dim() >= 2 else None
 
 
-def follow_sum(operation: Operation, result: Tensor) -> SoftmaxStep | None:
-    x = operation.given[0]
-    axis = operation.argument(1, "dim", "axis")
-    axis = axis[0] if isinstance(axis, tuple | list) and len(axis) == 1 else axis
-    step = step_of(x, "exponential")
-    if step is None or not isinstance(axis, int):
-        return None
-    return replace(step, stage="total", axis=axis if axis < 0 else axis - x.dim())
-
-
-def follow_log_sum(operation: Operation, result: Tensor) -> SoftmaxStep | None:
+def follow_total(operation: Operation, result: Tensor) -> SoftmaxStep | None:
+    """A sum of exponentials, its logarithm, or the logarithm of the weights, over one axis."""
     x, axis = operation.given[0], operation.argument(1, "dim", "axis")
     axis = axis[0] if isinstance(axis, tuple | list) and len(axis) == 1 else axis
-    return SoftmaxStep("log_total", scores_of(x), axis) if isinstance(axis, int) else None
-
-
-def follow_log(operation: Operation, result: Tensor) -> SoftmaxStep | None:
-    step = step_of(operation.given[0], "total")
-    return replace(step, stage="log_total") if step is not None and step.is_plain else None
-
-
-def follow_log_softmax(operation: Operation, result: Tensor) -> SoftmaxStep | None:
-    x, axis = operation.given[0], operation.argument(1, "dim", "axis")
     if not isinstance(axis, int):
         return None
-    return SoftmaxStep("log_weights", scores_of(x), axis if axis < 0 else axis - x.dim())
+    axis = axis if axis < 0 else axis - x.dim()
+    if operation.name == "sum":
+        step = step_of(x, "exponential")
+        return None if step is None else replace(step, stage="total", axis=axis)
+    return SoftmaxStep("log_total" if operation.name == "logsumexp" else "log_weights", scores_of(x), axis)
+
+
+def follow_inverse(operation: Operation, result: Tensor) -> SoftmaxStep | None:
+    """The logarithm or the reciprocal of a total."""
+    step, is_log = step_of(operation.given[0], "total"), operation.name == "log"
+    if step is None or (is_log and not step.is_plain):
+        return None
+    return replace(step, stage="log_total" if is_log else "inverse")
+
+
+def follow_new_axis(operation: Operation, result: Tensor) -> SoftmaxStep | None:
+    """`total[..., None]` and the like: the axis that was summed over is put back."""
+    step = step_of(operation.given[0], "total", "inverse", "log_total")
+    return step if step is not None and result.numel() == operation.given[0].numel() else None
 
 
 def follow_addition(operation: Operation, result: Tensor) -> SoftmaxStep | None:
@@ -122,12 +112,6 @@ def follow_same(operation: Operation, result: Tensor) -> SoftmaxStep | None:
     return replace(kept, is_plain=kept.is_plain and not is_mask)
 
 
-def follow_new_axis(operation: Operation, result: Tensor) -> SoftmaxStep | None:
-    """`total[..., None]` and the like: the axis that was summed over is put back."""
-    step = step_of(operation.given[0], "total", "inverse", "log_total")
-    return step if step is not None and result.numel() == operation.given[0].numel() else None
-
-
 def follow_multiplication(operation: Operation, result: Tensor) -> SoftmaxStep | None:
     x, y = operation.argument(0, "input"), operation.argument(1, "other")
     for one, other in ((x, y), (y, x)):
@@ -136,7 +120,7 @@ def follow_multiplication(operation: Operation, result: Tensor) -> SoftmaxStep |
             continue
         if inverse is not None and inverse.scores is exponential.scores:
             return join_steps(exponential, inverse, result)
-        if not trace_of(other).carries and result.shape == one.shape:
+        if not trace_of(other).depends and result.shape == one.shape:
             return replace(exponential, is_plain=False)
     return None
 
@@ -145,20 +129,19 @@ def follow_division(operation: Operation, result: Tensor) -> SoftmaxStep | None:
     x, divisor = operation.argument(0, "input"), operation.argument(1, "other")
     if operation.name.startswith("r"):
         x, divisor = divisor, x
-    total = step_of(divisor, "total")
-    if total is None:
-        return None
-    if not isinstance(x, Tensor) or (x.numel() == 1 and not trace_of(x).carries):
+    total, exponential = step_of(divisor, "total"), step_of(x, "exponential")
+    if total is not None and (not isinstance(x, Tensor) or (x.numel() == 1 and not trace_of(x).depends)):
         return replace(total, stage="inverse")
-    exponential = step_of(x, "exponential")
-    if exponential is None or exponential.scores is not total.scores:
-        return None
     return join_steps(exponential, total, result)
 
 
-def follow_reciprocal(operation: Operation, result: Tensor) -> SoftmaxStep | None:
-    step = step_of(operation.given[0], "total")
-    return replace(step, stage="inverse") if step is not None else None
+def follow_undivided(operation: Operation, result: Tensor) -> SoftmaxStep | None:
+    """exponentials @ values; divided by the total, this is the output of an attention."""
+    first, second = operation.args[:2] if len(operation.args) > 1 else (None, None)
+    step = step_of(first, "exponential")
+    if step is None or not isinstance(first, Tensor) or not isinstance(second, Tensor) or first.dim() < 3:
+        return None
+    return replace(step, stage="undivided", factors=(first, second))
 
 
 def follow_normalize(operation: Operation, result: Tensor) -> SoftmaxStep | None:
@@ -170,7 +153,10 @@ def follow_normalize(operation: Operation, result: Tensor) -> SoftmaxStep | None
     return replace(step, stage="weights", axis=axis if axis < 0 else axis - result.dim())
 
 
-def join_steps(exponential: SoftmaxStep, total: SoftmaxStep, result: Tensor) -> SoftmaxStep | None:
+def join_steps(exponential: SoftmaxStep | None, total: SoftmaxStep | None, result: Tensor) -> SoftmaxStep | None:
+    """The weights, if exponentials and total are of the same scores, and have their shape."""
+    if exponential is None or total is None or exponential.scores is not total.scores:
+        return None
     if result.shape != exponential.scores.shape:
         return None
     return replace(total, stage="weights", is_plain=exponential.is_plain and total.is_plain)
@@ -184,34 +170,25 @@ STEPS: dict[str, Callable[[Operation, Tensor], SoftmaxStep | None]] = {
     **dict.fromkeys(operations.DIVISIONS, follow_division),
     **dict.fromkeys(operations.IDENTITIES, follow_same),
     **dict.fromkeys(("unsqueeze", "getitem", "view", "reshape", "expand", "expand_as"), follow_new_axis),
-    "sum": follow_sum,
-    "logsumexp": follow_log_sum,
-    "log": follow_log,
-    "log_softmax": follow_log_softmax,
-    "reciprocal": follow_reciprocal,
+    **dict.fromkeys(("sum", "logsumexp", "log_softmax"), follow_total),
+    **dict.fromkeys(("log", "reciprocal"), follow_inverse),
+    **dict.fromkeys(("matmul", "bmm"), follow_undivided),
     "normalize": follow_normalize,
 }
-
-
-def find_undivided_product(operation: Operation) -> UndividedProduct | None:
-    """exponentials @ values, if this is what the operation computes."""
-    if operation.name not in ("matmul", "bmm") or len(operation.args) < 2:
-        return None
-    first, second = operation.args[:2]
-    if step_of(first, "exponential") is None or not isinstance(second, Tensor) or first.dim() < 3:
-        return None
-    return UndividedProduct(first, second)
 
 
 def divide_before_product(operation: Operation) -> Callable[[], Tensor] | None:
     """(e @ v) / total as (e / total) @ v, so that the weights exist; None for any other operation."""
     if operation.name not in operations.DIVISIONS or operation.name.startswith("r") or len(operation.args) < 2:
         return None
-    product, total = getattr(operation.args[0], "_whyformer_undivided", None), step_of(operation.args[1], "total")
-    if product is None or total is None:
+    product, total, divisor = (
+        step_of(operation.args[0], "undivided"),
+        step_of(operation.args[1], "total"),
+        operation.args[1],
+    )
+    if product is None or total is None or product.scores is not total.scores:
         return None
-    step = step_of(product.exponentials, "exponential")
-    divisor = operation.args[1]
-    if step is None or step.scores is not total.scores or divisor.dim() != product.exponentials.dim():
+    exponentials, values = product.factors
+    if divisor.dim() != exponentials.dim():
         return None
-    return lambda: torch.matmul(product.exponentials / divisor, product.values)
+    return lambda: torch.matmul(exponentials / divisor, values)

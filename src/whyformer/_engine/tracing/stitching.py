@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from whyformer._engine.tracing import provenance
-from whyformer._engine.tracing.attention import AttentionSite, find_obstacle
+from whyformer._engine.tracing.attention import AttentionSite
 from whyformer._engine.tracing.operations import Operation
 from whyformer._engine.tracing.provenance import Trace, axis_of, trace_of
 
@@ -31,18 +31,11 @@ def stitch(operation: Operation, result: Tensor, sites: Sequence[AttentionSite])
     if len(joined) < len(found) or len(numbers) < len(found) or len(found) < 2 or len({s.epoch for s in joined}) > 1:
         return None
     axis %= result.dim()
-    for made in (make_stitched(joined, result, axis, tokens) for tokens in find_token_axes(operation, parts, axis)):
-        if made is not None:
-            return made
-    return None
-
-
-def find_token_axes(operation: Operation, parts: Sequence[Tensor], axis: int) -> list[int]:
-    """Axes of the result that may be that of the tokens: where the labels change, or the axis that is joined."""
     known = [a for part in parts if (a := axis_of(trace_of(part).tokens)) is not None]
-    is_stack = operation.name == "stack"
-    known = [a + 1 if is_stack and a >= axis else a for a in known]
-    return list(dict.fromkeys([*known, axis]))
+    known = [a + 1 if operation.name == "stack" and a >= axis else a for a in known]
+    candidates = dict.fromkeys([*known, axis])  # of the tokens: where labels change, or the axis that is joined
+    found_sites = (make_stitched(joined, result, axis, tokens) for tokens in candidates)
+    return next((made for made in found_sites if made is not None), None)
 
 
 def make_stitched(parts: Sequence[AttentionSite], result: Tensor, axis: int, token_axis: int) -> AttentionSite | None:
@@ -64,20 +57,16 @@ def make_stitched(parts: Sequence[AttentionSite], result: Tensor, axis: int, tok
     made.joins, made.batch_axis = "query" if by_query else "head", batch_axis
     made.joined_axis = token_axis if batch_axis < token_axis else token_axis + 1  # with examples first
     wanted = torch.cat(outputs, 2 if by_query else 1)
-    seen = made.split_heads(result.detach()) if can_split(made, result, wanted) else None
-    if seen is None or seen.shape != wanted.shape or not torch.equal(seen, wanted):
+    sizes = result.movedim(batch_axis, 0).shape
+    if result.dim() < 3 or result.numel() != wanted.numel():
+        return None
+    if sizes[0] != wanted.size(0) or sizes[made.joined_axis] != wanted.size(2):
+        return None
+    if not torch.equal(made.split_heads(result.detach()), wanted):
         return None
     made.rows = join_rows(parts, by_query)
-    made.obstacle = find_obstacle(made.rows, first.keys, first.epoch - 1)
+    made.obstacle = made.find_obstacle()
     return made
-
-
-def can_split(site: AttentionSite, result: Tensor, wanted: Tensor) -> bool:
-    """The result has as many numbers as the heads, and its axes of examples and tokens have their sizes."""
-    if result.numel() != wanted.numel() or result.dim() < 3 or site.joined_axis is None:
-        return False
-    sizes = list(result.movedim(site.batch_axis, 0).shape)
-    return sizes[0] == wanted.size(0) and sizes[site.joined_axis] == wanted.size(2)
 
 
 def join_rows(parts: Sequence[AttentionSite], by_query: bool) -> Trace:

@@ -114,8 +114,9 @@ def render_chat(
         try:
             return model.tokenizer.apply_chat_template(conversation, tokenize=False, **variables)
         except Exception as error:
-            if isinstance(error, ImportError) or not is_template_error(error):
-                raise
+            is_of_template = type(error).__module__.startswith("jinja2")
+            if not is_of_template and not isinstance(error, TypeError | KeyError | ValueError):
+                raise  # code of ours, or the machine
             raise InputError(
                 f"The chat template of {model.name} refuses these messages: {str(error)[:200]}. Change their roles or "
                 "order to what the template takes."
@@ -165,11 +166,6 @@ def check_template(model: "Model") -> None:
             f"The tokenizer of {model.name} has no chat template, so how messages become a prompt is not known. Write "
             "the prompt as a text and use Prompt.from_text(model, text), or set tokenizer.chat_template."
         )
-
-
-def is_template_error(error: Exception) -> bool:
-    """Whether the template itself failed, and not code of ours or the machine."""
-    return type(error).__module__.startswith("jinja2") or isinstance(error, TypeError | KeyError | ValueError)
 
 
 def check_messages(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
