@@ -1,6 +1,7 @@
 """Backward passes from the explained score to the tracked tensors: plain gradients, or relevance under a recipe."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -31,14 +32,11 @@ def run_direct_backward(score: Tensor, outputs: Sequence[Tensor]) -> list[Tensor
     refuse_untracked({"attention_output": list(outputs)})
     found = [torch.zeros_like(output) for output in outputs]
 
-    def stop_at(layer: int) -> Callable[[Tensor], Tensor]:
-        def keep_and_stop(gradient: Tensor) -> Tensor:
-            found[layer] = gradient
-            return torch.zeros_like(gradient)
+    def keep_and_stop(layer: int, gradient: Tensor) -> Tensor:
+        found[layer] = gradient
+        return torch.zeros_like(gradient)
 
-        return keep_and_stop
-
-    handles = [output.register_hook(stop_at(layer)) for layer, output in enumerate(outputs)]
+    handles = [output.register_hook(partial(keep_and_stop, layer)) for layer, output in enumerate(outputs)]
     try:
         compute_gradients(score, outputs, retain_graph=True, allow_unused=True)
     finally:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -18,11 +18,11 @@ from whyformer._engine.capture.capture import (
     LazyLayers,
     RoundingEstimate,
 )
-from whyformer._engine.capture.decompose import PARTS_FORMS, BiasForm, compute_answer_parts, compute_score_parts
+from whyformer._engine.capture.decompose import PARTS_FORMS, FirstState, compute_answer_parts, compute_score_parts
 from whyformer._engine.capture.layer_scores import LayerReading, compute_layer_gradients
 from whyformer._engine.capture.missing_attention import note_missing_attention, note_mixed_states
 from whyformer._engine.capture.query_tiles import QueryTiles
-from whyformer._engine.capture.residual import BranchOrError, read_branch, try_find_branch
+from whyformer._engine.capture.residual import Branch, find_branch
 from whyformer._engine.capture.sites import SITES
 from whyformer._engine.capture.whole_attention import note_whole_attention
 from whyformer._engine.layout import (
@@ -74,6 +74,7 @@ from whyformer._engine.tracing import (
 from whyformer._model import EncodedBatch, Model
 from whyformer.errors import UnknownOperation, UnsupportedModel
 
+Found = TypeVar("Found")
 PositionTables = Mapping[int, tuple[str, Tensor]]  # step of a rotation -> module, cosines or sines
 LAYER_SCORE_SITES: dict[str, LayerReading] = {  # how the score of a layer is read from its output
     "layer_attention_grad": LayerReading(),
@@ -121,9 +122,10 @@ class CaptureBuilder:
         answer, targets, reading, notes = chosen
         self.keep_values(answer)
         for name in PARTS_FORMS.keys() & self.keep:
-            self.store(name, self.find_answer_parts(answer, targets, PARTS_FORMS[name]))
+            self.keep_answer_parts(name, answer, targets)
         if "probe" in self.keep:
-            self.store("probe", self.make_probe(targets, reading))
+            probe = Probe(self.model, self.encoded, self.layout, targets, reading, runs_alone=self.runs_alone)
+            self.store("probe", probe)
         if any(SITES[name].is_gradient and name not in OTHER_GRADIENTS for name in self.keep):
             self.keep_arrived(backward.run_backward(answer.start_gradient(), self.tracked), None)
         if "direct_attention_grad" in self.keep:
@@ -163,9 +165,6 @@ class CaptureBuilder:
             obstacle=self.layout.obstacle,
         )
 
-    def make_probe(self, targets: tuple[Target, ...], reading: Reading) -> Probe:
-        return Probe(self.model, self.encoded, self.layout, targets, reading, runs_alone=self.runs_alone)
-
     def note_attention(self) -> tuple[str, ...]:
         states = self.tracked.get("hidden", ())
         mixed = find_unattended(self.mode, states) if states and self.mode.needs_gradient else ()
@@ -180,9 +179,6 @@ class CaptureBuilder:
     def choose_answer(self, target: TargetLike, versus: TargetLike) -> ChosenAnswer:
         needs_score = any(SITES[name].is_class_specific or name == "probe" for name in self.keep)
         return choose_answer(self.model, self.encoded, self.run, self.layout, target, versus, needs_score=needs_score)
-
-    def find_readout(self, answer: ExplainedScore) -> Tensor:
-        return compute_readout(self.model, self.run, self.layout, answer)
 
     def refuse_unknown_nodes(self, answer: ExplainedScore) -> None:
         for output in answer.outputs:
@@ -228,7 +224,7 @@ class CaptureBuilder:
         if "fingerprint" in self.keep:
             self.store("fingerprint", self.encoded.fingerprints())
         if "readout" in self.keep:
-            self.store("readout", self.find_readout(answer))
+            self.store("readout", compute_readout(self.model, self.run, self.layout, answer))
         sites = [detach_site_output(site) for site in self.sites]
         for name in self.keep & ATTENTION_READERS.keys():
             self.store(name, LazyLayers([partial(ATTENTION_READERS[name], site) for site in sites]))
@@ -247,7 +243,7 @@ class CaptureBuilder:
 
     def keep_stream(self) -> None:
         """What the two halves of each block add to the state. A block of an unknown build raises on access."""
-        branches: list[BranchOrError] = []
+        branches: list[Branch | UnsupportedModel] = []
         try:
             refuse_unstackable_sites(self.sites, self.layout)
             states, _ = find_attention_blocks(self.mode)
@@ -255,12 +251,14 @@ class CaptureBuilder:
         except UnsupportedModel as error:
             branches = [error.with_traceback(None)] * len(self.sites)
         else:
-            is_turned = [axis_order_of(state, trace_of(state)) == "turned" for state in states]
-            tape = self.mode.tape or []
-            for layer, site in enumerate(self.sites):
-                branches.append(try_find_branch(site, states[layer], states[layer + 1], tape, is_turned[layer]))
+            for site, entered, left in zip(self.sites, states, states[1:], strict=False):
+                is_turned = axis_order_of(entered, trace_of(entered)) == "turned"
+                try:
+                    branches.append(find_branch(site, entered, left, self.mode.tape or [], is_turned))
+                except UnsupportedModel as error:
+                    branches.append(error.with_traceback(None))  # the traceback would keep the graph alive
         for name in STREAM_SITES & self.keep:
-            self.store(name, LazyLayers([partial(read_branch, branch, name) for branch in branches]))
+            self.store(name, LazyLayers([partial(read_branch, found, name) for found in branches]))
 
     def find_inputs(self) -> list[Tensor | UnsupportedModel]:
         """[batch token channel] for each attention: the input of the innermost module around it."""
@@ -273,20 +271,18 @@ class CaptureBuilder:
                 found.append(to_canonical_axes(given.detach(), trace_of(given)))
         return found
 
-    def find_answer_parts(
-        self, answer: ExplainedScore, targets: tuple[Target, ...], form: BiasForm
-    ) -> Tensor | UnsupportedModel:
+    def keep_answer_parts(self, name: str, answer: ExplainedScore, targets: tuple[Target, ...]) -> None:
         try:
             states = find_blocks(self.mode).states
             refuse_changing_tokens(states, self.layout)
             is_turned = axis_order_of(states[0], trace_of(states[0])) == "turned"
-            tape = self.mode.tape or []
+            first = FirstState(self.mode.tape or [], states[0], is_turned, PARTS_FORMS[name])
             if isinstance(answer, FunctionAnswer):
-                pairs = [(one.tensor, one.slope) for one in answer.read]
-                return compute_score_parts(tape, states[0], is_turned, pairs, form)
-            return compute_answer_parts(tape, states[0], is_turned, self.run.output, targets, form)
+                self.store(name, compute_score_parts(first, answer.read))
+            else:
+                self.store(name, compute_answer_parts(first, self.run.output, targets))
         except (UnsupportedModel, UnknownOperation) as error:
-            return UnsupportedModel(str(error))
+            self.store(name, UnsupportedModel(str(error)))
 
     # --- results of backward passes -----------------------------------------------------------------------------------
 
@@ -415,14 +411,6 @@ def read_in_tiles(site: AttentionSite, read: Callable[[slice], Tensor]) -> Tenso
     return QueryTiles(read, shape, site.value, rows)  # type: ignore[return-value]
 
 
-def read_attention(site: AttentionSite) -> Tensor:
-    return read_in_tiles(site, site.attention)
-
-
-def read_attention_scores(site: AttentionSite) -> Tensor:
-    return read_in_tiles(site, partial(compute_attention_scores, site))
-
-
 def read_attention_grad(site: AttentionSite, output_grad: Tensor) -> Tensor:
     return read_in_tiles(site, lambda rows: output_grad[..., rows, :] @ site.value.mT)
 
@@ -435,10 +423,14 @@ def read_attention_relevance(recipe: Recipe, site: AttentionSite, arrived: Tenso
     return read_in_tiles(site, read)
 
 
-def raise_or_return(found: Tensor | UnsupportedModel) -> Tensor:
+def raise_or_return(found: Found | UnsupportedModel) -> Found:
     if isinstance(found, UnsupportedModel):
         raise UnsupportedModel(str(found))
     return found
+
+
+def read_branch(found: Branch | UnsupportedModel, which: str) -> Any:
+    return getattr(raise_or_return(found), which)
 
 
 def sum_at_readout(site: AttentionSite, arrived: Tensor, readout: Tensor, recipe: Recipe) -> Tensor:
@@ -460,8 +452,8 @@ def require_operand(site: AttentionSite, which: str) -> Tensor:
 
 
 ATTENTION_READERS: dict[str, Callable[[AttentionSite], Tensor]] = {
-    "attention": read_attention,
-    "attention_scores": read_attention_scores,
+    "attention": lambda site: read_in_tiles(site, site.attention),
+    "attention_scores": lambda site: read_in_tiles(site, partial(compute_attention_scores, site)),
     "value": lambda site: site.value,
     "attention_output": lambda site: site.output,
     "query": partial(require_operand, which="query"),

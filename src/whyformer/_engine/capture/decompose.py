@@ -20,6 +20,7 @@ There are as many parts as tokens, so this takes that many times the memory of a
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -27,7 +28,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from whyformer._engine.capture.residual import TRANSPARENT_OPERATIONS, OperationTape, linearise_norm
-from whyformer._engine.targets import Target
+from whyformer._engine.targets import ReadOutput, Target
 from whyformer._engine.tracing import (
     Operation,
     axis_of,
@@ -48,16 +49,23 @@ PARTWISE_OPERATIONS = TRANSPARENT_OPERATIONS | operations.CONCATENATIONS | opera
 BIAS_STEPS = operations.ADDITIONS | operations.NORMS | {"linear", "addmm"}
 
 
-def compute_answer_parts(
-    tape: OperationTape, state: Tensor, is_turned: bool, output: Tensor, targets: Sequence[Target], form: BiasForm
-) -> Tensor:
-    """[batch token]: what each token contributes to the explained logit, from the state that enters the first block.
+@dataclass(frozen=True)
+class FirstState:
+    """The state that enters the first block, and the tape of the forward."""
 
-    is_turned: the axes of that state are [token batch channel].
-    """
+    tape: OperationTape
+    state: Tensor
+    is_turned: bool  # its axes are [token batch channel]
+    form: BiasForm
+
+
+def compute_answer_parts(first: FirstState, output: Tensor, targets: Sequence[Target]) -> Tensor:
+    """[batch token]: what each token contributes to the explained logit."""
+    positions = [target.position for target in targets]  # of a language model
+    at = (torch.arange(len(targets)), torch.tensor(positions)) if positions[0] is not None else None
     with torch.no_grad():
-        replay = start_replay(tape, state, is_turned, output, form)
-        logits = replay.compute_logits([target.position for target in targets])  # part batch class
+        logits = PartsReplay(first, output).compute_output(at)
+    logits = logits[..., None] if logits.dim() == 2 else logits  # part batch class
     rows = torch.arange(len(targets), device=logits.device)
     scores = logits[:, rows, [target.index for target in targets]]
     for row, target in enumerate(targets):
@@ -66,45 +74,30 @@ def compute_answer_parts(
     return scores.T
 
 
-def compute_score_parts(
-    tape: OperationTape, state: Tensor, is_turned: bool, read: Sequence[tuple[Tensor, Tensor]], form: BiasForm
-) -> Tensor:
+def compute_score_parts(first: FirstState, read: Sequence[ReadOutput]) -> Tensor:
     """[batch token]: what each token contributes to a sum of slope x output, over all outputs that are read."""
     with torch.no_grad():
-        total = [start_replay(tape, state, is_turned, output, form).compute_score(slope) for output, slope in read]
+        total = [PartsReplay(first, one.tensor).compute_score(one.slope) for one in read]
     return torch.stack(total).sum(0).T
 
 
-def start_replay(tape: OperationTape, state: Tensor, is_turned: bool, output: Tensor, form: BiasForm) -> "PartsReplay":
-    """A replay in which the state that enters the first block is split into its tokens."""
-    length = state.size(0 if is_turned else 1)
-    if length > MOST_TOKENS:
-        raise UnsupportedModel(
-            f"Decomposing every state into {length} parts, one per token, takes too much memory; at most {MOST_TOKENS} "
-            "tokens are supported. Use a shorter text."
-        )
-    replay = PartsReplay(tape, output, form)
-    own = torch.eye(length, dtype=state.dtype, device=state.device)
-    own = own[:, :, None, None] if is_turned else own[:, None, :, None]
-    replay.parts[id(state)] = state.detach() * own
-    return replay
-
-
 class PartsReplay:
-    """Applies the operations of the tape to the parts of the states."""
+    """Applies the operations of the tape to the parts of the states; those of the first state are its tokens."""
 
-    def __init__(self, tape: OperationTape, output: Tensor, form: BiasForm) -> None:
-        self.tape, self.output, self.form = tape, output, form
-        self.parts: dict[int, Tensor] = {}
-        self.wanted, self.last_use = find_ancestors(tape, output)
-        self.value_maps = find_value_maps(tape, skip_first=form == "released")
+    def __init__(self, first: FirstState, output: Tensor) -> None:
+        self.tape, self.output, self.form, state = first.tape, output, first.form, first.state
+        length = state.size(0 if first.is_turned else 1)
+        if length > MOST_TOKENS:
+            raise UnsupportedModel(
+                f"Decomposing every state into {length} parts, one per token, takes too much memory; at most "
+                f"{MOST_TOKENS} tokens are supported. Use a shorter text."
+            )
+        own = torch.eye(length, dtype=state.dtype, device=state.device)
+        own = own[:, :, None, None] if first.is_turned else own[:, None, :, None]
+        self.parts = {id(state): state.detach() * own}
+        self.wanted, self.last_use = find_ancestors(self.tape, output)
+        self.value_maps = find_value_maps(self.tape, skip_first=self.form == "released")
         self.waiting: set[int] = set()  # tensors whose parts lack a bias that is shared later
-
-    def compute_logits(self, positions: Sequence[int | None]) -> Tensor:
-        """[part batch class]; for a language model at the explained position."""
-        at = (torch.arange(len(positions)), torch.tensor(positions)) if positions[0] is not None else None
-        logits = self.compute_output(at)
-        return logits[..., None] if logits.dim() == 2 else logits
 
     def compute_score(self, slope: Tensor) -> Tensor:
         """[part batch]: the parts of the sum of slope x output. An output [batch token class] only where it is read."""
@@ -112,8 +105,8 @@ class PartsReplay:
         if slope.dim() != 3 or batch_axis != 0:
             products = self.compute_output(None) * slope
             return products.transpose(1, 1 + batch_axis).flatten(2).sum(-1)
-        rows, places = slope.abs().sum(-1).nonzero(as_tuple=True)
-        parts = (self.compute_output((rows, places)) * slope[rows, places]).sum(-1)
+        rows, positions = slope.abs().sum(-1).nonzero(as_tuple=True)
+        parts = (self.compute_output((rows, positions)) * slope[rows, positions]).sum(-1)
         return parts.new_zeros(len(parts), len(slope)).index_add_(1, rows, parts)
 
     def compute_output(self, at: tuple[Tensor, Tensor] | None) -> Tensor:
@@ -122,10 +115,12 @@ class PartsReplay:
             at = at[0], torch.zeros_like(at[1])
         for number, (op, result) in enumerate(self.tape):
             results = [result] if isinstance(result, Tensor) else list(find_tensors([result]))
-            if any(id(t) in self.wanted for t in results) and self.find_carriers(op, result):
+            is_wanted = any(id(t) in self.wanted for t in results)
+            through = [t for t in find_part_operands(op, result) if id(t) in self.parts] if is_wanted else []
+            if through:
                 if result is self.output and op.name == "linear" and result.dim() == 3 and at is not None:
                     return self.apply_at_positions(op, at)
-                self.follow(op, result, results)
+                self.follow(op, result, results, through)
             for tensor in op.given:
                 if self.last_use.get(id(tensor)) == number and tensor is not self.output:
                     self.parts.pop(id(tensor), None)
@@ -142,13 +137,8 @@ class PartsReplay:
         logits = F.linear(self.parts[id(given)][:, *at], weight)
         return share_bias(logits, self.output[at]) if bias is not None or id(given) in self.waiting else logits
 
-    def find_carriers(self, op: Operation, result: Tensor) -> list[Tensor]:
-        """The operands that have parts."""
-        return [t for t in find_part_operands(op, result) if id(t) in self.parts]
-
-    def follow(self, op: Operation, result: Tensor, results: list[Tensor]) -> None:
-        """Compute the parts of the results of one operation."""
-        through = self.find_carriers(op, result)
+    def follow(self, op: Operation, result: Tensor, results: list[Tensor], through: list[Tensor]) -> None:
+        """Compute the parts of the results of one operation; `through`: the operands that have parts."""
         waits = any(id(t) in self.waiting for t in through)
         if op.name in PARTWISE_OPERATIONS:
             others = {id(t): torch.zeros_like(t) for t in op.given if t.is_floating_point()}  # they have no parts
@@ -156,7 +146,8 @@ class PartsReplay:
         else:
             parts = self.combine_parts(op, result, through)
             if has_bias(op, through) or (waits and op.name in BIAS_STEPS):
-                waits = self.must_wait(op, result, through, waits)
+                is_joined = len(through) > 1 or op.name in operations.NORMS
+                waits = id(result) in self.value_maps or (self.form == "released" and waits and not is_joined)
                 parts = parts if waits else share_bias(parts, result)
             elif self.form == "released" and is_attention_product(op):
                 waits = True
@@ -165,11 +156,6 @@ class PartsReplay:
             self.parts[id(tensor)] = parts
             if waits:
                 self.waiting.add(id(tensor))
-
-    def must_wait(self, op: Operation, result: Tensor, through: list[Tensor], waits: bool) -> bool:
-        """The bias is not shared at this operation but at a later one."""
-        is_joined = len(through) > 1 or op.name in operations.NORMS
-        return id(result) in self.value_maps or (self.form == "released" and waits and not is_joined)
 
     def apply_per_part(self, op: Operation, through: list[Tensor], others: dict[int, Tensor]) -> list[Tensor]:
         """The operation applied to each part in turn; `others` replace the operands without parts."""
@@ -194,10 +180,10 @@ class PartsReplay:
         if name == operations.FUSED_ATTENTION:
             return self.apply_attention(op, result, parts)
         if name in ("layer_norm", "rms_norm"):
-            norm = linearise_norm(op, lambda t: t.detach())
+            norm = linearise_norm(op, op.argument(0, "input").detach())
             return norm.apply_unscaled(parts) * norm.scale[..., None]
         if name in operations.ACTIVATIONS:
-            return parts * compute_secant_slope(result, first)
+            return parts * compute_secant_slope(result, first.detach())
         if name in operations.ADDITIONS:
             return self.add_parts(op, result)
         if name in operations.MULTIPLICATIONS:
@@ -253,7 +239,6 @@ class PartsReplay:
 
 def compute_secant_slope(result: Tensor, given: Tensor) -> Tensor:
     """f(x) / x; 0 where x is 0."""
-    given = given.detach()
     return torch.where(given == 0, 0, result / torch.where(given == 0, 1, given))
 
 

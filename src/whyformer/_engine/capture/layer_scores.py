@@ -51,7 +51,11 @@ def compute_layer_gradients(
             state = states[layer + 1]
             state = average_tokens(state, layout.mask) if reading.pools_mean else state
             returned = repeat_tail(run.mode.tape or [], states[-1], state, run.returned)
-            score = read_score(encoded, returned, read, normalises=reading.normalises)
+            answers = read.read(encoded, returned, torch.arange(encoded.batch))
+            score, logits = answers.score, answers.logits
+            if reading.normalises:
+                logits = logits if logits.size(1) > 1 else find_output(returned).reshape(encoded.batch, -1)
+                score = score / logits.norm(dim=-1)
         (gradient,) = compute_gradients(score, [attention_output], retain_graph=True, allow_unused=True)
         gradients.append(torch.zeros_like(attention_output) if gradient is None else gradient)
     return gradients
@@ -78,12 +82,3 @@ def repeat_tail(tape: OperationTape, old: Tensor, new: Tensor, returned: Returne
             "The output of the model could not be computed again from the states of its last block. Use another method."
         )
     return map_tensors(returned, lambda tensor: made.get(id(tensor), tensor))
-
-
-def read_score(encoded: EncodedBatch, returned: Returned, read: Reading, *, normalises: bool) -> Tensor:
-    """[batch]: the explained score, in units of the length of all logits if `normalises`."""
-    answers = read.read(encoded, returned, torch.arange(encoded.batch))
-    if not normalises:
-        return answers.score
-    logits = answers.logits if answers.logits.size(1) > 1 else find_output(returned).reshape(encoded.batch, -1)
-    return answers.score / logits.norm(dim=-1)

@@ -14,7 +14,6 @@ build raises on access.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -64,11 +63,10 @@ def find_branch(site: AttentionSite, entered: Tensor, left: Tensor, tape: Operat
     is_turned: that order is [token batch channel].
     """
     walk = TapeWalker(site, tape)
-    weight, added = walk.walk_to_addition()
-    mixed, residual = added
+    weight, mixed, residual = walk.walk_to_addition()
     if residual.shape != entered.shape or not torch.equal(residual, entered):
         raise walk.make_refusal("is not added to the input of the block")
-    places = lambda tensor: tensor.detach().transpose(0, 1) if is_turned else tensor.detach()  # noqa: E731
+    in_order = lambda tensor: tensor.detach().transpose(0, 1) if is_turned else tensor.detach()  # noqa: E731
     last, _ = walk.find_source(left)
     norms: tuple[LinearNorm, ...] = ()
     middle, end = mixed, left
@@ -77,32 +75,14 @@ def find_branch(site: AttentionSite, entered: Tensor, left: Tensor, tape: Operat
         if first is None:
             raise walk.make_refusal("is not normalised, but the output of its block is")
         middle, end = first[1], last.argument(0, "input")
-        norms = tuple(linearise_norm(op, places) for op in (first[0], last))
+        norms = tuple(linearise_norm(op, in_order(op.argument(0, "input"))) for op in (first[0], last))
     source = last.args if last.name in operations.ADDITIONS else walk.find_source(end)[0].args
     if not any(isinstance(t, Tensor) and t.shape == middle.shape and torch.equal(t, middle) for t in source):
         raise walk.make_refusal("is not followed by a second addition to the state")
-    branch = Branch(site.value, weight, places(residual), places(middle), places(end) - places(middle), norms)
-    walk.check_sum(branch, places(mixed))
+    after = in_order(middle)
+    branch = Branch(site.value, weight, in_order(residual), after, in_order(end) - after, norms)
+    walk.check_sum(branch, in_order(mixed))
     return replace(branch, value=branch.value.detach())
-
-
-BranchOrError = Branch | UnsupportedModel
-
-
-def try_find_branch(
-    site: AttentionSite, entered: Tensor, left: Tensor, tape: OperationTape, is_turned: bool
-) -> BranchOrError:
-    """As `find_branch`; an error is returned, to be raised on access."""
-    try:
-        return find_branch(site, entered, left, tape, is_turned)
-    except UnsupportedModel as error:
-        return error.with_traceback(None)  # the traceback would keep the graph alive
-
-
-def read_branch(branch: BranchOrError, which: str) -> Any:
-    if isinstance(branch, UnsupportedModel):
-        raise UnsupportedModel(str(branch))
-    return getattr(branch, which)
 
 
 class TapeWalker:
@@ -130,7 +110,7 @@ class TapeWalker:
                 return self.find_source(op.given[0]) if op.name in TRANSPARENT_OPERATIONS else (op, result)
         raise self.make_refusal("cannot be followed to the end of its block")
 
-    def walk_to_addition(self) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    def walk_to_addition(self) -> tuple[Tensor, Tensor, Tensor]:
         """The product of all maps applied to the output; then the sum and what it was added to."""
         current, weight = self.site.output, None
         while True:
@@ -148,7 +128,7 @@ class TapeWalker:
                 current = result
             elif op.name in operations.ADDITIONS - {"sub", "rsub", "subtract"} and weight is not None and others:
                 if others[0].dim() > 1:
-                    return weight.detach(), (result, others[0])
+                    return weight.detach(), result, others[0]
                 current = result  # a bias
             else:
                 raise self.make_refusal(f"goes through {op.name} before it is added to the state")
@@ -183,11 +163,10 @@ def find_projection(op: Operation, current: Tensor) -> Tensor | None:
     return None
 
 
-def linearise_norm(op: Operation, places: Any) -> LinearNorm:
-    """A layer or RMS norm with its statistics held constant."""
-    given = places(op.argument(0, "input"))
-    eps = op.argument(4 if op.name == "layer_norm" else 3, "eps", default=1e-5)
+def linearise_norm(op: Operation, given: Tensor) -> LinearNorm:
+    """A layer or RMS norm with its statistics held constant, from its input [batch token channel]."""
     is_centred = op.name == "layer_norm"
+    eps = op.argument(4 if is_centred else 3, "eps", default=1e-5)
     if op.name not in ("layer_norm", "rms_norm"):
         raise UnsupportedModel(f"{op.name} cannot be applied to parts of a state. Use another method.")
     eps = torch.finfo(given.dtype).eps if eps is None else eps

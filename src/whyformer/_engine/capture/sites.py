@@ -54,14 +54,25 @@ class Site:
         return self.quantity == "relevance"
 
 
-def make_gradient_site(of: str, axes: str) -> Site:
-    return Site(f"{of}_grad", axes, f"gradient of the explained score by `{of}`", "gradient", of, True)
+def make_gradient_site(of: str, axes: str, name: str = "", description: str = "") -> Site:
+    description = description or f"gradient of the explained score by `{of}`"
+    return Site(name or f"{of}_grad", axes, description, "gradient", of, True)
 
 
 def make_relevance_site(of: str, axes: str, description: str = "") -> Site:
     return Site(f"{of}_relevance", axes, description or f"relevance that arrives at `{of}`", "relevance", of, True)
 
 
+def make_parts_site(name: str, description: str) -> Site:
+    return Site(name, "batch token", description, "other", is_class_specific=True, is_costly=True)
+
+
+ATTENTION_GRADIENTS = {
+    "direct_attention_grad": "gradient by `attention` along paths that avoid later attention (skip connections, MLPs)",
+    "layer_attention_grad": "gradient by `attention` of what the head of the model reads from the output of the same "
+    "layer",
+    "mean_attention_grad": "the same, read from the mean over tokens, as a share of the length of all logits",
+}
 _HEAD_MATRIX = "layer batch head query key"
 _HEAD_OUTPUT = "layer batch head query channel"
 _HEAD_KEYS = "layer batch head key channel"
@@ -76,29 +87,9 @@ SITES: dict[str, Site] = {
         make_gradient_site("attention", _HEAD_MATRIX),
         make_relevance_site("attention", _HEAD_MATRIX),
         Site("attention_scores", _HEAD_MATRIX, "attention scores before the softmax, after scale and mask"),
-        Site(
-            "direct_attention_grad",
-            _HEAD_MATRIX,
-            "gradient by `attention` along paths that avoid later attention (skip connections, MLPs)",
-            "gradient",
-            "attention",
-            True,
-        ),
-        Site(
-            "layer_attention_grad",
-            _HEAD_MATRIX,
-            "gradient by `attention` of what the head of the model reads from the output of the same layer",
-            "gradient",
-            "attention",
-            True,
-        ),
-        Site(
-            "mean_attention_grad",
-            _HEAD_MATRIX,
-            "the same, read from the mean over tokens, as a share of the length of all logits",
-            "gradient",
-            "attention",
-            True,
+        *(
+            make_gradient_site("attention", _HEAD_MATRIX, name, description)
+            for name, description in ATTENTION_GRADIENTS.items()
         ),
         Site("attention_input", _STATE, "what the module that computes attention receives"),
         Site("query", _HEAD_OUTPUT, "queries"),
@@ -124,22 +115,10 @@ SITES: dict[str, Site] = {
             "place use batch token",
             "relevance of positions, per place where they are added; queries and keys are two uses of rotary positions",
         ),
-        Site(
-            "answer_parts",
-            "batch token",
-            "what each token contributes to the explained logit, propagated through all layers",
-            "other",
-            is_class_specific=True,
-            is_costly=True,
+        make_parts_site(
+            "answer_parts", "what each token contributes to the explained logit, propagated through all layers"
         ),
-        Site(
-            "released_answer_parts",
-            "batch token",
-            "the same with biases shared as in the released code of DecompX",
-            "other",
-            is_class_specific=True,
-            is_costly=True,
-        ),
+        make_parts_site("released_answer_parts", "the same with biases shared as in the released code of DecompX"),
         Site("readout", "batch token", "how much of the answer is read at each token; sums to 1"),
         Site("mask", "batch token", "True where a token is not padding"),
         Site("special", "batch token", "True where a token is no word and no patch (CLS, SEP, registers)"),

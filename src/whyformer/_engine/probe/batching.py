@@ -60,18 +60,12 @@ memory_shares: "weakref.WeakKeyDictionary[nn.Module, float]" = weakref.WeakKeyDi
 def count_rows(model: Model, tokens: int, *, with_graph: bool = False) -> int:
     """How many inputs of so many tokens go through the model at once."""
     chosen = chosen_batching.get()
-    budget = chosen.memory or find_memory_budget(model.device, with_graph=with_graph)
-    fitting = int(
-        budget * memory_shares.get(model.module, 1.0) // estimate_row_memory(model, tokens, with_graph=with_graph)
-    )
+    budget = MEMORY.get(model.device.type, MEMORY["cpu"])[with_graph]
+    if model.device.type == "cuda":
+        budget = min(budget, torch.cuda.get_device_properties(model.device).total_memory // 4)
+    available = (chosen.memory or budget) * memory_shares.get(model.module, 1.0)
+    fitting = int(available // estimate_row_memory(model, tokens, with_graph=with_graph))
     return max(1, min(fitting, MOST_ROWS, chosen.rows or MOST_ROWS))
-
-
-def find_memory_budget(device: torch.device, *, with_graph: bool) -> int:
-    budget = MEMORY.get(device.type, MEMORY["cpu"])[with_graph]
-    if device.type != "cuda":
-        return budget
-    return min(budget, torch.cuda.get_device_properties(device).total_memory // 4)
 
 
 def estimate_row_memory(model: Model, tokens: int, *, with_graph: bool) -> int:
@@ -157,22 +151,18 @@ def run_batches(
     """
     ahead = chosen_batching.get().ahead
     waiting, running = deque(batches), deque[tuple[Tensor, Launched]]()
-    while waiting:
-        launched = try_to_launch(waiting[0], prepare, launch, is_alone=not running)
-        if launched is None and running:
+    while waiting or running:
+        launched = None
+        if waiting and len(running) <= ahead:
+            launched = try_to_launch(waiting[0], prepare, launch, is_alone=not running)
+        if launched is not None:
+            running.append((waiting.popleft(), launched[0]))
+        elif running:
             rows, oldest = running.popleft()
             yield rows, finish(oldest, rows)
-            continue
-        if launched is None:
+        else:
             remember_out_of_memory(model)  # here, not in the handler: the traceback holds the tensors of the failed run
             waiting = deque(part for rows in waiting for part in rows.tensor_split(min(2, len(rows))))
-            continue
-        running.append((waiting.popleft(), launched[0]))
-        if len(running) > ahead:
-            rows, oldest = running.popleft()
-            yield rows, finish(oldest, rows)
-    for rows, oldest in running:
-        yield rows, finish(oldest, rows)
 
 
 def try_to_launch(

@@ -88,13 +88,17 @@ def erase_pixels(
 ) -> EncodedBatch:
     """Images with some patches or pixels filled."""
     pixels = encoded.inputs[encoded.main]
-    filling = FILL_MAKERS[fill](model, encoded, seed)  # one per image, or one number per channel
+    filling = FILL_MAKERS[fill](model, encoded, pixels, seed)  # one per image, or one number per channel
     at = send_to_device(of, pixels.device)
     kept = as_pixels(send_to_device(keep, pixels.device), grid, pixels.shape[-2:])[:, None]
     filling = filling[at] if len(filling) == len(pixels) else filling
     variants = torch.where(kept, pixels[at], filling)
-    chosen = pick_examples(encoded, of)
-    return replace(chosen, inputs={**chosen.inputs, encoded.main: variants})
+    return replace_main(pick_examples(encoded, of), variants)
+
+
+def replace_main(encoded: EncodedBatch, main: Tensor) -> EncodedBatch:
+    """The batch with another explained input."""
+    return replace(encoded, inputs={**encoded.inputs, encoded.main: main})
 
 
 def as_pixels(keep: Tensor, grid: Grid | None, size: Sequence[int]) -> Tensor:
@@ -125,50 +129,29 @@ def normalise_black(model: Model) -> Tensor:
     return (-torch.tensor(mean, dtype=torch.float64) / torch.tensor(spread, dtype=torch.float64)).view(1, -1, 1, 1)
 
 
-def make_zero_fill(model: Model, encoded: EncodedBatch, seed: int) -> Tensor:
-    return torch.zeros((), device=model.device, dtype=model.dtype).view(1, 1, 1, 1)
-
-
-def make_black_fill(model: Model, encoded: EncodedBatch, seed: int) -> Tensor:
-    return normalise_black(model).to(encoded.inputs[encoded.main])
-
-
-def make_mean_fill(model: Model, encoded: EncodedBatch, seed: int) -> Tensor:
-    return encoded.inputs[encoded.main].mean((-2, -1), keepdim=True)
-
-
-def make_blur_fill(model: Model, encoded: EncodedBatch, seed: int) -> Tensor:
-    return blur_pixels(encoded.inputs[encoded.main])
-
-
 def blur_pixels(pixels: Tensor, width: float | None = None) -> Tensor:
     """Images blurred by a Gaussian of this standard deviation, in pixels; borders are mirrored."""
     shorter = min(pixels.shape[-2:])
     width = shorter / 8 if width is None else width
     reach = min(math.ceil(3 * width), shorter - 1)
-    places = torch.arange(-reach, reach + 1, device=pixels.device, dtype=pixels.dtype)
-    weights = torch.exp(-(places**2) / (2 * width**2))
+    offsets = torch.arange(-reach, reach + 1, device=pixels.device, dtype=pixels.dtype)
+    weights = torch.exp(-(offsets**2) / (2 * width**2))
     weights = (weights / weights.sum()).expand(pixels.size(1), 1, 1, -1)
     wide = F.pad(pixels, (reach, reach, reach, reach), mode="reflect")
     return F.conv2d(F.conv2d(wide, weights, groups=pixels.size(1)), weights.transpose(-1, -2), groups=pixels.size(1))
 
 
-def make_noise_fill(model: Model, encoded: EncodedBatch, seed: int) -> Tensor:
-    pixels = encoded.inputs[encoded.main]
-    noise = torch.stack(
-        [
-            torch.randn(pixels.shape[1:], dtype=torch.float64, generator=make_generator(seed, fingerprint))
-            for fingerprint in encoded.fingerprints()
-        ]
-    ).to(pixels)
-    return pixels.mean((-2, -1), keepdim=True) + noise * pixels.std((-2, -1), keepdim=True)
+def make_noise_fill(_: Model, encoded: EncodedBatch, pixels: Tensor, seed: int) -> Tensor:
+    generators = (make_generator(seed, fingerprint) for fingerprint in encoded.fingerprints())
+    noise = [torch.randn(pixels.shape[1:], dtype=torch.float64, generator=one) for one in generators]
+    return pixels.mean((-2, -1), keepdim=True) + torch.stack(noise).to(pixels) * pixels.std((-2, -1), keepdim=True)
 
 
-FILL_MAKERS: dict[str, Callable[[Model, EncodedBatch, int], Tensor]] = {
-    "zero": make_zero_fill,
-    "black": make_black_fill,
-    "mean": make_mean_fill,
-    "blur": make_blur_fill,
+FILL_MAKERS: dict[str, Callable[[Model, EncodedBatch, Tensor, int], Tensor]] = {
+    "zero": lambda model, *_: torch.zeros((1, 1, 1, 1), device=model.device, dtype=model.dtype),
+    "black": lambda model, _, pixels, __: normalise_black(model).to(pixels),
+    "mean": lambda _, __, pixels, ___: pixels.mean((-2, -1), keepdim=True),
+    "blur": lambda _, __, pixels, ___: blur_pixels(pixels),
     "noise": make_noise_fill,
 }
 
@@ -186,8 +169,7 @@ def erase_frames(encoded: EncodedBatch, owners: Tensor, keep: Tensor, of: Tensor
     filling = filling if fill == "mean" else torch.zeros_like(filling)
     kept = send_to_device(keep[:, owners.clamp(min=0)] | (owners < 0), signal.device)
     at = send_to_device(of, signal.device)
-    chosen = pick_examples(encoded, of)
-    return replace(chosen, inputs={**chosen.inputs, encoded.main: torch.where(kept, signal[at], filling[at])})
+    return replace_main(pick_examples(encoded, of), torch.where(kept, signal[at], filling[at]))
 
 
 # --- texts ------------------------------------------------------------------------------------------------------------
@@ -207,7 +189,7 @@ def replace_tokens(model: Model, encoded: EncodedBatch, keep: Tensor, of: Tensor
             f'This input has no token ids for fill={fill!r} to replace. Use fill="pad" or "delete", or a method '
             "without perturbations."
         )
-    return replace(chosen, inputs={**chosen.inputs, chosen.main: torch.where(keep, ids, find_fill_token(model, fill))})
+    return replace_main(chosen, torch.where(keep, ids, find_fill_token(model, fill)))
 
 
 def trim_padding(model: Model, chosen: EncodedBatch, keep: Tensor) -> tuple[EncodedBatch, Tensor]:
@@ -228,17 +210,18 @@ def can_cut_padding(encoded: EncodedBatch) -> bool:
     return is_on_the_right and all(tensor.shape == mask.shape for tensor in encoded.inputs.values())
 
 
-def cut_padding(encoded: EncodedBatch, length: int) -> EncodedBatch:
-    """The first tokens of every text: those after them are padding."""
-    return replace(
-        encoded,
-        inputs={name: tensor[:, :length] for name, tensor in encoded.inputs.items()},
-        token_mask=encoded.token_mask[:, :length] if encoded.token_mask is not None else None,
-        special_mask=encoded.special_mask[:, :length] if encoded.special_mask is not None else None,
-        words=None,
-        spans=None,
-        texts=(),
+def cut_tokens(encoded: EncodedBatch, kept: slice, whole: Sequence[str] = ()) -> EncodedBatch:
+    """These tokens of every text; inputs that stay `whole` keep all of them."""
+    token_mask, special_mask = (
+        None if mask is None else mask[:, kept] for mask in (encoded.token_mask, encoded.special_mask)
     )
+    inputs = {name: given if name in whole else given[:, kept] for name, given in encoded.inputs.items()}
+    return replace(forget_texts(encoded), inputs=inputs, token_mask=token_mask, special_mask=special_mask)
+
+
+def forget_texts(encoded: EncodedBatch) -> EncodedBatch:
+    """The batch without what describes tokens that are no longer those of its texts."""
+    return replace(encoded, words=None, spans=None, texts=())
 
 
 def mask_tokens(model: Model, chosen: EncodedBatch, keep: Tensor) -> EncodedBatch:
@@ -263,16 +246,6 @@ def mask_tokens(model: Model, chosen: EncodedBatch, keep: Tensor) -> EncodedBatc
     return replace(chosen, inputs=inputs, token_mask=mask.cpu())
 
 
-def choose_default_fill(model: Model, encoded: EncodedBatch) -> str:
-    """The fill that is used if none is given."""
-    if encoded.inputs[encoded.main].dim() == 4:
-        return "zero"
-    has_ids = not encoded.inputs[encoded.main].is_floating_point()
-    if has_ids and getattr(model.tokenizer, "mask_token_id", None) is not None:
-        return "mask"
-    return "pad" if "attention_mask" in encoded.inputs or model.takes_attention_mask or has_ids else "delete"
-
-
 def delete_tokens(model: Model, chosen: EncodedBatch, keep: Tensor) -> EncodedBatch:
     """The kept tokens, moved together and padded on the right to the longest text."""
     real = keep if chosen.token_mask is None else keep & chosen.token_mask.to(keep.device)
@@ -289,17 +262,9 @@ def delete_tokens(model: Model, chosen: EncodedBatch, keep: Tensor) -> EncodedBa
         inputs.setdefault("attention_mask", mask.long())
     at = order.cpu()
     special = chosen.special_mask.gather(1, at) & mask.cpu() if chosen.special_mask is not None else None
-    return replace(
-        chosen,
-        inputs=inputs,
-        token_mask=mask.cpu(),
-        special_mask=special,
-        words=None,
-        spans=None,
-        texts=(),
-        seconds=(),
-        origin=torch.where(mask.cpu(), at, -1),
-    )
+    origin = torch.where(mask.cpu(), at, -1)
+    bare = forget_texts(chosen)
+    return replace(bare, inputs=inputs, token_mask=mask.cpu(), special_mask=special, seconds=(), origin=origin)
 
 
 def compact_input(name: str, tensor: Tensor, order: Tensor, mask: Tensor, model: Model, chosen: EncodedBatch) -> Tensor:

@@ -25,6 +25,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from whyformer._engine.probe.perturb import cut_tokens
 from whyformer._engine.run import Returned, run_plain_returned
 from whyformer._model import EncodedBatch, unwrap
 
@@ -138,13 +139,4 @@ def cut_prefix(variants: EncodedBatch, length: int) -> EncodedBatch:
     """The variants without their first `length` tokens; `origin` says which tokens are left."""
     tokens = variants.inputs[variants.main].size(1)
     origin = variants.origin if variants.origin is not None else torch.arange(tokens).expand(variants.batch, -1)
-    return replace(
-        variants,
-        inputs={name: given if name in WHOLE_INPUTS else given[:, length:] for name, given in variants.inputs.items()},
-        token_mask=variants.token_mask[:, length:] if variants.token_mask is not None else None,
-        special_mask=variants.special_mask[:, length:] if variants.special_mask is not None else None,
-        words=None,
-        spans=None,
-        texts=(),
-        origin=origin[:, length:],
-    )
+    return replace(cut_tokens(variants, slice(length, None), WHOLE_INPUTS), origin=origin[:, length:])

@@ -10,9 +10,9 @@ of a prompt share (prefix.py), `spent["tail_refused"]` those that were to do so,
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
-from typing import TypeGuard, TypeVar
+from typing import TypeAlias, TypeGuard, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -54,17 +54,7 @@ from whyformer._engine.run import (
     run_forward,
     run_plain_returned,
 )
-from whyformer._engine.targets import (
-    REPRESENTATION,
-    Answers,
-    ClassReading,
-    FunctionReading,
-    Reading,
-    Target,
-    TermSum,
-    detach_answers,
-    take_answers,
-)
+from whyformer._engine.targets import REPRESENTATION, Answers, ClassReading, FunctionReading, Reading, Target, TermSum
 from whyformer._engine.tracing import find_layer_sites, trace_of
 from whyformer._model import EncodedBatch, Model, count_writes
 from whyformer._plain.progress import show_progress
@@ -74,6 +64,7 @@ from whyformer.errors import InputError, MethodError, NonFinite, UnsupportedMode
 
 WORTHWHILE = 0.1  # the share of the tokens that a shortcut must save
 Read = TypeVar("Read")
+PendingAnswers: TypeAlias = Callable[[], Answers]  # waits for a batch that was launched
 NO_INPUT = "The explained input was not found: the model does not embed token ids."
 
 
@@ -129,7 +120,7 @@ class Probe:
     @cached_property
     def places(self) -> Tensor:
         """[unit]: the position of each patch or token in the model's sequence."""
-        places = self.layout.patches or self.layout.positions
+        positions = self.layout.patches or self.layout.positions
         if self.layout.obstacle:
             raise UnsupportedModel(self.layout.obstacle)
         if self.layout.slots is not None:
@@ -139,12 +130,12 @@ class Probe:
                     "Methods that change attention do not work. Pass one example, or use another fill or method."
                 )
             return self.layout.slots[0]
-        if places is None and self.units != self.layout.length:
+        if positions is None and self.units != self.layout.length:
             raise UnsupportedModel(
                 f"The input has {self.units} tokens, the attention covers {self.layout.length}, and which is which is "
                 "not known. Methods that change attention do not work."
             )
-        return torch.arange(self.units) if places is None else torch.tensor(places)
+        return torch.arange(self.units) if positions is None else torch.tensor(positions)
 
     @cached_property
     def real(self) -> Tensor:
@@ -162,7 +153,13 @@ class Probe:
     @property
     def fill(self) -> str:
         """The default fill for what is removed."""
-        return "mean" if self.is_signal else perturb.choose_default_fill(self.model, self.encoded)
+        if self.is_signal or self.is_image:
+            return "mean" if self.is_signal else "zero"
+        has_ids = not self.encoded.inputs[self.encoded.main].is_floating_point()
+        if has_ids and getattr(self.model.tokenizer, "mask_token_id", None) is not None:
+            return "mask"
+        takes_mask = "attention_mask" in self.encoded.inputs or self.model.takes_attention_mask
+        return "pad" if takes_mask or has_ids else "delete"
 
     @cached_property
     def before(self) -> Answers:
@@ -219,8 +216,7 @@ class Probe:
             chosen = perturb.pick_examples(self.encoded, of[rows])
             own = chosen.inputs[chosen.main]
             given = tensors[rows.to(tensors.device)] if isinstance(tensors, Tensor) else tensors(rows)
-            given = perturb.send_to_device(given.to(own.dtype), own.device)
-            return replace(chosen, inputs={**chosen.inputs, chosen.main: given})
+            return perturb.replace_main(chosen, perturb.send_to_device(given.to(own.dtype), own.device))
 
         return self.run_variants(of, make_variant)
 
@@ -233,19 +229,18 @@ class Probe:
 
         def run_rows(rows: Tensor) -> tuple[Answers, Tensor | None]:
             with self._run_rows_at_leaf(leaf, of, rows) as (run, answer):
-                back = self._take_leaf_gradient(run, answer, of[rows]) if gradient else None
-                return detach_answers(answer), back
+                if not gradient:
+                    return answer.map(Tensor.detach), None
+                if (start := run.mode.leaf) is None:
+                    raise UnsupportedModel(NO_INPUT)
+                (back,) = compute_gradients(answer.score, [start])
+                back = order_leaf(to_canonical_axes(back, trace_of(start)), self.layout, of[rows])
+                return answer.map(Tensor.detach), back
 
-        found = self.run_with_graph(run_rows, len(of), "gradients" if gradient else "forwards")
+        found = self.run_whole(run_rows, len(of), "gradients" if gradient else "forwards", with_graph=True)
         self.spent["backward"] += len(of) * gradient
         answers, gradients = zip(*found, strict=True) if found else ((), ())
         return join_answers(list(answers)), torch.cat(gradients) if gradient else None
-
-    def _take_leaf_gradient(self, run: Run, answer: Answers, of: Tensor) -> Tensor:
-        if run.mode.leaf is None:
-            raise UnsupportedModel(NO_INPUT)
-        (back,) = compute_gradients(answer.score, [run.mode.leaf])
-        return order_leaf(to_canonical_axes(back, trace_of(run.mode.leaf)), self.layout, of)
 
     @neutral_torch()
     def compute_last_attention_grad(self, leaf: Tensor, of: Tensor) -> Tensor:
@@ -255,7 +250,9 @@ class Probe:
     @neutral_torch()
     def compute_last_attention_grad_scaled(self, scale: float, of: Tensor) -> Tensor:
         """The same when the state that enters the first block is multiplied by `scale`."""
-        return self._gather_last_attention_grad(of, lambda rows: self._run_rows_scaled(scale, of, rows))
+        path = self._first_block
+        prepare = partial(scale_module_input, path=path, scale=scale)
+        return self._gather_last_attention_grad(of, lambda rows: self._run_rows(of[rows], prepare=prepare))
 
     def _gather_last_attention_grad(
         self, of: Tensor, run_rows: Callable[[Tensor], AbstractContextManager[tuple[Run, Answers]]]
@@ -266,18 +263,21 @@ class Probe:
                 (back,) = compute_gradients(answer.score, [site.output])
                 return site.split_heads(back) @ site.value.mT
 
-        gradients = self.run_with_graph(take_gradient, len(of), "gradients")
+        gradients = self.run_whole(take_gradient, len(of), "gradients", with_graph=True)
         self.spent["backward"] += len(of)
         return torch.cat(gradients)
 
     @contextmanager
-    def _run_rows_scaled(self, scale: float, of: Tensor, rows: Tensor) -> Iterator[tuple[Run, Answers]]:
-        """One forward with a graph, in which the state that enters the first block is multiplied by `scale`."""
-        chosen = perturb.pick_examples(self.encoded, of[rows])
-        prepare = partial(scale_module_input, path=self._first_block, scale=scale)
-        with run_forward(self.model, chosen, asks_gradient=True, prepare=prepare) as run:
-            yield run, self.read_answers(chosen, run.returned, of[rows])
-        self.spent["forward"] += len(rows)
+    def _run_rows(
+        self, of: Tensor, start: Tensor | None = None, prepare: Callable[[nn.Module], None] | None = None
+    ) -> Iterator[tuple[Run, Answers]]:
+        """One forward of these examples with a graph; `start` takes the place of the explained input."""
+        chosen = perturb.pick_examples(self.encoded, of)
+        if start is not None and self.encoded.inputs[self.encoded.main].is_floating_point():
+            chosen = perturb.replace_main(chosen, start)
+        with run_forward(self.model, chosen, asks_gradient=True, starting_at=start, prepare=prepare) as run:
+            yield run, self.read_answers(chosen, run.returned, of)
+        self.spent["forward"] += len(of)
 
     @cached_property
     def _first_block(self) -> str:
@@ -286,28 +286,18 @@ class Probe:
             self.spent["forward"] += self.batch
             return find_block_calls(run.mode)[0].path
 
-    @contextmanager
-    def _run_rows_at_leaf(self, leaf: Tensor, of: Tensor, rows: Tensor) -> Iterator[tuple[Run, Answers]]:
+    def _run_rows_at_leaf(self, leaf: Tensor, of: Tensor, rows: Tensor) -> AbstractContextManager[tuple[Run, Answers]]:
         """One forward with a graph, of some rows of `leaf` in place of the explained input."""
-        chosen = perturb.pick_examples(self.encoded, of[rows])
         given = leaf[rows.to(leaf.device)].to(self.model.device, self.model.dtype)
         given = unorder_leaf(given, self.layout, of[rows], self._leaf_parts[3][of[rows]].to(given))
-        start = from_canonical_axes(given, self._axis_order)
+        start = from_canonical_axes(given, self._leaf_parts[2])
         if self.is_signal:
             start = given.reshape(len(rows), *self.encoded.inputs[self.encoded.main].shape[1:])
-        if self.encoded.inputs[self.encoded.main].is_floating_point():
-            chosen = replace(chosen, inputs={**chosen.inputs, chosen.main: start})
-        with run_forward(self.model, chosen, asks_gradient=True, starting_at=start) as run:
-            yield run, self.read_answers(chosen, run.returned, of[rows])
-        self.spent["forward"] += len(rows)
+        return self._run_rows(of[rows], start)
 
     @neutral_torch()
     def intervene(
-        self,
-        make: Callable[[Tensor], Intervention],
-        of: Tensor,
-        *,
-        look: Callable[[Run], Read] | None = None,
+        self, make: Callable[[Tensor], Intervention], of: Tensor, *, look: Callable[[Run], Read] | None = None
     ) -> tuple[Answers, list[Read]]:
         """The answers while the run is changed by an intervention, and what `look` returned for each chunk.
 
@@ -319,16 +309,16 @@ class Probe:
         def run_rows(rows: Tensor) -> tuple[Answers | None, Read | None]:
             chosen = perturb.pick_examples(self.encoded, of[rows])
             with run_forward(self.model, chosen, asks_gradient=False, intervention=make(rows)) as run:
-                answer = detach_answers(self.read_answers(chosen, run.returned, of[rows])) if has_answers else None
+                read = partial(self.read_answers, chosen, run.returned, of[rows])
+                answer = read().map(Tensor.detach) if has_answers else None
                 seen = look(run) if look is not None else None
             self.spent["forward"] += len(rows)
             return answer, seen
 
         found = self.run_whole(run_rows, len(of), "interventions")
         seen = [one for _, one in found if one is not None]
-        nothing = torch.empty(0)
         if not has_answers:
-            return Answers(nothing, nothing, nothing), seen
+            return Answers(*[torch.empty(0)] * 3), seen
         return join_answers([answer for answer, _ in found if answer is not None]), seen
 
     # --- the explained input as numbers -------------------------------------------------------------------------------
@@ -342,10 +332,6 @@ class Probe:
     def words(self) -> Tensor:
         """The part of the leaf that comes from the token ids; for an image, all of it."""
         return self._leaf_parts[1]
-
-    @property
-    def _axis_order(self) -> str:
-        return self._leaf_parts[2]
 
     @cached_property
     def _leaf_parts(self) -> tuple[Tensor, Tensor, str, Tensor]:
@@ -392,11 +378,9 @@ class Probe:
                 f"baseline={kind!r} is not a choice for a text. Available: 'zero', 'mask', 'unknown', 'pad'.",
                 code="E_OPTION",
             )
-        chosen = self.encoded
-        ids = torch.where(
-            self.real.to(self.model.device), find_fill_token(self.model, kind), chosen.inputs[chosen.main]
-        )
-        words = self.find_leaf_parts(replace(chosen, inputs={**chosen.inputs, chosen.main: ids}))[1]
+        ids, token = self.encoded.inputs[self.encoded.main], find_fill_token(self.model, kind)
+        blank = perturb.replace_main(self.encoded, torch.where(self.real.to(self.model.device), token, ids))
+        words = self.find_leaf_parts(blank)[1]
         # Not the leaf of those ids: models that number positions by counting tokens skip padding.
         return torch.where(self._is_real_at_leaf, self.leaf - self.words + words, self.leaf)
 
@@ -412,15 +396,11 @@ class Probe:
     # --- in batches ---------------------------------------------------------------------------------------------------
 
     def run_whole(self, run: Callable[[Tensor], Read], rows: int, what: str, *, with_graph: bool = False) -> list[Read]:
-        """What `run` returned for each batch of row numbers."""
+        """What `run` returned for each batch of row numbers. with_graph: it keeps a graph for a backward pass."""
         size = 1 if self.runs_alone else count_rows(self.model, self.layout.length, with_graph=with_graph)
         batches = list(torch.arange(rows).split(size)) if rows else []
         done = self._run_planned(batches, lambda rows: rows, lambda _, rows: run(rows), what, lambda found, _: found)
         return [found for _, found in done]
-
-    def run_with_graph(self, run: Callable[[Tensor], Read], rows: int, what: str) -> list[Read]:
-        """The same for runs that keep a graph for a backward pass."""
-        return self.run_whole(run, rows, what, with_graph=True)
 
     def _run_planned(
         self,
@@ -448,34 +428,32 @@ class Probe:
         self,
         batches: Sequence[Tensor],
         prepare: Callable[[Tensor], EncodedBatch],
-        launch: Callable[[EncodedBatch, Tensor], "LaunchedBatch"],
+        launch: Callable[[EncodedBatch, Tensor], PendingAnswers],
     ) -> Answers:
         """The answers to all rows, in their order."""
-        done = self._run_planned(batches, prepare, launch, "forwards", lambda launched, _: self.finish_batch(launched))
+        done = self._run_planned(batches, prepare, launch, "forwards", lambda finish, _: finish())
         answers = join_answers([found for _, found in done])
-        return take_answers(answers, torch.cat([rows for rows, _ in done]).argsort())
+        at = torch.cat([rows for rows, _ in done]).argsort().to(answers.score.device)
+        return answers.map(lambda column: column[at])
 
     @neutral_torch()
     def run_batch(self, encoded: EncodedBatch, of: Tensor) -> Answers:
         """The answers to one batch; row i is a variant of example of[i]."""
-        return self.finish_batch(self.launch_batch(encoded, of))
+        return self.launch_batch(encoded, of)()
 
-    def launch_batch(self, encoded: EncodedBatch, of: Tensor) -> "LaunchedBatch":
-        """Run the model; on a GPU this does not wait for it."""
+    def launch_batch(self, encoded: EncodedBatch, of: Tensor) -> PendingAnswers:
+        """Run the model; on a GPU this does not wait for it. What is returned waits, and gives the answers."""
         returned = run_plain_returned(self._shadow, encoded)
         self.spent["forward"] += encoded.batch
         return self._hold(encoded, returned, of)
 
-    def _hold(self, encoded: EncodedBatch, returned: Returned, of: Tensor) -> "LaunchedBatch":
-        """What has to be kept of a run until it is read; logits of every token are too large and are read at once."""
-        launched = LaunchedBatch(encoded, returned, of)
+    def _hold(self, encoded: EncodedBatch, returned: Returned, of: Tensor) -> PendingAnswers:
+        """Reads the answers of a run when it is called; logits of every token are too large to keep until then."""
+        read = partial(self.read_answers, encoded, returned, of)
         if find_output(returned, self.model.module).dim() < 3:
-            return launched
-        return replace(launched, returned=None, answers=self.read_answers(encoded, returned, of))
-
-    def finish_batch(self, launched: "LaunchedBatch") -> Answers:
-        """The answers to a batch that was launched."""
-        return launched.answers or self.read_answers(launched.encoded, launched.returned, launched.of)
+            return read
+        answers = read()
+        return lambda: answers
 
     # --- texts --------------------------------------------------------------------------------------------------------
 
@@ -487,7 +465,7 @@ class Probe:
                 f"The input has {mask.size(1)} steps and the attention {keep.size(1)} tokens, and which belong "
                 "together is not known. Methods that change the input do not support this yet."
             )
-        lengths = (keep if mask is None else keep & mask[of]).sum(-1)
+        lengths = self._find_left(keep, of).sum(-1)
         way_out = "Use fill='mean'." if self.is_vectors else "Use fill='pad' or 'drop'."
         if not bool(lengths.all()):
             raise InputError(f"Deleting all tokens leaves an empty input. {way_out}")
@@ -499,13 +477,11 @@ class Probe:
 
     def run_masked(self, keep: Tensor, of: Tensor) -> Answers:
         """The answers with tokens masked, in texts without padding, to which the masked tokens of DeBERTa attend."""
-        mask = self.encoded.token_mask
-        lengths = torch.full((len(of),), self.units) if mask is None else mask.sum(-1)[of]
+        lengths = self._count_tokens(of)
         try:
             return self.run_by_length(keep, of, "pad", lengths, mixes=False)
         except NonFinite:
-            left = keep if mask is None else keep & mask[of]
-            if bool(left.any(-1).all()):
+            if bool(self._find_left(keep, of).any(-1).all()):
                 raise
             raise NonFinite(
                 f"With every token replaced by padding (token {self.model.padding}) the output of the model is not "
@@ -515,8 +491,7 @@ class Probe:
 
     def run_replaced(self, keep: Tensor, of: Tensor, fill: str) -> Answers:
         """The answers with tokens replaced; short texts run without the padding that makes them as long as others."""
-        mask = self.encoded.token_mask
-        lengths = torch.full((len(of),), self.units) if mask is None else mask.sum(-1)[of]
+        lengths = self._count_tokens(of)
         is_wasteful = self._saves(len(of) * self.units - int(lengths.sum()), of)
         cuts = is_wasteful and chosen_batching.get().cut_padding and perturb.can_cut_padding(self.encoded)
         if cuts:
@@ -526,11 +501,19 @@ class Probe:
                 self.model.module,
                 "cut padding",
                 lambda: self.run_batch(variant, of[shortest]),
-                lambda: self.run_batch(perturb.cut_padding(variant, int(lengths[shortest])), of[shortest]),
+                lambda: self.run_batch(perturb.cut_tokens(variant, slice(int(lengths[shortest]))), of[shortest]),
             )
-        return self.run_by_length(
-            keep, of, fill, lengths if cuts else torch.full_like(lengths, self.units), mixes=True, cuts=cuts
-        )
+        lengths = lengths if cuts else torch.full_like(lengths, self.units)
+        return self.run_by_length(keep, of, fill, lengths, mixes=True, cuts=cuts)
+
+    def _count_tokens(self, of: Tensor) -> Tensor:
+        mask = self.encoded.token_mask
+        return torch.full((len(of),), self.units) if mask is None else mask.sum(-1)[of]
+
+    def _find_left(self, keep: Tensor, of: Tensor) -> Tensor:
+        """[n token]: the tokens that are kept and not padding."""
+        mask = self.encoded.token_mask
+        return keep if mask is None else keep & mask[of]
 
     def run_by_length(
         self, keep: Tensor, of: Tensor, fill: str, lengths: Tensor, *, mixes: bool, cuts: bool = False
@@ -542,7 +525,7 @@ class Probe:
 
         def make_variant(rows: Tensor) -> EncodedBatch:
             variant = perturb.replace_tokens(self.model, self.encoded, keep[rows], of[rows], fill)
-            return perturb.cut_padding(variant, int(lengths[rows].max())) if cuts else variant
+            return perturb.cut_tokens(variant, slice(int(lengths[rows].max()))) if cuts else variant
 
         shared = self.count_shared_tokens(keep, of, fill, lengths, make_variant)
         groups = torch.zeros_like(lengths) if mixes else lengths
@@ -555,12 +538,7 @@ class Probe:
     # --- prefixes -----------------------------------------------------------------------------------------------------
 
     def count_shared_tokens(
-        self,
-        keep: Tensor,
-        of: Tensor,
-        fill: str,
-        lengths: Tensor,
-        make_variant: Callable[[Tensor], EncodedBatch],
+        self, keep: Tensor, of: Tensor, fill: str, lengths: Tensor, make_variant: Callable[[Tensor], EncodedBatch]
     ) -> Tensor:
         """[n]: the tokens at the start of each variant that need not run, because its prompt has the same ones."""
         nothing = torch.zeros(len(of), dtype=torch.long)
@@ -568,24 +546,21 @@ class Probe:
         if read_at is None or not chosen_batching.get().reuse_prefix or not takes_cache(self.model.module):
             return nothing
         first = torch.where(keep.all(-1), self.units, (~keep).to(torch.uint8).argmax(-1))
-        shared = torch.minimum(first, torch.minimum(self._find_last_tokens(keep, of, fill, lengths), read_at[of]))
+        last = lengths - 1  # attended to; after it a language model predicts
+        if fill == "pad":
+            left = self._find_left(keep, of)
+            last = torch.where(left, torch.arange(left.size(1)), 0).amax(-1).clamp(max=last)
+        shared = torch.minimum(first, torch.minimum(last, read_at[of]))
         if not self._saves(int(shared.sum()) - self.encoded.batch * self.units, of):
             return nothing
         changed = ((shared > 0) & (first < lengths)).nonzero()[:, 0]
-        if len(changed) and self._try_prefixes(
-            changed[shared[changed].argsort()[[0, -1]]], of, fill, shared, make_variant
-        ):
+        if not len(changed):
+            return nothing
+        ends = changed[shared[changed].argsort()[[0, -1]]]
+        if self._try_prefixes(ends, of, fill, shared, make_variant):
             return shared
-        self.spent["tail_refused"] += len(of) * bool(len(changed))
+        self.spent["tail_refused"] += len(of)
         return nothing
-
-    def _find_last_tokens(self, keep: Tensor, of: Tensor, fill: str, lengths: Tensor) -> Tensor:
-        """[n]: the last token of each variant that is attended to, after which a language model predicts."""
-        if fill != "pad":
-            return lengths - 1
-        mask = self.encoded.token_mask
-        left = keep if mask is None else keep & mask[of]
-        return torch.where(left, torch.arange(left.size(1)), 0).amax(-1).clamp(max=lengths - 1)
 
     def _try_prefixes(
         self, rows: Tensor, of: Tensor, fill: str, shared: Tensor, make_variant: Callable[[Tensor], EncodedBatch]
@@ -600,7 +575,7 @@ class Probe:
             launched = [
                 self._launch_text(make_variant(row), of[row], int(shared[row]), must=True) for row in rows.split(1)
             ]
-            return join_answers([self.finish_batch(one) for one in launched])
+            return join_answers([finish() for finish in launched])
 
         prompts = (tuple(self.encoded.inputs), self.units)  # a prompt may be too long for a cache, another one not
         works = takes_shortcut(self.model.module, ("prefix", fill, *prompts), run_wholly, run_tails)
@@ -611,7 +586,7 @@ class Probe:
             self.__dict__.pop("before", None)
         return works
 
-    def _launch_text(self, variant: EncodedBatch, of: Tensor, shared: int, *, must: bool = False) -> "LaunchedBatch":
+    def _launch_text(self, variant: EncodedBatch, of: Tensor, shared: int, *, must: bool = False) -> PendingAnswers:
         """Run the tokens after the shared ones; all of them if there are none."""
         length = min(shared, self._prompts.count_shared(variant, of)) if shared else 0
         if not length:
@@ -644,8 +619,8 @@ class Probe:
         function = self.reading.function if isinstance(self.reading, FunctionReading) else None
         if not isinstance(function, TermSum):
             return None
-        places = [[term.at[0] for term in terms if term.has_token] for terms in function.terms]
-        return torch.tensor([min(some, default=self.units) for some in places])
+        positions = ((term.at[0] for term in terms if term.has_token) for terms in function.terms)
+        return torch.tensor([min(some, default=self.units) for some in positions])
 
     @cached_property
     def _shadow(self) -> nn.Module:
@@ -663,13 +638,13 @@ class Probe:
         """The fill to use: the default for None; an unknown one raises."""
         if fill is None:
             return self.fill
-        kind, fills = "a text", tuple[str, ...](perturb.TEXT_FILLS)
-        if self.is_image or self.is_signal:
-            kind = "an image" if self.is_image else "a signal"
-            fills = perturb.IMAGE_FILLS if self.is_image else perturb.SIGNAL_FILLS
-        elif self.is_vectors:
-            kind, fills = "a sequence of vectors", (*perturb.SIGNAL_FILLS, "pad", "delete")
-        known = (*fills, "drop")
+        if self.is_image:
+            kind, known = "an image", (*perturb.IMAGE_FILLS, "drop")
+        elif self.is_signal or self.is_vectors:
+            kind = "a signal" if self.is_signal else "a sequence of vectors"
+            known = (*perturb.SIGNAL_FILLS, *(() if self.is_signal else ("pad", "delete")), "drop")
+        else:
+            kind, known = "a text", (*perturb.TEXT_FILLS, "drop")
         if not isinstance(fill, str) or fill not in known:
             there_are = ", ".join(map(repr, known))
             raise MethodError(f"fill={fill!r} is not a choice for {kind}. Available: {there_are}.", code="E_OPTION")
@@ -699,16 +674,6 @@ class Probe:
             return torch.where(stays.all(-1, keepdim=True), attention, left / total.masked_fill(total == 0, 1))
 
         return Intervention(attention=keep_left)
-
-
-@dataclass(frozen=True)
-class LaunchedBatch:
-    """A batch that the model is running, or what was read from it."""
-
-    encoded: EncodedBatch
-    returned: Returned
-    of: Tensor
-    answers: Answers | None = None
 
 
 def scale_module_input(shadow: nn.Module, *, path: str, scale: float) -> None:

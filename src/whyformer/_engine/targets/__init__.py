@@ -8,10 +8,11 @@ from whyformer._engine.targets.function_target import (
     ExplainedScore,
     FunctionAnswer,
     FunctionReading,
+    ReadOutput,
     explain_function,
     find_function,
 )
-from whyformer._engine.targets.reading import Answers, ClassReading, Reading, detach_answers, take_answers
+from whyformer._engine.targets.reading import Answers, ClassReading, Reading
 from whyformer._engine.targets.readout import compute_readout
 from whyformer._engine.targets.target import (
     REPRESENTATION,

@@ -14,9 +14,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeGuard
 
-import numpy as np
-from torch import Tensor
-
 from whyformer._engine.targets.answer_view import AnswerView
 from whyformer._engine.targets.target import expand_per_example
 from whyformer._engine.targets.target_kinds import LogProbability, refuse_task
@@ -56,7 +53,10 @@ class Answer(TargetKind):
         for name in ("select", "weights", "versus"):
             value = getattr(self, name)
             if hasattr(value, "tolist"):
-                value = list_values(name, value)
+                try:
+                    value = value.tolist()
+                except RuntimeError:  # sparse, or without data
+                    raise TargetError(f"{name} must have values, got {value!r:.80}.") from None
             object.__setattr__(self, name, tuple(value) if isinstance(value, list | range) else value)
         if not isinstance(self.score, str) or self.score not in SCORE_NAMES:
             raise TargetError(f"score must be one of {', '.join(SCORE_NAMES)}, got {self.score!r}.")
@@ -68,32 +68,28 @@ class Answer(TargetKind):
             object.__setattr__(self, "weights", check_weights(self.weights))
 
     def settle(self, view: AnswerView, row: int) -> Settled:
-        place_of, ids = self.find_answer(view, row)
+        positions, ids = self.find_answer(view, row)
         chosen = self.choose_tokens(AnswerText.of(view, row))
         weights = (1.0,) * len(chosen) if self.weights is None else self.weights
         if len(weights) != len(chosen):
             raise TargetError(
                 f"The answer has {len(chosen)} selected tokens, but {len(weights)} weights. Pass one for each."
             )
-        answer = [ids[place] for place in place_of[1:]]
+        answer = [ids[position] for position in positions[1:]]
         pairs, note = self.contrast(view, row, [(token, answer[token]) for token in chosen])
         terms = []
         for i, other in pairs:
-            before = place_of[chosen[i]]  # place_of[0] is the last token of the prompt
+            before = positions[chosen[i]]  # positions[0] is the last token of the prompt
             terms.append(Term((before, answer[chosen[i]]), weights[i], scale=self.score, has_token=True))
             if other is not None:
                 terms.append(Term((before, other), -weights[i], scale=self.score, has_token=True))
         kept = [chosen[i] for i, _ in pairs]
-        label = name_tokens(view, row, [place_of[token + 1] for token in kept])
+        label = name_tokens(view, row, [positions[token + 1] for token in kept])
         others = tuple(other for _, other in pairs if other is not None)
         if others:
             label += f" rather than {shorten(name_ids(view, others))!r}"
-        fixed = Answer(
-            tuple(kept),
-            None if self.weights is None else tuple(weights[i] for i, _ in pairs),
-            self.score,
-            others or None,
-        )
+        fixed_weights = None if self.weights is None else tuple(weights[i] for i, _ in pairs)
+        fixed = Answer(tuple(kept), fixed_weights, self.score, others or None)
         return Settled(tuple(terms), SCORE_NAMES[self.score].format(label), fixed, note)
 
     def find_answer(self, view: AnswerView, row: int) -> tuple[list[int], list[int]]:
@@ -173,7 +169,13 @@ class Answer(TargetKind):
         return encode_continuation(view.model.tokenizer, before, text)[0]
 
     def __str__(self) -> str:
-        return write_answer(self)
+        """As on the command line: answer-tokens:0-3/weights:1,1,2,2/versus:Rome."""
+        text = SCORE_PREFIXES[self.score] + write_selection(self.select, self.unit)
+        if self.weights is not None:
+            text += WEIGHTS + ",".join(f"{weight:.17g}" for weight in self.weights)
+        if isinstance(self.versus, tuple):
+            return text + VERSUS + ",".join(f"#{i}" for i in self.versus)
+        return text if self.versus is None else f"{text}{VERSUS}{self.versus}"
 
 
 # --- the answer as text -----------------------------------------------------------------------------------------------
@@ -191,12 +193,12 @@ class AnswerText:
     def of(cls, view: AnswerView, row: int) -> "AnswerText":
         found = view.encoded.answers[row]
         assert found is not None
-        places = view.places(row)
+        positions = view.places(row)
         known = view.encoded.spans[row] if view.encoded.spans is not None else None
         whole = view.encoded.texts[row] if view.encoded.texts else None
         if known is None or whole is None:
             return cls("", "", (None,) * (found[1] - found[0]))
-        spans = [known[place] for place in places]
+        spans = [known[position] for position in positions]
         start = max((span[1] for span in spans[: found[0]] if span is not None), default=0)
         own = tuple(None if span is None else (span[0] - start, span[1] - start) for span in spans[found[0] : found[1]])
         return cls(whole[:start], whole[start:], own)
@@ -204,7 +206,7 @@ class AnswerText:
     @classmethod
     def from_prompt(cls, prompt: Prompt) -> "AnswerText":
         start = prompt.answer_start
-        spans = [prompt.pieces.spans[place] for place in prompt.answer]
+        spans = [prompt.pieces.spans[position] for position in prompt.answer]
         own = tuple(None if span is None else (span[0] - start, span[1] - start) for span in spans)
         return cls(prompt.text[:start], prompt.answer_text, own)
 
@@ -246,24 +248,21 @@ class AnswerText:
                     f"There is no sentence {number} in the answer: it has {len(starts)}, 0 to {len(starts) - 1}."
                 )
         ends = [*starts[1:], len(self.text)]
-        places = [(starts[number], ends[number]) for number in {number % len(starts) for number in numbers}]
-        return [
-            token for token in range(self.length) if any(self.ends_inside(token, start, end) for start, end in places)
+        chosen = [(starts[number], ends[number]) for number in {number % len(starts) for number in numbers}]
+        return [  # a token belongs to the sentence that it ends in, so that none is in two
+            token
+            for token, span in enumerate(self.spans)
+            if span is not None and any(start < span[1] <= end for start, end in chosen)
         ]
 
-    def ends_inside(self, token: int, start: int, end: int) -> bool:
-        """Whether the token ends in this sentence, so that no token is in two."""
-        span = self.spans[token]
-        return span is not None and start < span[1] <= end
 
-
-def name_tokens(view: AnswerView, row: int, places: Sequence[int]) -> str:
+def name_tokens(view: AnswerView, row: int, positions: Sequence[int]) -> str:
     """The text of these tokens, with ... where others between them are left out."""
     parts: list[str] = []
-    ordered, start = sorted(places), 0
-    for i, place in enumerate(ordered):
-        if i + 1 == len(ordered) or ordered[i + 1] != place + 1:
-            parts.append(view.text(row, ordered[start], place))
+    ordered, start = sorted(positions), 0
+    for i, position in enumerate(ordered):
+        if i + 1 == len(ordered) or ordered[i + 1] != position + 1:
+            parts.append(view.text(row, ordered[start], position))
             start = i + 1
     return f"{shorten(' ... '.join(parts))!r}"
 
@@ -285,14 +284,6 @@ def check_weights(weights: Iterable[float | str]) -> tuple[float, ...]:
         return tuple(float(weight) for weight in weights)
     except (TypeError, ValueError):
         raise TargetError(f"weights must be numbers, one for each selected token, got {weights!r}.") from None
-
-
-def list_values(name: str, given: Tensor | np.ndarray) -> list[float]:
-    """The numbers of an array or a tensor."""
-    try:
-        return given.tolist()
-    except RuntimeError:  # sparse, or without data
-        raise TargetError(f"{name} must have values, got {given!r:.80}.") from None
 
 
 def is_number(value: object) -> TypeGuard[int]:
@@ -354,20 +345,6 @@ def aim_at_answer(wanted: OneTarget, versus: OneTarget) -> tuple[OneTarget, OneT
 
 SCORE_PREFIXES: dict[Scale, str] = {"logit": "", "logp": "logp:", "log_odds": "logodds:"}
 WEIGHTS, VERSUS = "/weights:", "/versus:"  # what follows the selection
-
-
-def write_answer(answer: Answer) -> str:
-    """The form of an answer for the command line: answer-tokens:0-3/weights:1,1,2,2/versus:Rome."""
-    text = SCORE_PREFIXES[answer.score] + write_selection(answer.select, answer.unit)
-    if answer.weights is not None:
-        text += WEIGHTS + ",".join(f"{weight:.17g}" for weight in answer.weights)
-    if isinstance(answer.versus, tuple):
-        return text + VERSUS + write_ids(answer.versus)
-    return text if answer.versus is None else f"{text}{VERSUS}{answer.versus}"
-
-
-def write_ids(ids: Sequence[int]) -> str:
-    return ",".join(f"#{i}" for i in ids)
 
 
 def write_selection(select: Any, unit: str) -> str:

@@ -30,9 +30,6 @@ class Choice(TargetKind):
             raise refuse_task(view, "Choice", "a multiple-choice model and inputs [batch, choice, token]")
         return Settled((Term((0,)),), f"choice {self.number}", self)
 
-    def __str__(self) -> str:
-        return f"choice:{self.number}"
-
 
 class OneChoice(nn.Module):
     """A multiple-choice model that gets one text of each example, [batch, token]."""

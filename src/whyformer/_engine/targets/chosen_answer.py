@@ -65,7 +65,14 @@ def choose_answer(
     task = find_task(model, encoded, run.returned, lambda: is_causal(run))
     if task.kind == "representation":
         target, versus = drop_representation(target), drop_representation(versus)
-        return choose_representation_score(model, encoded, run, layout, target, versus, needs_score=needs_score)
+        states, trace, note = pool_states(model, run, layout)
+        explained, targets = choose_representation(model, states, trace, target, versus)
+        if not needs_score:  # only where it is read
+            return ChosenAnswer(explained, targets, ClassReading(model.module, targets), (note,) if note else ())
+        projection, note = make_projection(model, encoded, run, layout)
+        answer, described = explain_function(projection, run.returned, encoded.batch)
+        targets = tuple(replace(one, spec=str(Representation())) for one in described)
+        return ChosenAnswer(answer, targets, FunctionReading(projection), (note,))
     wanted, against = (
         expand_per_example(one, encoded.batch, what) for one, what in ((target, "target"), (versus, "versus"))
     )
@@ -117,17 +124,10 @@ def describe_settled(view: AnswerView, row: int, one: Settled, other: Settled | 
     predicted, probability = True, None
     if len(one.terms) == 1 and one.terms[0].weight == 1 and not one.terms[0].field:
         predicted, probability = predicts_term(view, row, one.terms[0])
-    return Target(
-        index=-1,
-        label=one.label,
-        score=score,
-        probability=probability,
-        predicted=predicted,
-        versus=None if other is None else -1,
-        versus_label=None if other is None else other.label,
-        spec=str(one.fixed),
-        versus_spec=None if other is None else str(other.fixed),
-    )
+    described = Target(-1, one.label, score, probability, predicted, spec=str(one.fixed))
+    if other is None:
+        return described
+    return replace(described, versus=-1, versus_label=other.label, versus_spec=str(other.fixed))
 
 
 # --- models without a head --------------------------------------------------------------------------------------------
@@ -138,27 +138,6 @@ def drop_representation(wanted: TargetLike) -> TargetLike:
     if isinstance(wanted, list | tuple):
         return [None if isinstance(one, Representation) else one for one in wanted]
     return None if isinstance(wanted, Representation) else wanted
-
-
-def choose_representation_score(
-    model: Model,
-    encoded: EncodedBatch,
-    run: Run,
-    layout: Layout,
-    target: TargetLike,
-    versus: TargetLike,
-    *,
-    needs_score: bool,
-) -> ChosenAnswer:
-    """The representation: its projection (representation.py), or only where it is read if no score is needed."""
-    states, trace, note = pool_states(model, run, layout)
-    explained, targets = choose_representation(model, states, trace, target, versus)
-    if not needs_score:
-        return ChosenAnswer(explained, targets, ClassReading(model.module, targets), (note,) if note else ())
-    projection, note = make_projection(model, encoded, run, layout)
-    answer, described = explain_function(projection, run.returned, encoded.batch)
-    targets = tuple(replace(one, spec=str(Representation())) for one in described)
-    return ChosenAnswer(answer, targets, FunctionReading(projection), (note,))
 
 
 def pool_states(model: Model, run: Run, layout: Layout) -> tuple[Tensor, Trace, str]:

@@ -3,7 +3,7 @@
 The same reading is used for the explained run and for every variant of it that a probe runs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,6 +21,9 @@ class Answers:
     score: Tensor  # [n], the explained logit, the difference of two, or another score
     probability: Tensor  # [n], of the target; its score if it has no probability (a regression, a function)
     logits: Tensor  # [n class]; [n 1], the score, for a target that is no class
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> "Answers":
+        return Answers(change(self.score), change(self.probability), change(self.logits))
 
 
 class Reading(Protocol):
@@ -46,12 +49,3 @@ class ClassReading:
         if probabilities is not None:
             probability = pick_logits(probabilities, [t.index for t in wanted], [None] * len(wanted))[0]
         return Answers(score, probability, logits)
-
-
-def detach_answers(answers: Answers) -> Answers:
-    return Answers(answers.score.detach(), answers.probability.detach(), answers.logits.detach())
-
-
-def take_answers(answers: Answers, rows: Tensor) -> Answers:
-    at = rows.to(answers.score.device)
-    return Answers(answers.score[at], answers.probability[at], answers.logits[at])

@@ -193,9 +193,9 @@ def find_last_tokens(encoded: EncodedBatch, output: Tensor) -> tuple[Tensor, Ten
             "a language model [batch, token, word], a model without a head [batch, channel] or [batch, token, channel]."
         )
     mask = encoded.token_mask.to(output.device)
-    places = torch.arange(mask.size(1), device=mask.device)
-    last = torch.where(mask, places, -1).amax(-1)
-    return last, (places == last[:, None]).double()
+    positions = torch.arange(mask.size(1), device=mask.device)
+    last = torch.where(mask, positions, -1).amax(-1)
+    return last, (positions == last[:, None]).double()
 
 
 def expand_per_example(wanted: Any, batch: int, what: str) -> list[OneTarget]:

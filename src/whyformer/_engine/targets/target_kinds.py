@@ -6,7 +6,7 @@ same score can be read from any variant of the example. Public names: whyformer.
 
 import json
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, SupportsIndex, TypeAlias
 
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from whyformer._engine.targets.answer_view import AnswerView, split_entity_label
 from whyformer._engine.targets.target_like import Named, OneTarget, Settled, TargetKind
+from whyformer._engine.targets.task import TaskKind
 from whyformer._engine.targets.terms import Term
 from whyformer.errors import TargetError
 
@@ -21,36 +22,46 @@ LONGEST_ANSWER = 30  # tokens, when the best answer span is looked for
 Position: TypeAlias = int | Literal["mask", "last"]
 
 
+ANSWERS = {  # by task: what the model answers, and the targets for it
+    "class": ("one class (or value) for each example", "a class by name or number, Group, LogProbability, Value"),
+    "next token": ("the next token", "a token, Token, Tokens, Group, LogProbability"),
+    "masked token": ("the token at a mask", "a token, Token, Tokens, Group, LogProbability"),
+    "token class": ("a class for every token", "a class, Entity"),
+    "answer span": ("an answer span", "AnswerSpan"),
+    "frame": ("a character for every frame of a sound", "a character, Frame, Character"),
+    "representation": ("a representation: it has no head", "Representation"),
+}
+
+
 def refuse_task(view: AnswerView, wanted: str, needs: str) -> TargetError:
-    answers = {
-        "class": "one class (or value) for each example",
-        "next token": "the next token",
-        "masked token": "the token at a mask",
-        "token class": "a class for every token",
-        "answer span": "an answer span",
-        "frame": "a character for every frame of a sound",
-        "representation": "a representation: it has no head",
-    }
+    answers, targets = ANSWERS[view.task.kind]
     return TargetError(
-        f"{wanted} needs {needs}, but {view.model_name} answers {answers[view.task.kind]}. "
-        f"Targets for it: {TARGETS_OF[view.task.kind]}."
+        f"{wanted} needs {needs}, but {view.model_name} answers {answers}. Targets for it: {targets}, or a function of "
+        "the output."
     )
 
 
-TARGETS_OF = {
-    "class": "a class by name or number, Group, LogProbability, Value, or a function of the output",
-    "next token": "a token, Token, Tokens, Group, LogProbability, or a function of the output",
-    "masked token": "a token, Token, Tokens, Group, LogProbability, or a function of the output",
-    "token class": "a class, Entity, or a function of the output",
-    "answer span": "AnswerSpan, or a function of the output",
-    "frame": "a character, Frame, Character, or a function of the output",
-    "representation": "Representation, or a function of the output",
-}
+def check_task(view: AnswerView, task: TaskKind, wanted: str, needs: str) -> None:
+    if view.task.kind != task:
+        raise refuse_task(view, wanted, needs)
 
 
 def write_name(wanted: Named) -> str:
     """A class or token as text: its name, or # and its number."""
     return wanted if isinstance(wanted, str) else f"#{operator.index(wanted)}"
+
+
+def write_range(start: int | None, end: int | None = None) -> str:
+    return "" if start is None else f"{start}" + ("" if end is None else f"-{end}")
+
+
+def write_member(wanted: Named | TargetKind) -> str:
+    """A class or another target inside a target."""
+    return str(as_kind(wanted)).removeprefix("class:")
+
+
+def write_weighted(name: str, weight: float, times: str) -> str:
+    return name if weight == 1 else f"{weight:g}{times}{name}"
 
 
 # --- classes ----------------------------------------------------------------------------------------------------------
@@ -63,14 +74,9 @@ class Class(TargetKind):
     name: Named
 
     def settle(self, view: AnswerView, row: int) -> Settled:
-        if view.task.kind in ("next token", "masked token"):
-            return Token(self.name).settle(view, row)
-        if view.task.kind == "token class":
-            return Entity(label=self.name).settle(view, row)
-        if view.task.kind == "frame":
-            return Frame(character=self.name).settle(view, row)
-        if view.task.kind != "class":
-            raise refuse_task(view, f"The class {self.name!r}", "a classifier")
+        if view.task.kind in NAMED_TARGETS:
+            return NAMED_TARGETS[view.task.kind](self.name).settle(view, row)
+        check_task(view, "class", f"The class {self.name!r}", "a classifier")
         index = view.names.index(self.name)
         return Settled((Term((index,)),), view.names.label(index), Class(index))
 
@@ -100,19 +106,14 @@ class Group(TargetKind):
 
     def settle(self, view: AnswerView, row: int) -> Settled:
         settled = [as_kind(member).settle(view, row) for member in self.members]
-        terms = [term.multiply(weight) for one, weight in zip(settled, self.weights, strict=True) for term in one.terms]
-        labels = [
-            one.label if weight == 1 else f"{weight:g} x {one.label}"
-            for one, weight in zip(settled, self.weights, strict=True)
-        ]
-        fixed = Group(*(one.fixed for one in settled), weights=self.weights)
-        return Settled(tuple(terms), " + ".join(labels), fixed)
+        pairs = list(zip(settled, self.weights, strict=True))
+        terms = [term.multiply(weight) for one, weight in pairs for term in one.terms]
+        label = " + ".join(write_weighted(one.label, weight, " x ") for one, weight in pairs)
+        return Settled(tuple(terms), label, Group(*(one.fixed for one in settled), weights=self.weights))
 
     def __str__(self) -> str:
-        parts = []
-        for member, weight in zip(self.members, self.weights, strict=True):
-            name = str(member).removeprefix("class:") if isinstance(member, TargetKind) else write_name(member)
-            parts.append(name if weight == 1 else f"{weight:g}*{name}")
+        pairs = zip(self.members, self.weights, strict=True)
+        parts = [write_weighted(write_member(member), weight, "*") for member, weight in pairs]
         return "group:" + (json.dumps(parts) if any("," in part for part in parts) else ",".join(parts))
 
 
@@ -134,10 +135,7 @@ class LogProbability(TargetKind):
         return Settled(terms, f"log p({inner.label})", LogProbability(inner.fixed), inner.note)
 
     def __str__(self) -> str:
-        if self.of is None:
-            return "logp"
-        inner = str(self.of) if isinstance(self.of, TargetKind) else f"class:{write_name(self.of)}"
-        return f"logp:{inner.removeprefix('class:')}"
+        return "logp" if self.of is None else f"logp:{write_member(self.of)}"
 
 
 @dataclass(frozen=True)
@@ -147,14 +145,10 @@ class Value(TargetKind):
     number: int = 0
 
     def settle(self, view: AnswerView, row: int) -> Settled:
-        if view.task.kind != "class":
-            raise refuse_task(view, "Value", "a regression")
+        check_task(view, "class", "Value", "a regression")
         index = view.names.index(self.number)
         label = "the value" if view.logits.size(-1) == 1 else f"the value {view.names.label(index)}"
         return Settled((Term((index,)),), label, Value(index))
-
-    def __str__(self) -> str:
-        return f"value:{self.number}"
 
 
 # --- tokens of language models ----------------------------------------------------------------------------------------
@@ -173,8 +167,7 @@ class Token(TargetKind):
     at: Position | None = None
 
     def settle(self, view: AnswerView, row: int) -> Settled:
-        kind = view.task.kind
-        if kind not in ("next token", "masked token"):
+        if view.task.kind not in ("next token", "masked token"):
             raise refuse_task(view, "Token", "a language model")
         place, where, note = self.find_place(view, row)
         has_positions = view.logits.dim() == 3
@@ -183,8 +176,7 @@ class Token(TargetKind):
         at = (place, index) if has_positions else (index,)
         name = view.names.label(index).strip() or view.names.label(index)
         position: Position = view.position(row, place) if has_positions else "last"
-        fixed = Token(index, position)
-        return Settled((Term(at, has_token=has_positions),), f"{name!r} {where}", fixed, note)
+        return Settled((Term(at, has_token=has_positions),), f"{name!r} {where}", Token(index, position), note)
 
     def find_place(self, view: AnswerView, row: int) -> tuple[int, str, str]:
         """Where the logit is read, in words, and a note."""
@@ -233,9 +225,6 @@ class Tokens(TargetKind):
         fixed = Tokens(view.position(row, places[0]), view.position(row, places[-1]))
         return Settled(terms, f"{view.text(row, places[0], places[-1])!r}", fixed)
 
-    def __str__(self) -> str:
-        return f"tokens:{self.start}" + ("" if self.end is None else f"-{self.end}")
-
 
 # --- token classes ----------------------------------------------------------------------------------------------------
 
@@ -256,22 +245,18 @@ class Entity(TargetKind):
     unit: Literal["token", "character"] = "token"
 
     def settle(self, view: AnswerView, row: int) -> Settled:
-        if view.task.kind != "token class":
-            raise refuse_task(view, "Entity", "a model that classifies tokens")
+        check_task(view, "token class", "Entity", "a model that classifies tokens")
         if self.start is None:
             return self.settle_best(view, row)
-        places = self.find_places(view, row)
+        if isinstance(self.start, str):
+            places = view.find_word(row, self.start)
+        elif self.unit == "character":
+            places = view.find_characters(row, self.start, self.start + 1 if self.end is None else self.end)
+        else:
+            places = view.range(row, self.start, self.end)
         predicted = view.logits[row, places].argmax(-1).tolist()
         classes = predicted if self.label is None else view.find_entity_classes(self.label, len(places))
         return make_entity(view, row, places, classes)
-
-    def find_places(self, view: AnswerView, row: int) -> list[int]:
-        if isinstance(self.start, str):
-            return view.find_word(row, self.start)
-        assert self.start is not None
-        if self.unit == "character":
-            return view.find_characters(row, self.start, self.start + 1 if self.end is None else self.end)
-        return view.range(row, self.start, self.end)
 
     def settle_best(self, view: AnswerView, row: int) -> Settled:
         """The entity (of this label) with the highest probability; with a note if the model predicts another class."""
@@ -285,7 +270,6 @@ class Entity(TargetKind):
         best = int(probabilities[:, allowed].amax(-1).argmax())
         chosen = allowed[int(probabilities[best, allowed].argmax())]
         predicted = probabilities.argmax(-1).tolist()
-        note = ""
         if predicted[best] != chosen:
             note = (
                 f"The model predicts {view.labels[predicted[best]]} for every token; the likeliest other class is "
@@ -298,13 +282,9 @@ class Entity(TargetKind):
         return make_entity(view, row, places[first : last + 1], predicted[first : last + 1])
 
     def __str__(self) -> str:
-        if isinstance(self.start, str):
-            where = self.start
-        elif self.start is None:
-            where = ""
-        else:
-            where = f"{self.start}" + ("" if self.end is None else f"-{self.end}")
-            where = f"characters {where}" if self.unit == "character" else where
+        where = self.start if isinstance(self.start, str) else write_range(self.start, self.end)
+        if where and self.unit == "character" and not isinstance(self.start, str):
+            where = f"characters {where}"
         label = "" if self.label is None else f"={write_name(self.label)}"
         return f"entity:{where}{label}" if where or label else "entity"
 
@@ -317,8 +297,7 @@ class TokenClasses(TargetKind):
     classes: tuple[int, ...]
 
     def settle(self, view: AnswerView, row: int) -> Settled:
-        if view.task.kind != "token class":
-            raise refuse_task(view, "TokenClasses", "a model that classifies tokens")
+        check_task(view, "token class", "TokenClasses", "a model that classifies tokens")
         places = [view.place(row, token) for token in self.tokens]
         return make_entity(view, row, places, [view.names.index(index) for index in self.classes])
 
@@ -366,25 +345,19 @@ class AnswerSpan(TargetKind):
     end: int | None = None
 
     def settle(self, view: AnswerView, row: int) -> Settled:
-        if view.task.kind != "answer span":
-            raise refuse_task(view, "AnswerSpan", "start_logits and end_logits")
-        if self.start is None:
-            first, last = find_best_span(view, row)
-        else:
-            places = view.range(row, self.start, self.end)
-            first, last = places[0], places[-1]
-        terms = (
-            Term((first,), field="start_logits", has_token=True),
-            Term((last,), field="end_logits", has_token=True),
-        )
+        check_task(view, "answer span", "AnswerSpan", "start_logits and end_logits")
+        places = find_best_span(view, row) if self.start is None else view.range(row, self.start, self.end)
+        first, last = places[0], places[-1]
+        ends = (("start_logits", first), ("end_logits", last))
+        terms = tuple(Term((place,), field=field, has_token=True) for field, place in ends)
         fixed = AnswerSpan(view.position(row, first), view.position(row, last))
         return Settled(terms, f"the answer {view.text(row, first, last)!r}", fixed)
 
     def __str__(self) -> str:
-        return "answer" if self.start is None else f"answer:{self.start}" + ("" if self.end is None else f"-{self.end}")
+        return "answer" if self.start is None else f"answer:{write_range(self.start, self.end)}"
 
 
-def find_best_span(view: AnswerView, row: int) -> tuple[int, int]:
+def find_best_span(view: AnswerView, row: int) -> list[int]:
     """The places of the start and end with the highest sum of logits; the first one of equals."""
     start, end = (view.field(name)[row].double() for name in ("start_logits", "end_logits"))
     places = view.text_places(row)
@@ -394,7 +367,7 @@ def find_best_span(view: AnswerView, row: int) -> tuple[int, int]:
         for last in places[i : i + LONGEST_ANSWER]
     ]
     _, first, last = max(pairs)
-    return -first, -last
+    return [-first, -last]
 
 
 # --- sounds -----------------------------------------------------------------------------------------------------------
@@ -412,8 +385,7 @@ class Frame(TargetKind):
     character: Named | None = None
 
     def settle(self, view: AnswerView, row: int) -> Settled:
-        if view.task.kind != "frame":
-            raise refuse_task(view, "Frame", "a model that answers for every frame of a sound")
+        check_task(view, "frame", "Frame", "a model that answers for every frame of a sound")
         index = None if self.character is None else view.find_token(self.character)
         note = ""
         if self.number is not None:
@@ -421,17 +393,19 @@ class Frame(TargetKind):
         elif index is not None:
             places = view.places(row)
             place = places[int(view.logits[row, places].log_softmax(-1)[:, index].argmax())]
+        elif decoded := decode_characters(view, row):
+            place = decoded[0][1][0]
         else:
-            place, note = find_first_character(view, row)
+            place = view.places(row)[0]
+            note = "The model reads no character; the blank at the first frame is explained."
         index = int(view.logits[row, place].argmax()) if index is None else index
         number = view.position(row, place)
         label = f"{view.names.label(index)!r} at frame {number}"
         return Settled((Term((place, index), has_token=True),), label, Frame(number, index), note)
 
     def __str__(self) -> str:
-        number = "" if self.number is None else str(self.number)
-        character = "" if self.character is None else f"={write_name(self.character)}"
-        return f"frame:{number}{character}" if number or character else "frame"
+        text = write_range(self.number) + ("" if self.character is None else f"={write_name(self.character)}")
+        return f"frame:{text}" if text else "frame"
 
 
 @dataclass(frozen=True)
@@ -441,8 +415,7 @@ class Character(TargetKind):
     number: int = 0
 
     def settle(self, view: AnswerView, row: int) -> Settled:
-        if view.task.kind != "frame":
-            raise refuse_task(view, "Character", "a model that answers for every frame of a sound")
+        check_task(view, "frame", "Character", "a model that answers for every frame of a sound")
         decoded = decode_characters(view, row)
         if not -len(decoded) <= self.number < len(decoded):
             read = "".join(view.names.label(index) for index, _ in decoded)
@@ -452,20 +425,12 @@ class Character(TargetKind):
         fixed = Group(*(Frame(view.position(row, place), index) for place in places))
         return Settled(terms, f"character {self.number}, {view.names.label(index)!r}", fixed)
 
-    def __str__(self) -> str:
-        return f"character:{self.number}"
-
-
-def find_blank(view: AnswerView) -> int:
-    """The class that means no character: the padding token, as in transformers, or 0."""
-    found = getattr(getattr(view.model.module, "config", None), "pad_token_id", None)
-    return 0 if found is None else int(found)
-
 
 def decode_characters(view: AnswerView, row: int) -> list[tuple[int, list[int]]]:
     """The characters of greedy CTC decoding, each with its frames: repeats are merged, blanks left out."""
     decoded: list[tuple[int, list[int]]] = []
-    before = blank = find_blank(view)
+    # No character is the padding token, as in transformers, or 0.
+    before = blank = int(getattr(getattr(view.model.module, "config", None), "pad_token_id", None) or 0)
     for place in view.places(row):
         index = int(view.logits[row, place].argmax())
         if index == before and index != blank:
@@ -474,13 +439,6 @@ def decode_characters(view: AnswerView, row: int) -> list[tuple[int, list[int]]]
             decoded.append((index, [place]))
         before = index
     return decoded
-
-
-def find_first_character(view: AnswerView, row: int) -> tuple[int, str]:
-    decoded = decode_characters(view, row)
-    if decoded:
-        return decoded[0][1][0], ""
-    return view.places(row)[0], "The model reads no character; the blank at the first frame is explained."
 
 
 # --- representations --------------------------------------------------------------------------------------------------
@@ -493,11 +451,16 @@ class Representation(TargetKind):
     def settle(self, view: AnswerView, row: int) -> Settled:
         raise refuse_task(view, "Representation", "a model without a head")
 
-    def __str__(self) -> str:
-        return "representation"
-
 
 # --- any of them ------------------------------------------------------------------------------------------------------
+
+
+NAMED_TARGETS: dict[str, Callable[[Named | None], TargetKind]] = {  # by task: what a class or token by name means
+    "next token": Token,
+    "masked token": Token,
+    "token class": lambda name: Entity(label=name),
+    "frame": lambda name: Frame(character=name),
+}
 
 
 def as_kind(wanted: Named | TargetKind) -> TargetKind:
@@ -507,23 +470,15 @@ def as_kind(wanted: Named | TargetKind) -> TargetKind:
 
 def settle_target(wanted: OneTarget, view: AnswerView, row: int) -> Settled:
     """The target of one example; None is what the model itself answers."""
-    if isinstance(wanted, TargetKind):
-        return wanted.settle(view, row)
-    if view.task.kind == "answer span" and wanted is not None:
+    if wanted is None:
+        if view.task.kind == "class":
+            wanted = Class(int(view.logits[row].argmax()))
+        else:
+            wanted = AnswerSpan() if view.task.kind == "answer span" else NAMED_TARGETS[view.task.kind](None)
+    elif view.task.kind == "answer span" and not isinstance(wanted, TargetKind):
         raise refuse_task(view, f"The target {wanted!r}", "a classifier")
-    if wanted is not None:
-        assert isinstance(wanted, str | SupportsIndex)  # functions are not settled
-        return Class(wanted).settle(view, row)
-    defaults: dict[str, TargetKind] = {
-        "next token": Token(),
-        "masked token": Token(),
-        "token class": Entity(),
-        "answer span": AnswerSpan(),
-        "frame": Frame(),
-    }
-    if view.task.kind == "class":
-        return Class(int(view.logits[row].argmax())).settle(view, row)
-    return defaults[view.task.kind].settle(view, row)
+    assert isinstance(wanted, TargetKind | str | SupportsIndex)  # functions are not settled
+    return as_kind(wanted).settle(view, row)
 
 
 def predicts_term(view: AnswerView, row: int, term: Term) -> tuple[bool, float | None]:

@@ -30,6 +30,10 @@ class TargetKind:
     def settle(self, view: "AnswerView", row: int) -> Settled:
         raise NotImplementedError
 
+    def __str__(self) -> str:
+        arguments = "-".join(str(value) for value in vars(self).values() if value is not None)
+        return f"{type(self).__name__.lower()}:{arguments}".removesuffix(":")
+
 
 # A class or token by index or name; another kind of target; a function of the model's output; None: the prediction.
 Named: TypeAlias = str | SupportsIndex

@@ -31,19 +31,21 @@ from whyformer.errors import TargetError, suggest_nearest
 def parse(text: str) -> TargetKind:
     """The target that a text describes; `str(target)` gives the text back."""
     if not isinstance(text, str):
-        raise TargetError(f"A target must be a text such as {FORMS['group']!r}, got {type(text).__name__}.")
+        raise TargetError(f"A target must be a text such as {FORMS['group'][0]!r}, got {type(text).__name__}.")
     kind, _, rest = text.partition(":")
     if "@" in kind:  # token@3
         kind, _, rest = text.partition("@")
         rest = f"@{rest}"
-    if kind not in PARSERS:
+    if kind not in FORMS:
+        forms = ", ".join(example for example, _ in FORMS.values())
         raise TargetError(
-            f"{text[:80]!r} is not a target.{suggest_nearest(kind, PARSERS)} Write a class, or one of: {list_forms()}."
+            f"{text[:80]!r} is not a target.{suggest_nearest(kind, FORMS)} Write a class, or one of: {forms}."
         )
+    example, parse_rest = FORMS[kind]
     try:
-        return PARSERS[kind](rest)
+        return parse_rest(rest)
     except (ValueError, RecursionError):
-        raise TargetError(f"{text[:80]!r} is not a target. Write it like {FORMS[kind]}.") from None
+        raise TargetError(f"{text[:80]!r} is not a target. Write it like {example}.") from None
 
 
 def is_target_text(text: Any, labels: Collection[str] | None = None) -> bool:
@@ -51,11 +53,7 @@ def is_target_text(text: Any, labels: Collection[str] | None = None) -> bool:
     if not isinstance(text, str) or text in (labels or ()):
         return False
     kind = re.split("[:@]", text, maxsplit=1)[0]
-    return kind in PARSERS and (text != kind or kind in WITHOUT_ARGUMENTS)
-
-
-def list_forms() -> str:
-    return ", ".join(FORMS.values())
+    return kind in FORMS and (text != kind or kind in WITHOUT_ARGUMENTS)
 
 
 # --- one parser per kind ----------------------------------------------------------------------------------------------
@@ -139,42 +137,25 @@ def parse_nothing(text: str) -> Representation:
     return Representation()
 
 
-PARSERS: dict[str, Callable[[str], TargetKind]] = {
-    "class": lambda text: Class(parse_name(text)),
-    "group": parse_group,
-    "logp": parse_log_probability,
-    "logodds": parse_log_odds,
-    "value": lambda text: Value(int(text) if text else 0),
-    "token": parse_token,
-    "tokens": lambda text: Tokens(*parse_range(text)),
-    "entity": parse_entity,
-    "classes": parse_token_classes,
-    "answer": lambda text: AnswerSpan(*parse_range(text)) if text else AnswerSpan(),
-    **{f"answer-{unit}": partial(parse_answer, unit=unit) for unit in ("tokens", "text", "characters", "sentences")},
-    "choice": lambda text: Choice(int(text)),
-    "frame": parse_frame,
-    "character": lambda text: Character(int(text) if text else 0),
-    "representation": parse_nothing,
-}
-FORMS = {
-    "class": "class:cat",
-    "group": "group:cat,dog",
-    "logp": "logp:cat",
-    "logodds": "logodds:answer-tokens",
-    "value": "value",
-    "token": "token:Paris@mask",
-    "tokens": "tokens:4-7",
-    "entity": "entity:Berlin=LOC",
-    "classes": "classes:3=#1,4=#2",
-    "answer": "answer:12-15",
-    "answer-tokens": "answer-tokens:0-3",
-    "answer-text": "answer-text:Paris",
-    "answer-characters": "answer-characters:0-12",
-    "answer-sentences": "answer-sentences:0",
-    "choice": "choice:1",
-    "frame": "frame:12=a",
-    "character": "character:0",
-    "representation": "representation",
+FORMS: dict[str, tuple[str, Callable[[str], TargetKind]]] = {  # an example of each kind, and its parser
+    "class": ("class:cat", lambda text: Class(parse_name(text))),
+    "group": ("group:cat,dog", parse_group),
+    "logp": ("logp:cat", parse_log_probability),
+    "logodds": ("logodds:answer-tokens", parse_log_odds),
+    "value": ("value", lambda text: Value(int(text or 0))),
+    "token": ("token:Paris@mask", parse_token),
+    "tokens": ("tokens:4-7", lambda text: Tokens(*parse_range(text))),
+    "entity": ("entity:Berlin=LOC", parse_entity),
+    "classes": ("classes:3=#1,4=#2", parse_token_classes),
+    "answer": ("answer:12-15", lambda text: AnswerSpan(*parse_range(text)) if text else AnswerSpan()),
+    "answer-tokens": ("answer-tokens:0-3", partial(parse_answer, unit="tokens")),
+    "answer-text": ("answer-text:Paris", partial(parse_answer, unit="text")),
+    "answer-characters": ("answer-characters:0-12", partial(parse_answer, unit="characters")),
+    "answer-sentences": ("answer-sentences:0", partial(parse_answer, unit="sentences")),
+    "choice": ("choice:1", lambda text: Choice(int(text))),
+    "frame": ("frame:12=a", parse_frame),
+    "character": ("character:0", lambda text: Character(int(text or 0))),
+    "representation": ("representation", parse_nothing),
 }
 WITHOUT_ARGUMENTS = {
     *("logp", "value", "token", "entity", "answer", "answer-tokens", "frame", "character", "representation")

@@ -91,9 +91,9 @@ def find_sequence_task(
     name, main = type(inner).__name__, encoded.inputs[encoded.main]
     if main.is_floating_point():
         return find_state_task(model, encoded, returned, output)
-    if length == 1 or (mask is not None and length != mask.size(1)):
-        if length == 1:
-            return Task("next token", output)
+    if length == 1:
+        return Task("next token", output)
+    if mask is not None and length != mask.size(1):
         raise UnsupportedModel(
             f"The model returns a tensor of shape {list(output.shape)} for {main.size(-1)} tokens, so which token each "
             f"row belongs to is not known. {HOW_TO_EXPLAIN}."
@@ -113,16 +113,14 @@ def find_state_task(model: Model, encoded: EncodedBatch, returned: Returned, out
     """The task of a model that gets numbers, not ids: sounds, embeddings, time series."""
     inner = unwrap(model.module)
     name, config = type(inner).__name__, getattr(inner, "config", None)
-    width = output.size(-1)
-    labels = getattr(config, "num_labels", None)
-    main = encoded.inputs[encoded.main]
-    if name.endswith("ForCTC") or (encoded.main in SOUND_INPUTS and width == getattr(config, "vocab_size", None)):
+    width, main = output.size(-1), encoded.inputs[encoded.main]
+    is_vocabulary_wide = width == getattr(config, "vocab_size", None)
+    if name.endswith("ForCTC") or (encoded.main in SOUND_INPUTS and is_vocabulary_wide):
         return Task("frame", output)
     if encoded.main in SOUND_INPUTS:
-        return Task("token class" if width == labels else "frame", output)
+        return Task("token class" if width == getattr(config, "num_labels", None) else "frame", output)
     if encoded.main == "inputs_embeds" and get_field(returned, "logits") is not None:
-        is_language = width == getattr(config, "vocab_size", None) and not name.endswith("ForTokenClassification")
-        if not is_language:
+        if not is_vocabulary_wide or name.endswith("ForTokenClassification"):
             return Task("token class", output)
         return Task("masked token" if name.endswith(("ForMaskedLM", "ForPreTraining")) else "next token", output)
     if main.dim() == 3 and width == main.size(-1) and get_field(returned, "logits") is None:
@@ -162,9 +160,8 @@ def is_headless(model: Model, returned: Returned, output: Tensor, *, is_image: b
 def refuse_encoder_decoders(module: nn.Module) -> None:
     """Refuse models with an encoder and a decoder. Some have only the config of one; they are no such models."""
     inner = unwrap(module)
-    if not getattr(getattr(inner, "config", None), "is_encoder_decoder", False) or not hasattr(
-        inner, "main_input_name"
-    ):
+    has_two = getattr(getattr(inner, "config", None), "is_encoder_decoder", False)
+    if not has_two or not hasattr(inner, "main_input_name"):
         return
     decoders = [one for path, one in inner.named_modules() if path.rpartition(".")[2] == "decoder"]
     if any(not isinstance(decoder, nn.Linear) for decoder in decoders):
@@ -176,9 +173,7 @@ def refuse_encoder_decoders(module: nn.Module) -> None:
 
 def refuse_other_answers(module: nn.Module) -> None:
     """Refuse Hugging Face models whose output has the shape of logits but means something else."""
-    inner = unwrap(module)
-    name = type(inner).__name__
-    if not hasattr(inner, "main_input_name"):
-        return
-    if head := next((head for head in OTHER_ANSWERS if name.endswith(head)), None):
-        raise UnsupportedModel(f"{name} predicts {OTHER_ANSWERS[head]}. {HOW_TO_EXPLAIN}.")
+    name = type(unwrap(module)).__name__
+    for head, answer in OTHER_ANSWERS.items():
+        if name.endswith(head) and hasattr(unwrap(module), "main_input_name"):
+            raise UnsupportedModel(f"{name} predicts {answer}. {HOW_TO_EXPLAIN}.")

@@ -58,28 +58,25 @@ class TermSum:
                 for term in row
                 if (term.field, term.scale, len(term.at)) == (field, scale, rank)
             ]
-            part = self.sum_terms(self.find_tensor(returned, field), chosen, scale)
+            tensor = get_field(returned, field) if field else find_output(returned, self.module)
+            assert tensor is not None
+            part = self.sum_terms(tensor, chosen, scale)
             total = part if total is None else total + part
         assert total is not None
         return total
 
-    def find_tensor(self, returned: Returned, field: str) -> Tensor:
-        tensor = get_field(returned, field) if field else find_output(returned, self.module)
-        assert tensor is not None
-        return tensor
-
     def sum_terms(self, tensor: Tensor, chosen: Sequence[tuple[int, Term]], scale: Scale) -> Tensor:
         """[batch]: the weighted sum of these terms, which are read from one tensor."""
         rows = torch.tensor([i for i, _ in chosen], device=tensor.device)
-        places = torch.tensor([term.at for _, term in chosen], device=tensor.device).unbind(-1)
+        indices = torch.tensor([term.at for _, term in chosen], device=tensor.device).unbind(-1)
         if tensor.dim() == 1:
             tensor = tensor[:, None]
-        if tensor.dim() > 1 + len(places):  # [batch, 1, class]: only the last position was computed
+        if tensor.dim() > 1 + len(indices):  # [batch, 1, class]: only the last position was computed
             tensor = tensor[:, -1]
         if scale == "logit":
-            picked = widen(tensor[rows, *places])
+            picked = widen(tensor[rows, *indices])
         else:
-            picked = CONVERSIONS[scale](widen(tensor[rows, *places[:-1]]), places[-1])
+            picked = CONVERSIONS[scale](widen(tensor[rows, *indices[:-1]]), indices[-1])
         weights = torch.tensor([term.weight for _, term in chosen], dtype=picked.dtype, device=picked.device)
         return picked.new_zeros(len(self.terms)).index_add(0, rows, picked * weights)
 
