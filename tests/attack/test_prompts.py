@@ -102,7 +102,7 @@ def call_check_answer(random: Random):
 
 
 def call_generate(random: Random):
-    given = {"prompt": TEXT, "tokens": 1, "temperature": 0.0, "top_p": 1.0, "seed": 0}
+    given = {"prompt": TEXT, "max_new_tokens": 1, "temperature": 0.0, "top_p": 1.0, "seed": 0}
     given[random.choice(list(given))] = odd(random)
     return partial(why.generate, decoder(), given.pop("prompt"), **given)
 
