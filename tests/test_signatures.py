@@ -22,7 +22,7 @@ VERBS = (
 PAGE = (Path(__file__).parents[1] / "docs" / "parameters.md").read_text("utf-8")
 KNOWN: dict[str, set[str]] = {}  # verb -> parameters that the page does not list
 
-PENDING = {"BulkSummary", "Capture"}  # the plan of a bulk run, and the values of sites
+PENDING = {"Capture"}  # the values of sites
 
 
 # --- types ------------------------------------------------------------------------------------------------------------
