@@ -200,9 +200,7 @@ class Probe:
         refuse_unknown_frames(self.encoded, self.layout)
         if fill == "delete":
             return self.run_shortened(keep, of)
-        if fill == "pad":
-            return self.run_masked(keep, of)
-        return self.run_replaced(keep, of, fill)
+        return self.run_masked(keep, of) if fill == "pad" else self.run_replaced(keep, of, fill)
 
     @neutral_torch()
     def replace_inputs(self, tensors: Tensor | Callable[[Tensor], Tensor], of: Tensor) -> Answers:
@@ -250,8 +248,7 @@ class Probe:
     @neutral_torch()
     def compute_last_attention_grad_scaled(self, scale: float, of: Tensor) -> Tensor:
         """The same when the state that enters the first block is multiplied by `scale`."""
-        path = self._first_block
-        prepare = partial(scale_module_input, path=path, scale=scale)
+        prepare = partial(scale_module_input, path=self._first_block, scale=scale)
         return self._gather_last_attention_grad(of, lambda rows: self._run_rows(of[rows], prepare=prepare))
 
     def _gather_last_attention_grad(

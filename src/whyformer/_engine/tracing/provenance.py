@@ -159,9 +159,7 @@ def replay_view(label: Tensor, shape: torch.Size, view: Callable[[Tensor], Any])
         seen = view(full.double()).int()
     except RuntimeError:  # `view` on a label whose strides do not allow it
         seen = view(full.contiguous())
-    if isinstance(seen, Tensor):
-        return squeeze_constant(seen)
-    return [squeeze_constant(part) for part in seen]
+    return squeeze_constant(seen) if isinstance(seen, Tensor) else [squeeze_constant(part) for part in seen]
 
 
 def join_labels(
