@@ -278,11 +278,10 @@ def pick_states(args: Any, positions: Positions, length: int) -> Any:
     if not isinstance(states, Tensor) or states.dim() != 3 or states.shape[:2] != (len(positions), length):
         return None
     with without_interception():
-        first = positions[0]
-        is_range = list(first) == list(range(first[0], first[0] + len(first)))
-        if is_range and all(list(one) == list(first) for one in positions):
-            picked = states.narrow(1, first[0], len(first))
+        first, count = positions[0][0], len(positions[0])
+        if all(one == list(range(first, first + count)) for one in positions):
+            picked = states.narrow(1, first, count)
         else:
-            index = torch.tensor([list(one) for one in positions], device=states.device)
+            index = torch.tensor(positions, device=states.device)
             picked = states.gather(1, index[..., None].expand(-1, -1, states.size(-1)))
     return (picked, *args[1:])

@@ -306,8 +306,7 @@ class Probe:
         def run_rows(rows: Tensor) -> tuple[Answers | None, Read | None]:
             chosen = perturb.pick_examples(self.encoded, of[rows])
             with run_forward(self.model, chosen, asks_gradient=False, intervention=make(rows)) as run:
-                read = partial(self.read_answers, chosen, run.returned, of[rows])
-                answer = read().map(Tensor.detach) if has_answers else None
+                answer = self.read_answers(chosen, run.returned, of[rows]).map(Tensor.detach) if has_answers else None
                 seen = look(run) if look is not None else None
             self.spent["forward"] += len(rows)
             return answer, seen
@@ -474,9 +473,8 @@ class Probe:
 
     def run_masked(self, keep: Tensor, of: Tensor) -> Answers:
         """The answers with tokens masked, in texts without padding, to which the masked tokens of DeBERTa attend."""
-        lengths = self._count_tokens(of)
         try:
-            return self.run_by_length(keep, of, "pad", lengths, mixes=False)
+            return self.run_by_length(keep, of, "pad", self._count_tokens(of), mixes=False)
         except NonFinite:
             if bool(self._find_left(keep, of).any(-1).all()):
                 raise
