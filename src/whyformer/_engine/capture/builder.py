@@ -22,6 +22,7 @@ from whyformer._engine.capture.decompose import PARTS_FORMS, FirstState, compute
 from whyformer._engine.capture.layer_scores import LayerReading, compute_layer_gradients
 from whyformer._engine.capture.missing_attention import note_missing_attention, note_mixed_states
 from whyformer._engine.capture.query_tiles import QueryTiles
+from whyformer._engine.capture.request import RunRequest
 from whyformer._engine.capture.residual import Branch, find_branch
 from whyformer._engine.capture.sites import SITES
 from whyformer._engine.capture.whole_attention import note_whole_attention
@@ -43,7 +44,7 @@ from whyformer._engine.layout import (
     to_canonical_axes,
 )
 from whyformer._engine.probe import Probe
-from whyformer._engine.relevance import Recipe, RoundingError, Switch, compute_attention_share
+from whyformer._engine.relevance import Recipe, RoundingError, compute_attention_share
 from whyformer._engine.run import (
     Run,
     TrackedTensors,
@@ -59,7 +60,6 @@ from whyformer._engine.targets import (
     FunctionAnswer,
     Reading,
     Target,
-    TargetLike,
     choose_answer,
     compute_readout,
 )
@@ -71,7 +71,6 @@ from whyformer._engine.tracing import (
     pause_recording,
     trace_of,
 )
-from whyformer._model import EncodedBatch, Model
 from whyformer.errors import UnknownOperation, UnsupportedModel
 
 Found = TypeVar("Found")
@@ -93,38 +92,29 @@ STREAM_SITES = {"projected", "residual", "middle", "update", "norms"}
 class CaptureBuilder:
     """Takes from a run what is to be kept."""
 
-    def __init__(
-        self, model: Model, encoded: EncodedBatch, run: Run, keep: set[str], *, runs_alone: bool = False
-    ) -> None:
-        self.model, self.encoded, self.run, self.keep, self.runs_alone = model, encoded, run, keep, runs_alone
-        self.mode = run.mode
+    def __init__(self, request: RunRequest, run: Run) -> None:
+        self.request, self.run, self.mode = request, run, run.mode
+        self.model, self.encoded, self.keep = request.model, request.encoded, set(request.keep)
         self.sites = find_layer_sites(run.mode.sites)  # one per layer
-        self.order = find_order(model, encoded, run)
-        if self.order.moves_examples and encoded.batch > 1:
+        self.order = find_order(self.model, self.encoded, run)
+        if self.order.moves_examples and self.encoded.batch > 1:
             raise ExamplesMoved(run.output.detach())
-        self.layout = lay_out(run, encoded, self.order)
+        self.layout = lay_out(run, self.encoded, self.order)
         self.steps: list[int] = []  # the step of the forward at each block boundary
         self.attending: tuple[int, ...] = ()  # the block that each attention is in, if blocks were looked for
         self.tracked = self.find_tracked_tensors()
         self.values: CapturedValues = {}
 
-    def build(
-        self,
-        target: TargetLike,
-        versus: TargetLike,
-        switch: Switch | None,
-        recipes: Sequence[Recipe],
-        track_absorbed: bool,
-    ) -> Capture:
+    def build(self) -> Capture:
         if self.mode.switched_off is not None:
             refuse_switched_off_gradient(self.mode.switched_off)
-        chosen = self.choose_answer(target, versus)
+        request, switch, chosen = self.request, self.mode.switch, self.choose_answer()
         answer, targets, reading, notes = chosen
         self.keep_values(answer)
         for name in PARTS_FORMS.keys() & self.keep:
             self.keep_answer_parts(name, answer, targets)
         if "probe" in self.keep:
-            probe = Probe(self.model, self.encoded, self.layout, targets, reading, runs_alone=self.runs_alone)
+            probe = Probe(self.model, self.encoded, self.layout, targets, reading, runs_alone=request.runs_alone)
             self.store("probe", probe)
         if any(SITES[name].is_gradient and name not in OTHER_GRADIENTS for name in self.keep):
             self.keep_arrived(backward.run_backward(answer.start_gradient(), self.tracked), None)
@@ -137,13 +127,13 @@ class CaptureBuilder:
         rounding: dict[Recipe, RoundingEstimate] = {}
         if switch is not None:
             self.refuse_unknown_nodes(answer)
-            for recipe in recipes:
+            for recipe in request.recipes:
                 switch.placed = {} if self.keep & POSITIONAL_SITES else None
                 arrived, taken, placed, moved = backward.run_relevance_pass(
-                    answer, self.tracked, switch, recipe, track_absorbed
+                    answer, self.tracked, switch, recipe, request.track_absorbed
                 )
                 rounding[recipe] = self.estimate_rounding(arrived, moved, recipe)
-                absorbed.update({recipe: taken} if track_absorbed else {})
+                absorbed.update({recipe: taken} if request.track_absorbed else {})
                 self.keep_arrived(arrived, recipe)
                 self.keep_positional(arrived, placed, recipe, switch.tables)
         return Capture(
@@ -176,7 +166,8 @@ class CaptureBuilder:
         on_states = note_mixed_states(mixed) if any(mixed) else ()
         return (*missing, *on_states, *note_whole_attention(self.mode), *others, *elsewhere)
 
-    def choose_answer(self, target: TargetLike, versus: TargetLike) -> ChosenAnswer:
+    def choose_answer(self) -> ChosenAnswer:
+        target, versus = self.request.target, self.request.versus
         needs_score = any(SITES[name].is_class_specific or name == "probe" for name in self.keep)
         return choose_answer(self.model, self.encoded, self.run, self.layout, target, versus, needs_score=needs_score)
 

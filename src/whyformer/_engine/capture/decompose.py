@@ -127,8 +127,7 @@ class PartsReplay:
         if id(self.output) not in self.parts:
             raise UnsupportedModel("The answer could not be decomposed into parts of the tokens. Use another method.")
         logits = self.parts[id(self.output)]
-        if id(self.output) in self.waiting:
-            logits = share_bias(logits, self.output)
+        logits = share_bias(logits, self.output) if id(self.output) in self.waiting else logits
         return logits if at is None else logits[:, *at]
 
     def apply_at_positions(self, op: Operation, at: tuple[Tensor, Tensor]) -> Tensor:

@@ -1,6 +1,7 @@
 """The full engine: a shadow of the model under interception, with everything that can be captured."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TypedDict
 
 from whyformer._engine.capture.builder import LAYER_SCORE_SITES, STREAM_SITES, CaptureBuilder
@@ -50,11 +51,10 @@ class FullRunner:
 
     def run_each(self, request: RunRequest, targets: Sequence[TargetLike]) -> Iterator[Capture]:
         """A capture for each target, of one forward."""
-        passes, keep = choose_passes(request), set(request.keep)
+        passes = choose_passes(request)
         with (
             neutral_torch(),
             run_forward(request.model, request.encoded, intervention=request.intervention, **passes) as run,
         ):
             for target in targets:
-                builder = CaptureBuilder(request.model, request.encoded, run, keep, runs_alone=request.runs_alone)
-                yield builder.build(target, request.versus, passes["switch"], request.recipes, request.track_absorbed)
+                yield CaptureBuilder(replace(request, target=target), run).build()

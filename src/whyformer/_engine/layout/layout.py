@@ -74,9 +74,7 @@ def lay_out(run: Run, encoded: EncodedBatch, order: Order | None = None) -> Layo
     """The layout of a run, from the labels of its first and last attention site, or from an order that was checked."""
     last = find_layer_sites(run.mode.sites)[-1]
     length = last.value.size(-2) if last.is_pooling else last.queries
-    sequence = run.mode.sites[0].origin
-    if order is not None and order.is_measured:
-        sequence = order.sequence
+    sequence = order.sequence if order is not None and order.is_measured else run.mode.sites[0].origin
     is_one_order = sequence is None or not bool((sequence != sequence[:1]).any())
     if order is not None and order.sequence is not None and not is_one_order and order.sequence.size(1) == length:
         return lay_out_each(run, encoded, order, order.sequence)

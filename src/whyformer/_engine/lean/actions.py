@@ -335,7 +335,10 @@ class TakeSecant:
 
 
 class ConstantSpread(torch.autograd.Function):
-    """A layer norm or RMS norm as a linear map with its spread held constant; keeps one number per row."""
+    """A layer norm or RMS norm as a linear map with its spread held constant; keeps one number per row.
+
+    axes: those over which it is centred; an RMS norm is not.
+    """
 
     @staticmethod
     def forward(
@@ -349,23 +352,9 @@ class ConstantSpread(torch.autograd.Function):
     def backward(ctx: Context, slope: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         scale, weight = ctx.saved_tensors
         share = (slope if weight is None else slope * weight) * scale
-        share -= share.mean(ctx.axes, keepdim=True)
+        if ctx.axes:
+            share -= share.mean(ctx.axes, keepdim=True)
         return share.to(slope.dtype), None, None, None, None
-
-
-class ConstantSize(torch.autograd.Function):
-    """An RMS norm as a linear map: it is not centred."""
-
-    @staticmethod
-    def forward(ctx: Context, x: Tensor, y: Tensor, scale: Tensor, weight: Tensor | None) -> Tensor:
-        ctx.save_for_backward(scale, weight)
-        return y.view_as(y)
-
-    @staticmethod
-    def backward(ctx: Context, slope: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        scale, weight = ctx.saved_tensors
-        share = (slope if weight is None else slope * weight) * scale
-        return share.to(slope.dtype), None, None, None
 
 
 def linearise_layer_norm(function: Function, args: Arguments, options: Options) -> Tensor:
@@ -385,7 +374,7 @@ def linearise_rms_norm(function: Function, args: Arguments, options: Options) ->
     with torch.no_grad():
         scale = (wide.square().mean(tuple(range(-len(shape), 0)), keepdim=True) + eps).rsqrt()
         y = function(*args, **options)
-    return ConstantSize.apply(x, y, scale, weight)
+    return ConstantSpread.apply(x, y, scale, weight, ())
 
 
 CONSTANT_SPREADS: dict[str, Action] = {"layer_norm": linearise_layer_norm, "rms_norm": linearise_rms_norm}

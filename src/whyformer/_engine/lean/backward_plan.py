@@ -89,14 +89,8 @@ class Block:
 
 def find_pattern(args: Arguments, options: Options, depends: Callable[[Tensor], bool]) -> int:
     """Which arguments depend on the input, as bits; `depends` tells for a tensor."""
-    pattern = 0
-    for position, value in enumerate(args):
-        if has_dependent(value, depends):
-            pattern |= 1 << position
-    for position, name in enumerate(sorted(options)):
-        if has_dependent(options[name], depends):
-            pattern |= 1 << (MOST_ARGUMENTS + position)
-    return pattern
+    named = ((MOST_ARGUMENTS + position, options[name]) for position, name in enumerate(sorted(options)))
+    return sum(1 << position for position, value in (*enumerate(args), *named) if has_dependent(value, depends))
 
 
 def has_dependent(value: Any, depends: Callable[[Tensor], bool]) -> bool:
@@ -312,9 +306,6 @@ class PlanWriter:
         """The identity of a tensor; the copy of the input that the model got is the input."""
         return id(self.source) if id(tensor) == self.entered else id(tensor)
 
-    def is_among(self, graph: set[int]) -> Callable[[Tensor], bool]:
-        return lambda tensor: self.identify(tensor) in graph
-
     def write(self) -> tuple[PlanStep, ...]:
         """What each operation on something that needs a graph does."""
         receiving = [self.find_receiving(draft) for draft in self.drafts]
@@ -324,17 +315,17 @@ class PlanWriter:
         for draft, gets, alive in zip(self.drafts, receiving, is_alive, strict=True):
             self.before.append(len(steps))
             operation = draft.operation
-            pattern = find_pattern(operation.args, operation.kwargs, self.is_among(graph))
+            pattern = find_pattern(operation.args, operation.kwargs, lambda tensor: self.identify(tensor) in graph)
             if not pattern:
                 continue
             if operation.name in FREE:
-                graph |= {id(t) for t in draft.results if t.requires_grad}
+                graph.update(id(t) for t in draft.results if t.requires_grad)
                 continue
             if alive:
                 made = {id(t) for t in draft.results if t.requires_grad} - self.made_by.keys()
                 self.made_by |= dict.fromkeys(made, len(steps))
             steps.append(PlanStep(operation.name, pattern, self.make_action(draft, gets, graph, alive)))
-            graph |= made if alive else set()
+            graph.update(made if alive else ())
         self.before.append(len(steps))
         return tuple(steps)
 
@@ -355,11 +346,7 @@ class PlanWriter:
             calls = find_block_calls(mode)
         except UnsupportedModel:
             return ()
-        spans = [mode.inside[call.number] for call in calls]
-        found = [
-            Block(call.path, self.before[first], self.before[last])
-            for call, (first, last) in zip(calls, spans, strict=True)
-        ]
+        found = [Block(call.path, *(self.before[end] for end in mode.inside[call.number])) for call in calls]
         paths = [call.path for call in mode.calls]
         return tuple(found) if all(paths.count(block.path) == 1 for block in found) else ()
 
@@ -404,13 +391,11 @@ class PlanWriter:
 
         held = [position for position, value in enumerate(operation.args) if has_dependent(value, is_held)]
         named = [name for name, value in operation.kwargs.items() if has_dependent(value, is_held)]
-        if (not held and not named) or isinstance(action, ScaleAttention):
+        if not (held or named) or isinstance(action, ScaleAttention):
             return action
         whole = (*(operation.args[position] for position in held), *(operation.kwargs[name] for name in named))
         if not all(isinstance(value, Tensor) for value in whole):
             raise NotPlannable(f"{operation.name} has a list of operands of which some are held constant")
-        if action is join:
-            action = None
-        if isinstance(action, TakeSecant):  # runs without a graph
-            return action
-        return DetachOperands(tuple(held), tuple(named), action)
+        action = None if action is join else action
+        is_bare = isinstance(action, TakeSecant)  # runs without a graph
+        return action if is_bare else DetachOperands(tuple(held), tuple(named), action)

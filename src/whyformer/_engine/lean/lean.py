@@ -123,13 +123,12 @@ def make_plan(model: Model, encoded: EncodedBatch, recipe: Recipe) -> BackwardPl
     """The plan of a model, from a few tokens of the first example, or why there is none."""
     try:
         few = take_first_tokens(encoded)
-        switch = Switch()
         with (
             ExitStack() as stack,
             run_forward(
                 model,
                 few,
-                switch=switch,
+                switch=Switch(),
                 asks_gradient=False,
                 prepare=lambda shadow: stack.enter_context(prepare_language_model(shadow, few)),
                 mode_class=make_plan_recorder(recipe),
@@ -139,12 +138,12 @@ def make_plan(model: Model, encoded: EncodedBatch, recipe: Recipe) -> BackwardPl
             if find_task(model, few, run.returned, lambda: is_causal(run)).kind != "next token":
                 return "the model does not predict the next token"
             plan = write_plan(run, recipe)
-            capture = CaptureBuilder(model, few, run, {"input_relevance"}).build(None, None, switch, [recipe], False)
+            request = RunRequest(model, few, frozenset({"input_relevance"}), recipes=(recipe,))
+            capture = CaptureBuilder(request, run).build()
         kept = KeptMemory(model.module)
         with torch.autograd.graph.saved_tensors_hooks(kept.note, lambda tensor: tensor):
             target, versus = capture.same_target
-            request = RunRequest(model, few, frozenset({"input_relevance"}), target, versus, (recipe,))
-            again = run_by_plan(request, plan, recomputes=False)
+            again = run_by_plan(replace(request, target=target, versus=versus), plan, recomputes=False)
     except (NotPlannable, PlanDiffers, WhyformerError) as reason:
         return str(reason)
     if not is_same(*(one.get("input_relevance", recipe) for one in (again, capture))):
@@ -215,10 +214,10 @@ def run_by_plan(request: RunRequest, plan: BackwardPlan, *, recomputes: bool | N
         if target is versus is None and is_last_alone:  # a GPU need not wait until Python knows the token
             score = run.output.gather(-1, run.output.detach().argmax(-1, keepdim=True))
         else:
-            chosen = choose_lean_answer(model, encoded, run, positions, target, versus)
+            chosen = choose_lean_answer(request, run, positions)
             score = chosen.answer.start_gradient()
         slopes = torch.autograd.grad(score.sum(), (run.leaf, *run.states))
-    chosen = chosen or choose_lean_answer(model, encoded, run, positions, target, versus)
+    chosen = chosen or choose_lean_answer(request, run, positions)
     if not bool(is_finite):
         raise NonFinite(NOT_FINITE)
     return make_lean_capture(request, plan, run, slopes, chosen, note)
@@ -233,7 +232,7 @@ def run_targets_by_plan(request: RunRequest, plan: BackwardPlan, targets: Sequen
         if not bool(run.output.isfinite().all()):
             raise NonFinite(NOT_FINITE)
         for target in targets:
-            chosen = choose_lean_answer(model, encoded, run, positions, target, None)
+            chosen = choose_lean_answer(replace(request, target=target, versus=None), run, positions)
             start = chosen.answer.start_gradient().sum()
             slopes = torch.autograd.grad(start, (run.leaf, *run.states), retain_graph=True)
             yield make_lean_capture(request, plan, run, slopes, chosen, ())

@@ -19,7 +19,7 @@ from torch.utils.hooks import RemovableHandle
 
 from whyformer._engine.capture import RunRequest
 from whyformer._engine.lean.actions import Arguments, Context, Function, Options, cast, take_part
-from whyformer._engine.lean.backward_plan import ASKING, FREE, INPUT, MOST_ARGUMENTS, BackwardPlan, Block, has_dependent
+from whyformer._engine.lean.backward_plan import ASKING, FREE, INPUT, BackwardPlan, Block, find_pattern, has_dependent
 from whyformer._engine.run import WriteGuard, find_output, refuse_unsuitable_inputs
 from whyformer._engine.tracing import Operation, operations
 from whyformer._model import EncodedBatch, unwrap
@@ -35,14 +35,7 @@ class PlanDiffers(Exception):
 
 PASSING = FREE | ASKING
 FREE_ACTIONS = {"getitem": take_part, **dict.fromkeys("to float double half bfloat16 type type_as".split(), cast)}
-NAMES: dict[Function, str] = {}  # of functions, without looking them up again
-
-
-def name_quickly(function: Function) -> str:
-    name = NAMES.get(function)
-    if name is None:
-        name = NAMES[function] = operations.name_of(function)
-    return name
+name_quickly = cache(operations.name_of)  # without looking names up again
 
 
 def requires_grad(tensor: Tensor) -> bool:
@@ -76,7 +69,7 @@ class LeanMode(TorchFunctionMode):
                 pattern |= bit
             bit <<= 1
         if kwargs:
-            pattern |= read_options(kwargs)
+            pattern |= find_pattern((), kwargs, requires_grad)
         else:
             kwargs = {}
         if not pattern:
@@ -120,16 +113,6 @@ class LeanMode(TorchFunctionMode):
         self.has_entered, self.summed = True, None
         self.leaf = result.detach().requires_grad_()
         return self.leaf
-
-
-def read_options(options: Options) -> int:
-    """The bits of arguments by name."""
-    pattern = 0
-    if any(has_dependent(value, requires_grad) for value in options.values()):
-        for position, name in enumerate(sorted(options)):
-            if has_dependent(options[name], requires_grad):
-                pattern |= 1 << (MOST_ARGUMENTS + position)
-    return pattern
 
 
 @dataclass
@@ -295,11 +278,10 @@ def pick_states(args: Any, positions: Positions, length: int) -> Any:
     if not isinstance(states, Tensor) or states.dim() != 3 or states.shape[:2] != (len(positions), length):
         return None
     with without_interception():
-        first = positions[0]
-        is_range = list(first) == list(range(first[0], first[0] + len(first)))
-        if is_range and all(list(one) == list(first) for one in positions):
-            picked = states.narrow(1, first[0], len(first))
+        first, count = positions[0][0], len(positions[0])
+        if all(one == list(range(first, first + count)) for one in positions):
+            picked = states.narrow(1, first, count)
         else:
-            index = torch.tensor([list(one) for one in positions], device=states.device)
+            index = torch.tensor(positions, device=states.device)
             picked = states.gather(1, index[..., None].expand(-1, -1, states.size(-1)))
     return (picked, *args[1:])

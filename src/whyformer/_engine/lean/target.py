@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from whyformer._engine.capture import RunRequest
 from whyformer._engine.lean.run import LeanRun, Positions, find_output_embedding
 from whyformer._engine.run import map_tensors
 from whyformer._engine.targets import (
@@ -26,7 +27,7 @@ from whyformer._engine.targets import (
     TermSum,
     choose_target,
     choose_terms,
-    expand_per_example,
+    expand_pair,
     explain_function,
     find_function,
     settle_target,
@@ -119,7 +120,7 @@ def find_read_positions(
     """The tokens at which the target reads the output; None if that is not known before the run."""
     if find_function(target, versus, encoded.batch) is not None:
         return None
-    wanted, against = expand_targets(encoded, target, versus)
+    wanted, against = expand_pair(target, versus, encoded.batch)
     assert encoded.token_mask is not None
     if not any(isinstance(one, TargetKind) for one in (*wanted, *against)):
         return [[int(row.nonzero()[-1])] for row in encoded.token_mask]
@@ -153,30 +154,17 @@ def make_equally_many(positions: Positions) -> Positions | None:
     return [row + row[-1:] * (most - len(row)) for row in positions] if all(positions) else None
 
 
-def expand_targets(encoded: EncodedBatch, target: TargetLike, versus: TargetLike) -> tuple[list[Any], list[Any]]:
-    return (
-        expand_per_example(target, encoded.batch, "target"),
-        expand_per_example(versus, encoded.batch, "versus"),
-    )
-
-
 # --- after it --------------------------------------------------------------------------------------------------------
 
 
-def choose_lean_answer(
-    model: Model,
-    encoded: EncodedBatch,
-    run: LeanRun,
-    positions: Positions | None,
-    target: TargetLike,
-    versus: TargetLike,
-) -> ChosenAnswer:
+def choose_lean_answer(request: RunRequest, run: LeanRun, positions: Positions | None) -> ChosenAnswer:
     """The explained answer of each example, as `choose_answer` finds it for a model that predicts the next token."""
+    model, encoded, target, versus = request.model, request.encoded, request.target, request.versus
     run = widen_output(run)
     if (function := find_function(target, versus, encoded.batch)) is not None:
         answer, targets = explain_function(function, run.returned, encoded.batch)
         return ChosenAnswer(answer, targets, FunctionReading(function))
-    wanted, against = expand_targets(encoded, target, versus)
+    wanted, against = expand_pair(target, versus, encoded.batch)
     if not any(isinstance(one, TargetKind) for one in (*wanted, *against)):
         explained, described = choose_target(model, encoded, run.output, target, versus)
         return ChosenAnswer(explained, described, ClassReading(model.module, described))

@@ -200,9 +200,7 @@ class Probe:
         refuse_unknown_frames(self.encoded, self.layout)
         if fill == "delete":
             return self.run_shortened(keep, of)
-        if fill == "pad":
-            return self.run_masked(keep, of)
-        return self.run_replaced(keep, of, fill)
+        return self.run_masked(keep, of) if fill == "pad" else self.run_replaced(keep, of, fill)
 
     @neutral_torch()
     def replace_inputs(self, tensors: Tensor | Callable[[Tensor], Tensor], of: Tensor) -> Answers:
@@ -250,8 +248,7 @@ class Probe:
     @neutral_torch()
     def compute_last_attention_grad_scaled(self, scale: float, of: Tensor) -> Tensor:
         """The same when the state that enters the first block is multiplied by `scale`."""
-        path = self._first_block
-        prepare = partial(scale_module_input, path=path, scale=scale)
+        prepare = partial(scale_module_input, path=self._first_block, scale=scale)
         return self._gather_last_attention_grad(of, lambda rows: self._run_rows(of[rows], prepare=prepare))
 
     def _gather_last_attention_grad(
@@ -309,8 +306,7 @@ class Probe:
         def run_rows(rows: Tensor) -> tuple[Answers | None, Read | None]:
             chosen = perturb.pick_examples(self.encoded, of[rows])
             with run_forward(self.model, chosen, asks_gradient=False, intervention=make(rows)) as run:
-                read = partial(self.read_answers, chosen, run.returned, of[rows])
-                answer = read().map(Tensor.detach) if has_answers else None
+                answer = self.read_answers(chosen, run.returned, of[rows]).map(Tensor.detach) if has_answers else None
                 seen = look(run) if look is not None else None
             self.spent["forward"] += len(rows)
             return answer, seen
@@ -477,9 +473,8 @@ class Probe:
 
     def run_masked(self, keep: Tensor, of: Tensor) -> Answers:
         """The answers with tokens masked, in texts without padding, to which the masked tokens of DeBERTa attend."""
-        lengths = self._count_tokens(of)
         try:
-            return self.run_by_length(keep, of, "pad", lengths, mixes=False)
+            return self.run_by_length(keep, of, "pad", self._count_tokens(of), mixes=False)
         except NonFinite:
             if bool(self._find_left(keep, of).any(-1).all()):
                 raise

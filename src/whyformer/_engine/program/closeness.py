@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from whyformer._engine.capture import Capture
-from whyformer._engine.program.nested_values import list_tensors
+from whyformer._engine.program.nested_values import list_entries
 from whyformer._engine.relevance import Recipe
 
 # Of the largest value, in float32. On a CPU there is no difference; kernels of a GPU that add in any order make one,
@@ -41,7 +41,7 @@ def is_close(one: Capture, other: Capture, moved: Capture | None = None, *, is_t
 
 def list_results(capture: Capture) -> dict[tuple[Hashable, Recipe | None], list[Tensor]]:
     values = capture.values if capture.epilogue is None else capture.epilogue
-    return {key: list_tensors(value) for key, value in values.items()}
+    return {key: list_entries(value, Tensor) for key, value in values.items()}
 
 
 def measure_distance(one: Tensor, other: Tensor) -> float:

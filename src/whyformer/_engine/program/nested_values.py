@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -18,6 +18,8 @@ from whyformer._engine.capture import LazyLayers, RoundingEstimate
 from whyformer._engine.program.recorder import Unrecordable
 from whyformer._engine.relevance import Recipe
 from whyformer._engine.tracing import EMPTY_TRACE, AttentionSite, Trace
+
+Entry = TypeVar("Entry")
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ def make_filler(value: Any) -> Callable[[Sequence[Tensor]], Any]:
     """A function from tensors to the value with these in their places."""
     if isinstance(value, ResultIndex):
         return itemgetter(value.number)
-    if not has_position(value):
+    if not list_entries(value, ResultIndex):
         return lambda _: value
     if isinstance(value, LazyLayers):
         makers = [make_filler(make) for make in value._makers]
@@ -56,7 +58,7 @@ def make_filler(value: Any) -> Callable[[Sequence[Tensor]], Any]:
         entries = {key: make_filler(item) for key, item in value.items()}
         return lambda tensors: {key: fill(tensors) for key, fill in entries.items()}
     own, made_of = type(value), dict(vars(value))
-    changing = {name: make_filler(part) for name, part in made_of.items() if has_position(part)}
+    changing = {name: make_filler(part) for name, part in made_of.items() if list_entries(part, ResultIndex)}
 
     def fill_fields(tensors: Sequence[Tensor]) -> Any:
         made = object.__new__(own)
@@ -64,12 +66,6 @@ def make_filler(value: Any) -> Callable[[Sequence[Tensor]], Any]:
         return made
 
     return fill_fields
-
-
-def has_position(value: Any) -> bool:
-    found: list[ResultIndex] = []
-    map_structure(value, ResultIndex, found.append)
-    return bool(found)
 
 
 def map_structure(value: Any, kind: type, change: Callable[..., Any]) -> Any:
@@ -95,9 +91,9 @@ def map_structure(value: Any, kind: type, change: Callable[..., Any]) -> Any:
     raise Unrecordable(f"a capture with {type(value).__name__} cannot be made from a program")
 
 
-def list_tensors(value: Any) -> list[Tensor]:
-    found: list[Tensor] = []
-    map_structure(value, Tensor, found.append)
+def list_entries(value: Any, kind: type[Entry]) -> list[Entry]:
+    found: list[Entry] = []
+    map_structure(value, kind, found.append)
     return found
 
 

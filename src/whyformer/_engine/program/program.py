@@ -205,9 +205,8 @@ def drop_unused(steps: Sequence[Step], outputs: set[int], memory: Sequence[int])
         is_used = any(number in needed for number in step.outputs if number is not None)
         if not (is_used or step.is_read or step.shape or any(memory[number] in touched for number in step.writes)):
             continue
-        operands = step.operands
-        needed.update(operands)
-        touched.update(memory[number] for number in operands)
+        needed.update(step.operands)
+        touched.update(memory[number] for number in step.operands)
         kept.append(step)
     return kept[::-1]
 
@@ -255,9 +254,7 @@ def write_function(program: RecordedProgram) -> Callable[[Mapping[str, Tensor]],
         if type(value) in (list, tuple):
             inside = ", ".join(spell(item) for item in value)
             return f"[{inside}]" if type(value) is list else f"({inside}{',' if len(value) == 1 else ''})"
-        if value is None or type(value) in (bool, int):
-            return repr(value)
-        return bind(value, "k")
+        return repr(value) if value is None or type(value) in (bool, int) else bind(value, "k")
 
     def give(number: int) -> str:
         """A constant is handed out as a copy: the caller may write into it."""

@@ -49,9 +49,7 @@ def choose_recorded_target(
     predicted = answers.detach().argmax(-1)
     index = torch.where(wanted < 0, predicted, wanted)
     target = pick_logit(answers, index)
-    versus = None
-    if against is not None:
-        versus = torch.where(against < 0, 0, pick_logit(answers, against.clamp(min=0)))
+    versus = None if against is None else torch.where(against < 0, 0, pick_logit(answers, against.clamp(min=0)))
     answer = ExplainedAnswer(target, versus, trace, answers.shape)
     probabilities = probabilities_of(model.module, answers.detach())
     chosen = None if probabilities is None else pick_logit(probabilities, index)

@@ -87,7 +87,6 @@ class Recorder(PausableMode):
         self.sharing: dict[int, list[int]] = {}  # number of a memory -> its slots
         self.sizes: dict[int, int] = {}  # number of a memory -> bytes
         self.is_on_gpu = any(tensor.is_cuda for tensor in inputs.values())
-        self.inputs: dict[str, int] = {}  # name -> slot
         self.constants: dict[int, Tensor] = {}  # slot -> a weight, or a number
         self.live: set[int] = set()  # slots of weights: their values may change between runs
         self.weights = {storage_of(tensor): tensor for tensor in constants}  # by memory: a shadow has views of them
@@ -98,8 +97,7 @@ class Recorder(PausableMode):
         self.protected: set[int] = set()  # memory that may not be written to
         self.is_paused = False
         self.reader = ReadWatch(self)
-        for name, tensor in inputs.items():
-            self.inputs[name] = self.enter_input(tensor)
+        self.inputs = {name: self.enter_input(tensor) for name, tensor in inputs.items()}  # name -> slot
 
     # --- slots -------------------------------------------------------------------------------------------------------
 
@@ -303,11 +301,8 @@ def map_entries(value: Any, kind: type | UnionType, change: Callable[[Any], Any]
 def find_slots(value: Any) -> Iterator[Slot]:
     if isinstance(value, Slot):
         yield value
-    elif type(value) in (list, tuple):
-        for item in value:
-            yield from find_slots(item)
-    elif type(value) is dict:
-        for item in value.values():
+    elif type(value) in (list, tuple, dict):
+        for item in value.values() if type(value) is dict else value:
             yield from find_slots(item)
 
 

@@ -117,8 +117,8 @@ def record_run(request: RunRequest) -> tuple[Recording, Capture]:
         recorder,
         run_forward(request.model, encoded, **passes) as run,
     ):
-        builder = RecordingBuilder(replace(request, encoded=encoded), run, recorder)
-        capture = builder.build(request.target, request.versus, passes["switch"], request.recipes, False)
+        builder = RecordingBuilder(replace(request, encoded=encoded, track_absorbed=False), run, recorder)
+        capture = builder.build()
         if request.epilogue is not None:
             try:
                 results = request.epilogue.compute(capture, encoded)
@@ -137,19 +137,19 @@ class RecordingBuilder(CaptureBuilder):
     """Builds a capture as always, with the target chosen by operations that are recorded."""
 
     def __init__(self, request: RunRequest, run: Run, recorder: Recorder) -> None:
-        self.request, self.recorder = request, recorder
-        super().__init__(request.model, request.encoded, run, set(request.keep))
+        self.recorder = recorder
+        super().__init__(request, run)
 
-    def choose_answer(self, target: TargetLike, versus: TargetLike) -> ChosenAnswer:
+    def choose_answer(self) -> ChosenAnswer:
         with self.recorder.pause():
-            chosen = super().choose_answer(target, versus)
+            chosen = super().choose_answer()
             if not isinstance(chosen.answer, ExplainedAnswer) or chosen.notes or not self.is_chosen_from_output(chosen):
                 raise Unrecordable("the answer is not a class or a token of the model's output")
             if self.mode.switch is not None:
                 super().refuse_unknown_nodes(chosen.answer)
             self.classes, self.is_language = chosen.answer.shape[1], chosen.targets[0].position is not None
             names = TargetNames(self.model, self.classes, is_language=self.is_language)
-            wanted, against = find_indices(names, target, versus, self.encoded.batch)
+            wanted, against = find_indices(names, self.request.target, self.request.versus, self.encoded.batch)
             given = enter_targets(self.request, wanted, against)
         for name, tensor in given.items():
             self.recorder.inputs[name] = self.recorder.enter_input(tensor)

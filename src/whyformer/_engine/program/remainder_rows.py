@@ -77,9 +77,7 @@ class RowChoice:
             self.steps.append(step)  # the same in every row
             return
         name = schema_of(step.function).name.removeprefix("aten::")
-        rule = RULES.get(name)
-        if rule is None and torch.Tag.pointwise in step.function.tags:
-            rule = follow_pointwise
+        rule = RULES.get(name, follow_pointwise if torch.Tag.pointwise in step.function.tags else None)
         if rule is None:
             raise Inseparable(f"{name} is not known")
         new, at = rule(self, step)
@@ -184,8 +182,7 @@ def change(step: Step, *args: Any, function: Any = None, kwargs: dict[str, Any] 
 def follow_pointwise(choice: RowChoice, step: Step) -> Followed:
     """Operands are aligned at their last axes, as in broadcasting."""
     dims = len(choice.out_shape(step))
-    slots = [Slot(number) for number in step.operands]
-    own = [(slot, choice.find_axis(slot)) for slot in slots]
+    own = [(slot, choice.find_axis(slot)) for slot in map(Slot, step.operands)]
     axes = {at.shift(dims - len(choice.shape_of(slot))) for slot, at in own if at is not None}
     if len(axes) != 1:
         raise Inseparable(f"{step.function}: operands have their rows in different axes")

@@ -264,21 +264,17 @@ class ProgramCall:
         try:
             with torch.no_grad():
                 capture = self.run_program(run)
-        except (WhyformerError, ModelChanged) as error:  # what is asked for is wrong: the full engine gives the error
-            self.check_quietly()
-            raise Declined(str(error) or "the model has changed") from None
         except Exception as error:  # the model itself, run by the full engine, gives the answer or the error
-            self.check_quietly()
+            with suppress(ModelChanged, Declined):
+                self.check_model()
+            if isinstance(error, WhyformerError | ModelChanged):  # what is asked for is wrong
+                raise Declined(str(error) or "the model has changed") from None
             self.programs.note_miss(self.key, "the model takes other branches too often")
             raise Declined(str(error) or "the model takes another branch for this input") from None
         assert self.state is not None
         if self.state.read_versions() != self.state.versions:
             raise Declined("the weights changed meanwhile")
         return capture
-
-    def check_quietly(self) -> None:
-        with suppress(ModelChanged, Declined):
-            self.check_model()
 
     def run_program(self, run: RecordedRun, change: Callable[[Tensor], Tensor] | None = None) -> Capture:
         """The capture that a program computes. change: what to do with each input before."""
@@ -316,7 +312,7 @@ class ProgramCall:
         try:
             recording, capture = record_run(self.request)
         except Unrecordable as reason:
-            self.refuse(str(reason))
+            self.programs.keep(self.key, str(reason))
             raise Declined(str(reason)) from None
         except EpilogueUnrecordable as reason:
             self.programs.without_epilogue.add(self.key)  # from now on, the capture itself is recorded
@@ -328,13 +324,9 @@ class ProgramCall:
             limit_programs()
         return replace(capture, engine=EngineChoice("full", {"program": "recorded by this run"}))
 
-    def refuse(self, reason: str) -> None:
-        """Remember why this call cannot be replayed."""
-        self.programs.keep(self.key, reason)
-
     def make_program(self, recording: Recording) -> RecordedRun | str:
         """The program of a recorded run, kept if it computes what the run did; else why not."""
-        self.refuse(DIFFERS)
+        self.programs.keep(self.key, DIFFERS)
         then = replace(self.request, encoded=recording.encoded, target=recording.target, versus=recording.versus)
         call = ProgramCall(then)
         call.state = self.state

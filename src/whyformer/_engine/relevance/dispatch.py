@@ -161,8 +161,7 @@ class CallBuilder:
         if get_root(first) is get_root(second) and first.shape == second.shape:
             return self.describe_spelled_out_activation(first, second)
         signs = self.read_signs()
-        if first is not operation.argument(0, "input"):
-            signs = signs[::-1]
+        signs = signs if first is operation.argument(0, "input") else signs[::-1]
         return self.make(calls.AdditionCall, signs=signs), [first, second]
 
     def read_signs(self) -> tuple[float, float]:

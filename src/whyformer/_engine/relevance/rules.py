@@ -126,8 +126,7 @@ def share_epsilon_products(call: calls.LinearCall, arriving: Tensor) -> calls.Sh
     r"""$R_j = \sum_i \frac{x_j w_{ji}}{z_i + \epsilon\,\mathrm{sign}(z_i)} R_i$ with $z = xW + b$: the bias and epsilon
     absorb their shares."""
     s = call.divide(arriving, call.result)
-    if call.bias is not None:
-        bias = call.bias
+    if (bias := call.bias) is not None:
         call.absorb("biases", lambda: s * bias)
     call.absorb("stabiliser", lambda: arriving - s * call.result)
     return (call.apply_transpose(s, call.weight).mul_(call.operand),)
@@ -143,10 +142,8 @@ def share_pixel_box(call: calls.ConvolutionCall, arriving: Tensor) -> calls.Shar
     z: Tensor = sum(sign * call.apply(start, w) for start, w, sign in terms)  # type: ignore[assignment]
     s = call.divide(arriving, z)
     call.absorb("stabiliser", lambda: arriving - s * z)
-    share = torch.zeros_like(x)
-    for start, w, sign in terms:
-        share = share + sign * start * call.apply_transpose(s, w)
-    return (share,)
+    shares = (sign * start * call.apply_transpose(s, w) for start, w, sign in terms)
+    return (sum(shares, torch.zeros_like(x)),)
 
 
 # --- products, sums and pools ----------------------------------------------------------------------------------------
@@ -257,8 +254,7 @@ def share_attention_steps(call: calls.AttentionCall, arriving: Tensor) -> calls.
     to_scores = None if to_weights is None else share_weights(call, to_weights, weights, scores, mask)
     if to_scores is None:
         return None, None, to_value
-    if call.recipe.sends == "slope":
-        to_scores = to_scores * call.scale
+    to_scores = to_scores * call.scale if call.recipe.sends == "slope" else to_scores
     to_query, to_key = share_factors(call, to_scores, raw, (query, wide_key.mT), (query_carries, key_carries))
     return (
         calls.undo_broadcast(to_query, query) if to_query is not None else None,

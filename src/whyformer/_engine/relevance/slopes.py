@@ -49,8 +49,7 @@ def pass_gradient(call: OperationCall, slope: Tensor) -> None:
 
 def pass_linear_slope(call: LinearCall, slope: Tensor) -> None:
     """A linear layer: the true gradient. The bias absorbs its share."""
-    if call.bias is not None:
-        bias = call.bias
+    if (bias := call.bias) is not None:
         call.absorb("biases", lambda: slope * bias)
 
 
@@ -75,8 +74,7 @@ def pass_addition_slope(call: AdditionCall, slope: Tensor) -> Shares:
         call.absorb(call.constant_is, lambda: multiply_slope(slope, constant))
         record_placed(call, call.positions, "position", lambda: multiply_slope(slope, constant))
         record_placed(call, call.positions, "token", lambda: slope * call.signs[0] * call.operand)
-    count = len(call.operands)
-    return call.fit(*(slope * sign if sign != 1 else slope for sign in call.signs[:count]))
+    return call.fit(*(slope * sign if sign != 1 else slope for sign in call.signs[: len(call.operands)]))
 
 
 @act_on_rows
@@ -102,8 +100,7 @@ def favour_agreeing_products(call: LinearCall, slope: Tensor) -> Shares:
     x, bias, gamma = call.operand, call.bias, call.parameters["gamma"]
     weight_size, sign = call.take_magnitude(), call.result.sign()
     bound = call.apply(x.abs(), weight_size)
-    if bias is not None:
-        bound = bound + bias.abs()
+    bound = bound if bias is None else bound + bias.abs()
     whole = call.result * (1 + gamma / 2) + sign * bound * (gamma / 2)
     s = slope * call.result / whole.masked_fill(whole == 0, 1)
     share = call.apply_transpose(s, call.weight).mul_(1 + gamma / 2)
@@ -146,9 +143,7 @@ def hold_norm_spread(call: NormCall, slope: Tensor) -> Shares | None:
 
 def hold_statistic(call: NormaliseCall, slope: Tensor) -> Shares | None:
     """Divided by a spread: the spread is held constant. Centred by a mean: the true gradient, as a mean is linear."""
-    if call.linearised is None:
-        return None
-    return call.fit(transpose_linear(call.linearised, call.operand, slope))
+    return None if call.linearised is None else call.fit(transpose_linear(call.linearised, call.operand, slope))
 
 
 @act_on_rows

@@ -176,9 +176,8 @@ class Intercept(TorchFunctionMode):
         if operation.name == "einsum":
             operation = spell_out_einsum(operation)
         self.step += 1
-        if operations.hides_attention(operation.name) or any(
-            id(tensor) in self.originals for tensor in operation.given
-        ):
+        uses_original = any(id(tensor) in self.originals for tensor in operation.given)
+        if uses_original or operations.hides_attention(operation.name):
             self.refuse_unseen(operation)
         if operation.name == "multi_head_attention_forward":
             return self.run_multi_head(operation)

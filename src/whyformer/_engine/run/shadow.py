@@ -40,7 +40,8 @@ def make_shadow(module: nn.Module, dtype: torch.dtype | None = None) -> nn.Modul
     """A shadow of `module`; with `dtype`, floating-point weights are copied to that type."""
     inner = unwrap_parts(module)
     originals = [part for number, part in inner.items() if id(part) == number]
-    shadows: dict[int, Any] = {id(original): _create_empty(original) for original in originals}
+    kinds = [RestoredLinear if restores_weights(original) else type(original) for original in originals]
+    shadows: dict[int, Any] = {id(one): kind.__new__(kind) for one, kind in zip(originals, kinds, strict=True)}
     shadows |= {number: shadows[id(part)] for number, part in inner.items()}  # wrapped parts are unwrapped too
     weights: dict[int, Tensor] = {}
     tied: dict[int, dict[Any, Any]] = {}
@@ -63,11 +64,6 @@ def _copy_kept_tensors(shadows: Iterable[nn.Module]) -> None:
                 if isinstance(value, Tensor):
                     shared.append(value)
                     kept[name] = copies.setdefault(id(value), value.clone())
-
-
-def _create_empty(original: nn.Module) -> nn.Module:
-    kind = RestoredLinear if restores_weights(original) else type(original)
-    return kind.__new__(kind)
 
 
 def _fill(
@@ -104,8 +100,7 @@ def _detach_weight(
         return None
     if id(value) not in weights:
         view = (leave_inference(value) if value.is_inference() else value).detach()
-        if dtype is not None and view.is_floating_point():
-            view = view.to(dtype)
+        view = view.to(dtype) if dtype is not None and view.is_floating_point() else view
         if type(value) is not nn.Parameter and is_rewritten(value):
             view = view.as_subclass(type(value))
             view.__dict__.update({name: _redirect(kept, shadows) for name, kept in value.__dict__.items()})

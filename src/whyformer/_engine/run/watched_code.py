@@ -121,12 +121,10 @@ class WatchedCode:
                 self.waiting.append((value, owner))
         elif isinstance(value, MethodType):
             self.meet(value.__func__, names, type(value.__self__))
-        elif isinstance(value, partial):
-            self.meet(value.func, names, owner)
         elif isinstance(value, staticmethod | classmethod):
             self.meet(value.__func__, names, owner)
-        elif isinstance(value, property):
-            self.meet(value.fget, names, owner)
+        elif isinstance(value, partial | property):
+            self.meet(value.func if isinstance(value, partial) else value.fget, names, owner)
         elif isinstance(value, ModuleType):
             for name in names:
                 if (value, name) not in self.seen and name in vars(value):

@@ -21,6 +21,7 @@ from whyformer._engine.targets.target import (
     TargetNames,
     choose_target,
     describe_targets,
+    expand_pair,
     expand_per_example,
     find_indices,
     find_last_tokens,

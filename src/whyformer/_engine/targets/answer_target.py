@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeGuard
 
 from whyformer._engine.targets.answer_view import AnswerView
-from whyformer._engine.targets.target import expand_per_example
+from whyformer._engine.targets.target import expand_pair
 from whyformer._engine.targets.target_kinds import LogProbability, refuse_task
 from whyformer._engine.targets.target_like import OneTarget, Settled, TargetKind, TargetLike
 from whyformer._engine.targets.terms import Scale, Term
@@ -310,9 +310,7 @@ def aim_at_answers(encoded: EncodedBatch, target: TargetLike, versus: TargetLike
     """The targets of a batch; where a prompt has an answer, no target is the whole answer, and a text is part of it."""
     if not any(encoded.answers) or callable(target):
         return target, versus
-    wanted, against = (
-        expand_per_example(one, encoded.batch, what) for one, what in ((target, "target"), (versus, "versus"))
-    )
+    wanted, against = expand_pair(target, versus, encoded.batch)
     pairs = [
         (one, other) if found is None else aim_at_answer(one, other)
         for one, other, found in zip(wanted, against, encoded.answers, strict=True)

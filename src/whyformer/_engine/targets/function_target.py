@@ -103,9 +103,7 @@ def weigh_tokens(read: ReadOutput, samples: int, tokens: int) -> Tensor | None:
     trace, slope = trace_of(read.tensor), read.slope.abs().double()
     if trace.read is None and slope.dim() >= 3:
         label, sample = (broadcast_label(one, slope.shape) for one in (trace.tokens, trace.samples))
-        weights = None
-        if label is None and slope.shape[:2] == (samples, tokens):
-            weights = slope.flatten(2).sum(-1)
+        weights = slope.flatten(2).sum(-1) if label is None and slope.shape[:2] == (samples, tokens) else None
         if label is not None and sample is not None:
             label, sample = label.expand(slope.shape), sample.expand(slope.shape)
             kept = (label >= 0) & (sample >= 0) & (slope > 0)

@@ -198,6 +198,11 @@ def find_last_tokens(encoded: EncodedBatch, output: Tensor) -> tuple[Tensor, Ten
     return last, (positions == last[:, None]).double()
 
 
+def expand_pair(target: TargetLike, versus: TargetLike, batch: int) -> tuple[list[OneTarget], list[OneTarget]]:
+    """What is wanted and what it is contrasted with, one per example."""
+    return expand_per_example(target, batch, "target"), expand_per_example(versus, batch, "versus")
+
+
 def expand_per_example(wanted: Any, batch: int, what: str) -> list[OneTarget]:
     """A list with one entry per example, from such a list or from one value for all examples."""
     if hasattr(wanted, "tolist"):  # a tensor, an array, a column

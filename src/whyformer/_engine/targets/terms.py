@@ -69,8 +69,7 @@ class TermSum:
         """[batch]: the weighted sum of these terms, which are read from one tensor."""
         rows = torch.tensor([i for i, _ in chosen], device=tensor.device)
         indices = torch.tensor([term.at for _, term in chosen], device=tensor.device).unbind(-1)
-        if tensor.dim() == 1:
-            tensor = tensor[:, None]
+        tensor = tensor[:, None] if tensor.dim() == 1 else tensor
         if tensor.dim() > 1 + len(indices):  # [batch, 1, class]: only the last position was computed
             tensor = tensor[:, -1]
         if scale == "logit":

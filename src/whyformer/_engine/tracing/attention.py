@@ -75,8 +75,7 @@ class AttentionSite:
         rows = slice(0, self.queries) if rows is None else rows
         if self.parts:
             return self.join_parts(AttentionSite.attention, rows)
-        scores = self.compute_products(rows)
-        weights = compute_attention_weights(scores, self.read_mask(rows))
+        weights = compute_attention_weights(self.compute_products(rows), self.read_mask(rows))
         return weights.narrow(-1, self.first_key, self.value.size(-2))
 
     def compute_products(self, rows: slice) -> Tensor:
@@ -185,9 +184,8 @@ class AttentionSite:
         groups = self.output.shape[:-2]
         for name in ("value", "weights", "query", "key", "given_mask"):
             tensor = getattr(self, name)
-            if tensor is None or tensor.dim() < 3:
-                continue
-            if name == "given_mask" and axes == 3 and tensor.size(0) != groups[0]:
+            is_own_mask = name == "given_mask" and axes == 3
+            if tensor is None or tensor.dim() < 3 or (is_own_mask and tensor.size(0) != groups[0]):
                 continue
             if axes == 3:
                 tensor = tensor.unflatten(0, (-1, heads or 1) if self.folds_heads == "batch first" else (heads, -1))
@@ -316,9 +314,7 @@ def _reorder_einsum(operation: Operation) -> Callable[[], Tensor] | None:
     key = [x for x in a if x in v and x not in out]
     rows, channels = [x for x in out if x in a and x not in v], [x for x in out if x in v and x not in a]
     sizes = (len(shared) + len(rows) + 1, len(shared) + len(channels) + 1)
-    if len(key) != 1 or not channels or not shared or sizes != (len(a), len(v)):
-        return None
-    if not rows and len(channels) > 1:
+    if len(key) != 1 or not channels or not shared or sizes != (len(a), len(v)) or (not rows and len(channels) > 1):
         return None
     query, channel = find_query_letter(rows, a, weights) if rows else "", channels[-1]
     heads = [*shared, *(x for x in rows if x != query), *channels[:-1]]
@@ -352,6 +348,4 @@ def lay_out_axes(letters: Sequence[str], tensor: Tensor, wanted: list[str]) -> T
 
 def compute_attention_weights(scores: Tensor, mask: Tensor | None) -> Tensor:
     """Attention weights from scores; a row whose keys are all masked is zero."""
-    if mask is not None:
-        scores = scores + mask
-    return scores.softmax(-1).nan_to_num(0.0)
+    return (scores if mask is None else scores + mask).softmax(-1).nan_to_num(0.0)

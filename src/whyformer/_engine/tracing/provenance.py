@@ -159,9 +159,7 @@ def replay_view(label: Tensor, shape: torch.Size, view: Callable[[Tensor], Any])
         seen = view(full.double()).int()
     except RuntimeError:  # `view` on a label whose strides do not allow it
         seen = view(full.contiguous())
-    if isinstance(seen, Tensor):
-        return squeeze_constant(seen)
-    return [squeeze_constant(part) for part in seen]
+    return squeeze_constant(seen) if isinstance(seen, Tensor) else [squeeze_constant(part) for part in seen]
 
 
 def join_labels(
@@ -242,8 +240,7 @@ class SampleGroups:
         """[count]: the sum of the entries of each example."""
         if self.count == 1:
             return tensor.sum().view(1)
-        if self.constant_axes:
-            tensor = tensor.sum(self.constant_axes, keepdim=True)
+        tensor = tensor.sum(self.constant_axes, keepdim=True) if self.constant_axes else tensor
         if self.is_plain:
             return tensor.reshape(self.count)
         return tensor.new_zeros(self.count).index_add_(0, self.label.flatten(), tensor.flatten())
