@@ -22,7 +22,6 @@ from whyformer._reproduce.paper_tables import CHEFER_METHODS, PAPER_TABLES, VIT,
 from whyformer._reproduce.published_numbers import Source, read_spreads
 from whyformer._reproduce.published_table import PublishedTable
 from whyformer._reproduce.reproduction import Reproduction, fill_settings, measure_table
-from whyformer.data import Data
 from whyformer.demo import shapes
 from whyformer.errors import InputError
 from whyformer.methods._registry import METHODS
@@ -56,7 +55,7 @@ ISSUE_PERTURBATION = PublishedTable(
 def rerun_chefer(request: Request) -> Iterator[Section]:
     """Every table that the data allows, and without data the figure of two classes."""
     request.check_complete(VIT)
-    if request.data is not None and has_rationales(request.data):
+    if request.data is not None and any(example.rationale is not None for example in request.data.examples):
         yield from measure_movies(request)
         return
     if request.data is None:
@@ -64,7 +63,7 @@ def rerun_chefer(request: Request) -> Iterator[Section]:
         yield Section("two-classes", explain_two_classes(request.model))
     assert request.data is not None
     yield measure_table(request, "chefer-perturbation")
-    if has_masks(request.data):
+    if any(example.mask is not None for example in request.data.examples):
         yield measure_table(request, "chefer-segmentation")
         yield measure_table(request, "chefer-ablation")
 
@@ -95,12 +94,9 @@ def draw_token_f1(made: Reproduction, *, measured: bool) -> Drawing:
     series: dict[str, charts.Curve] = {}
     for method in ("ours", "partial LRP", "raw attention", "GradCAM", "LRP", "rollout"):
         cells = [made.cells[method, column.name] for column in made.table.columns]
-        if measured:
-            series[method] = (
-                WORD_COUNTS, [c.measured for c in cells], [c.low for c in cells], [c.high for c in cells],
-            )  # fmt: skip
-        else:
-            series[method] = (WORD_COUNTS, [c.published for c in cells], None, None)
+        means = [c.measured if measured else c.published for c in cells]
+        lows, highs = ([c.low for c in cells], [c.high for c in cells]) if measured else (None, None)
+        series[method] = (WORD_COUNTS, means, lows, highs)
     title = "ERASER movies, measured here" if measured else "ERASER movies, published"
     return charts.draw_curves(series, title=title, xlabel="highest words", ylabel="token-F1")
 
@@ -131,14 +127,6 @@ def name_by_paper(comparison: Comparison) -> Comparison:
     """The comparison with the paper's names of the methods."""
     named = zip(CHEFER_METHODS, comparison.explanations.values(), strict=True)
     return replace(comparison, explanations=dict(named))
-
-
-def has_masks(data: Data) -> bool:
-    return any(example.mask is not None for example in data.examples)
-
-
-def has_rationales(data: Data) -> bool:
-    return any(example.rationale is not None for example in data.examples)
 
 
 CHEFER = Document(
