@@ -32,7 +32,6 @@ from whyformer.show.drawing import Drawing
 
 IMAGE_TABLES = ("chefer-perturbation", "chefer-segmentation", "chefer-ablation")
 SCENES = 40  # generated, if no data is given
-SCENE = {"count": 52, "seed": 3, "objects": 2}  # the last of these: a heart and a ring
 
 KTH_PERTURBATION = PublishedTable(
     "Table 1, run again: perturbation AUC on ImageNet, ViT-B/16",
@@ -116,7 +115,7 @@ def explain_two_classes(model: Model | None = None, image: OneInput | None = Non
     """
     classes: int | list[str] = 2
     if image is None:
-        scenes = shapes.generate(**SCENE)
+        scenes = shapes.generate(52, seed=3, objects=2)  # the last of these: a heart and a ring
         image, classes = Image.fromarray(scenes.images[-1]), [shapes.CLASSES[label] for label in scenes.labels[-1]]
     methods = [fill_settings(METHODS, wanted) for wanted in CHEFER_METHODS.values()]
     grid = explain_classes(model or open_model("demo/shapes"), image, methods, classes=classes)

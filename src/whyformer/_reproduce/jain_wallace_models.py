@@ -254,9 +254,8 @@ def wrap_jain_wallace(
     name: str = "jain_wallace", *, letters_only: bool = False,
 ) -> Model:  # fmt: skip
     """The module with its tokenizer and labels, ready for `explain` and `audit`."""
-    tokenizer = build_tokenizer(
-        vocabulary, letters_only=letters_only, takes_pairs=isinstance(module, JainWallaceReader)
-    )
+    takes_pairs = isinstance(module, JainWallaceReader)
+    tokenizer = build_tokenizer(vocabulary, letters_only=letters_only, takes_pairs=takes_pairs)
     return Model(module.eval(), name, "text", labels, tokenizer)
 
 
