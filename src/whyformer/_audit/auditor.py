@@ -86,8 +86,7 @@ class Auditor:
     def run(self, rows: AuditRows, extras: AuditExtras, page: Path | None = None) -> None:
         """Run every test of the settings for which there is what it needs. page: where to save the swapped heads."""
         tests = self.settings.tests
-        planned = self.plan_work(rows, extras)
-        planned["heads"] = 0.0 if page is None else 100.0
+        planned = self.plan_work(rows, extras) | {"heads": 0.0 if page is None else 100.0}
         with show_audit_progress(planned) as progress:
             self.run_batches(rows, progress)
             if "adversarial" in tests:
@@ -99,7 +98,6 @@ class Auditor:
             if "diagnostic" in tests:
                 self.run_diagnostics(rows, extras.training, progress)
             if page is not None:
-                progress.begin("heads")
                 given = self.data.examples[: self.settings.swap_limit]
                 advance = progress.count("heads", 100)
                 swap_examples(self.model, given, seed=self.settings.seed, advance=advance).save(page)
@@ -110,7 +108,7 @@ class Auditor:
         can_train = len(self.examples) >= MIN_DIAGNOSTIC_EXAMPLES or extras.training is not None
         trainings = checks.count_trainings(extras.training is not None)
         work: dict[str, tuple[Sequence[Batch], Callable[[Batch], float]]] = {
-            "agreement": (every, self.count_pairs),
+            "agreement": (every, partial(self.count_tokens, power=2)),
             "replacement": (every, self.count_tokens),
             "adversarial": (self.choose_searched(), lambda batch: steps * self.count_tokens(batch)),
             "seeds": (every if extras.checkpoints else [], self.count_tokens),
@@ -132,12 +130,9 @@ class Auditor:
         missing = self.list_missing(rows, test, batch)
         return [choice for choice in self.choices if choice.name in missing]
 
-    def count_tokens(self, batch: Batch) -> float:
-        return float(sum(self.examples.lengths[i] for i in batch))
-
-    def count_pairs(self, batch: Batch) -> float:
-        """Leaving out each token of an example reruns all of its tokens."""
-        return float(sum(self.examples.lengths[i] ** 2 for i in batch))
+    def count_tokens(self, batch: Batch, power: int = 1) -> float:
+        """The tokens of these examples; with power 2 their pairs: leaving out each token reruns all of its example."""
+        return float(sum(self.examples.lengths[i] ** power for i in batch))
 
     # --- tests on every example ---------------------------------------------------------------------------------------
 
@@ -165,16 +160,13 @@ class Auditor:
         ]
 
     def run_tests(self, rows: AuditRows, replay: AttentionReplay, batch: Batch, progress: AuditProgress) -> None:
-        wanted = self.list_choices(rows, "agreement", batch)
-        if wanted:
-            progress.begin("agreement")
-            advance = progress.count("agreement", self.count_pairs(batch) * len(wanted))
+        if wanted := self.list_choices(rows, "agreement", batch):
+            advance = progress.count("agreement", self.count_tokens(batch, power=2) * len(wanted))
             shared = checks.measure_shared_importance(replay, self.settings.methods, advance)
             for choice in wanted:
                 found = checks.measure_agreement(AuditedAttention(replay, choice), shared, top=self.settings.top)
                 rows.add_test("agreement", choice.name, batch, found)
         for choice in self.list_choices(rows, "replacement", batch):
-            progress.begin("replacement")
             advance = progress.count("replacement", self.count_tokens(batch))
             rows.add_test("replacement", choice.name, batch, self.run_replacement(replay, choice, advance))
         if self.list_missing(rows, "shape", batch):
@@ -188,10 +180,8 @@ class Auditor:
         changes = checks.replace_attention(
             audited, kinds=settings.kinds, draws=settings.samples, seed=settings.seed, advance=advance
         )
-        return [
-            None if change is None else {"largest": largest, "kinds": change}
-            for change, largest in zip(changes, audited.largest_weights, strict=True)
-        ]
+        pairs = zip(changes, audited.largest_weights, strict=True)
+        return [None if change is None else {"largest": largest, "kinds": change} for change, largest in pairs]
 
     # --- the search ---------------------------------------------------------------------------------------------------
 
@@ -215,8 +205,7 @@ class Auditor:
         """The examples of each part that is missing, and their rows."""
         replay, search = self.examples.replay(batch, choice.blocks[:1]), self.settings.search
         audited = AuditedAttention(replay, choice, words_only=self.settings.words_only)
-        fixed = [example for i, example in enumerate(batch) if not audited.can_change(i)]
-        if fixed:
+        if fixed := [example for i, example in enumerate(batch) if not audited.can_change(i)]:
             yield fixed, [None] * len(fixed)
         for members in checks.divide_examples(audited, search):
             part = [batch[i] for i in members]
@@ -241,8 +230,7 @@ class Auditor:
         """Compare with the attention of the same model trained with other seeds."""
         progress.begin("seeds")
         for batch in self.examples.make_batches():
-            wanted = self.list_choices(rows, "seeds", batch)
-            if wanted:
+            if wanted := self.list_choices(rows, "seeds", batch):
                 first = self.examples.replay(batch)
                 others = [self.examples.replay(batch, model=checkpoint) for checkpoint in checkpoints]
                 for choice in wanted:

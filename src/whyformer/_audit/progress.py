@@ -58,7 +58,8 @@ class AuditProgress:
         self.planned[kind] = max(self.planned.get(kind, 0.0) - units, self.done[kind])
 
     def count(self, kind: str, units: float = 1.0) -> Advance:
-        """A function that advances this kind of work by a share of these units."""
+        """Begin this kind of work. Returns a function that advances it by a share of these units."""
+        self.begin(kind)
         return lambda share: self.advance(kind, share * units)
 
     def begin(self, kind: str) -> None:

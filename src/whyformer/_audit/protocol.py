@@ -24,8 +24,6 @@ from whyformer.data.data_like import DataLike
 from whyformer.data.example import ClassNames
 from whyformer.errors import InputError
 
-HEADS_FILE = "heads.html"
-
 
 @neutral_torch()
 def audit(
@@ -96,25 +94,22 @@ def audit(
         )
     if training is not None:
         check_run_data(training)
+    named = None if isinstance(training, Data) else columns
     examples = read_run_data(data, split, columns, classes, limit=limit, seed=settings.seed)
     auditor = Auditor(as_model(model), examples, attention, settings)
     extras = AuditExtras(
         [as_model(checkpoint) for checkpoint in as_argument_list(checkpoints)],
         None if baseline is None else as_model(baseline),
-        None if training is None else read_training(training, columns, classes),
+        None if training is None else read_run_data(training, None, named, classes),
     )
     with AuditRows(folder, auditor.describe_plan(extras)) as rows:
-        auditor.run(rows, extras, folder / HEADS_FILE if folder is not None and settings.swap_limit else None)
+        auditor.run(rows, extras, folder / "heads.html" if folder is not None and settings.swap_limit else None)
         result = make_audit(auditor, rows)
     if folder is not None:
         with show_activity(Wait("writing the report")):
             for file in ("audit.html", "audit.json"):
                 result.save(folder / file)
     return result
-
-
-def read_training(training: DataLike, columns: Mapping[str, Hashable] | None, classes: ClassNames | None) -> Data:
-    return read_run_data(training, None, None if isinstance(training, Data) else columns, classes)
 
 
 def make_audit(auditor: Auditor, rows: AuditRows) -> Audit:

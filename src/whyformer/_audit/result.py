@@ -55,8 +55,7 @@ class Audit(AuditFindings, Result):
         """For each attention: the observed weights and the other ones that the search found, on the text."""
         chosen = Screen(100, None) if screen is None else screen
         for name in self.attention[: report.MAX_SECTIONS]:
-            parts = report.render_found(self, name, chosen)
-            if parts:
+            if parts := report.render_found(self, name, chosen):
                 heading = f"Other attention with the same answer, {make_visible(name)}:"
                 yield render_parts([Text(heading), *parts], chosen)
 

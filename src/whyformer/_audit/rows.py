@@ -61,12 +61,11 @@ class AuditRows:
 
     def add(self, rows: Sequence[AuditRow]) -> None:
         """Keep these rows. When this returns they are on disk."""
-        if self._store is None or not rows:
-            self._keep(rows)
-            return
-        written = [json.loads(json.dumps(row, allow_nan=False)) for row in rows]  # as they will read back
-        self._store.write_rows(next(self._free_numbers), written)
-        self._keep(written)
+        if self._store is not None and rows:
+            written = [json.loads(json.dumps(row, allow_nan=False)) for row in rows]  # as they will read back
+            self._store.write_rows(next(self._free_numbers), written)
+            rows = written
+        self._keep(rows)
 
     def add_test(self, test: str, attention: str, batch: Sequence[int], found: Sequence[AuditRow | None]) -> None:
         """Add one row per example; None is an example for which the test is undefined."""

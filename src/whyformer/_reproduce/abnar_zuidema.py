@@ -20,6 +20,7 @@ from any query. y is the logit of the predicted class. The published numbers are
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 import numpy as np
 import torch
@@ -84,11 +85,8 @@ class LayerCorrelations(TableResult):
 
     def orders(self) -> list[PairOrder]:
         """For each layer, rollout against raw attention on the same examples."""
-        found = []
-        for layer in range(self.layers):
-            values = {form: self.values[form][:, layer] for form in (ROLLOUT, RAW)}
-            found += compare_pairs([(ROLLOUT, RAW)], values, "higher")
-        return found
+        layers = ({form: self.values[form][:, layer] for form in (ROLLOUT, RAW)} for layer in range(self.layers))
+        return [pair for values in layers for pair in compare_pairs([(ROLLOUT, RAW)], values, "higher")]
 
     def outline(self) -> TableOutline:
         count = len(self.values[RAW])
@@ -128,8 +126,7 @@ def measure_layers(model: Model, data: Data, limit: int | None = None) -> LayerC
 
 def correlate_layers(model: Model, content: OneInput) -> dict[str, np.ndarray]:
     """[layer] for each form; NaN where too few tokens are there or all are alike."""
-    encoded = model.encode([content])
-    capture = record(model, encoded, keep={"attention", "input_grad", "mask", "special"})
+    capture = record(model, model.encode([content]), keep={"attention", "input_grad", "mask", "special"})
     words = (capture.get("mask") & ~capture.get("special"))[0].cpu()
     gradient = capture.get("input_grad")[0].norm(dim=-1).cpu().double()[words].numpy()
     averaged = [layer[0].mean(0).cpu().double() for layer in capture.get("attention")]
@@ -141,12 +138,9 @@ def correlate_layers(model: Model, content: OneInput) -> dict[str, np.ndarray]:
 
 def roll_out(averaged: Sequence[Tensor]) -> list[Tensor]:
     """The product of (A + I) / 2 up to each layer."""
-    products: list[Tensor] = []
-    for matrix in averaged:
-        mixed = matrix + torch.eye(len(matrix), dtype=matrix.dtype)
-        mixed = mixed / mixed.sum(-1, keepdim=True)
-        products.append(mixed @ products[-1] if products else mixed)
-    return products
+    mixed = (matrix + torch.eye(len(matrix), dtype=matrix.dtype) for matrix in averaged)
+    scaled = (matrix / matrix.sum(-1, keepdim=True) for matrix in mixed)
+    return list(accumulate(scaled, lambda product, matrix: matrix @ product))
 
 
 def correlate_matrices(matrices: Sequence[Tensor], words: Tensor, gradient: np.ndarray) -> np.ndarray:

@@ -79,8 +79,7 @@ def rerun_attcat(request: Request) -> Iterator[Section]:
 
 def rerun_on_texts(request: Request) -> Iterator[Section]:
     assert request.data is not None and request.model is not None
-    table = adapt_table(PAPER_TABLES[NAME], request.data, request.model)
-    section = measure_table(request, table)
+    section = measure_table(request, adapt_table(PAPER_TABLES[NAME], request.data, request.model))
     yield section
     if request.out is not None:
         assert isinstance(section.result, Reproduction)
@@ -99,8 +98,8 @@ def draw_sections(made: Reproduction, data: Data, model: Model) -> Iterator[Sect
     shown = choose_shown(data, model)
     if shown is not None:
         caption = "One text by every method: a row for each method, a column for each token."
-        draw = partial(draw_heat_map, model, shown, table.methods)
-        yield Section(f"{NAME}-heat-map", DocumentFigure(draw, caption))
+        explain = partial(explain_by_paper_names, model, shown, table.methods)
+        yield Section(f"{NAME}-heat-map", DocumentFigure(lambda: explain().draw_tokens(), caption))
 
 
 def rerun_on_images(request: Request) -> Iterator[Section]:
@@ -162,11 +161,6 @@ def choose_shown(data: Data, model: Model) -> Example | None:
         if len(tokenize_text(model.tokenizer, content, "the text")) in SHOWN:  # may be longer than the model takes
             return example
     return None
-
-
-def draw_heat_map(model: Model, example: Example, methods: Mapping[str, NamedSettings]) -> Drawing:
-    """The tokens of one text by every method, for its true class."""
-    return explain_by_paper_names(model, example, methods).draw_tokens()
 
 
 def explain_by_paper_names(model: Model, example: Example, methods: Mapping[str, NamedSettings]) -> Comparison:

@@ -22,7 +22,6 @@ from whyformer._reproduce.paper_tables import CHEFER_METHODS, PAPER_TABLES, VIT,
 from whyformer._reproduce.published_numbers import Source, read_spreads
 from whyformer._reproduce.published_table import PublishedTable
 from whyformer._reproduce.reproduction import Reproduction, fill_settings, measure_table
-from whyformer.data import Data
 from whyformer.demo import shapes
 from whyformer.errors import InputError
 from whyformer.methods._registry import METHODS
@@ -33,7 +32,6 @@ from whyformer.show.drawing import Drawing
 
 IMAGE_TABLES = ("chefer-perturbation", "chefer-segmentation", "chefer-ablation")
 SCENES = 40  # generated, if no data is given
-SCENE = {"count": 52, "seed": 3, "objects": 2}  # the last of these: a heart and a ring
 
 KTH_PERTURBATION = PublishedTable(
     "Table 1, run again: perturbation AUC on ImageNet, ViT-B/16",
@@ -56,7 +54,7 @@ ISSUE_PERTURBATION = PublishedTable(
 def rerun_chefer(request: Request) -> Iterator[Section]:
     """Every table that the data allows, and without data the figure of two classes."""
     request.check_complete(VIT)
-    if request.data is not None and has_rationales(request.data):
+    if request.data is not None and any(example.rationale is not None for example in request.data.examples):
         yield from measure_movies(request)
         return
     if request.data is None:
@@ -64,7 +62,7 @@ def rerun_chefer(request: Request) -> Iterator[Section]:
         yield Section("two-classes", explain_two_classes(request.model))
     assert request.data is not None
     yield measure_table(request, "chefer-perturbation")
-    if has_masks(request.data):
+    if any(example.mask is not None for example in request.data.examples):
         yield measure_table(request, "chefer-segmentation")
         yield measure_table(request, "chefer-ablation")
 
@@ -95,12 +93,9 @@ def draw_token_f1(made: Reproduction, *, measured: bool) -> Drawing:
     series: dict[str, charts.Curve] = {}
     for method in ("ours", "partial LRP", "raw attention", "GradCAM", "LRP", "rollout"):
         cells = [made.cells[method, column.name] for column in made.table.columns]
-        if measured:
-            series[method] = (
-                WORD_COUNTS, [c.measured for c in cells], [c.low for c in cells], [c.high for c in cells],
-            )  # fmt: skip
-        else:
-            series[method] = (WORD_COUNTS, [c.published for c in cells], None, None)
+        means = [c.measured if measured else c.published for c in cells]
+        lows, highs = ([c.low for c in cells], [c.high for c in cells]) if measured else (None, None)
+        series[method] = (WORD_COUNTS, means, lows, highs)
     title = "ERASER movies, measured here" if measured else "ERASER movies, published"
     return charts.draw_curves(series, title=title, xlabel="highest words", ylabel="token-F1")
 
@@ -120,7 +115,7 @@ def explain_two_classes(model: Model | None = None, image: OneInput | None = Non
     """
     classes: int | list[str] = 2
     if image is None:
-        scenes = shapes.generate(**SCENE)
+        scenes = shapes.generate(52, seed=3, objects=2)  # the last of these: a heart and a ring
         image, classes = Image.fromarray(scenes.images[-1]), [shapes.CLASSES[label] for label in scenes.labels[-1]]
     methods = [fill_settings(METHODS, wanted) for wanted in CHEFER_METHODS.values()]
     grid = explain_classes(model or open_model("demo/shapes"), image, methods, classes=classes)
@@ -131,14 +126,6 @@ def name_by_paper(comparison: Comparison) -> Comparison:
     """The comparison with the paper's names of the methods."""
     named = zip(CHEFER_METHODS, comparison.explanations.values(), strict=True)
     return replace(comparison, explanations=dict(named))
-
-
-def has_masks(data: Data) -> bool:
-    return any(example.mask is not None for example in data.examples)
-
-
-def has_rationales(data: Data) -> bool:
-    return any(example.rationale is not None for example in data.examples)
 
 
 CHEFER = Document(

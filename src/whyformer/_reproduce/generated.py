@@ -4,15 +4,13 @@ from whyformer._model import TextPair
 from whyformer.data import Data, Example, read
 from whyformer.demo import entailment
 
-PAIR_SEED = 17
-
 
 def make_shape_examples(count: int) -> Data:
     """Scenes with one object of a known class and outline, for demo/shapes."""
     return read("demo/shapes", limit=count)
 
 
-def make_entailment_examples(count: int, seed: int = PAIR_SEED) -> Data:
+def make_entailment_examples(count: int, seed: int = 17) -> Data:
     """Premises and hypotheses whose evidence is known in both texts, for demo/entailment."""
     examples = (
         Example(f"pair {i}", TextPair(*pair.texts), pair.label, rationale=pair.rationale)

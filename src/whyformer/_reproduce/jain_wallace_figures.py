@@ -36,20 +36,17 @@ def split_by_prediction(rows: JainWallaceRows, column: str, chosen: np.ndarray |
 
 def draw_jain_wallace(rows: JainWallaceRows, name: str) -> dict[str, Drawing]:
     """Every figure that the rows have values for, by the name of its file."""
-    found = f"{name}: adversarial attention"
-    violins = {
-        "permuted": (f"{name}: permuted attention", "median output difference", (0.0, 1.0)),
-        "jsd": (found, FOUND_DISTANCE, (0.0, LARGEST_JSD)),
-    }
+    permuted = (f"{name}: permuted attention", "median output difference", (0.0, 1.0))
+    found = (f"{name}: adversarial attention", FOUND_DISTANCE, (0.0, LARGEST_JSD))
     figures: dict[str, tuple[str, Callable[[], Drawing]]] = {
         "tau-gradient": ("gradient_tau", partial(draw_tau, rows, "gradient", f"{name}: attention and gradient")),
         "tau-leave-one-out": (
             "leave_one_out_tau", partial(draw_tau, rows, "leave_one_out", f"{name}: attention and leave-one-out"),
         ),
         "tau-scatter": ("yardstick_tau", partial(draw_tau_scatter, rows, name)),
-        "permutation": ("permuted", partial(draw_by_largest_weight, rows, "permuted", *violins["permuted"])),
-        "adversarial": ("jsd", partial(draw_found_distance, rows, found)),
-        "adversarial-violins": ("jsd", partial(draw_by_largest_weight, rows, "jsd", *violins["jsd"])),
+        "permutation": ("permuted", partial(draw_by_largest_weight, rows, "permuted", *permuted)),
+        "adversarial": ("jsd", partial(draw_found_distance, rows, found[0])),
+        "adversarial-violins": ("jsd", partial(draw_by_largest_weight, rows, "jsd", *found)),
     }  # fmt: skip
     return {file: draw() for file, (column, draw) in figures.items() if np.isfinite(rows.columns[column]).any()}
 

@@ -52,7 +52,6 @@ ENCODERS = ("bilstm", "cnn", "average")
 ATTENTIONS = ("additive", "dot", "uniform")
 PADDING, UNKNOWN, SEPARATOR = "[PAD]", "[UNK]", "[SEP]"
 READERS = DEMO_MODELS / "readers"
-WORD_PATTERN = re.compile(r"\S+")
 PUNCTUATION = re.compile(r"\W")
 MAX_WIDTH = 4096
 SETTINGS_FILE, WEIGHTS_FILE = READER_FILE, "model.safetensors"
@@ -162,11 +161,9 @@ class JainWallaceModel(nn.Module):
         given: int = 300, width: int = 256, classes: int = 2,
     ) -> None:  # fmt: skip
         super().__init__()
-        refuse_unknown_kinds(encoder, attention)
-        self.settings: dict[str, int | str] = {
-            "vocabulary": vocabulary, "encoder": encoder, "attention": attention,
-            "given": given, "width": width, "classes": classes,
-        }  # fmt: skip
+        self.settings = check_settings(
+            vocabulary=vocabulary, encoder=encoder, attention=attention, given=given, width=width, classes=classes
+        )
         self.embedding = nn.Embedding(vocabulary, given, padding_idx=0)
         self.encoder = JainWallaceEncoder(encoder, given, width)
         self.attention = JainWallaceAttention(attention, width)
@@ -186,11 +183,10 @@ class JainWallaceReader(nn.Module):
         given: int = 50, width: int = 64, classes: int = 2,
     ) -> None:  # fmt: skip
         super().__init__()
-        refuse_unknown_kinds(encoder, attention)
-        self.settings: dict[str, int | str] = {
-            "reader": True, "vocabulary": vocabulary, "encoder": encoder, "attention": attention,
-            "given": given, "width": width, "classes": classes,
-        }  # fmt: skip
+        sizes = {"given": given, "width": width, "classes": classes}
+        self.settings = check_settings(
+            reader=True, vocabulary=vocabulary, encoder=encoder, attention=attention, **sizes
+        )
         self.embedding = nn.Embedding(vocabulary, given, padding_idx=0)
         self.encoder = JainWallaceEncoder(encoder, given, width)
         self.question = QuestionEncoder(encoder, given, width)
@@ -207,10 +203,12 @@ class JainWallaceReader(nn.Module):
         return self.answer((self.of_text(context) + self.of_question(question)).tanh())
 
 
-def refuse_unknown_kinds(encoder: str, attention: str) -> None:
-    for name, value, known in (("encoder", encoder, ENCODERS), ("attention", attention, ATTENTIONS)):
-        if value not in known:
-            raise InputError(f"There is no {name} {value!r}. Available: {', '.join(known)}.", code="E_OPTION")
+def check_settings(**settings: int | str) -> dict[str, int | str]:
+    """The settings as they are saved; an unknown encoder or attention is refused."""
+    for name, known in (("encoder", ENCODERS), ("attention", ATTENTIONS)):
+        if settings[name] not in known:
+            raise InputError(f"There is no {name} {settings[name]!r}. Available: {', '.join(known)}.", code="E_OPTION")
+    return settings
 
 
 # --- words and files --------------------------------------------------------------------------------------------------
@@ -224,7 +222,7 @@ def build_vocabulary(texts: Iterable[str], *, least: int = 1, letters_only: bool
 
 def split_words(text: str, *, letters_only: bool = False) -> list[str]:
     """The words that the tokenizer finds: lower case, split at spaces; letters_only: and at all punctuation."""
-    return WORD_PATTERN.findall((PUNCTUATION.sub(" ", text) if letters_only else text).lower())
+    return (PUNCTUATION.sub(" ", text) if letters_only else text).lower().split()
 
 
 def build_tokenizer(
@@ -256,9 +254,8 @@ def wrap_jain_wallace(
     name: str = "jain_wallace", *, letters_only: bool = False,
 ) -> Model:  # fmt: skip
     """The module with its tokenizer and labels, ready for `explain` and `audit`."""
-    tokenizer = build_tokenizer(
-        vocabulary, letters_only=letters_only, takes_pairs=isinstance(module, JainWallaceReader)
-    )
+    takes_pairs = isinstance(module, JainWallaceReader)
+    tokenizer = build_tokenizer(vocabulary, letters_only=letters_only, takes_pairs=takes_pairs)
     return Model(module.eval(), name, "text", labels, tokenizer)
 
 

@@ -100,7 +100,8 @@ class JainWallaceRows:
         """pair: gradient, leave_one_out or yardstick (gradient against leave-one-out)."""
         chosen = self.of_class(predicted) & np.isfinite(self.columns[f"{pair}_tau"])
         tau, p = self.columns[f"{pair}_tau"][chosen], self.columns[f"{pair}_p"][chosen]
-        return Correlation(mean_of(tau), std_of(tau), mean_of(p <= SIGNIFICANCE_LEVEL), int(chosen.sum()))
+        spread = float(np.std(tau)) if len(tau) else float("nan")
+        return Correlation(mean_of(tau), spread, mean_of(p <= SIGNIFICANCE_LEVEL), int(chosen.sum()))
 
     def top_k_distance(self, pair: str, predicted: int | None = None) -> float:
         return mean_of(self._finite(f"{pair}_{TOP_K_DISTANCE}", self.of_class(predicted)))
@@ -142,10 +143,6 @@ def read_pair(pair: str, what: str, row: AuditRow) -> float | None:
 
 def mean_of(values: np.ndarray) -> float:
     return float(np.mean(values)) if len(values) else float("nan")
-
-
-def std_of(values: np.ndarray) -> float:
-    return float(np.std(values)) if len(values) else float("nan")
 
 
 def choose_jain_wallace_search(preset: str, *, has_question: bool) -> SearchSettings:

@@ -20,7 +20,6 @@ from whyformer.demo.reading import READING_TASKS
 BILSTM = ("bilstm", "additive")
 GENERATED = {DATA_SETS[task] for task in READING_TASKS}
 NOTHING = "–"
-EARLIER_RUN = "earlier run"
 MODEL_NAMES = {
     ("bilstm", "additive"): "BiLSTM additive", ("bilstm", "dot"): "BiLSTM dot", ("cnn", "additive"): "CNN additive",
     ("cnn", "dot"): "CNN dot", ("average", "additive"): "average additive", ("average", "dot"): "average dot",
@@ -222,11 +221,9 @@ def describe_effect_orders(
 
 def read_permuted(group: CellGroup, key: str) -> list[float]:
     """The mean over bins of each seed."""
-    found = []
-    for cell in group.cells:
-        medians = [median for median, _ in cell.numbers["permuted"][key][1:] if median is not None]
-        found += [sum(medians) / len(medians)] if medians else []
-    return found
+    bins = (cell.numbers["permuted"][key][1:] for cell in group.cells)
+    seeds = ([median for median, _ in pairs if median is not None] for pairs in bins)
+    return [sum(medians) / len(medians) for medians in seeds if medians]
 
 
 def read_found_distance(group: CellGroup, key: str) -> list[float]:
@@ -247,9 +244,7 @@ def describe_correlation_orders(sources: Mapping[str, Groups]) -> list[str]:
 def compare_tables(stored: Iterable[ModelCell], now: Iterable[ModelCell] = ()) -> dict[str, ComparedTable]:
     """Every published table with ours beside it, by name."""
     stored = list(stored)
-    sources = {
-        "ours": group_cells(stored), EARLIER_RUN: group_cells(stored, EARLIER), "now": group_cells(now),
-    }  # fmt: skip
+    sources = {"ours": group_cells(stored), "earlier run": group_cells(stored, EARLIER), "now": group_cells(now)}
     sources = {source: groups for source, groups in sources.items() if groups}
     main = next(iter(sources.values()), {})
     tables = {}

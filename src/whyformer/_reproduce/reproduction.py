@@ -75,7 +75,9 @@ class Reproduction(TableResult):
     }
 
     def outline(self) -> TableOutline:
-        return TableOutline(self.table.title, self._text_rows(), self._about, self.sentences, self.remarks)
+        source = f"Published: {self.table.source}." if self.table.source else "Published: no numbers available."
+        about = f"{source} Measured: {self.model} on {self.examples} examples of {self.data}."
+        return TableOutline(self.table.title, self._text_rows(), about, self.sentences, self.remarks)
 
     def make_grids(self) -> list[RenderableType]:
         """With many methods and many columns, some columns at a time below each other."""
@@ -101,11 +103,6 @@ class Reproduction(TableResult):
         """The number of rows without a value because something failed."""
         return sum(judgement.failed for judgement in self.judgements.values())
 
-    @property
-    def _about(self) -> str:
-        source = f"Published: {self.table.source}." if self.table.source else "Published: no numbers available."
-        return f"{source} Measured: {self.model} on {self.examples} examples of {self.data}."
-
     def _text_rows(self) -> TextRows:
         """One row per method, or one row per column if there are many columns."""
         columns = [column.name for column in self.table.columns]
@@ -115,21 +112,17 @@ class Reproduction(TableResult):
     def _list_rows(self, columns: Sequence[str]) -> TextRows:
         """One row per method, for these columns."""
         head = "published / measured" if self.table.published else "measured"
-        rows = [[name, *(self._format_cell(name, column) for column in columns)] for name in self.table.methods]
+        write = format_paper_cell if self.table.published else lambda cell: format_mean(cell.measured)
+        rows = [[name, *(write(self.cells[name, column]) for column in columns)] for name in self.table.methods]
         return [[head, *columns], *rows]
-
-    def _format_cell(self, name: str, column: str) -> str:
-        cell = self.cells[name, column]
-        return format_paper_cell(cell) if self.table.published else format_mean(cell.measured)
 
     @property
     def sentences(self) -> list[str]:
         """For each column, whether the methods are in the paper's order, and how sure each pair of them is."""
-        described = ((column, self._describe_column(column)) for column in self.table.columns)
         return [
             f"{column.name} ({METRICS[column.metric[0]].better} is better): {text}."
-            for column, text in described
-            if text
+            for column in self.table.columns
+            if (text := self._describe_column(column))
         ]
 
     def _describe_column(self, column: PaperColumn) -> str:
@@ -146,9 +139,9 @@ class Reproduction(TableResult):
             return f"{best}; {describe_orders(pairs)}: {self.table.first} {each}"
         if len(published) < MIN_METHODS:
             return ""
-        ours = {name: measured[name] for name in published}
-        best = describe_best(pick_best(published, key=published.__getitem__), pick_best(ours, key=ours.__getitem__))
-        rho = write_signed(rank_agreement(list(published.values()), list(ours.values())))
+        best = describe_best(*(pick_best(published, key=one.__getitem__) for one in (published, measured)))
+        both = [list(published.values()), [measured[name] for name in published]]
+        rho = write_signed(float(rank_correlation(torch.tensor(both, dtype=torch.float64))[0, 1]))
         counts = f"; {describe_orders(pairs)}" if pairs else ""
         return f"{best}; rank correlation of the orders {rho}{counts}"
 
@@ -181,11 +174,6 @@ def describe_best(theirs: str, ours: str) -> str:
 def format_paper_cell(cell: PaperCell) -> str:
     published = "-" if cell.published is None else f"{cell.published:g}"
     return f"{published} / {format_mean(cell.measured)}"
-
-
-def rank_agreement(published: Sequence[float], measured: Sequence[float]) -> float:
-    """Spearman's rank correlation."""
-    return float(rank_correlation(torch.tensor([published, measured], dtype=torch.float64))[0, 1])
 
 
 def reproduce(

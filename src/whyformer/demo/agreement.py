@@ -45,9 +45,8 @@ ADJECTIVES = """
     happy young
 """.split()
 PREPOSITIONS = "to of near behind beside under above with by from opposite around".split()
-TRANSITIVE_VERBS = (
-    "saw liked found painted wanted forgot admired remembered followed chose".split()
-)  # past tense: shows no number
+# In the past tense, which shows no number.
+TRANSITIVE_VERBS = "saw liked found painted wanted forgot admired remembered followed chose".split()
 OPENINGS = ("today", "sometimes", "in summer", "of course", "as always")
 ADVERBS = "still often always never clearly".split()
 VERBS = {
@@ -130,8 +129,7 @@ def _draw_sentence(rng: random.Random, attractors: int | None, part: Part) -> Se
     )
     words, nouns = _draw_opening(rng, attractors is None)
     subject = len(words) + _append_noun_phrase(rng, words, number, NOUNS)
-    for other in numbers:
-        nouns.append((_append_modifier(rng, words, other), other))
+    nouns += [(_append_modifier(rng, words, other), other) for other in numbers]
     verb = len(words)
     forms = pick(rng, tuple(VERBS))
     words.append(forms[number])

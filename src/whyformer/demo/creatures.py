@@ -61,8 +61,7 @@ class Creatures:
     def answers(self) -> FloatArray:
         """[image class]: the probability of each class given the parts that are shown."""
         forms = CLASS_FORMS[self.labels]  # image part
-        fits = (CLASS_FORMS[None] == forms[:, None]) | ~self.shown[:, None]  # image class part
-        possible = fits.all(-1)
+        possible = ((CLASS_FORMS[None] == forms[:, None]) | ~self.shown[:, None]).all(-1)  # image class
         return possible / possible.sum(-1, keepdims=True)
 
 
@@ -73,8 +72,7 @@ def generate(count: int, seed: int, *, parts: int | None = 2) -> Creatures:
     """
     if parts is not None:
         refuse_outside_range("parts", parts, 0, len(PARTS))
-    key = 9 if parts is None else parts
-    drawn = generate_images(count, seed, partial(_draw_creature, parts=parts), 92, key)
+    drawn = generate_images(count, seed, partial(_draw_creature, parts=parts), 92, 9 if parts is None else parts)
     image, shown, masks = (np.uint8, (SIZE, SIZE, 3)), (np.bool_, (len(PARTS),)), (np.bool_, (len(PARTS), SIZE, SIZE))
     return Creatures(*stack_columns(drawn, image, (np.int64, ()), shown, masks, image))
 

@@ -109,11 +109,9 @@ class EntailmentPair:
     @property
     def rationale(self) -> tuple[tuple[int, int], ...]:
         """The evidence as spans of characters of both texts joined by a line break, as data sets have them."""
-        premise = find_word_spans(self.premise, self.premise_words)
-        hypothesis = find_word_spans(self.hypothesis, self.hypothesis_words)
-        shift = len(self.premise) + 1
-        second = [(hypothesis[i][0] + shift, hypothesis[i][1] + shift) for i in self.hypothesis_evidence]
-        return (*(premise[i] for i in self.premise_evidence), *second)
+        spans = find_word_spans("\n".join(self.texts), (*self.premise_words, *self.hypothesis_words))
+        second = (len(self.premise_words) + i for i in self.hypothesis_evidence)
+        return tuple(spans[i] for i in (*self.premise_evidence, *second))
 
 
 def generate(count: int, seed: int, *, part: Part = "held-out") -> tuple[EntailmentPair, ...]:

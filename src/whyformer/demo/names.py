@@ -108,5 +108,4 @@ def _draw_clause(rng: random.Random, name: str, trigger: str, *, fillers: int) -
 
 def _take_fillers(rng: random.Random, left: list[str], most: int) -> list[str]:
     """The words of 0 to `most` phrases, each taken out of those left."""
-    count = draw_index(rng, most + 1)
-    return [word for _ in range(count) for word in take(rng, left).split()]
+    return [word for _ in range(draw_index(rng, most + 1)) for word in take(rng, left).split()]

@@ -64,7 +64,6 @@ def draw_apart_places(rng: np.random.Generator) -> list[tuple[FloatArray, float]
     places = []
     for quarter in rng.permutation(len(quarters)):
         radius = rng.uniform(SMALLEST_RADIUS, LARGEST_RADIUS)
-        corner = quarters[quarter] * SIZE / 2
-        centre = corner + rng.uniform(radius + 1, SIZE / 2 - radius - 1, 2)
+        centre = quarters[quarter] * SIZE / 2 + rng.uniform(radius + 1, SIZE / 2 - radius - 1, 2)
         places.append((centre, float(radius)))
     return places

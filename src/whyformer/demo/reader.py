@@ -18,9 +18,10 @@ One fact in five (a subject, a relation and a value), selected by a checksum, is
 
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
 
 from whyformer.demo.draws import Part, draw_index, draw_some, generate_part, part_of, pick, take
 from whyformer.demo.ranges import refuse_outside_range
@@ -51,6 +52,7 @@ VOCABULARY = tuple(  # every word and punctuation mark of passages, questions an
 )
 CharacterSpan = tuple[int, int]  # characters, end not included
 Clauses = Sequence[tuple[str, ...]]  # each a choice of wordings
+Words = Mapping[str, Sequence[str]]  # what a prompt may say, by kind of value
 
 
 @dataclass(frozen=True)
@@ -107,11 +109,8 @@ class PassageQuestion:
     @property
     def passage_spans(self) -> tuple[CharacterSpan, ...]:
         """Where each passage is in `text`."""
-        spans, start = [], 0
-        for passage in self.passages:
-            spans.append((start, start + len(passage.text)))
-            start += len(passage.text) + 2
-        return tuple(spans)
+        starts = accumulate((len(passage.text) + 2 for passage in self.passages), initial=0)
+        return tuple((at, at + len(passage.text)) for at, passage in zip(starts, self.passages, strict=False))
 
     @property
     def sentence_span(self) -> CharacterSpan:
@@ -161,19 +160,6 @@ class NoTrainingValueError(Exception):
     """Every value of a relation of this subject is held out."""
 
 
-@dataclass(frozen=True)
-class Names:
-    """The people and cities of one prompt: few, so that passages share them."""
-
-    people: tuple[str, ...]
-    cities: tuple[str, ...]
-
-
-def draw_names(rng: random.Random) -> Names:
-    """Six people and nine cities."""
-    return Names(tuple(draw_some(rng, NAMES, 6)), tuple(draw_some(rng, CITIES, 9)))
-
-
 def draw_passages(
     rng: random.Random, count: int, part: Part = "held-out", *, alike: bool = False
 ) -> tuple[Passage, ...]:
@@ -189,7 +175,8 @@ def draw_passages(
 
 
 def _draw_passages(rng: random.Random, count: int, part: Part, alike: bool) -> tuple[Passage, ...]:
-    names = draw_names(rng)
+    # Six people and nine cities: few, so that passages share them.
+    words = {**VALUES, "person": draw_some(rng, NAMES, 6), "city": draw_some(rng, CITIES, 9)}
     kinds = draw_some(rng, list(SUBJECTS), 1 if alike else 2 + draw_index(rng, 2))
     shared = draw_some(rng, TOPICS[kinds[0]].clauses, 1 + draw_index(rng, 2)) if alike else None
     left = {kind: list(SUBJECTS[kind][0]) for kind in kinds}
@@ -197,7 +184,7 @@ def _draw_passages(rng: random.Random, count: int, part: Part, alike: bool) -> t
     for _ in range(count):
         topic = pick(rng, kinds)
         clauses = shared or draw_some(rng, TOPICS[topic].clauses, 2 + draw_index(rng, 2))
-        passages.append(_draw_passage(rng, topic, _draw_subject(rng, topic, left[topic]), names, part, clauses))
+        passages.append(_draw_passage(rng, topic, _draw_subject(rng, topic, left[topic]), words, part, clauses))
     return tuple(passages)
 
 
@@ -206,7 +193,7 @@ def _draw_subject(rng: random.Random, topic: str, left: list[str]) -> str:
     return " ".join(("the", take(rng, left), *(pick(rng, words) for words in SUBJECTS[topic][1:])))
 
 
-def _draw_passage(rng: random.Random, topic: str, subject: str, names: Names, part: Part, clauses: Clauses) -> Passage:
+def _draw_passage(rng: random.Random, topic: str, subject: str, words: Words, part: Part, clauses: Clauses) -> Passage:
     text = ""
     sentences: list[CharacterSpan] = []
     facts: list[PassageFact] = []
@@ -218,7 +205,7 @@ def _draw_passage(rng: random.Random, topic: str, subject: str, names: Names, pa
         text += _open_sentence(rng, topic, subject, is_first=not sentences)
         for i, wordings in enumerate(taken):
             text += " and " if i else " "
-            clause, stated = _fill_clause(rng, pick(rng, wordings), subject, names, part)
+            clause, stated = _fill_clause(rng, pick(rng, wordings), subject, words, part)
             facts += [PassageFact(name, value, len(sentences), len(text) + at) for name, value, at in stated]
             text += clause
         text += "."
@@ -240,29 +227,25 @@ def _open_sentence(rng: random.Random, topic: str, subject: str, *, is_first: bo
 
 
 def _fill_clause(
-    rng: random.Random, wording: str, subject: str, names: Names, part: Part
+    rng: random.Random, wording: str, subject: str, words: Words, part: Part
 ) -> tuple[str, list[tuple[str, str, int]]]:
     """The clause with values for its slots, and each (relation, value, place in the clause)."""
     clause, stated, end = "", [], 0
     for slot in SLOT.finditer(wording):
         clause += wording[end : slot.start()]
-        value = _draw_stated_value(rng, slot[1], subject, names, part)
+        value = _draw_stated_value(rng, slot[1], subject, words, part)
         stated.append((slot[1], value, len(clause)))
         clause += value
         end = slot.end()
     return clause + wording[end:], stated
 
 
-def _draw_stated_value(rng: random.Random, relation: str, subject: str, names: Names, part: Part) -> str:
+def _draw_stated_value(rng: random.Random, relation: str, subject: str, words: Words, part: Part) -> str:
     for _ in range(100):
-        value = _draw_value(rng, RELATIONS[relation].value, names)
+        value = pick(rng, words[RELATIONS[relation].value])
         if part == "held-out" or part_of_fact(subject, relation, value) == "training":
             return value
     raise NoTrainingValueError(f"{relation} of {subject}")
-
-
-def _draw_value(rng: random.Random, kind: str, names: Names) -> str:
-    return pick(rng, {"person": names.people, "city": names.cities}.get(kind) or VALUES[kind])
 
 
 # --- questions --------------------------------------------------------------------------------------------------------

@@ -38,6 +38,7 @@ TRAITS = {
     "place": "park street beach".split(),
     "company": "dog friend child".split(),
 }
+PREMISES = {"colour": "in {}", "action": "is {}", "place": "at the {}", "company": "beside a {}"}
 HYPOTHESES = {
     "colour": "wears a {} shirt", "action": "is {}", "place": "is at the {}", "company": "has a {} nearby",
 }  # fmt: skip
@@ -190,12 +191,8 @@ def tell_with_things(rng: random.Random, length: tuple[int, int], places: int) -
 
 def describe_person(subject: str, traits: dict[str, str]) -> str:
     """As part of a premise: "a man in red is running at the park beside a dog"."""
-    words = [f"a {subject}"]
-    words += [f"in {traits['colour']}"] if "colour" in traits else []
-    words += [f"is {traits['action']}" if "action" in traits else "is seen"]
-    words += [f"at the {traits['place']}"] if "place" in traits else []
-    words += [f"beside a {traits['company']}"] if "company" in traits else []
-    return " ".join(words)
+    told = {"action": "seen", **traits}
+    return " ".join([f"a {subject}", *(form.format(told[name]) for name, form in PREMISES.items() if name in told)])
 
 
 def compare_sentences(rng: random.Random) -> ReadingExample:
@@ -229,8 +226,7 @@ def report_events(rng: random.Random) -> ReadingExample:
     at = rng.randrange(len(events))
     who, verb, whom = events[at]
     gap = rng.randrange(2)
-    shown = (PLACEHOLDER, whom) if gap == 0 else (who, PLACEHOLDER)
-    question = f"{shown[0]} {RELATIONS[verb]} {shown[1]}"
+    question = f"{who if gap else PLACEHOLDER} {RELATIONS[verb]} {PLACEHOLDER if gap else whom}"
     return join_story(sentences, [at], question, (who, whom)[gap])
 
 

@@ -66,10 +66,9 @@ def stack_scenes(scenes: Sequence[DrawnScene], objects: int) -> Scenes:
 
 def _draw_scene(rng: np.random.Generator, objects: int) -> DrawnScene:
     canvas = draw_background(rng)
-    for _ in range(rng.integers(2, 6)):
-        blend(canvas, *draw_blob(rng), rng.uniform(0, 255, 3))
-    for _ in range(rng.integers(2, 6)):
-        blend(canvas, *draw_line(rng), rng.uniform(0, 255, 3))
+    for draw in (draw_blob, draw_line):
+        for _ in range(rng.integers(2, 6)):
+            blend(canvas, *draw(rng), rng.uniform(0, 255, 3))
     background = canvas.clip(0, 255).astype(np.uint8)
     labels = [int(label) for label in rng.permutation(len(CLASSES))[:objects]]
     masks = []

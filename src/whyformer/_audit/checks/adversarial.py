@@ -177,9 +177,8 @@ class Candidates:
     def _mean_mutual_distance(self, weights: BlockWeights) -> Tensor:
         """How far the candidates of an example are from each other, summed over examples."""
         k = self.search.candidates
-        total = torch.zeros((), device=self.of.device)
         if k == 1:
-            return total
+            return torch.zeros((), device=self.of.device)
         rows = torch.arange(len(self.of), device=self.of.device).view(-1, k)
         pairs = torch.combinations(torch.arange(k, device=rows.device))
         first, second = (rows[:, pairs[:, side]].flatten() for side in (0, 1))

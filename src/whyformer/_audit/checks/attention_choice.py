@@ -32,11 +32,8 @@ class AttentionChoice:
 
     @property
     def name(self) -> str:
-        if self.is_rollout:
-            return "rollout"
-        if self.is_single:
-            return f"block {self.blocks[0]}"
-        return f"block {self.blocks[0]}" + (", mean of heads" if self.head is None else f", head {self.head}")
+        part = "" if self.is_single else ", mean of heads" if self.head is None else f", head {self.head}"
+        return "rollout" if self.is_rollout else f"block {self.blocks[0]}{part}"
 
     @property
     def description(self) -> str:
@@ -59,8 +56,7 @@ def choose_attention(wanted: AttentionLike, heads: Sequence[int]) -> list[Attent
     if isinstance(wanted, list):
         if not wanted:
             raise MethodError(f"No attention was chosen. Give {ATTENTION_FORMS}, or a list of these.", code="E_OPTION")
-        choices = [choice for each in wanted for choice in choose_attention(each, heads)]
-        return list(dict.fromkeys(choices))
+        return list(dict.fromkeys(choice for each in wanted for choice in choose_attention(each, heads)))
     if isinstance(wanted, AttentionChoice):
         wanted = "rollout" if wanted.is_rollout else (wanted.blocks[0], wanted.head)
     if isinstance(wanted, str) and wanted == "rollout":

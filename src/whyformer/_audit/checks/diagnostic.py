@@ -73,16 +73,14 @@ def run_diagnostic(
     vocabulary = count_token_ids([*samples, *training])
     features = 0 if vocabulary else samples[0].tokens.size(-1)
     make = lambda: DiagnosticModel(classes, vocabulary=vocabulary, features=features, width=settings.width)  # noqa: E731
-    everything = list(range(len(samples)))
-    folds = make_folds(len(samples), seed) if not training else [([], everything)]
+    folds = [([], list(range(len(samples))))] if training else make_folds(len(samples), seed)
     correct: dict[str, list[bool]] = {guide: [False] * len(samples) for guide in GUIDES}
     for guide in GUIDES:
         for learned, held_out in folds:
             known = list(training) or [samples[i] for i in learned]
             model = train_diagnostic(make, known, guide, seed, settings)
-            for i, is_correct in zip(
-                held_out, grade_answers(model, [samples[i] for i in held_out], guide), strict=True
-            ):
+            graded = grade_answers(model, [samples[i] for i in held_out], guide)
+            for i, is_correct in zip(held_out, graded, strict=True):
                 correct[guide][i] = is_correct
             advance(1.0)
     return correct

@@ -71,11 +71,10 @@ def save_tokens(tokens: ScoredTokens) -> SavedTokens | None:
     if isinstance(tokens, Grid):
         return SavedTokens(pieces=None, special=None, spans=None, text=None, grid=[tokens.rows, tokens.columns])
     real = [i for i, is_padding in enumerate(tokens.padding) if not is_padding]
-    spans = [tokens.spans[i] for i in real]
     return {
         "pieces": [tokens.pieces[i] for i in real],
         "special": [tokens.special[i] for i in real],
-        "spans": [None if span is None else list(span) for span in spans],
+        "spans": [None if (span := tokens.spans[i]) is None else list(span) for i in real],
         "text": tokens.text,
         "grid": None,
     }

@@ -121,7 +121,6 @@ class HeadSwapper:
             candidates = Candidates(audited, part, search, self.seed)
             list(candidates.search_all())
             for row in part:
-                weights = candidates.take_found(row)
-                if weights is not None:
+                if (weights := candidates.take_found(row)) is not None:
                     found[divmod(row, audited.heads)] = weights[block]
         return found

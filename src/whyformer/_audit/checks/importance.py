@@ -88,8 +88,7 @@ def detach_attention(choice: AttentionChoice) -> Callable[[int, Tensor], Tensor 
         stopped = attention.detach().requires_grad_()  # a leaf: unchanged numbers alone would not count as a change
         if choice.head is None:
             return stopped
-        is_chosen = torch.zeros(attention.size(1), dtype=torch.bool, device=attention.device)
-        is_chosen[choice.head] = True
+        is_chosen = torch.arange(attention.size(1), device=attention.device) == choice.head
         return torch.where(is_chosen.view(1, -1, 1, 1), stopped, attention)
 
     return detach
@@ -124,10 +123,9 @@ def choose_fills(replay: AttentionReplay) -> dict[str, str]:
     if replay.probe().is_image:
         return {REMOVED: "zero"}
     has_ids = not replay.encoded.inputs[replay.encoded.main].is_floating_point()
-    if has_ids and getattr(replay.model.tokenizer, "mask_token_id", None) is not None:
-        return {DELETED: "delete", MASKED: "mask"}
-    if has_ids and getattr(replay.model.tokenizer, "unk_token_id", None) is not None:
-        return {DELETED: "delete", MASKED: "unknown"}
+    for token, fill in (("mask_token_id", "mask"), ("unk_token_id", "unknown")):
+        if has_ids and getattr(replay.model.tokenizer, token, None) is not None:
+            return {DELETED: "delete", MASKED: fill}
     return {DELETED: "delete"}
 
 

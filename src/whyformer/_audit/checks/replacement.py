@@ -36,7 +36,6 @@ RANDOM_KINDS = ("permutation", "one-hot")
 LARGEST_WEIGHT_BINS = (0.0, 0.25, 0.5, 0.75, 1.0)  # as in the paper
 
 ReplacementJob = tuple[str, int, int]  # kind, example, draw
-NoiseKey = tuple[str, int, int]  # kind, block, example
 
 
 class ReplacementEffect(TypedDict):
@@ -165,18 +164,16 @@ class ReplacementNoise:
     def __init__(self, audited: AuditedAttention, draws: int, seed: int) -> None:
         self.audited, self.draws, self.seed = audited, draws, seed
         self.fingerprints = audited.replay.encoded.fingerprints()
-        self._last: tuple[NoiseKey, Tensor] | None = None  # consecutive jobs share an example
+        # What was drawn last for a kind, block and example: consecutive jobs share an example.
+        self._last: tuple[tuple[str, int, int], Tensor] | None = None
 
     def draw(self, kind: str, block: int, example: int) -> Tensor:
         key = (kind, block, example)
         if self._last is None or self._last[0] != key:
-            self._last = key, self._draw_anew(kind, block, example)
+            seed = self.seed + 1000 * block + REPLACEMENT_KINDS.index(kind)
+            draw = partial(torch.rand, self.draws, 1, generator=make_generator(seed, self.fingerprints[example]))
+            self._last = key, self.audited.place_noise(block, example, draw).to(self.audited.replay.logits.device)
         return self._last[1]
-
-    def _draw_anew(self, kind: str, block: int, example: int) -> Tensor:
-        generator = make_generator(self.seed + 1000 * block + REPLACEMENT_KINDS.index(kind), self.fingerprints[example])
-        draw = partial(torch.rand, self.draws, 1, generator=generator)
-        return self.audited.place_noise(block, example, draw).to(self.audited.replay.logits.device)
 
 
 def summarise_change(before: Tensor, after: Tensor, target: int) -> ReplacementEffect:

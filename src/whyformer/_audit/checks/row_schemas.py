@@ -1,6 +1,5 @@
 """What the rows of a saved audit must look like, so that a file that somebody changed is refused while it is read."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -46,8 +45,7 @@ def check_saved_audit(fields: AuditRow) -> None:
         raise SchemaError("the audited attention has no description, or two names are the same")
     for row in fields["rows"]:
         check_saved_row(row)
-    counts = Counter((row["test"], row["attention"], row["example"]) for row in fields["rows"])
-    if any(count > 1 for count in counts.values()):
+    if len({(row["test"], row["attention"], row["example"]) for row in fields["rows"]}) < len(fields["rows"]):
         raise SchemaError("there are two rows of one test and example")
     if not any(row["test"] == "answer" and row["attention"] == "" for row in fields["rows"]):
         raise SchemaError("there are no predictions")

@@ -42,8 +42,7 @@ def draw_agreement_by_class(audit: AuditFindings, name: str) -> Iterator[Drawing
     classes, rows = name_classes(audit), audit.of("agreement", name)
     for measure in (GRADIENT, DELETED, REMOVED):
         taus = [{**row, **row["pairs"].get(f"attention ~ {measure}", {})} for row in rows]
-        groups = split_values_by_class(taus, classes, lambda row: row.get("tau"))
-        if groups:
+        if groups := split_values_by_class(taus, classes, lambda row: row.get("tau")):
             yield draw_class_histograms(groups, between=(-1.0, 1.0), title=measure, xlabel="Kendall's tau")
 
 
@@ -53,8 +52,7 @@ def draw_permutation_by_class(audit: AuditFindings, name: str) -> Iterator[Drawi
     rows = [row for row in audit.of("replacement", name) if "permutation" in row.get("kinds", {})]
     moved: ReadValue = lambda row: row["kinds"]["permutation"]["tvd"]  # noqa: E731
     yield from draw_violins_by_class(rows, classes, moved, title="Permuted", xlabel="median TVD of the output")
-    largest = split_values_by_class(rows, classes, lambda row: row["largest"])
-    if largest:
+    if largest := split_values_by_class(rows, classes, lambda row: row["largest"]):
         values = split_values_by_class(rows, classes, moved)
         dots = {label: (largest[label], values[label]) for label in largest}
         yield charts.draw_scatter(dots, title="Each example", xlabel="largest weight", ylabel="median TVD")
@@ -64,8 +62,7 @@ def draw_adversarial_by_class(audit: AuditFindings, name: str) -> Iterator[Drawi
     classes, between = name_classes(audit), (0.0, LARGEST_JSD)
     rows = [row for row in audit.of("adversarial", name) if not row.get("undefined")]
     found: ReadValue = lambda row: row["jsd"]  # noqa: E731
-    groups = split_values_by_class(rows, classes, found)
-    if groups:
+    if groups := split_values_by_class(rows, classes, found):
         yield draw_class_histograms(groups, between=between, title="Distance found", xlabel="JSD")
     yield from draw_violins_by_class(rows, classes, found, title="By the largest weight", xlabel="JSD", between=between)
 

@@ -105,8 +105,7 @@ def make_found_blocks(audit: AuditFindings, name: str) -> Iterator[Html]:
     yield html.make_element("h4", "Side by side on the input")
     for pair in pairs[:OPEN_EXAMPLES]:
         yield make_pair_block(pair)
-    more = pairs[OPEN_EXAMPLES:SHOWN_EXAMPLES]
-    if more:
+    if more := pairs[OPEN_EXAMPLES:SHOWN_EXAMPLES]:
         yield html.fold_content(f"{len(more)} more", *(make_pair_block(pair) for pair in more))
     if len(pairs) > SHOWN_EXAMPLES:
         yield html.make_notes([f"{len(pairs) - SHOWN_EXAMPLES} more are in the saved audit (.json)."])
@@ -167,8 +166,7 @@ def render_pair(pair: FoundPair, screen: Screen) -> Iterator[Text]:
 def draw_found(audit: AuditFindings) -> Drawing:
     """The farthest examples of the first audited attention that has any."""
     for name in audit.attention:
-        pairs = list_found_pairs(audit, name)[:DRAWN_EXAMPLES]
-        if pairs:
+        if pairs := list_found_pairs(audit, name)[:DRAWN_EXAMPLES]:
             return draw_pairs(pairs, f"{audit.model}, {name}: attention with the same answer")
     raise InputError(
         "There is no other attention to draw: the audit has no search, or it found none. Run the test "

@@ -29,6 +29,7 @@ from whyformer.show.visible import make_visible
 TITLE = "What if this head attended elsewhere?"
 SCRIPT = Path(__file__).with_name("head_page.js").read_text("utf-8")
 CHOOSERS = {"example": "Example", "block": "Block", "head": "Head", "swap": "Attends to instead"}
+SAVED = ("model", "labels", "blocks", "settings", "versions", "notes", "examples")  # in this order
 KIND_TITLES = dict(
     uniform="uniform weights", permuted="its weights in a random order", adversarial="adversarial weights"
 )
@@ -71,7 +72,7 @@ class HeadSwaps(Result):
 
     formats: ClassVar[Mapping[str, Callable[[Any], bytes]]] = {
         ".html": lambda swaps: make_head_page(swaps).encode("utf-8"),
-        ".json": lambda swaps: swaps_to_json(swaps),
+        ".json": lambda swaps: write_indented_json("head swaps", {name: getattr(swaps, name) for name in SAVED}),
         ".txt": lambda swaps: (swaps.render() + "\n").encode("utf-8", "backslashreplace"),
     }
 
@@ -102,12 +103,11 @@ class HeadSwaps(Result):
         return largest
 
     def to_html(self) -> str:
-        return make_head_fragment(self)
-
-
-def swaps_to_json(swaps: HeadSwaps) -> bytes:
-    names = ("model", "labels", "blocks", "settings", "versions", "notes", "examples")
-    return write_indented_json("head swaps", {name: getattr(swaps, name) for name in names})
+        """What a notebook shows: the largest changes. The page itself needs its script."""
+        rows = [[kind, *found] for kind, found in sorted(self.find_largest().items())]
+        table = html.make_table(["replaced by", "change", "example", "block", "head"], rows, caption="Largest changes")
+        hint = html.make_element("p", 'Save it as "heads.html" to swap heads by hand.', class_="dim")
+        return html.make_fragment(html.make_section(f"Swapped heads of {self.model}", table, hint))
 
 
 def make_head_page(swaps: HeadSwaps) -> str:
@@ -149,7 +149,13 @@ def make_head_page(swaps: HeadSwaps) -> str:
         about=list_facts(swaps.model, {}, swaps.versions, settings=format_settings({"": swaps.settings})),
         style=STYLE,
         script=SCRIPT,
-        data=collect_page_data(swaps),
+        # What the script reads. Text is made visible here, so that it shows the same everywhere.
+        data={
+            "blocks": list(swaps.blocks),
+            "levels": COLOUR_LEVELS,
+            "titles": KIND_TITLES,
+            "examples": [describe_shown_example(example, swaps.labels) for example in swaps.examples],
+        },
     )
 
 
@@ -168,25 +174,7 @@ def explain_swaps(swaps: HeadSwaps) -> list[Html]:
     return [html.make_element("p", line) for line in lines] + ([html.make_notes(swaps.notes)] if swaps.notes else [])
 
 
-def make_head_fragment(swaps: HeadSwaps) -> str:
-    """What a notebook shows: the largest changes. The page itself needs its script."""
-    rows = [[kind, *found] for kind, found in sorted(swaps.find_largest().items())]
-    table = html.make_table(["replaced by", "change", "example", "block", "head"], rows, caption="Largest changes")
-    hint = html.make_element("p", 'Save it as "heads.html" to swap heads by hand.', class_="dim")
-    return html.make_fragment(html.make_section(f"Swapped heads of {swaps.model}", table, hint))
-
-
 # --- the data of the page ---------------------------------------------------------------------------------------------
-
-
-def collect_page_data(swaps: HeadSwaps) -> archive.Fields:
-    """What the script reads. Text is made visible here, so that it shows the same everywhere."""
-    return {
-        "blocks": list(swaps.blocks),
-        "levels": COLOUR_LEVELS,
-        "titles": KIND_TITLES,
-        "examples": [describe_shown_example(example, swaps.labels) for example in swaps.examples],
-    }
 
 
 def describe_shown_example(example: SwapExample, labels: tuple[str, ...] | None) -> archive.Fields:

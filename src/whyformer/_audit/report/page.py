@@ -108,8 +108,7 @@ def make_attention_blocks(audit: AuditFindings, name: str) -> Iterator[Html | No
         if found.get(test):
             yield html.make_element("h3", title)
             charts = list(CHARTS[test](audit, name, found[test]))
-            by_class = list(CLASS_DRAWINGS[test](audit, name)) if test in CLASS_DRAWINGS else []
-            if by_class:
+            if by_class := list(CLASS_DRAWINGS[test](audit, name)) if test in CLASS_DRAWINGS else []:
                 charts.append(html.fold_content("Figures by predicted class", arrange_charts(by_class)))
             yield from make_test_blocks(test, audit.sentences[name], charts)
 

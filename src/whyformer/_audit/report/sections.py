@@ -38,11 +38,9 @@ def tabulate(rows: Mapping[str, Statistics], columns: Mapping[str, str], *, capt
 
 def read_figure(found: Statistics, heading: str, path: str) -> str | float | None:
     value = look_up(found, path)
-    return format_bounds(value) if heading == "95 %" else value
-
-
-def format_bounds(figure: Statistics) -> str | None:
-    return None if figure["low"] is None else f"{format_estimate(figure['low'])} to {format_estimate(figure['high'])}"
+    if heading != "95 %":
+        return value
+    return None if value["low"] is None else f"{format_estimate(value['low'])} to {format_estimate(value['high'])}"
 
 
 def arrange_charts(drawings: Sequence[Drawing]) -> Html:
@@ -167,11 +165,8 @@ def chart_shape(audit: AuditFindings) -> Iterator[Html]:
         for what, title in (("entropy", "Normalised entropy"), ("special", "Share on special tokens"))
     ]
     if len(shape["blocks_jsd"]) > 1:
-        between = (0.0, LARGEST_JSD)
-        distances = shape["blocks_jsd"]
-        drawings.append(
-            charts.draw_matrix(blocks, distances, title="JSD between blocks", between=between, signed=False)
-        )
+        title, between = "JSD between blocks", (0.0, LARGEST_JSD)
+        drawings.append(charts.draw_matrix(blocks, shape["blocks_jsd"], title=title, between=between, signed=False))
     yield arrange_charts(drawings)
     table = [
         [block, *(sum(shape[what][b]) / len(shape[what][b]) for what in ("entropy", "largest", "special")),

@@ -135,8 +135,7 @@ class RowSummary:
         return {label_class(index, self.labels): groups[index] for index in sorted(groups)}
 
     def find_label(self, row: AuditRow) -> int | None:
-        label: int | None = self.answers.get(row["example"], {}).get("label")
-        return label
+        return self.answers.get(row["example"], {}).get("label")
 
     def is_correct(self, row: AuditRow) -> float:
         """Whether the model itself predicts the label of an example."""
@@ -199,10 +198,8 @@ class RowSummary:
         if not known:
             return None
         before = [self.is_correct(row) for row in known]
-        after = []
-        for row in known:
-            counts = row["kinds"][kind]["predicted"]
-            after.append(counts.get(str(self.find_label(row)), 0) / sum(counts.values()))
+        counts = [(row["kinds"][kind]["predicted"], str(self.find_label(row))) for row in known]
+        after = [predicted.get(label, 0) / sum(predicted.values()) for predicted, label in counts]
         return {
             "before": summarise_mean(before)["mean"],
             "after": summarise_mean(after)["mean"],
