@@ -120,15 +120,15 @@ def compute_method(
         split_scores, capture=capture, encoded=encoded, method=name, in_sequence=scores_positions(call.needs)
     )
     scores, pixels, special = split(computed.values.detach())
-    own_notes = note_scores(call, captured)
+    note = call.method.note(*captured.values(), **call.settings) if call.method.note is not None else ""
     estimate = capture.rounding.get(call.recipe) if call.recipe is not None else None
-    was_read = tuple(sorted(read))
     per_layer = compute_per_layer(call, captured, selection, split) if call.selected.get("per_layer") else None
     if not all(bool(part.isfinite().all()) for part in (scores, pixels, special) if part is not None):
         raise NonFinite(f"{name} gave NaN or infinity. Open the model with dtype=torch.float64, or use another method.")
     details = {key: detail.detach() for key, detail in computed.details.items()}
     rows, layers = (None, 0) if estimate is None else (estimate.rows, estimate.layers)
-    return ComputedScores(scores, pixels, special, details, per_layer, rows, layers, was_read, own_notes)
+    notes = (note,) if note else ()
+    return ComputedScores(scores, pixels, special, details, per_layer, rows, layers, tuple(sorted(read)), notes)
 
 
 def make_epilogue(calls: Sequence[MethodCall]) -> Epilogue | None:
@@ -157,12 +157,6 @@ def call_method(call: MethodCall, captured: Mapping[str, Any], selection: _layer
     needs = [selection.of(need, value) if selects else value for need, value in captured.items()]
     computed = call.method.compute(*needs, **call.settings)
     return computed if isinstance(computed, Scores) else Scores(computed)
-
-
-def note_scores(call: MethodCall, captured: Mapping[str, Any]) -> tuple[str, ...]:
-    """What the method itself has to say about its scores."""
-    note = call.method.note(*captured.values(), **call.settings) if call.method.note is not None else ""
-    return (note,) if note else ()
 
 
 def compute_per_layer(
