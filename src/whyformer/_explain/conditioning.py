@@ -39,9 +39,8 @@ def read_layer(layers: Any, layer: int, read: set[int]) -> Tensor:
 
 def estimate_conditioning(estimate: RoundingEstimate, needs: Collection[str], read: Sequence[int]) -> Conditioning:
     """The estimate at what the method reads: the attention of these layers, or the end of the relevance pass."""
-    if any(need.endswith("_relevance") and need != "attention_relevance" for need in needs):
-        return Conditioning(estimate.arrived)
-    return Conditioning(estimate.at_attention(read))
+    reads_end = any(need.endswith("_relevance") and need != "attention_relevance" for need in needs)
+    return Conditioning(estimate.arrived if reads_end else estimate.at_attention(read))
 
 
 def measure_conditioning(
@@ -49,11 +48,9 @@ def measure_conditioning(
 ) -> Conditioning:
     """The change of the scores when everything is moved by one rounding."""
     moved = explain_again(move_weights(model), move_inputs(encoded, model))
-    estimate = e.conditioning
-    shown = [select_shown(e, i) for i in range(len(e))]
-    pairs = [torch.stack([e.scores[i], moved.scores[i]]).double()[:, shown[i]] for i in range(len(e))]
+    pairs = [torch.stack([e.scores[i], moved.scores[i]]).double()[:, select_shown(e, i)] for i in range(len(e))]
     return replace(
-        estimate,
+        e.conditioning,
         change=torch.stack([(a - b).abs().max() / a.abs().max().clamp_min(1e-300) for a, b in pairs]),
         rank_correlation=torch.stack([rank_correlation(pair)[0, 1] for pair in pairs]).nan_to_num(1.0),
         same_top=torch.stack([find_top(a).eq(find_top(b)).all() for a, b in pairs]).double(),

@@ -71,8 +71,7 @@ def diagnose(
     encoded = model.encode(make_sample_input(model) if inputs is None else inputs)
     encoded, target = choose_tower(model, encoded, target)
     seconds, memory, failure = measure_forward(model, encoded)
-    found = {**describe_model(model), **describe_findings(model, encoded, target)}
-    found |= describe_default(model, encoded, target)
+    found = describe_model(model) | describe_findings(model, encoded, target) | describe_default(model, encoded, target)
     found |= {"forward pass": failure} if failure else {}
     checks = []
     with show_progress(len(tried), "trying", is_uniform=False) as progress:

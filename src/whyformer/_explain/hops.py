@@ -153,10 +153,8 @@ def trace_reasoning(
     model = as_model(model)
     refuse_learned_prompt(model.module, "trace_reasoning")
     prompt = read_prompt(model, prompt, answer)
-    if by is None:  # without a text, all of it
-        regions = prompt.regions if len(prompt.regions) > 1 or not prompt.text.strip() else prompt.split("passage")
-    else:
-        regions = prompt.split(by)
+    takes_own = by is None and (len(prompt.regions) > 1 or not prompt.text.strip())  # without a text, all of it
+    regions = prompt.regions if takes_own else prompt.split("passage" if by is None else by)
     if target is None and versus is None:
         target = select_tokens(model, prompt, select)
     elif select is not None:

@@ -130,8 +130,7 @@ def ask_once(probe: Probe, keep: Tensor, shape: Sequence[int], fill: str | None,
             return deepcopy(remembered[key])
     batch, steps = keep.shape[:2]
     of = torch.arange(batch).repeat_interleave(steps)
-    rows = keep.reshape(batch * steps, *shape)
-    answers = as_step_answers(probe.keep_only(rows, of, fill, seed=seed), batch)
+    answers = as_step_answers(probe.keep_only(keep.reshape(batch * steps, *shape), of, fill, seed=seed), batch)
     if len(remembered) >= MOST_REMEMBERED:
         del remembered[next(iter(remembered))]
     remembered[key] = deepcopy(answers)
