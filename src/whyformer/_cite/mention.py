@@ -7,7 +7,6 @@ from whyformer._model.prompt import Prompt, Region
 
 SHORT = 5  # words: as many are looked for as they are written
 LEAST_WORDS = 0.5  # of a longer answer: so many of its words occur in the sources
-WORD = re.compile(r"\w+")
 
 
 def is_mentioned(prompt: Prompt, tokens: Sequence[int], sources: Sequence[Region]) -> bool:
@@ -25,4 +24,4 @@ def is_mentioned(prompt: Prompt, tokens: Sequence[int], sources: Sequence[Region
 
 
 def list_answer_words(text: str) -> list[str]:
-    return WORD.findall(text.casefold())
+    return re.findall(r"\w+", text.casefold())

@@ -53,22 +53,17 @@ def find_sources(prompt: Prompt, by: SplitBy | Sequence[Region], within: Region 
         sources = check_regions(prompt, by) if is_region_list(by) else prompt.split(by)
     if part is not None:
         sources = tuple(one for one in sources if is_inside(one, part))
-    refuse_too_few(sources, by, within)
+    if len(sources) < 2:
+        there = f"Only {sources[0].name} is there" if sources else "None is there"
+        where = "" if within is None else " within the given part"
+        finer = "Pass" if isinstance(by, str) and by == "sentence" else 'Split the prompt by "sentence", or pass'
+        raise InputError(
+            f"A citation needs at least two sources to choose from. {there}{where}: questions, instructions and what "
+            f"the system or the assistant says are no sources. {finer} by= a list of texts that occur in the prompt."
+        )
     covered = {token for one in sources for token in range(one.start, one.stop)}
     apart = find_apart(prompt, part, choose_asking_unit(prompt, part))
     return DividedPrompt(sources, tuple(one for one in apart if covered.isdisjoint(range(one.start, one.stop))))
-
-
-def refuse_too_few(sources: Sequence[Region], by: SplitBy | Sequence[Region], within: Region | str | None) -> None:
-    if len(sources) >= 2:
-        return
-    there = f"Only {sources[0].name} is there" if sources else "None is there"
-    where = "" if within is None else " within the given part"
-    finer = "Pass" if isinstance(by, str) and by == "sentence" else 'Split the prompt by "sentence", or pass'
-    raise InputError(
-        f"A citation needs at least two sources to choose from. {there}{where}: questions, instructions and what the "
-        f"system or the assistant says are no sources. {finer} by= a list of texts that occur in the prompt."
-    )
 
 
 # --- units ------------------------------------------------------------------------------------------------------------

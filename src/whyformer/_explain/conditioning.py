@@ -20,8 +20,6 @@ from whyformer.results.comparison import rank_correlation
 from whyformer.results.conditioning import TOP, Conditioning
 from whyformer.results.explanation import Explanation
 
-SEED = 0
-
 
 def watch_attention_layers(captured: dict[str, Any]) -> set[int]:
     """A set that is filled with the layers of the attention relevance that a method reads."""
@@ -91,7 +89,7 @@ def move_inputs(encoded: EncodedBatch, model: Model) -> EncodedBatch:
 
 def move_by_rounding(tensor: Tensor, dtype: torch.dtype, batch_axis: int | None = None) -> Tensor:
     """Every entry multiplied by 1 + eps or 1 - eps of dtype, at random with a fixed seed; examples all the same way."""
-    generator = torch.Generator(device=tensor.device).manual_seed(SEED)
+    generator = torch.Generator(device=tensor.device).manual_seed(0)
     shape = [1 if axis == batch_axis else size for axis, size in enumerate(tensor.shape)]
     up = torch.rand(shape, generator=generator, device=tensor.device) < 0.5
     step = torch.finfo(dtype).eps

@@ -188,9 +188,8 @@ def pass_on(
     call: MethodCall, model: Model, prompt: Prompt, target: TargetLike, versus: TargetLike, most: int
 ) -> list[Hop]:
     """The hops from the target, until hardly anything is left on generated tokens or there are `most`."""
-    make_hop = partial(
-        explain_hop, call, *convert_precision(model, model.encode(prompt), call.precision), prompt.answer
-    )
+    converted = convert_precision(model, model.encode(prompt), call.precision)
+    make_hop = partial(explain_hop, call, *converted, prompt.answer)
     hops = [make_hop(target, versus)]
     negligible = NEGLIGIBLE * hops[0].magnitude
     while len(hops) <= most and hops[-1].magnitude_left > negligible:

@@ -13,7 +13,6 @@ import torch
 from whyformer._model import Model, unwrap
 from whyformer.errors import UnsupportedModel, WhyformerError
 
-UNTOUCHED = (WhyformerError, MemoryError, torch.OutOfMemoryError, OSError)
 CALLED_BY_US = {"torch", "numpy", "contextlib", "functools"}  # their exceptions are those of whoever called them
 
 
@@ -22,7 +21,7 @@ def report_own_bugs(model: Model) -> Iterator[None]:
     """Turn an exception of whyformer's own code into an UnsupportedModel that names it."""
     try:
         yield
-    except UNTOUCHED:
+    except (WhyformerError, MemoryError, torch.OutOfMemoryError, OSError):
         raise
     except Exception as error:
         line = find_own_place(error.__traceback__)
