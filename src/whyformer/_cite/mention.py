@@ -7,7 +7,6 @@ from whyformer._model.prompt import Prompt, Region
 
 SHORT = 5  # words: as many are looked for as they are written
 LEAST_WORDS = 0.5  # of a longer answer: so many of its words occur in the sources
-WORD = re.compile(r"\w+")
 
 
 def is_mentioned(prompt: Prompt, tokens: Sequence[int], sources: Sequence[Region]) -> bool:
@@ -19,15 +18,10 @@ def is_mentioned(prompt: Prompt, tokens: Sequence[int], sources: Sequence[Region
     words = list_answer_words(prompt.text[min(span[0] for span in known) : max(span[1] for span in known)])
     texts = [list_answer_words(one.text) for one in sources]
     if len(words) <= SHORT:
-        return any(contains(text, words) for text in texts)
+        return any(" ".join(words) in " ".join(text) for text in texts)  # it may begin or end inside a word
     there = {word for text in texts for word in text}
     return sum(word in there for word in words) >= LEAST_WORDS * len(words)
 
 
 def list_answer_words(text: str) -> list[str]:
-    return WORD.findall(text.casefold())
-
-
-def contains(text: Sequence[str], words: Sequence[str]) -> bool:
-    """Whether these words follow each other in the text. An answer may begin or end inside a word."""
-    return " ".join(words) in " ".join(text)
+    return re.findall(r"\w+", text.casefold())

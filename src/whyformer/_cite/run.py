@@ -8,7 +8,6 @@ model reads the prompt without the top sources, without controls, and without ra
 faithfulness.py). Log-odds, because the slope of a log-probability is 1 - p: it rounds to 0 where the model is certain.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -95,8 +94,8 @@ def cite(
     target = explanation.targets[0]  # named by the answer: 'Lisbon' for the log-odds of 'Lisbon'
     return Citations(
         prompt=prompt,
-        citations=list_citations(sources, per_source, total, verified),
-        apart=list_apart(divided.apart, sum_regions(scores, divided.apart), total),
+        citations=tuple(sorted(list_citations(sources, per_source, total, verified), key=lambda one: -one.score)),
+        apart=list_citations(divided.apart, sum_regions(scores, divided.apart), total),
         target=replace(target, label=target.label.removeprefix(SCORE_NAMES[CITED_SCORE].format(""))),
         scores=scores,
         rest=rest,
@@ -190,28 +189,19 @@ def sum_regions(scores: Tensor, regions: Sequence[Region]) -> Tensor:
 
 
 def list_citations(
-    sources: Sequence[Region], scores: Tensor, total: float, verified: Verification | None
+    parts: Sequence[Region], scores: Tensor, total: float, verified: Verification | None = None
 ) -> tuple[Citation, ...]:
-    """The sources with their scores and verdicts, highest score first; total: what shares are of."""
-    order = scores.argsort(descending=True, stable=True).tolist()
+    """Parts of the prompt with their scores and, of sources, verdicts, in its order; total: what shares are of."""
     return tuple(
         Citation(
-            sources[i].name, sources[i].kind, sources[i].start, sources[i].stop, sources[i].text, float(scores[i]),
-            share=float(scores[i]) / total if total else 0.0,
+            one.name, one.kind, one.start, one.stop, one.text, score,
+            share=score / total if total else 0.0,
             drop=None if verified is None else verified.drops.get(i),
             verdict=None if verified is None else verified.judge(i),
             is_control=verified is not None and i in verified.controls,
         )
-        for i in order
+        for i, (one, score) in enumerate(zip(parts, scores.tolist(), strict=True))
     )  # fmt: skip
-
-
-def list_apart(parts: Sequence[Region], scores: Tensor, total: float) -> tuple[Citation, ...]:
-    """What is no source, with its scores, in the order of the prompt."""
-    return tuple(
-        Citation(one.name, one.kind, one.start, one.stop, one.text, score, score / total if total else 0.0)
-        for one, score in zip(parts, scores.tolist(), strict=True)
-    )
 
 
 def list_doubts(likelihood: Likelihood, mentioned: bool) -> list[str]:
@@ -233,8 +223,5 @@ def list_doubts(likelihood: Likelihood, mentioned: bool) -> list[str]:
 
 def add_spent(spent: Mapping[str, float], ablations: Ablations) -> dict[str, float]:
     """Passes through the model: those of the explanation and of the ablations, one for the log-odds, one for log p."""
-    total: Counter[str] = Counter()
-    total.update(spent)  # type: ignore[arg-type]
-    total.update(ablations.probe.spent)
-    total["forward"] += 2
-    return {name: float(count) for name, count in total.items()}
+    total = {name: spent.get(name, 0.0) + ablations.probe.spent[name] for name in (*spent, *ablations.probe.spent)}
+    return {**total, "forward": total.get("forward", 0.0) + 2}

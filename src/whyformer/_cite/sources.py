@@ -14,6 +14,7 @@ whatever belongs to no source.
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 import torch
 from typing_extensions import TypeIs
@@ -24,7 +25,6 @@ from whyformer.methods._players import Players
 from whyformer.show.wording import shorten_text
 
 SPOKEN = ("system", "assistant", "thinking", "tool call", "tool definition")  # kinds that are none
-QUESTION, INSTRUCTION = "question", "instruction"
 ASKS = re.compile(r"\s*(question|q|query|problem)\s*\d*\s*[:.)]", re.IGNORECASE)
 INSTRUCTS = re.compile(
     r"\s*((you are|please|tell|say|name|list|explain|describe|summari[sz]e|give|find|state|translate)\b"
@@ -53,22 +53,17 @@ def find_sources(prompt: Prompt, by: SplitBy | Sequence[Region], within: Region 
         sources = check_regions(prompt, by) if is_region_list(by) else prompt.split(by)
     if part is not None:
         sources = tuple(one for one in sources if is_inside(one, part))
-    refuse_too_few(sources, by, within)
+    if len(sources) < 2:
+        there = f"Only {sources[0].name} is there" if sources else "None is there"
+        where = "" if within is None else " within the given part"
+        finer = "Pass" if isinstance(by, str) and by == "sentence" else 'Split the prompt by "sentence", or pass'
+        raise InputError(
+            f"A citation needs at least two sources to choose from. {there}{where}: questions, instructions and what "
+            f"the system or the assistant says are no sources. {finer} by= a list of texts that occur in the prompt."
+        )
     covered = {token for one in sources for token in range(one.start, one.stop)}
     apart = find_apart(prompt, part, choose_asking_unit(prompt, part))
     return DividedPrompt(sources, tuple(one for one in apart if covered.isdisjoint(range(one.start, one.stop))))
-
-
-def refuse_too_few(sources: Sequence[Region], by: SplitBy | Sequence[Region], within: Region | str | None) -> None:
-    if len(sources) >= 2:
-        return
-    there = f"Only {sources[0].name} is there" if sources else "None is there"
-    where = "" if within is None else " within the given part"
-    finer = "Pass" if isinstance(by, str) and by == "sentence" else 'Split the prompt by "sentence", or pass'
-    raise InputError(
-        f"A citation needs at least two sources to choose from. {there}{where}: questions, instructions and what the "
-        f"system or the assistant says are no sources. {finer} by= a list of texts that occur in the prompt."
-    )
 
 
 # --- units ------------------------------------------------------------------------------------------------------------
@@ -119,14 +114,11 @@ def find_asked(prompt: Prompt, region: Region, unit: str, *, is_last: bool) -> I
     """The paragraphs or sentences of a message that ask; neighbours are one."""
     units = [one for one in prompt.split(unit) if is_inside(one, region)]
     asked = find_requests([one.text for one in units], is_last=is_last)
-    runs: list[list[Region]] = []
-    for n, one in enumerate(units):
-        if n in asked and n - 1 in asked:
-            runs[-1].append(one)
-        elif n in asked:
-            runs.append([one])
-    for run in runs:
-        kind = QUESTION if any(is_question(one.text) for one in run) else INSTRUCTION
+    for is_asked, numbers in groupby(range(len(units)), asked.__contains__):
+        if not is_asked:
+            continue
+        run = [units[n] for n in numbers]
+        kind = "question" if any(is_question(one.text) for one in run) else "instruction"
         first, last = run[0].characters, run[-1].characters
         assert first is not None and last is not None
         place = (first[0], last[1])
@@ -199,8 +191,7 @@ def find_part(prompt: Prompt, within: Region | str) -> Region:
             f"within must be a region of the prompt, its name, or a text that occurs in it, got {within!r}.",
             code="E_OPTION",
         )
-    named = [one for one in prompt.regions if one.name == within]
-    if named:
+    if named := [one for one in prompt.regions if one.name == within]:
         return named[0]
     if within not in prompt.text[: prompt.answer_start]:
         names = ", ".join(dict.fromkeys(one.name for one in prompt.regions))

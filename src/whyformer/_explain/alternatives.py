@@ -21,7 +21,6 @@ from whyformer.errors import MethodError, ModelError
 
 # One for each family, those that need most of a model first.
 CANDIDATES = ("attnlrp", "generic_attention", "rollout", "gradient_x_input", "leave_one_out", "rise")
-REFUSALS = (ModelError, MethodError)
 OTHER_CAUSES = ("E_OPTION", "E_DEVICE", "E_MODEL_WEIGHTS")  # not a matter of the method
 FOUND: ModelMemo[tuple[str, ...]] = ModelMemo()
 
@@ -33,7 +32,7 @@ def name_alternatives(
     """Add to a refusal of this method (None: of the default) which methods work instead."""
     try:
         yield
-    except REFUSALS as error:
+    except (ModelError, MethodError) as error:
         is_ours = call is None or call.method.compute.__module__.startswith("whyformer.")
         if error.code not in OTHER_CAUSES and is_ours:
             refused = None if call is None else call.method.name

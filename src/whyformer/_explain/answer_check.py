@@ -65,11 +65,8 @@ def check_logged(logged: Sequence[float] | None, length: int) -> tuple[float, ..
     if logged is None:
         return None
     values = list_entries(logged)
-    if (
-        values is None
-        or len(values) != length
-        or not all(is_real(one) and abs(one) <= sys.float_info.max for one in values)
-    ):
+    are_numbers = values is not None and all(is_real(one) and abs(one) <= sys.float_info.max for one in values)
+    if values is None or len(values) != length or not are_numbers:
         given = type(logged).__name__ if values is None else f"{len(values)} entries"
         raise InputError(
             f"logged must have one number for each of the {length} tokens of the answer, got {given}.", code="E_OPTION"

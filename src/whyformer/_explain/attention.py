@@ -36,13 +36,12 @@ def inspect_attention(
         for kind, site in SITE_OF_KIND.items()
         if site in keep
     }
-    length = parts["attention"].shape[-1]
     return AttentionView(
         parts=parts,
         readout=capture["readout"][0].detach().float().cpu(),
         input_tokens=capture.tokens[0],
         patches=capture.patches,
-        pieces=head_figures.name_positions(capture.tokens[0], capture.patches, length),
+        pieces=head_figures.name_positions(capture.tokens[0], capture.patches, parts["attention"].shape[-1]),
         target=capture.targets[0],
         name=encoded.names[0],
         model=model.name,

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from whyformer._engine import TargetLike, read_logits, record
 from whyformer._explain.compare import MethodsLike, compare
-from whyformer._explain.default_method import choose_class_methods
+from whyformer._explain.default_method import OTHER_CLASS_METHODS, choose_default_method
 from whyformer._explain.explain import ModelLike, as_model
 from whyformer._model import EncodedBatch, InputLike, Model
 from whyformer._plain.torch_state import neutral_torch
@@ -34,11 +34,9 @@ def explain_classes(
     """
     model = as_model(model)
     encoded = model.encode(inputs)
-    if versus is True or isinstance(classes, int):
-        ranking = rank_classes(model, encoded)
-    else:
-        ranking = [[] for _ in range(encoded.batch)]
-    methods = choose_class_methods(encoded) if methods is None else methods
+    needs_ranking = versus is True or isinstance(classes, int)
+    ranking = rank_classes(model, encoded) if needs_ranking else [[] for _ in range(encoded.batch)]
+    methods = (choose_default_method(encoded), *OTHER_CLASS_METHODS) if methods is None else methods
     comparisons = []
     for targets in choose_classes(ranking, classes):
         against = find_strongest_others(ranking, targets, model) if versus is True else versus

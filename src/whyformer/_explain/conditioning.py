@@ -20,8 +20,6 @@ from whyformer.results.comparison import rank_correlation
 from whyformer.results.conditioning import TOP, Conditioning
 from whyformer.results.explanation import Explanation
 
-SEED = 0
-
 
 def watch_attention_layers(captured: dict[str, Any]) -> set[int]:
     """A set that is filled with the layers of the attention relevance that a method reads."""
@@ -39,9 +37,8 @@ def read_layer(layers: Any, layer: int, read: set[int]) -> Tensor:
 
 def estimate_conditioning(estimate: RoundingEstimate, needs: Collection[str], read: Sequence[int]) -> Conditioning:
     """The estimate at what the method reads: the attention of these layers, or the end of the relevance pass."""
-    if any(need.endswith("_relevance") and need != "attention_relevance" for need in needs):
-        return Conditioning(estimate.arrived)
-    return Conditioning(estimate.at_attention(read))
+    reads_end = any(need.endswith("_relevance") and need != "attention_relevance" for need in needs)
+    return Conditioning(estimate.arrived if reads_end else estimate.at_attention(read))
 
 
 def measure_conditioning(
@@ -49,11 +46,9 @@ def measure_conditioning(
 ) -> Conditioning:
     """The change of the scores when everything is moved by one rounding."""
     moved = explain_again(move_weights(model), move_inputs(encoded, model))
-    estimate = e.conditioning
-    shown = [select_shown(e, i) for i in range(len(e))]
-    pairs = [torch.stack([e.scores[i], moved.scores[i]]).double()[:, shown[i]] for i in range(len(e))]
+    pairs = [torch.stack([e.scores[i], moved.scores[i]]).double()[:, select_shown(e, i)] for i in range(len(e))]
     return replace(
-        estimate,
+        e.conditioning,
         change=torch.stack([(a - b).abs().max() / a.abs().max().clamp_min(1e-300) for a, b in pairs]),
         rank_correlation=torch.stack([rank_correlation(pair)[0, 1] for pair in pairs]).nan_to_num(1.0),
         same_top=torch.stack([find_top(a).eq(find_top(b)).all() for a, b in pairs]).double(),
@@ -94,7 +89,7 @@ def move_inputs(encoded: EncodedBatch, model: Model) -> EncodedBatch:
 
 def move_by_rounding(tensor: Tensor, dtype: torch.dtype, batch_axis: int | None = None) -> Tensor:
     """Every entry multiplied by 1 + eps or 1 - eps of dtype, at random with a fixed seed; examples all the same way."""
-    generator = torch.Generator(device=tensor.device).manual_seed(SEED)
+    generator = torch.Generator(device=tensor.device).manual_seed(0)
     shape = [1 if axis == batch_axis else size for axis, size in enumerate(tensor.shape)]
     up = torch.rand(shape, generator=generator, device=tensor.device) < 0.5
     step = torch.finfo(dtype).eps

@@ -88,9 +88,8 @@ def generate_tokens(
             "room for an answer. Shorten the prompt.",
             code="E_TXT_TOO_LONG",
         )
-    if not hasattr(unwrap(model.module), "generate"):
-        return decode_step_by_step(model, start, room, temperature=temperature, top_p=top_p, seed=seed)
-    return call_own_generate(model, start, room, temperature=temperature, top_p=top_p, seed=seed)
+    decode = call_own_generate if hasattr(unwrap(model.module), "generate") else decode_step_by_step
+    return decode(model, start, room, temperature=temperature, top_p=top_p, seed=seed)
 
 
 def call_own_generate(

@@ -21,8 +21,3 @@ def choose_default_method(encoded: EncodedBatch) -> str:
 def list_default_kinds(name: str) -> list[str]:
     """The kinds of input that this method is the default for."""
     return [kind for kind, default in DEFAULT_METHODS.items() if default == name]
-
-
-def choose_class_methods(encoded: EncodedBatch) -> tuple[str, ...]:
-    """The default of explain_classes: the default method and four others to compare it with."""
-    return (choose_default_method(encoded), *OTHER_CLASS_METHODS)

@@ -48,10 +48,7 @@ SMALL_BUDGETS: dict[str, dict[str, Setting]] = {  # enough to see whether a meth
     "vit_cx": {"budget": 8},
 }
 SAMPLE_TEXTS = ("The film was not good, but its ending surprised me.", "The film was not good.", "good")
-SAMPLE_QUESTION = "What surprised me?"
-SAMPLE_TOKENS = 8
 SLOW_SECONDS = 2.0  # a method that takes longer is not run a second time to measure it warm
-FORWARD_REPEATS = 3
 
 
 @neutral_torch()
@@ -74,8 +71,7 @@ def diagnose(
     encoded = model.encode(make_sample_input(model) if inputs is None else inputs)
     encoded, target = choose_tower(model, encoded, target)
     seconds, memory, failure = measure_forward(model, encoded)
-    found = {**describe_model(model), **describe_findings(model, encoded, target)}
-    found |= describe_default(model, encoded, target)
+    found = describe_model(model) | describe_findings(model, encoded, target) | describe_default(model, encoded, target)
     found |= {"forward pass": failure} if failure else {}
     checks = []
     with show_progress(len(tried), "trying", is_uniform=False) as progress:
@@ -164,7 +160,7 @@ def measure_forward(model: Model, encoded: EncodedBatch) -> tuple[float | None, 
         refuse_encoder_decoders(model.module)
         run = partial(run_plain, make_shadow(model.module, None), encoded)
         run()
-        measured = [measure_call(run, model.device) for _ in range(FORWARD_REPEATS)]
+        measured = [measure_call(run, model.device) for _ in range(3)]
     except Exception as error:
         return None, None, f"fails: {describe_refusal(error)[1]}"
     memories = [memory for _, _, memory in measured if memory is not None]
@@ -278,7 +274,7 @@ def make_sample_input(model: Model) -> InputLike:
         shape = (1, getattr(config, "num_channels", 3), size, size)
         return {"pixel_values": torch.from_numpy(generator.standard_normal(shape)).to(model.dtype)}
     if main == "input_ids" and isinstance(words := getattr(config, "vocab_size", None), int):
-        return {"input_ids": torch.from_numpy(generator.integers(0, words, (1, SAMPLE_TOKENS)))}
+        return {"input_ids": torch.from_numpy(generator.integers(0, words, (1, 8)))}
     raise InputError(f"{model.name} takes tensors of a shape that is not known here. Pass an input to try.")
 
 
@@ -287,7 +283,7 @@ def choose_sample_text(model: Model) -> list[str | tuple[str, str]]:
     name = type(unwrap(model.module)).__name__
     mask = getattr(model.tokenizer, "mask_token", None) if name.endswith(("ForMaskedLM", "ForPreTraining")) else None
     texts = [text.replace("good", mask) if mask else text for text in SAMPLE_TEXTS]
-    samples = [(SAMPLE_QUESTION, text) for text in texts] if name.endswith("ForQuestionAnswering") else texts
+    samples = [("What surprised me?", text) for text in texts] if name.endswith("ForQuestionAnswering") else texts
     for sample in samples:
         with suppress(InputError):
             model.tokenize(sample)

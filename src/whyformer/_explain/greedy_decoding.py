@@ -37,11 +37,9 @@ def decode_step_by_step(
 
 def find_end_tokens(model: Model) -> set[int]:
     """The tokens that end a text, by the tokenizer, the config and the generation config of the model."""
-    inner = unwrap(model.module)
-    holders = [getattr(inner, name, None) for name in ("generation_config", "config")]
     ends = [getattr(model.tokenizer, name, None) for name in ("eos_token_id", "pad_token_id")]
-    for holder in holders:
-        found = getattr(holder, "eos_token_id", None)
+    for name in ("generation_config", "config"):
+        found = getattr(getattr(unwrap(model.module), name, None), "eos_token_id", None)
         ends += found if isinstance(found, list | tuple) else [found]
     return {int(end) for end in ends if isinstance(end, int) and end >= 0}
 
@@ -52,9 +50,7 @@ def predict_next_logits(model: Model, shadow: nn.Module, encoded: EncodedBatch) 
     task = find_task(model, encoded, run_plain_returned(shadow, encoded), is_causal=lambda: True)
     if not bool(task.output.isfinite().all()):
         raise NonFinite("The model's output is not finite, so there is no most likely next token.")
-    if task.kind != "next token":
-        return None
-    return read_logits(encoded, task.output)[0][0].detach()
+    return read_logits(encoded, task.output)[0][0].detach() if task.kind == "next token" else None
 
 
 def draw_token(logits: Tensor, temperature: float, top_p: float, generator: torch.Generator) -> int:

@@ -40,7 +40,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from whyformer._engine import Answer, Capture, Recipe, TargetLike, find_output, find_recipe, record
+from whyformer._engine import Answer, TargetLike, find_output, find_recipe, record
 from whyformer._explain.conservation import find_sent_relevance
 from whyformer._explain.decoding import as_prompt
 from whyformer._explain.explain import ModelLike, as_model
@@ -153,10 +153,8 @@ def trace_reasoning(
     model = as_model(model)
     refuse_learned_prompt(model.module, "trace_reasoning")
     prompt = read_prompt(model, prompt, answer)
-    if by is None:  # without a text, all of it
-        regions = prompt.regions if len(prompt.regions) > 1 or not prompt.text.strip() else prompt.split("passage")
-    else:
-        regions = prompt.split(by)
+    takes_own = by is None and (len(prompt.regions) > 1 or not prompt.text.strip())  # without a text, all of it
+    regions = prompt.regions if takes_own else prompt.split("passage" if by is None else by)
     if target is None and versus is None:
         target = select_tokens(model, prompt, select)
     elif select is not None:
@@ -190,9 +188,8 @@ def pass_on(
     call: MethodCall, model: Model, prompt: Prompt, target: TargetLike, versus: TargetLike, most: int
 ) -> list[Hop]:
     """The hops from the target, until hardly anything is left on generated tokens or there are `most`."""
-    make_hop = partial(
-        explain_hop, call, *convert_precision(model, model.encode(prompt), call.precision), prompt.answer
-    )
+    converted = convert_precision(model, model.encode(prompt), call.precision)
+    make_hop = partial(explain_hop, call, *converted, prompt.answer)
     hops = [make_hop(target, versus)]
     negligible = NEGLIGIBLE * hops[0].magnitude
     while len(hops) <= most and hops[-1].magnitude_left > negligible:
@@ -228,19 +225,13 @@ def explain_hop(
         explanation = make_explanation(plain, model, encoded, capture)
     sent = float(find_sent_relevance(capture, call.recipe)[0])
     total = sent if received is None else math.fsum(received.values())
-    absorbed_by = None
-    if call.wants_health:
-        absorbed_by = sum_absorbed(capture, call.recipe)
-        absorbed_by |= {} if received is None else {KEPT: total - sent}
+    if not call.wants_health:
+        return Hop(explanation, generated, total, received or {})
+    absorbed_by: dict[str, float] = {}  # by what, over the whole model
+    for one in capture.absorbed[call.recipe]:
+        absorbed_by[one.what] = absorbed_by.get(one.what, 0.0) + float(one.amount[0])
+    absorbed_by |= {} if received is None else {KEPT: total - sent}
     return Hop(explanation, generated, total, received or {}, absorbed_by)
-
-
-def sum_absorbed(capture: Capture, recipe: Recipe) -> dict[str, float]:
-    """What absorbed how much, over the whole model."""
-    sums: dict[str, float] = {}
-    for one in capture.absorbed[recipe]:
-        sums[one.what] = sums.get(one.what, 0.0) + float(one.amount[0])
-    return sums
 
 
 def refuse_other_methods(call: MethodCall) -> None:

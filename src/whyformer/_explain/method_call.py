@@ -13,11 +13,12 @@ from typing import Any
 
 import whyformer.methods  # noqa: F401 (fills METHODS)
 from whyformer._engine import Recipe, find_recipe, make_recipe
-from whyformer._explain.precision import check_precision
+from whyformer._explain.precision import PRECISIONS
 from whyformer._plain.setting_checks import quote_value, read_settings
 from whyformer.errors import MethodError
-from whyformer.methods._layers_and_heads import list_selection_settings
+from whyformer.methods import _layers_and_heads
 from whyformer.methods._registry import Method, MethodLike, Setting, check_settings, find_method
+from whyformer.methods._settings import check_choice
 
 
 @dataclass(frozen=True)
@@ -77,9 +78,8 @@ def choose_method(wanted: MethodLike, settings: Mapping[str, Setting]) -> Method
     """Find a method, check its settings and fill in the defaults."""
     method, preset = find_method(wanted)
     given: dict[str, Any] = {**preset, **settings}
-    selection = {
-        name: default for name, default in list_selection_settings(method.needs).items() if name not in method.settings
-    }
+    offered = _layers_and_heads.list_selection_settings(method.needs)
+    selection = {name: default for name, default in offered.items() if name not in method.settings}
     wanted_recipe: Any = given.get("recipe", method.recipe)
     parameters = find_recipe(wanted_recipe).parameters if method.recipe else {}
     check_settings(method, given, [*selection, *parameters, *(["health"] if method.recipe else []), "precision"])
@@ -91,15 +91,15 @@ def choose_method(wanted: MethodLike, settings: Mapping[str, Setting]) -> Method
     if method.recipe:
         given_parameters = {name: given[name] for name in parameters if name in given}
         recipe = make_recipe(wanted_recipe, given.get("stabiliser"), **given_parameters)
+    precision = given.get("precision")
+    own_settings = {name: given.get(name, default) for name, default in method.settings.items()}
     return MethodCall(
         method,
-        settings=read_settings(
-            method.compute, {name: given.get(name, default) for name, default in method.settings.items()}
-        ),
+        settings=read_settings(method.compute, own_settings),
         recipe=recipe,
         selected={name: given[name] for name, default in selection.items() if given.get(name, default) is not default},
         wants_health=bool(given.get("health")),
-        precision=None if given.get("precision") is None else check_precision(given["precision"]),
+        precision=None if precision is None else check_choice("precision", precision, tuple(PRECISIONS)),
     )
 
 

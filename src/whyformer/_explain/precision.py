@@ -12,19 +12,9 @@ import torch
 
 from whyformer._engine import make_shadow
 from whyformer._model import EncodedBatch, Model
-from whyformer._plain.setting_checks import RefusedSetting, allow_choice
 from whyformer.errors import MethodError
-from whyformer.methods._registry import Setting
 
 PRECISIONS = {"float32": torch.float32, "float64": torch.float64}
-
-
-def check_precision(value: Setting) -> str:
-    """The name of a precision."""
-    try:
-        return str(allow_choice(tuple(PRECISIONS))("precision", value))
-    except RefusedSetting as error:
-        raise MethodError(str(error), code="E_OPTION") from None
 
 
 def convert_precision(model: Model, encoded: EncodedBatch, precision: str | None) -> tuple[Model, EncodedBatch]:

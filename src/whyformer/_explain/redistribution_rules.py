@@ -31,8 +31,7 @@ def compare_redistribution(model: ModelLike, inputs: InputLike, rules: Sequence[
     encoded = model.encode(inputs)
     if encoded.batch != 1:
         raise InputError(f"compare_redistribution() takes one input, got {encoded.batch}.")
-    first = explain(model, encoded, redistribution, rule=rules[0])
-    heads = first.details["per_head"].shape[1]
+    heads = explain(model, encoded, redistribution, rule=rules[0]).details["per_head"].shape[1]
     calls = [partial(redistribution, rule=rule, heads=[head]) for rule in rules for head in range(heads)]
     maps = list(compare(model, encoded, [*calls, *(partial(redistribution, rule=rule) for rule in rules)]))
     by_head = {rule: tuple(maps[index * heads : (index + 1) * heads]) for index, rule in enumerate(rules)}

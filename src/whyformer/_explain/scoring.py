@@ -1,7 +1,7 @@
 """From a capture to an explanation: compute the scores of a method and assign them to patches, tokens or pixels."""
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
@@ -9,13 +9,13 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from whyformer._engine import SITES, Capture, Epilogue, EpilogueResults, Recipe, RoundingEstimate, pick_examples
+from whyformer._engine import SITES, Capture, Epilogue, EpilogueResults, RoundingEstimate, pick_examples
 from whyformer._explain.conditioning import estimate_conditioning, watch_attention_layers
 from whyformer._explain.conservation import check_health
 from whyformer._explain.method_call import MethodCall
 from whyformer._explain.zero_maps import note_zero_maps
 from whyformer._model import EncodedBatch, Model
-from whyformer._plain.tokens import Grid, Pieces, ScoredTokens
+from whyformer._plain.tokens import Grid, Pieces
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import InputError, MethodError, NonFinite, UnsupportedModel
 from whyformer.methods import _layers_and_heads
@@ -58,7 +58,9 @@ def make_explanation(call: MethodCall, model: Model, encoded: EncodedBatch, capt
         details["per_layer"] = computed.per_layer
     if call.wants_health and call.recipe is not None:
         details |= check_health(capture, call.recipe).to_details()
-    tokens = capture.tokens if pixels is None else find_scored_tokens(scores, pixels, capture)
+    tokens = capture.tokens
+    if pixels is not None and len(tokens[0]) != scores.shape[1]:  # the patches are unknown: every pixel counts as one
+        tokens = (Grid(pixels.shape[1], pixels.shape[2]),) * len(scores)
     notes += (*computed.notes, *note_zero_maps(call.method, scores, tokens, encoded.names))
     return Explanation(
         scores=scores,
@@ -120,15 +122,15 @@ def compute_method(
         split_scores, capture=capture, encoded=encoded, method=name, in_sequence=scores_positions(call.needs)
     )
     scores, pixels, special = split(computed.values.detach())
-    own_notes = note_scores(call, captured)
+    note = call.method.note(*captured.values(), **call.settings) if call.method.note is not None else ""
     estimate = capture.rounding.get(call.recipe) if call.recipe is not None else None
-    was_read = tuple(sorted(read))
     per_layer = compute_per_layer(call, captured, selection, split) if call.selected.get("per_layer") else None
     if not all(bool(part.isfinite().all()) for part in (scores, pixels, special) if part is not None):
         raise NonFinite(f"{name} gave NaN or infinity. Open the model with dtype=torch.float64, or use another method.")
     details = {key: detail.detach() for key, detail in computed.details.items()}
     rows, layers = (None, 0) if estimate is None else (estimate.rows, estimate.layers)
-    return ComputedScores(scores, pixels, special, details, per_layer, rows, layers, was_read, own_notes)
+    notes = (note,) if note else ()
+    return ComputedScores(scores, pixels, special, details, per_layer, rows, layers, tuple(sorted(read)), notes)
 
 
 def make_epilogue(calls: Sequence[MethodCall]) -> Epilogue | None:
@@ -142,11 +144,10 @@ def make_epilogue(calls: Sequence[MethodCall]) -> Epilogue | None:
         return None
 
     def compute(capture: Capture, encoded: EncodedBatch) -> EpilogueResults:
-        found: dict[tuple[Hashable, Recipe | None], Any] = {}
-        for call in calls:
-            captured = gather_needs(call, capture)
-            found[call.key, call.recipe] = dict(vars(compute_method(call, encoded, capture, captured)))
-        return found
+        return {
+            (call.key, call.recipe): dict(vars(compute_method(call, encoded, capture, gather_needs(call, capture))))
+            for call in calls
+        }
 
     return Epilogue(keys, compute)
 
@@ -157,12 +158,6 @@ def call_method(call: MethodCall, captured: Mapping[str, Any], selection: _layer
     needs = [selection.of(need, value) if selects else value for need, value in captured.items()]
     computed = call.method.compute(*needs, **call.settings)
     return computed if isinstance(computed, Scores) else Scores(computed)
-
-
-def note_scores(call: MethodCall, captured: Mapping[str, Any]) -> tuple[str, ...]:
-    """What the method itself has to say about its scores."""
-    note = call.method.note(*captured.values(), **call.settings) if call.method.note is not None else ""
-    return (note,) if note else ()
 
 
 def compute_per_layer(
@@ -192,13 +187,6 @@ def count_model_passes(
         for kind, rows in (captured["probe"].spent - spent_before).items():
             spent[kind] = spent.get(kind, 0.0) + rows / batch
     return spent
-
-
-def find_scored_tokens(scores: Tensor, pixels: Tensor, capture: Capture) -> tuple[ScoredTokens, ...]:
-    """What the scores belong to; where the patches are unknown, every pixel counts as a patch."""
-    if len(capture.tokens[0]) == scores.shape[1]:
-        return capture.tokens
-    return (Grid(pixels.shape[1], pixels.shape[2]),) * len(scores)
 
 
 def scores_positions(needs: Sequence[str]) -> bool:
@@ -234,7 +222,7 @@ def split_scores(
     elif is_image and scores.dim() == 3 and len(scores) == batch:  # the patches are unknown
         return scores.flatten(1), scores, None
     elif (own := gather_own_scores(scores, capture, in_sequence)) is not None:
-        added = gather_other_scores(scores, capture, in_sequence) if capture.owners is not None else None
+        added = gather_other_scores(scores, capture, in_sequence)
         return own.masked_fill(find_padding(encoded, capture, own), 0), None, added
     seen = capture.get("mask", None).size(-1)
     if isinstance(tokens, Pieces) and scores.shape == (batch, seen):
@@ -268,9 +256,8 @@ def gather_own_scores(scores: Tensor, capture: Capture, in_sequence: bool) -> Te
         return scores
     if scores.dim() != 2 or len(scores) != batch:
         return None
-    is_entries = capture.owners is not None and scores.size(1) == capture.owners.numel()
-    if capture.owners is not None and is_entries and (not in_sequence or scores.size(1) != count):
-        owners = capture.owners.flatten()
+    owners = None if capture.owners is None else capture.owners.flatten()
+    if owners is not None and scores.size(1) == len(owners) and (not in_sequence or scores.size(1) != count):
         return scores.new_zeros(batch, count).index_add_(1, owners[owners >= 0], scores[:, owners >= 0])
     if capture.places is not None and scores.size(1) > max(capture.places):
         return scores[:, list(capture.places)]
@@ -279,9 +266,7 @@ def gather_own_scores(scores: Tensor, capture: Capture, in_sequence: bool) -> Te
 
 def gather_other_scores(scores: Tensor, capture: Capture, in_sequence: bool) -> Tensor | None:
     """[batch token] of the tokens that a model adds to the features of a table, such as a class token."""
-    is_table = (
-        capture.owners is not None and capture.owners.dim() == 1 and len(capture.owners) == len(capture.tokens[0])
-    )
+    is_table = capture.owners is not None and capture.owners.shape == (len(capture.tokens[0]),)
     if not is_table or not in_sequence or capture.places is None:
         return None
     others = sorted(set(range(scores.size(1))) - set(capture.places))

@@ -62,12 +62,11 @@ def share_captures(
 
     A method whose own run fails gets the error instead.
     """
-    captures: dict[int, Capture | Exception] = {}
-    for precision in dict.fromkeys(call.precision for call in calls):
-        indices = [index for index, call in enumerate(calls) if call.precision == precision]
-        shared = share_capture([calls[index] for index in indices], run, tolerate)
-        captures |= dict(zip(indices, shared, strict=True))
-    return [captures[index] for index in range(len(calls))]
+    shared = {
+        precision: iter(share_capture([call for call in calls if call.precision == precision], run, tolerate))
+        for precision in dict.fromkeys(call.precision for call in calls)
+    }
+    return [next(shared[call.precision]) for call in calls]
 
 
 def share_capture(
@@ -80,19 +79,15 @@ def share_capture(
         raise_if_out_of_memory(error)
     own_failures: ErrorTypes = (WhyformerError, *tolerate)
     captures: dict[tuple[tuple[str, ...], Recipe | None, bool], Capture | Exception] = {}
-    for call in calls:
-        if (key := key_of_needs(call)) not in captures:
+    keys = [(call.needs, call.recipe, call.wants_health) for call in calls]  # methods with the same can share a run
+    for key, call in zip(keys, calls, strict=True):
+        if key not in captures:
             try:
                 captures[key] = run([call])
             except own_failures as error:
                 raise_if_out_of_memory(error)
                 captures[key] = error
-    return [captures[key_of_needs(call)] for call in calls]
-
-
-def key_of_needs(call: MethodCall) -> tuple[tuple[str, ...], Recipe | None, bool]:
-    """Methods with the same key can share a run."""
-    return call.needs, call.recipe, call.wants_health
+    return [captures[key] for key in keys]
 
 
 def explain_by_call(call: MethodCall, model: Model, encoded: EncodedBatch, capture: Capture) -> Explanation:

@@ -26,7 +26,7 @@ from whyformer._engine import compare_towers, lay_out, make_shadow, run_forward,
 from whyformer._explain.explain import ModelLike, as_model, explain_encoded
 from whyformer._explain.method_call import MethodLike, choose_method
 from whyformer._explain.similarity_matrix import compute_matrix, match_tokens, multiply_states, refuse_unknown_matrix
-from whyformer._explain.text_pair import Explainer, explain_pair
+from whyformer._explain.text_pair import Explainer, explain_pair, name_others
 from whyformer._model import (
     HELD,
     HELD_MASK,
@@ -77,10 +77,9 @@ class Side:
             return "mean"
         return self.pooling if self.pooling in ("mean", "first", "last") or type(self.pooling) is int else None
 
-    @property
-    def embedder(self) -> Model:
-        """The model that returns the vector."""
-        return replace(self.model, module=self.embedding, labels=None, readout=self.readout or self.model.readout)
+    def put_in_model(self, module: nn.Module, labels: tuple[str, ...] | None) -> Model:
+        """The model of the user with this module in place of its own."""
+        return replace(self.model, module=module, labels=labels, readout=self.readout or self.model.readout)
 
     @property
     def mask(self) -> Tensor | None:
@@ -181,15 +180,13 @@ def make_side(model: Model, inputs: InputLike, kind: ScoreKind, pooling: str | i
         raise InputError(f"pooling must be one of {', '.join(POOLINGS)} or an index, got {pooling!r}.", code="E_OPTION")
     if has_two_towers(model.module):
         which = find_tower(inputs)
-        reader = replace(model, kind=which) if getattr(model, PREPROCESSORS[which]) is not None else model
+        preprocessor = model.processor if which == "image" else model.tokenizer
+        reader = model if preprocessor is None else replace(model, kind=which)
         return Side(model, reader.encode(inputs), which)
     encoded = model.encode(inputs)
     if kind == "late_interaction":
         return Side(model, encoded, "tokens")
     return Side(model, encoded, pooling if pooling is not None else choose_pooling(model, encoded))
-
-
-PREPROCESSORS = {"image": "processor", "text": "tokenizer"}
 
 
 def find_tower(inputs: InputLike) -> Literal["image", "text"]:
@@ -235,8 +232,7 @@ def explain_sides(sides: tuple[Side, Side], kind: ScoreKind, explain_by: Explain
     for this, (side, role) in enumerate(zip(sides, get_args(Role), strict=True)):
         late = role if kind == "late_interaction" else None
         scored = SimilarityTo(side.embedding, normalises=normalises, role=late, bias=bias)
-        other = sides[1 - this]
-        explained.append(explain_side(side, other, scored, fixed[1 - this] * scale, explain_by))
+        explained.append(explain_side(side, sides[1 - this], scored, fixed[1 - this] * scale, explain_by))
     scores = torch.tensor([target.score for target in explained[0].targets], dtype=torch.double)
     table, made_by, notes = make_matrix(sides, fixed, kind, matrix, scale, bias)
     return Similarity(
@@ -279,12 +275,8 @@ def explain_side(side: Side, other: Side, scored: SimilarityTo, fixed: Tensor, e
     inputs = {**side.encoded.inputs, HELD: as_held(fixed[:, None])}
     if scored.role is not None and other.mask is not None:
         inputs[HELD_MASK] = other.mask.to(fixed)[:, None, None, :, None]
-    model = replace(side.model, module=scored, labels=("similarity",), readout=side.readout or side.model.readout)
-    e = explain_by(model, replace(side.encoded, inputs=inputs))
-    labels = [f"similarity to {name}" for name in other.encoded.names]
-    return replace(
-        e, targets=tuple(replace(target, label=label) for target, label in zip(e.targets, labels, strict=True))
-    )
+    e = explain_by(side.put_in_model(scored, ("similarity",)), replace(side.encoded, inputs=inputs))
+    return replace(e, targets=name_others(e, other.encoded.names))
 
 
 def make_matrix(
@@ -297,7 +289,7 @@ def make_matrix(
         return match_tokens(fixed, tuple(side.mask for side in sides)), "the definition of the score", ()
     if matrix == "states":
         return multiply_states(sides, scale, bias, normalises=kind != "dot"), "states", ()
-    embedders = [(side.embedder, side.encoded) for side in sides]
+    embedders = [(side.put_in_model(side.embedding, None), side.encoded) for side in sides]
     return compute_matrix(embedders, matrix, scale, bias, normalises=kind != "dot")
 
 

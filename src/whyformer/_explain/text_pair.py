@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 
+from whyformer._engine import Target
 from whyformer._model import EncodedBatch, InputLike, Model
 from whyformer.errors import InputError
 from whyformer.results.explanation import Explanation
@@ -24,17 +25,15 @@ def explain_pair(model: Model, a: InputLike, b: InputLike, explain_by: Explainer
     both = explain_by(model, model.encode(list(zip(firsts, seconds, strict=True))))
     scores = torch.tensor([target.score for target in both.targets], dtype=torch.double)
     note = "The model reads both texts at once, so its score is not a sum over pairs of tokens and there is no matrix."
-    return Similarity(
-        take_text(both, firsts, seconds, 0), take_text(both, firsts, seconds, 1), scores, "pair", None, "", (note,)
-    )
+    first = replace(both.segment(0), targets=name_others(both, seconds), names=tuple(firsts))
+    second = replace(both.segment(1), targets=name_others(both, firsts), names=tuple(seconds))
+    return Similarity(first, second, scores, "pair", None, "", (note,))
 
 
 def list_inputs(given: Any) -> list[Any]:
     return list(given) if isinstance(given, list | tuple) else [given]
 
 
-def take_text(e: Explanation, firsts: Sequence[str], seconds: Sequence[str], which: Literal[0, 1]) -> Explanation:
-    """The part of an explanation that belongs to one text of each pair, as similarity to the other."""
-    others = (firsts, seconds)[1 - which]
-    targets = tuple(replace(t, label=f"similarity to {other}") for t, other in zip(e.targets, others, strict=True))
-    return replace(e.segment(which), targets=targets, names=tuple((firsts, seconds)[which]))
+def name_others(e: Explanation, others: Sequence[str]) -> tuple[Target, ...]:
+    """The targets of an explanation, named as the similarity to these."""
+    return tuple(replace(t, label=f"similarity to {other}") for t, other in zip(e.targets, others, strict=True))

@@ -5,6 +5,7 @@ What the user's own module, target function or method raises passes through unch
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from traceback import walk_tb
 from types import TracebackType
 
 import torch
@@ -12,7 +13,6 @@ import torch
 from whyformer._model import Model, unwrap
 from whyformer.errors import UnsupportedModel, WhyformerError
 
-UNTOUCHED = (WhyformerError, MemoryError, torch.OutOfMemoryError, OSError)
 CALLED_BY_US = {"torch", "numpy", "contextlib", "functools"}  # their exceptions are those of whoever called them
 
 
@@ -21,7 +21,7 @@ def report_own_bugs(model: Model) -> Iterator[None]:
     """Turn an exception of whyformer's own code into an UnsupportedModel that names it."""
     try:
         yield
-    except UNTOUCHED:
+    except (WhyformerError, MemoryError, torch.OutOfMemoryError, OSError):
         raise
     except Exception as error:
         line = find_own_place(error.__traceback__)
@@ -37,10 +37,7 @@ def report_own_bugs(model: Model) -> Iterator[None]:
 
 def find_own_place(traceback: TracebackType | None) -> str | None:
     """The file and line of whyformer that raised; None if the code of somebody else did."""
-    frames = []
-    while traceback is not None:
-        frames.append((str(traceback.tb_frame.f_globals.get("__name__", "")), traceback.tb_lineno))
-        traceback = traceback.tb_next
+    frames = [(str(frame.f_globals.get("__name__", "")), line) for frame, line in walk_tb(traceback)]
     last = next((frame for frame in reversed(frames) if frame[0].partition(".")[0] not in CALLED_BY_US), None)
     if last is None or last[0].partition(".")[0] != "whyformer":
         return None

@@ -21,6 +21,7 @@ from functools import partial
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from whyformer._engine import (
     Target,
@@ -125,9 +126,7 @@ class WindowedTexts:
             for one, e in zip(batch, part, strict=True):
                 owned[one.owner].append((one, e))
         averaged = [average_windows(text, own) for text, own in zip(self.texts, owned, strict=True)]
-        means, counts = [mean for mean, _ in averaged], [count for _, count in averaged]
-        length = max(map(len, means))
-        rows = [torch.nn.functional.pad(mean, (0, length - len(mean))) for mean in means]
+        scores = pad_sequence([mean for mean, _ in averaged], batch_first=True)
         targets = tuple(self.merge_targets(i, own) for i, own in enumerate(owned))
         windows = [[self.describe_window(one, e, n) for n, (one, e) in enumerate(own)] for own in owned]
         names = ["the text"] if len(self.texts) == 1 else [f"text {n}" for n in range(len(self.texts))]
@@ -135,12 +134,12 @@ class WindowedTexts:
         notes += self.model.note_unknown(self.texts, names)
         return replace(
             parts[0],
-            scores=torch.stack(rows),
-            tokens=tuple(pad_pieces(text.plain, length) for text in self.texts),
+            scores=scores,
+            tokens=tuple(pad_pieces(text.plain, scores.size(1)) for text in self.texts),
             targets=targets,
             names=tuple(text.text for text in self.texts),
             notes=(*notes, *(note for i, own in enumerate(owned) if (note := self.note_windows(i, own)))),
-            details={**keep_worst_rounding(owned), **to_window_details(windows, counts)},
+            details={**keep_worst_rounding(owned), **to_window_details(windows, [count for _, count in averaged])},
             spent=self.count_passes(parts),
         )
 

@@ -41,8 +41,7 @@ def has_content(tokens: ScoredTokens, indices: Sequence[int]) -> bool:
 
 def explain_zeros(method: Method) -> str:
     """Why this method can give a map of zeros, and what to do."""
-    clips = method.class_specific and not method.signed and bool(READ_BY_CLIPPING_METHODS & set(method.needs))
-    if clips:
+    if method.class_specific and not method.signed and READ_BY_CLIPPING_METHODS & set(method.needs):
         return (
             "It drops negative values, and here no value is positive. A signed method such as attcat also shows what "
             "counts against the target."

@@ -70,10 +70,8 @@ def pick_heads(captured: Sequence[Tensor], layer: int, heads: list[int]) -> Tens
 
 def resolve_selection(settings: Mapping[str, Setting], captured: Mapping[str, Any]) -> Selection:
     """The selection in these settings, checked against what was captured."""
-    layers = heads = None
-    depth = depth_of(captured)
-    if settings.get("layers") is not None:
-        layers = resolve_indices("layers", settings["layers"], depth)
+    heads, wanted, depth = None, settings.get("layers"), depth_of(captured)
+    layers = None if wanted is None else resolve_indices("layers", wanted, depth)
     if settings.get("heads") is not None:
         per_head = next(value for need, value in captured.items() if SITES[need].has_heads)
         counts = {per_head[layer].size(1) for layer in layers or range(depth)}

@@ -68,11 +68,9 @@ def players_of(probe: Probe, units: str | None, *, text: str = "token", superpix
         return list(chosen)
     if probe.is_image:
         chosen = check_choice("units", "patch" if units is None else units, IMAGE_UNITS)
-        return (
-            [make_superpixel_players(probe, example, superpixels) for example in range(probe.batch)]
-            if chosen == "superpixel"
-            else [make_patch_players(probe)] * probe.batch
-        )
+        if chosen == "patch":
+            return [make_patch_players(probe)] * probe.batch
+        return [make_superpixel_players(probe, example, superpixels) for example in range(probe.batch)]
     chosen = check_choice("units", text if units is None else units, TEXT_UNITS)
     return [make_text_players(probe, example, chosen == "word") for example in range(probe.batch)]
 

@@ -84,12 +84,8 @@ class Method:
     @property
     def cost(self) -> str:
         """The passes through the model, in words."""
-        passes = ["forward"]
-        if self.needs_gradient:
-            passes.append("backward")
-        if self.recipe:
-            passes.append("relevance")
-        return " + ".join([*passes, *([self.extra_cost] if self.extra_cost else [])])
+        backward, relevance = "backward" if self.needs_gradient else "", "relevance" if self.recipe else ""
+        return " + ".join(filter(None, ("forward", backward, relevance, self.extra_cost)))
 
     @property
     def is_quick(self) -> bool:
@@ -158,8 +154,7 @@ def describe_method(compute: MethodFunction, **facts: Any) -> Method:
         raise MethodError(
             f"{compute.__name__}() has a default for {', '.join(more)}; declare in `extra_needs` when it is needed."
         )
-    needs_relevance = any(SITES[need].is_relevance for need in needs)
-    if needs_relevance != bool(facts["recipe"]):
+    if any(SITES[need].is_relevance for need in needs) != bool(facts["recipe"]):
         raise MethodError(f"{compute.__name__}() must name a recipe if, and only if, it needs relevance.")
     if bool(COSTLY_SITES & set(needs)) != bool(facts.get("extra_cost")):
         raise MethodError(

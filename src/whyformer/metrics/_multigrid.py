@@ -31,10 +31,10 @@ def impute_by_multigrid(image: Tensor, kept: Tensor) -> Tensor:
     """[step channel height width] in float32: the image with what each row of `kept` [step height width] leaves out
     imputed. Every row keeps and removes at least one pixel.
     """
-    pixels, together = image.float(), max(1, CHANNELS // len(image))
+    pixels = image.float()
     filled = pixels.repeat(len(kept), 1, 1, 1)
     order = kept.flatten(1).sum(1).argsort(descending=True)  # few removed pixels need fewer cycles
-    for rows in order.split(together):
+    for rows in order.split(max(1, CHANNELS // len(image))):
         filled[rows] = impute_together(pixels, kept[rows])
     return filled
 
@@ -124,7 +124,7 @@ def build_levels(removed: Tensor, height: int, width: int) -> list[Level]:
     weights = sum_weights_inside(height, width, *removed.shape[-2:])
     levels = [Level(removed, weights[0])]
     for number, all_weights in enumerate(weights[1:], 1):
-        removed = (average_fours(removed) == 1).float()
+        removed = (F.avg_pool2d(removed, 2) == 1).float()
         to_kept = 2 * 2**number / (2**number + 1)
         levels.append(Level(removed, torch.lerp(sum_neighbours(removed), all_weights, to_kept).clamp_min_(1)))
     return levels
@@ -140,7 +140,7 @@ def sum_weights_inside(height: int, width: int, tall: int, wide: int) -> list[Te
         weights.append(sum_neighbours(inside).clamp_min_(1))
         if min(inside.shape[-2:]) <= COARSEST or inside.shape[-1] % 2 or inside.shape[-2] % 2:
             return weights
-        inside = (average_fours(inside) > 0).float()
+        inside = (F.avg_pool2d(inside, 2) > 0).float()
 
 
 def start_from_coarse(levels: list[Level], pixels: Tensor) -> tuple[Tensor, Tensor]:
@@ -148,9 +148,9 @@ def start_from_coarse(levels: list[Level], pixels: Tensor) -> tuple[Tensor, Tens
     known = 1 - levels[0].removed
     images = [pixels.mul_(known)]  # of the known pixels alone
     for _ in levels[1:]:
-        share = average_fours(known)
+        share = F.avg_pool2d(known, 2)
         known = (share > 0).float()
-        images.append(average_fours(images[-1]).div_(share.clamp_min_(0.25)))
+        images.append(F.avg_pool2d(images[-1], 2).div_(share.clamp_min_(0.25)))
     guess = (images[-1].sum((-2, -1)) / known.sum((-2, -1)).clamp_min(1))[..., None, None]
     for number in range(len(levels) - 1, -1, -1):
         level, image = levels[number], images[number]
@@ -163,9 +163,8 @@ def start_from_coarse(levels: list[Level], pixels: Tensor) -> tuple[Tensor, Tens
 
 @cache
 def make_kernel(channels: int) -> Tensor:
-    return torch.tensor([[1.0, 2.0, 1.0], [2.0, 0.0, 2.0], [1.0, 2.0, 1.0]], dtype=torch.float32).repeat(
-        channels, 1, 1, 1
-    )
+    weights = torch.tensor([[1.0, 2.0, 1.0], [2.0, 0.0, 2.0], [1.0, 2.0, 1.0]], dtype=torch.float32)
+    return weights.repeat(channels, 1, 1, 1)
 
 
 def sum_neighbours(x: Tensor) -> Tensor:
@@ -183,11 +182,6 @@ def restrict(x: Tensor) -> Tensor:
 def prolong(x: Tensor) -> Tensor:
     """To the next finer grid, bilinear; pixels outside are as those at the border."""
     return F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=False)
-
-
-def average_fours(x: Tensor) -> Tensor:
-    """The mean of the four fine pixels in each coarse one."""
-    return F.avg_pool2d(x, 2)
 
 
 def multiply_channels(one: Tensor, other: Tensor) -> Tensor:

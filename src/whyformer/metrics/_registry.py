@@ -170,12 +170,12 @@ def find_metric(wanted: MetricLike) -> tuple[Metric, dict[str, Setting]]:
         found, settings = find_metric(wanted.func)
         return found, settings | wanted.keywords
     if isinstance(wanted, str):
-        if wanted not in METRICS:
-            if wanted in METHODS:
-                raise MetricError(f"{wanted!r} is a method, not a metric. Pass it as methods=, or with -m.")
-            known = ", ".join(sorted(METRICS))
-            raise MetricError(f"No metric {wanted!r}.{suggest_nearest(wanted, METRICS)} Available: {known}.")
-        return METRICS[wanted], {}
+        if wanted in METRICS:
+            return METRICS[wanted], {}
+        if wanted in METHODS:
+            raise MetricError(f"{wanted!r} is a method, not a metric. Pass it as methods=, or with -m.")
+        known = ", ".join(sorted(METRICS))
+        raise MetricError(f"No metric {wanted!r}.{suggest_nearest(wanted, METRICS)} Available: {known}.")
     for known_metric in METRICS.values():
         if known_metric.compute is wanted:
             return known_metric, {}
@@ -240,21 +240,12 @@ def measure(chosen: MetricCall, given: Mapping[str, Any]) -> Measurement:
 def list_metrics() -> list[dict[str, Any]]:
     """All metrics as rows for `whyformer metrics`, sorted by kind and name."""
     ordered = sorted(METRICS.values(), key=lambda entry: (METRIC_KINDS.index(entry.kind), entry.name))
-    return [
-        {
-            "name": entry.name,
-            "summary": entry.summary,
-            "kind": entry.kind,
-            "better": entry.better,
-            "needs": list(entry.needs),
-            "needs_truth": entry.needs_truth,
-            "only": entry.only,
-            "settings": dict(entry.settings),
-            "presets": {name: dict(settings) for name, settings in entry.presets.items()},
-            "paper": entry.paper,
-        }
-        for entry in ordered
-    ]
+    shown = ("name", "summary", "kind", "better", "needs", "needs_truth", "only", "settings", "presets", "paper")
+    rows = [{name: getattr(entry, name) for name in shown} for entry in ordered]
+    for row in rows:
+        presets = {name: dict(settings) for name, settings in row["presets"].items()}
+        row |= {"needs": list(row["needs"]), "settings": dict(row["settings"]), "presets": presets}
+    return rows
 
 
 def format_metrics() -> str:

@@ -6,6 +6,7 @@ for the same variants of one probe share the answers: AttCAT's AOPC and log-odds
 
 import hashlib
 from collections.abc import Callable, Hashable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Literal
 from weakref import WeakKeyDictionary
@@ -32,9 +33,6 @@ class StepAnswers:
     score: Tensor  # [batch step] float64: the explained logit
     probability: Tensor  # [batch step] float64
     logits: Tensor  # [batch step class] float64
-
-    def copy(self) -> "StepAnswers":
-        return StepAnswers(self.score.clone(), self.probability.clone(), self.logits.clone())
 
 
 @dataclass(frozen=True)
@@ -96,8 +94,7 @@ def ask_without_units(
     units = find_removable_units(explanation, probe, per=per)
     rank = rank_for_removal(units, probe, seed=seed, ties=ties, lowest=lowest)
     counts = torch.tensor([[to_count(fraction, count) for fraction in fractions] for count in units.counts])
-    removed = keep_all_but_first(rank, counts)
-    keep = ~removed if keeps else removed
+    keep = keep_all_but_first(rank, counts) ^ keeps
     answers = ask_variants(probe, keep, units.shape, fill=fill, seed=seed)
     set_undefined(answers, ~units.real.any(1))
     return answers
@@ -113,12 +110,8 @@ def ask_variants(probe: Probe, keep: Tensor, shape: Sequence[int], *, fill: str 
 
     NaN if every token of a text would be deleted, since there is no answer to an empty input.
     """
-    batch, steps = keep.shape[:2]
-    empty = (
-        find_empty_variants(probe, keep)
-        if (fill or probe.fill) == "delete"
-        else torch.zeros(batch, steps, dtype=torch.bool)
-    )
+    deletes = (fill or probe.fill) == "delete"
+    empty = find_empty_variants(probe, keep) if deletes else torch.zeros(keep.shape[:2], dtype=torch.bool)
     answers = ask_once(probe, keep | empty[..., None], shape, fill, seed)
     set_undefined(answers, empty)
     return answers
@@ -134,14 +127,13 @@ def ask_once(probe: Probe, keep: Tensor, shape: Sequence[int], fill: str | None,
     key = (variants, tuple(keep.shape), tuple(shape), fill or probe.fill, seed)
     if key in remembered:
         with probe.refuse_changed_weights():
-            return remembered[key].copy()
+            return deepcopy(remembered[key])
     batch, steps = keep.shape[:2]
     of = torch.arange(batch).repeat_interleave(steps)
-    rows = keep.reshape(batch * steps, *shape)
-    answers = as_step_answers(probe.keep_only(rows, of, fill, seed=seed), batch)
+    answers = as_step_answers(probe.keep_only(keep.reshape(batch * steps, *shape), of, fill, seed=seed), batch)
     if len(remembered) >= MOST_REMEMBERED:
         del remembered[next(iter(remembered))]
-    remembered[key] = answers.copy()
+    remembered[key] = deepcopy(answers)
     return answers
 
 
@@ -161,8 +153,7 @@ def find_empty_variants(probe: Probe, keep: Tensor) -> Tensor:
 def as_step_answers(answers: Answers, batch: int) -> StepAnswers:
     """Answers to [batch x step] rows, as [batch step]."""
     parts = (part.detach().cpu().double() for part in (answers.score, answers.probability, answers.logits))
-    score, probability, logits = (part.reshape(batch, -1, *part.shape[1:]) for part in parts)
-    return StepAnswers(score, probability, logits)
+    return StepAnswers(*(part.reshape(batch, -1, *part.shape[1:]) for part in parts))
 
 
 def keep_all_but_first(rank: Tensor, counts: Tensor) -> Tensor:

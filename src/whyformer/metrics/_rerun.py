@@ -61,7 +61,7 @@ class Rerun:
                 f"Got {inputs.size(self.encoded.batch_axis)} inputs for {len(rows)} rows; pass one per row."
             )
         targets, versus = self._choose_targets(rows, target)
-        by = self._choose_model(model)
+        by = replace(self.model, module=model) if isinstance(model, nn.Module) else model or self.model
         call = choose_method(self.method or self.explanation.method, {**self.explanation.settings, **settings})
         size = max(self.encoded.batch, 1)
         parts = []
@@ -93,11 +93,6 @@ class Rerun:
         if len(targets) != len(rows):
             raise InputError(f"Got {len(targets)} targets for {len(rows)} rows; pass one for all, or one per row.")
         return targets, [None] * len(rows)
-
-    def _choose_model(self, model: nn.Module | Model | None) -> Model:
-        if model is None:
-            return self.model
-        return model if isinstance(model, Model) else replace(self.model, module=model)
 
 
 def restore_target_like(index: int | None, spec: str | None) -> TargetLike:
