@@ -122,7 +122,7 @@ class Examiner:
             replace(row, prediction=index, prediction_name=dict(enumerate(model.labels or ())).get(index))
             for row, index in zip(rows, predictions.tolist(), strict=True)
         ]
-        wrong_before, wrong_after = (compute_error_rate(row.is_right for row in some) for some in (rows, after))
+        wrong_before, wrong_after = map(compute_error_rate, (rows, after))
         objects = self.measure_objects(rows, hidden.inputs[hidden.main])
         return Recovery(
             len(rows),

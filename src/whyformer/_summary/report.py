@@ -182,8 +182,7 @@ def make_place_blocks(summary: "BulkSummary") -> list[Html]:
 
 def make_item_blocks(summary: "BulkSummary") -> list[Html]:
     blocks: list[Html] = []
-    pairs = [[f"{a} ~ {b}", value] for (a, b), value in summary.tally.agreement.items()]
-    if pairs:
+    if pairs := [[f"{a} ~ {b}", value] for (a, b), value in summary.tally.agreement.items()]:
         blocks.append(report.make_table(["methods", "mean rank correlation"], pairs, caption="Do methods agree?"))
         lowest = [[shorten_text(one.id, NAME_LENGTH), one.correlation] for one in summary.tally.disagreements]
         head = ["item", "rank correlation"]
@@ -242,8 +241,7 @@ def make_cluster_figure(row: BulkRow, region: np.ndarray | None, reader: InputRe
     if region is not None:
         image = mark_region(image, region)
     name = shorten_text(row.id, CAPTION_LENGTH)
-    is_wrong = row.is_right is False
-    caption = f"{name} (predicted {row.prediction_name}, label {row.label})" if is_wrong else name
+    caption = f"{name} (predicted {row.prediction_name}, label {row.label})" if row.is_right is False else name
     return report.embed_image(image, f"the image {name}", caption)
 
 
@@ -270,9 +268,8 @@ def mark_region(image: Image.Image, region: np.ndarray) -> Image.Image:
 def outline_region(image: Image.Image, region: np.ndarray) -> None:
     """Draw the border between the region and the rest, black on white so that it shows on any image."""
     draw = ImageDraw.Draw(image)
-    lines = list_edges(region, image.width, image.height)
     for colour, width in (("white", 6), ("black", 3)):
-        for line in lines:
+        for line in list_edges(region, image.width, image.height):
             draw.line(line, fill=colour, width=width)
 
 
@@ -281,20 +278,17 @@ def list_edges(region: np.ndarray, width: int, height: int) -> list[tuple[float,
     rows, columns = region.shape
     padded = np.pad(region, 1)
     across, down = width / columns, height / rows
-    lines = []
-    for y, x in zip(*np.nonzero(padded[1:] != padded[:-1]), strict=True):  # between row y - 1 and row y of the region
-        lines.append(((x - 1) * across, y * down, x * across, y * down))
-    for y, x in zip(*np.nonzero(padded[:, 1:] != padded[:, :-1]), strict=True):
-        lines.append((x * across, (y - 1) * down, x * across, y * down))
-    return lines
+    above = np.argwhere(padded[1:] != padded[:-1])  # between row y - 1 and row y of the region
+    left = np.argwhere(padded[:, 1:] != padded[:, :-1])
+    lines = [((x - 1) * across, y * down, x * across, y * down) for y, x in above]
+    return lines + [(x * across, (y - 1) * down, x * across, y * down) for y, x in left]
 
 
 def draw_mean_map(shares: np.ndarray, region: np.ndarray | None = None) -> Image.Image:
     """A mean map in the colours of unsigned scores."""
     scores = torch.from_numpy(np.ascontiguousarray(shares))
-    image = Image.fromarray(
-        paint_scores(scores, find_limits(scores, signed=False, floor=0.0), signed=False).byte().numpy()
-    )
+    limits = find_limits(scores, signed=False, floor=0.0)
+    image = Image.fromarray(paint_scores(scores, limits, signed=False).byte().numpy())
     image = image.resize((SIDE, SIDE), Image.Resampling.NEAREST)
     if region is not None:
         outline_region(image, region)

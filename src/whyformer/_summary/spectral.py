@@ -125,8 +125,7 @@ def cluster_rows(vectors: np.ndarray, count: int) -> np.ndarray:
 
 def choose_starts(rows: np.ndarray, count: int) -> list[int]:
     """Points far from each other: each next one is the farthest from those chosen."""
-    distances = np.round(np.linalg.norm(rows - rows.mean(0), axis=1), 9)
-    chosen = [int(distances.argmax())]
+    chosen = [int(np.round(np.linalg.norm(rows - rows.mean(0), axis=1), 9).argmax())]
     nearest = np.round(np.linalg.norm(rows - rows[chosen[0]], axis=1), 9)
     while len(chosen) < count:
         chosen.append(int(nearest.argmax()))
