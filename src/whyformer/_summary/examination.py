@@ -8,20 +8,8 @@ import torch
 
 from whyformer._explain.explain import explain
 from whyformer._runs.parts import BulkRow
+from whyformer._summary import hiding
 from whyformer._summary.clusters import Cluster, SampledClass
-from whyformer._summary.hiding import (
-    FILL,
-    enlarge_region,
-    find_alike,
-    find_stamp,
-    hide_region,
-    hide_words,
-    insert_words,
-    measure_fixed_place,
-    measure_sameness,
-    paste_region,
-    read_region,
-)
 from whyformer._summary.inputs import InputReader, open_probe, to_array
 from whyformer._summary.shares import resample_map, take_positive_shares
 from whyformer._summary.suspicion import (
@@ -51,19 +39,19 @@ class Examiner:
         """The finding with its tests. others: items of other classes, in random order."""
         cluster, reader, tested, seed = finding.cluster, self.reader, self.tested, self.seed
         if cluster.region is not None:
-            found = measure_sameness(cluster, others, reader, seed)
+            found = hiding.measure_sameness(cluster, others, reader, seed)
             return replace(
                 finding,
-                hiding=hide_region(cluster, reader, tested, seed),
-                inserting=paste_region(cluster, others, reader, tested, seed),
+                hiding=hiding.hide_region(cluster, reader, tested, seed),
+                inserting=hiding.paste_region(cluster, others, reader, tested, seed),
                 sameness=None if found is None else Sameness(*found),
                 off_object=self.measure_off_object(cluster),
             )
         return replace(
             finding,
-            hiding=hide_words(cluster, reader, tested, seed),
-            inserting=insert_words(cluster, others, reader, tested, seed),
-            sameness=Sameness(*measure_fixed_place(cluster, seed), smallest=SMALLEST_FIXEDNESS),
+            hiding=hiding.hide_words(cluster, reader, tested, seed),
+            inserting=hiding.insert_words(cluster, others, reader, tested, seed),
+            sameness=Sameness(*hiding.measure_fixed_place(cluster, seed), smallest=SMALLEST_FIXEDNESS),
         )
 
     def complete(self, finding: Finding) -> Finding:
@@ -74,7 +62,7 @@ class Examiner:
         cluster = finding.cluster
         if cluster.region is None:
             return finding
-        alike = find_alike(read_region(cluster, cluster.rows, self.reader, len(cluster.members)))
+        alike = hiding.find_alike(hiding.read_region(cluster, cluster.rows, self.reader, len(cluster.members)))
         if len(alike) == len(cluster.members):  # otherwise some could not be read
             finding = replace(finding, cluster=replace(cluster, members=cluster.members[alike]))
         return replace(finding, recovery=self.measure_recovery(finding.cluster))
@@ -89,7 +77,7 @@ class Examiner:
             mask = self.reader.load_mask(row) if self.reader.masks else None
             spread = None if mask is None else spread_relevance(row.scores, row.grid, mask.shape)
             if mask is not None and spread is not None:
-                held = spread * enlarge_region(cluster.region, *mask.shape).numpy() * (mask >= 0)
+                held = spread * hiding.enlarge_region(cluster.region, *mask.shape).numpy() * (mask >= 0)
                 shares += [1 - float(held[mask == 1].sum() / held.sum())] if held.sum() > 0 else []
         return float(np.mean(shares)) if shares else None
 
@@ -110,13 +98,13 @@ class Examiner:
     def measure_recovery(self, cluster: Cluster) -> Recovery | None:
         """Predictions and evidence of the cluster's items when its stamp is hidden; None if they cannot be read."""
         model = self.reader.model
-        stamp = find_stamp(cluster, self.reader)
+        stamp = hiding.find_stamp(cluster, self.reader)
         rows, images = self.reader.load(cluster.drawn_rows, self.tested)
         if stamp is None or not rows:
             return None
         probe = open_probe(model, images, [row.target for row in rows])
         kept = ~torch.from_numpy(stamp).expand(len(rows), *stamp.shape)
-        hidden = probe.erase_pixels(kept, torch.arange(len(rows)), FILL, self.seed)
+        hidden = probe.erase_pixels(kept, torch.arange(len(rows)), hiding.FILL, self.seed)
         predictions = to_array(probe.run_batch(hidden, torch.arange(len(rows))).logits).argmax(1)
         after = [
             replace(row, prediction=index, prediction_name=dict(enumerate(model.labels or ())).get(index))
