@@ -6,6 +6,7 @@ It yields the bytes of a part, or the error of a shard whose workers were lost t
 """
 
 import os
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Generic, Protocol, TypeAlias, TypeVar
@@ -60,7 +61,7 @@ class WorkerTeam(ABC, Generic[AnyWorker]):
         try:
             self.connect()
             while not queue.is_finished:
-                if stop and (not queue.busy or not stop.seconds_left):
+                if stop and (not queue.busy or time.monotonic() >= stop.deadline):
                     return
                 for worker, message in self.listen():
                     match message:

@@ -35,12 +35,9 @@ Styles = Mapping[str, SeriesStyle]  # by the label of a method
 
 def make_judgement_page(judgement: Judgement, bench: Bench) -> str:
     """The whole report as one HTML page."""
-    sections, contents = [], {}
     styles = choose_method_styles(judgement.table)
-    for number, metric in enumerate(judgement.table.metrics):
-        anchor = f"metric-{number}"
-        contents[anchor] = metric
-        sections.append(make_metric_section(judgement, metric, anchor, styles))
+    contents = {f"metric-{number}": metric for number, metric in enumerate(judgement.table.metrics)}
+    sections = [make_metric_section(judgement, metric, anchor, styles) for anchor, metric in contents.items()]
     if disagreeing := find_disagreements(judgement):
         contents["disagreement"] = "Where methods disagree"
         remark = "The examples on which the methods, without controls, agree least about the order of patches or words."

@@ -52,11 +52,10 @@ def find_groups(
     groups, spectra = np.full(len(points), -1, dtype=np.int64), [np.zeros(0)]
     for component in np.unique(components):
         members = np.flatnonzero(components == component)
-        if len(members) < MIN_ITEMS:
-            continue
-        inner, values = split_component(affinity[np.ix_(members, members)])
-        groups[members] = inner + groups.max() + 1
-        spectra.append(values)
+        if len(members) >= MIN_ITEMS:
+            inner, values = split_component(affinity[np.ix_(members, members)])
+            groups[members] = inner + groups.max() + 1
+            spectra.append(values)
     sizes = np.bincount(groups[groups >= 0], minlength=1)
     groups[(groups >= 0) & (sizes[groups] < MIN_ITEMS)] = -1
     return number_by_size(groups), max(spectra, key=len)
