@@ -53,7 +53,7 @@ def test_every_shard_ends_exactly_once(count, workers, seed):
     alive = [next(names) for _ in range(workers)]
     while not queue.is_finished:
         for worker in list(alive):
-            if not queue.is_busy(worker):
+            if worker not in queue.busy:
                 queue.take(worker)
             elif random.random() < 0.3:
                 alive[alive.index(worker)] = next(names)
@@ -61,4 +61,4 @@ def test_every_shard_ends_exactly_once(count, workers, seed):
                     ended.append(given_up.number)
             elif random.random() < 0.7:
                 ended.append(queue.finish(worker).number)
-    assert sorted(ended) == list(range(count)) and queue.busy_count == 0
+    assert sorted(ended) == list(range(count)) and not queue.busy

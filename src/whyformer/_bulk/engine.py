@@ -6,6 +6,7 @@ It yields the bytes of a part, or the error of a shard whose workers were lost t
 """
 
 import os
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Generic, Protocol, TypeAlias, TypeVar
@@ -60,7 +61,7 @@ class WorkerTeam(ABC, Generic[AnyWorker]):
         try:
             self.connect()
             while not queue.is_finished:
-                if stop and (not queue.busy_count or not stop.seconds_left):
+                if stop and (not queue.busy or time.monotonic() >= stop.deadline):
                     return
                 for worker, message in self.listen():
                     match message:
@@ -86,7 +87,7 @@ class WorkerTeam(ABC, Generic[AnyWorker]):
     def _hand_out(self, queue: ShardQueue, stop: StopRequest) -> None:
         """Give idle workers their next shard, if there is one; else they wait, because another may be lost."""
         for worker in self.workers:
-            if worker.is_ready and not stop and not queue.is_busy(worker) and (assignment := queue.take(worker)):
+            if worker.is_ready and not stop and worker not in queue.busy and (assignment := queue.take(worker)):
                 self.send(worker, assignment)
 
     @abstractmethod

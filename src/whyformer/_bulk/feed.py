@@ -5,7 +5,7 @@ On a GPU they go there on a stream of their own, so that copying and checking do
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack
 from queue import Full, Queue
 from typing import TypeAlias
 
@@ -34,21 +34,16 @@ class Encoder:
 
     def encode(self, batch: Sequence[LoadedItem], reader: "torch.cuda.Stream | None") -> EncodedBatch:
         """A batch that is complete on the device; `reader` is the stream that will use it."""
-        with self._use_stream():
+        with ExitStack() as stack:
+            if self.stream is not None:
+                stack.enter_context(torch.cuda.device(self.model.device))
+                stack.enter_context(torch.cuda.stream(self.stream))
             encoded = encode_batch(self.model, batch)
             if self.stream is not None and reader is not None:
                 for tensor in encoded.inputs.values():
                     tensor.record_stream(reader)  # its memory is not free before that stream has read it
                 self.stream.synchronize()
         return encoded
-
-    @contextmanager
-    def _use_stream(self) -> Iterator[None]:
-        if self.stream is None:
-            yield
-            return
-        with torch.cuda.device(self.model.device), torch.cuda.stream(self.stream):
-            yield
 
 
 class ShardFeed:

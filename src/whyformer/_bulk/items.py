@@ -41,10 +41,9 @@ class ItemList:
         self._lost = [problem for problem in data.problems if problem.is_lost and problem.position >= 0]
         self._lost_at = [problem.position for problem in self._lost]
         total = len(data) + len(self._lost)
-        is_sample = limit is not None and limit < total
-        self._positions: Sequence[int] = (
-            sorted(Random(seed).sample(range(total), limit)) if limit is not None and is_sample else range(total)
-        )
+        self._positions: Sequence[int] = range(total)
+        if limit is not None and limit < total:
+            self._positions = sorted(Random(seed).sample(range(total), limit))
 
     def __len__(self) -> int:
         return len(self._positions)

@@ -280,11 +280,8 @@ class ItemLoaders:
             raise CancelledError
         try:
             process = self._idle.get_nowait()
-        except Empty:
-            return [self.reader.load(item) for item in items]
-        try:
             loaded = self._load_elsewhere(process, items)
-        except LostLoader:
+        except (Empty, LostLoader):
             if self._is_closed:
                 raise CancelledError from None
             return [self.reader.load(item) for item in items]

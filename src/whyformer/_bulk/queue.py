@@ -39,7 +39,7 @@ class ShardQueue:
         self._tasks = tasks
         self._again: deque[ShardTask] = deque()
         self._reserved: dict[Hashable, ShardTask] = {}
-        self._busy: dict[Hashable, Assignment] = {}
+        self.busy: dict[Hashable, Assignment] = {}
         self._attempts: Counter[int] = Counter()
         self._peeked: ShardTask | None = None
 
@@ -51,18 +51,18 @@ class ShardQueue:
         upcoming = self._next()
         if upcoming is not None:
             self._reserved[worker] = upcoming
-        self._busy[worker] = Assignment(current, upcoming)
-        return self._busy[worker]
+        self.busy[worker] = Assignment(current, upcoming)
+        return self.busy[worker]
 
     def finish(self, worker: Hashable) -> ShardTask:
         """A worker delivered its shard."""
-        return self._busy.pop(worker).current
+        return self.busy.pop(worker).current
 
     def lose(self, worker: Hashable) -> ShardTask | None:
         """A worker is gone. Its shards run again; returns the shard that is given up, after too many workers."""
         if (reserved := self._reserved.pop(worker, None)) is not None:
             self._again.append(reserved)
-        assignment = self._busy.pop(worker, None)
+        assignment = self.busy.pop(worker, None)
         if assignment is None:
             return None
         task = assignment.current
@@ -72,17 +72,10 @@ class ShardQueue:
         self._again.appendleft(task)
         return None
 
-    def is_busy(self, worker: Hashable) -> bool:
-        return worker in self._busy
-
-    @property
-    def busy_count(self) -> int:
-        return len(self._busy)
-
     @property
     def is_finished(self) -> bool:
         """Whether every shard was delivered or given up."""
-        if self._busy or self._reserved or self._again:
+        if self.busy or self._reserved or self._again:
             return False
         self._peeked = self._peeked or next(self._tasks, None)
         return self._peeked is None

@@ -27,10 +27,6 @@ class StopRequest:
     def __bool__(self) -> bool:
         return self.signal is not None
 
-    @property
-    def seconds_left(self) -> float:
-        return max(0.0, self.deadline - time.monotonic())
-
     def check(self) -> None:
         """Raise StopOverdue when the time is over."""
         if time.monotonic() > self.deadline:

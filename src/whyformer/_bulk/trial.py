@@ -71,8 +71,7 @@ class TrialRun:
             loaded = [self.worker.reader.load(item) for item in islice(items, TRIED)]
         finally:
             self.worker.close()
-        usable = [one for one in loaded if one.error is None]
-        self.item = max(usable, key=lambda one: one.length, default=None)
+        self.item = max((one for one in loaded if one.error is None), key=lambda one: one.length, default=None)
         self.bytes_per_item = self._explain() if self.item is not None else 0
 
     def _explain(self) -> int:

@@ -248,9 +248,7 @@ def name_class(model: Model, capture: Capture, i: int, index: int) -> str:
     target = capture.targets[i]
     if target.index == index:
         return target.label
-    if model.labels is not None and index < len(model.labels):
-        return model.labels[index]
-    return str(index)
+    return model.labels[index] if model.labels is not None and index < len(model.labels) else str(index)
 
 
 @contextmanager

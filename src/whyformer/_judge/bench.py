@@ -86,8 +86,7 @@ class Bench:
             return list(examples), self.model.encode([example.content for example in ready]) if ready else None
         except Exception as error:
             if len(ready) == 1:
-                reason = reason_of(error)
-                return [e if e.failure is not None else replace(e, failure=reason) for e in examples], None
+                return [e if e.failure is not None else replace(e, failure=reason_of(error)) for e in examples], None
         alone = {example.place: self.encode_examples([example])[0][0] for example in ready}
         checked = [alone.get(example.place, example) for example in examples]
         contents = [example.content for example in checked if example.failure is None]
@@ -129,11 +128,10 @@ class Bench:
         )
         try:
             captures = share_captures(list(self.methods.values()), run, tolerate=(Exception,))
-            recorded = [capture for capture in captures if isinstance(capture, Capture)]
             own = [c for call, c in zip(self.methods.values(), captures, strict=True) if call.precision is None]
             base = next((c for c in own if isinstance(c, Capture)), None)  # the probe runs in the model's own precision
             base = base or record(self.model, encoded, target=target, keep={"probe"})
-            for capture in [base, *recorded]:
+            for capture in (base, *(c for c in captures if isinstance(c, Capture))):
                 _ = capture["probe"].before  # cached, so that no method is charged for the unperturbed run
         except Exception as error:
             return reason_of(error)
@@ -166,8 +164,7 @@ class Bench:
             try:
                 measurement = measure(call, self.collect_metric_inputs(group, method))
             except Exception as error:
-                reason = reason_of(error)
-                return [make_failed_row(example, method, metric, reason) for example in group.examples]
+                return [make_failed_row(example, method, metric, reason_of(error)) for example in group.examples]
             if measurement.curve is not None:
                 curve_steps.setdefault(metric, [float(step) for step in measurement.at])
         rows = []

@@ -58,8 +58,7 @@ def name_level(label: str, level: float) -> str:
 
 def check_degradable(call: MethodCall) -> None:
     """Refuse what a wrapped method could not take along: parameters of its recipe, a selection, another precision."""
-    default = None if call.recipe is None else make_recipe(call.recipe.name)
-    changed = default is not None and call.recipe is not None and default.parameters != call.recipe.parameters
+    changed = call.recipe is not None and call.recipe.parameters != make_recipe(call.recipe.name).parameters
     if changed or call.selected or call.precision is not None or call.wants_health:
         raise MethodError(
             f"{call.method.name} cannot be degraded with layers, heads, precision, health or parameters of its recipe. "

@@ -56,8 +56,6 @@ TRUST_WORDS = {
     "not believable": "more noise is not ranked below less",
 }
 
-TrustVerdict = Literal["believable", "coarse", "not believable"]
-
 
 @dataclass(frozen=True)
 class TrustLine:
@@ -70,7 +68,7 @@ class TrustLine:
     evidence: tuple[float, float, float] | None = None  # rank correlation with the exact evidence, and its interval
 
     @property
-    def verdict(self) -> TrustVerdict:
+    def verdict(self) -> Literal["believable", "coarse", "not believable"]:
         if self.ends is None or self.ends.verdict != "holds" or any(s.verdict == "reversed" for s in self.steps):
             return "not believable"
         return "believable" if all(step.verdict == "holds" for step in self.steps) else "coarse"
@@ -120,8 +118,7 @@ class MetricTrust(Result):
             grid.add_column(heading, justify="right" if 0 < place <= len(self.levels) else "left")
         for first, *cells in rows:
             grid.add_row(Text(make_visible(first)), *cells)
-        about = Text(make_visible(self.about), "dim")
-        return terminal.render_parts([about, grid], screen or Screen.from_stdout())
+        return terminal.render_parts([Text(make_visible(self.about), "dim"), grid], screen or Screen.from_stdout())
 
     def to_html(self) -> str:
         header, *rows = self.text_rows()
@@ -234,12 +231,10 @@ def compare_with_evidence(judgement: Judgement) -> dict[str, tuple[float, float,
     for k, metric in enumerate(rows.metrics):
         if metric == EVIDENCE_METRIC:
             continue
-        sign = 1 if table.better[metric] == "higher" else -1
-        values = sign * rows.value[:, kept][:, :, k]
+        values = (1 if table.better[metric] == "higher" else -1) * rows.value[:, kept][:, :, k]
         complete = ~(np.isnan(values) | np.isnan(truth)).any(1)
-        if complete.sum() < 2:
-            continue
-        found[metric] = bootstrap_rank_correlation(values[complete], truth[complete])
+        if complete.sum() >= 2:
+            found[metric] = bootstrap_rank_correlation(values[complete], truth[complete])
     return found
 
 

@@ -63,8 +63,7 @@ def compare_pairs(
 
 def resample_statistic(values: np.ndarray, combine: Combiner | None) -> np.ndarray:
     """The statistic of all examples, then of every resample. The same seed for each method keeps them paired."""
-    generator = np.random.default_rng(0)
     found: list[float] = [float(values.mean()) if combine is None else float(combine(values))]
-    for rows in draw_resamples(len(values), generator):
+    for rows in draw_resamples(len(values), np.random.default_rng(0)):
         found += values[rows].mean(1).tolist() if combine is None else [combine(values[row]) for row in rows]
     return np.array(found)

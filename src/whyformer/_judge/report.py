@@ -35,31 +35,24 @@ Styles = Mapping[str, SeriesStyle]  # by the label of a method
 
 def make_judgement_page(judgement: Judgement, bench: Bench) -> str:
     """The whole report as one HTML page."""
-    sections, contents = [], {}
     styles = choose_method_styles(judgement.table)
-    for number, metric in enumerate(judgement.table.metrics):
-        anchor = f"metric-{number}"
-        contents[anchor] = metric
-        sections.append(make_metric_section(judgement, metric, anchor, styles))
-    disagreeing = find_disagreements(judgement)
-    if disagreeing:
+    contents = {f"metric-{number}": metric for number, metric in enumerate(judgement.table.metrics)}
+    sections = [make_metric_section(judgement, metric, anchor, styles) for anchor, metric in contents.items()]
+    if disagreeing := find_disagreements(judgement):
         contents["disagreement"] = "Where methods disagree"
-        remark = (
-            "The examples on which the methods, without controls, agree least about the order of patches or words. "
-        )
-        remark += explain_colours(call.method.signed for call in bench.methods.values())
+        remark = "The examples on which the methods, without controls, agree least about the order of patches or words."
+        remark += f" {explain_colours(call.method.signed for call in bench.methods.values())}"
         blocks = [block for row in disagreeing for block in make_example_blocks(bench, row, styles)]
         sections.append(report.make_section("Where methods disagree", *blocks, remark=remark, anchor="disagreement"))
-    problems = tabulate_problems(judgement)
-    if problems:
+    if problems := tabulate_problems(judgement):
         contents["failed"] = "What could not be measured"
         sections.append(report.make_section("What could not be measured", problems, anchor="failed"))
     first, *others = list_verdict(judgement.table)
     verdict = join_html(
         [make_element("p", make_element("strong", first)), *(make_element("p", other) for other in others)]
     )
-    legend = make_method_legend(styles)
-    summary = report.make_section("In short", verdict, report.make_notes(judgement.cautions), legend)
+    notes = report.make_notes(judgement.cautions)
+    summary = report.make_section("In short", verdict, notes, make_method_legend(styles))
     fields = judgement.plan.fields
     about = list_facts(
         fields["model"]["name"],

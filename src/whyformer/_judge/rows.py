@@ -139,8 +139,7 @@ def decode_judge_rows(path: Path) -> tuple[list[Row], str]:
         columns[name] = [intern(word) for word in columns[name]]
     for name in ("curve", "parts"):
         columns[name] = [tuple(numbers) for numbers in columns[name]]
-    names = [column.name for column in fields(Row)]
-    names = [name for name in names if name in columns or name not in LATER_COLUMNS]
+    names = [column.name for column in fields(Row) if column.name in columns or column.name not in LATER_COLUMNS]
     cells = zip(*(columns[name] for name in names), strict=True)
     return [Row(**dict(zip(names, row, strict=True))) for row in cells], header
 

@@ -70,15 +70,14 @@ class Significance:
     """The p-values of a table. Each of the three families of tests is corrected over all rows and metrics."""
 
     def __init__(self, metrics: Sequence[MeasuredMetric]) -> None:
-        self._best = compute_rival_p_values(metrics, lambda metric, m: [metric.best])
-        self._controls = compute_rival_p_values(metrics, find_controls_to_beat)
+        self.best = compute_rival_p_values(metrics, lambda metric, m: [metric.best])
+        self._controls = compute_rival_p_values(
+            metrics, lambda metric, m: () if m in metric.all_controls else metric.controls
+        )
         is_only_control = all(list(metric.all_controls) == [metric.chance] for metric in metrics)
         self._chance = (
             self._controls if is_only_control else compute_rival_p_values(metrics, lambda metric, m: [metric.chance])
         )
-
-    def against_best(self, metric: MeasuredMetric, m: int) -> float:
-        return self._best.get((metric.k, m, metric.best), math.nan)
 
     def against_chance(self, metric: MeasuredMetric, m: int) -> tuple[float, bool | None]:
         """p, and whether the row is better than chance: None if the difference is not significant."""
@@ -104,10 +103,6 @@ class Significance:
         else:
             p = tested[0][1] if advantages[0] < 0 else 1.0
         return p, is_better if p < SIGNIFICANCE_LEVEL else None
-
-
-def find_controls_to_beat(metric: MeasuredMetric, m: int) -> Sequence[int]:
-    return () if m in metric.all_controls else metric.controls
 
 
 def compute_rival_p_values(
@@ -339,7 +334,7 @@ def make_line(rows: RowTable, metric: MeasuredMetric, m: int, significance: Sign
         undefined=states.count("undefined"),
         missing=states.count("missing"),
         failed=states.count("failed"),
-        p_best=significance.against_best(metric, m),
+        p_best=significance.best.get((metric.k, m, metric.best), math.nan),
         p_chance=p_chance,
         rank=metric.order.index(m) + 1,
         is_best=m == metric.best,
@@ -360,7 +355,6 @@ def measure_metric(rows: RowTable, k: int, chosen: MetricCall) -> MeasuredMetric
     infinite = rows.infinite[:, :, k].sum(0).tolist()
     fit = [has_enough_values(count, max(counts)) and not number for count, number in zip(counts, infinite, strict=True)]
     order = rank_methods([mean for mean, _, _ in means], fit, chosen.metric.better)
-    are_controls = [m for m in order if is_control(rows.methods[m])]
     return MeasuredMetric(
         k,
         values,
@@ -372,7 +366,7 @@ def measure_metric(rows: RowTable, k: int, chosen: MetricCall) -> MeasuredMetric
         order,
         best=order[0] if fit[order[0]] else None,
         chance=next((m for m, method in enumerate(rows.methods) if is_chance(method)), None),
-        all_controls=are_controls,
+        all_controls=[m for m in order if is_control(rows.methods[m])],
     )
 
 

@@ -163,14 +163,14 @@ def describe_lack(line: Line) -> str:
     if not line.count:
         return "no value"
     if line.infinite:
-        return f"{count_noun(line.infinite, 'infinite value', 'infinite values')}"
+        return count_noun(line.infinite, "infinite value")
     return f"values for only {line.count} of {line.expected} examples"
 
 
 def write_false_rate(table: Table) -> str:
     """How often a table of this kind would recommend a method if there were nothing to find."""
     methods = len({line.method for line in table.lines if not line.is_control})
-    tested = f"{count_noun(methods, 'method', 'methods')} and {count_noun(len(table.metrics), 'metric', 'metrics')}"
+    tested = f"{count_noun(methods, 'method')} and {count_noun(len(table.metrics), 'metric')}"
     return (
         f"Where no method differs from the controls, at most 5 % of such tables recommend one: {tested} are tested "
         f"together (measured with 12 methods and 10 metrics of noise: {FALSE_RATE})."
@@ -308,24 +308,22 @@ def list_cautions(rows: RowTable, problems: Sequence[Problem], *, explains_label
     examples = rows.examples()
     cautions = []
     if problems:
-        count = count_noun(len(problems), "problem", "problems")
-        cautions.append(f"{count} in the data: {format_first_problems(problems)}.")
+        cautions.append(f"{count_noun(len(problems), 'problem')} in the data: {format_first_problems(problems)}.")
     if len(examples) < FEW_EXAMPLES:
-        count = count_noun(len(examples), "example", "examples")
-        cautions.append(f"Only {count}: intervals are wide and tests weak.")
+        cautions.append(f"Only {count_noun(len(examples), 'example')}: intervals are wide and tests weak.")
     if len({row.label for row in examples if row.label >= 0}) == 1:
         cautions.append("All labelled examples have the same class: the result says nothing about other classes.")
     cautions += list_rows_without_value(list(rows.all.reshape(-1)))
     notes = Counter(note for row in examples for note in row.note.split(NOTE_SEPARATOR) if note)
-    cautions += [f"{count_noun(count, 'example', 'examples')} {note}." for note, count in sorted(notes.items())]
+    cautions += [f"{count_noun(count, 'example')} {note}." for note, count in sorted(notes.items())]
     right = [row.predicted == row.label for row in examples if row.label >= 0 and row.predicted >= 0]
     if right:
         share = sum(right) / len(right)
         cautions.append(f"The model is right on {sum(right)} of {len(right)} labelled examples ({share:.1%}).")
     unlabelled = sum(row.label < 0 and row.predicted >= 0 for row in examples)
     if explains_labels and unlabelled:
-        count = count_noun(unlabelled, "example", "examples")
-        cautions.append(f"{count} without a known label: the predicted class was explained.")
+        without = count_noun(unlabelled, "example")
+        cautions.append(f"{without} without a known label: the predicted class was explained.")
     return cautions
 
 
@@ -334,7 +332,7 @@ def list_rows_without_value(rows: Sequence[Row]) -> list[str]:
     lines = []
     for state, wording in STATE_WORDING.items():
         if affected := [row for row in rows if row.state == state]:
-            count = count_noun(len(affected), "row", "rows")
+            count = count_noun(len(affected), "row")
             lines.append(f"{count} of {len(rows)} {wording}: {format_reasons(affected)}.")
     return lines
 
@@ -351,7 +349,7 @@ def format_reasons(rows: Sequence[Row], most: int = 3) -> str:
         names = ", ".join(owners[reason]) if len(owners[reason]) <= most else f"{len(owners[reason])} {kind}"
         written.append(f"{names}, {count} x: {reason.rstrip('.')}")
     rest = len(counts) - len(written)
-    return "; ".join(written) + (f"; and {count_noun(rest, 'more reason', 'more reasons')}" if rest > 0 else "")
+    return "; ".join(written) + (f"; and {count_noun(rest, 'more reason')}" if rest > 0 else "")
 
 
 def format_first_problems(problems: Sequence[Problem], most: int = 3) -> str:
@@ -361,8 +359,8 @@ def format_first_problems(problems: Sequence[Problem], most: int = 3) -> str:
     return "; ".join([*written, f"and {rest} more"] if rest > 0 else written)
 
 
-def count_noun(count: int, singular: str, plural: str) -> str:
-    return f"{count} {singular if count == 1 else plural}"
+def count_noun(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def join_with_and(names: Sequence[str]) -> str:

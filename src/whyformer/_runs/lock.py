@@ -9,8 +9,6 @@ from typing import IO
 from whyformer._plain import archive
 from whyformer.errors import OutputError, WhyformerError
 
-LOCK_FILE = ".lock"
-
 
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
@@ -20,7 +18,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        file = open(folder / LOCK_FILE, "a+")  # noqa: SIM115
+        file = open(folder / ".lock", "a+")  # noqa: SIM115
     except (OSError, ValueError) as error:
         raise make_folder_error(folder, error) from None
     with file:

@@ -43,8 +43,7 @@ def read_seal(contents: bytes) -> ShardFacts | None:
     digest.update(contents[place + 64 :])
     if digest.hexdigest().encode() != contents[place : place + 64]:
         return None
-    start = contents.rfind(HEADER_KEY, 0, place)
-    start = contents.find(b"{", start, place)
+    start = contents.find(b"{", contents.rfind(HEADER_KEY, 0, place), place)
     try:
         facts = json.loads(contents[start : place + 64 + len(END)])
         facts.pop("sha256")

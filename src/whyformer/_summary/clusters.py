@@ -129,13 +129,12 @@ def make_sampled_class(name: str, rows: Sequence[BulkRow], tally: "Tally") -> Sa
 
 def place_texts(texts: Sequence[Sequence[WordShare]]) -> np.ndarray:
     """[text word]: the square root of the shares of the strongest words of each text."""
-    bags = [rank_words(sum_by_word(text))[:TOP_WORDS] for text in texts]
-    columns = {word: i for i, word in enumerate(sorted({word for bag in bags for word, share in bag if share > 0}))}
+    bags = [[pair for pair in rank_words(sum_by_word(text))[:TOP_WORDS] if pair[1] > 0] for text in texts]
+    columns = {word: i for i, word in enumerate(sorted({word for bag in bags for word, _ in bag}))}
     points = np.zeros((len(bags), len(columns)))
     for i, bag in enumerate(bags):
         for word, share in bag:
-            if share > 0:
-                points[i, columns[word]] = np.sqrt(share)
+            points[i, columns[word]] = np.sqrt(share)
     return points / np.linalg.norm(points, axis=1, keepdims=True).clip(min=1e-12)
 
 
@@ -179,14 +178,12 @@ def find_outliers(sampled: SampledClass) -> list[Outlier]:
     count = len(sampled.rows)
     if count < 8:
         return []
-    nearest = choose_neighbours(count)
-    distances = np.sort(measure_distances(sampled.points), axis=1)[:, 1 : nearest + 1].mean(1)
+    distances = np.sort(measure_distances(sampled.points), axis=1)[:, 1 : choose_neighbours(count) + 1].mean(1)
     median = float(np.median(distances))
     spread = float(np.median(abs(distances - median)))
     scores = 0.6745 * (distances - median) / max(spread, 1e-3)
-    found = [
+    return [
         Outlier(row.id, sampled.name, float(score))
         for row, score, distance in zip(sampled.rows, scores, distances, strict=True)
         if score > OUTLIER_SCORE and distance > OUTLIER_DISTANCE
     ]
-    return found

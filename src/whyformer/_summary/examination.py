@@ -8,30 +8,10 @@ import torch
 
 from whyformer._explain.explain import explain
 from whyformer._runs.parts import BulkRow
+from whyformer._summary import hiding, suspicion
 from whyformer._summary.clusters import Cluster, SampledClass
-from whyformer._summary.hiding import (
-    FILL,
-    enlarge_region,
-    find_alike,
-    find_stamp,
-    hide_region,
-    hide_words,
-    insert_words,
-    measure_fixed_place,
-    measure_sameness,
-    paste_region,
-    read_region,
-)
 from whyformer._summary.inputs import InputReader, open_probe, to_array
 from whyformer._summary.shares import resample_map, take_positive_shares
-from whyformer._summary.suspicion import (
-    SMALLEST_FIXEDNESS,
-    Finding,
-    Recovery,
-    Sameness,
-    compute_error_rate,
-    measure_exclusivity,
-)
 from whyformer.errors import WhyformerError
 from whyformer.methods._registry import METHODS
 
@@ -47,26 +27,28 @@ class Examiner:
     tested: int  # items per cluster
     seed: int
 
-    def examine(self, finding: Finding, others: Sequence[BulkRow]) -> Finding:
+    def examine(self, finding: suspicion.Finding, others: Sequence[BulkRow]) -> suspicion.Finding:
         """The finding with its tests. others: items of other classes, in random order."""
         cluster, reader, tested, seed = finding.cluster, self.reader, self.tested, self.seed
         if cluster.region is not None:
-            found = measure_sameness(cluster, others, reader, seed)
+            found = hiding.measure_sameness(cluster, others, reader, seed)
             return replace(
                 finding,
-                hiding=hide_region(cluster, reader, tested, seed),
-                inserting=paste_region(cluster, others, reader, tested, seed),
-                sameness=None if found is None else Sameness(*found),
+                hiding=hiding.hide_region(cluster, reader, tested, seed),
+                inserting=hiding.paste_region(cluster, others, reader, tested, seed),
+                sameness=None if found is None else suspicion.Sameness(*found),
                 off_object=self.measure_off_object(cluster),
             )
         return replace(
             finding,
-            hiding=hide_words(cluster, reader, tested, seed),
-            inserting=insert_words(cluster, others, reader, tested, seed),
-            sameness=Sameness(*measure_fixed_place(cluster, seed), smallest=SMALLEST_FIXEDNESS),
+            hiding=hiding.hide_words(cluster, reader, tested, seed),
+            inserting=hiding.insert_words(cluster, others, reader, tested, seed),
+            sameness=suspicion.Sameness(
+                *hiding.measure_fixed_place(cluster, seed), smallest=suspicion.SMALLEST_FIXEDNESS
+            ),
         )
 
-    def complete(self, finding: Finding) -> Finding:
+    def complete(self, finding: suspicion.Finding) -> suspicion.Finding:
         """A suspicious cluster without the items that look at the region but show something else there.
 
         And what happens when the region is hidden.
@@ -74,7 +56,7 @@ class Examiner:
         cluster = finding.cluster
         if cluster.region is None:
             return finding
-        alike = find_alike(read_region(cluster, cluster.rows, self.reader, len(cluster.members)))
+        alike = hiding.find_alike(hiding.read_region(cluster, cluster.rows, self.reader, len(cluster.members)))
         if len(alike) == len(cluster.members):  # otherwise some could not be read
             finding = replace(finding, cluster=replace(cluster, members=cluster.members[alike]))
         return replace(finding, recovery=self.measure_recovery(finding.cluster))
@@ -89,7 +71,7 @@ class Examiner:
             mask = self.reader.load_mask(row) if self.reader.masks else None
             spread = None if mask is None else spread_relevance(row.scores, row.grid, mask.shape)
             if mask is not None and spread is not None:
-                held = spread * enlarge_region(cluster.region, *mask.shape).numpy() * (mask >= 0)
+                held = spread * hiding.enlarge_region(cluster.region, *mask.shape).numpy() * (mask >= 0)
                 shares += [1 - float(held[mask == 1].sum() / held.sum())] if held.sum() > 0 else []
         return float(np.mean(shares)) if shares else None
 
@@ -107,24 +89,24 @@ class Examiner:
 
     # --- without the region -------------------------------------------------------------------------------------------
 
-    def measure_recovery(self, cluster: Cluster) -> Recovery | None:
+    def measure_recovery(self, cluster: Cluster) -> suspicion.Recovery | None:
         """Predictions and evidence of the cluster's items when its stamp is hidden; None if they cannot be read."""
         model = self.reader.model
-        stamp = find_stamp(cluster, self.reader)
+        stamp = hiding.find_stamp(cluster, self.reader)
         rows, images = self.reader.load(cluster.drawn_rows, self.tested)
         if stamp is None or not rows:
             return None
         probe = open_probe(model, images, [row.target for row in rows])
         kept = ~torch.from_numpy(stamp).expand(len(rows), *stamp.shape)
-        hidden = probe.erase_pixels(kept, torch.arange(len(rows)), FILL, self.seed)
+        hidden = probe.erase_pixels(kept, torch.arange(len(rows)), hiding.FILL, self.seed)
         predictions = to_array(probe.run_batch(hidden, torch.arange(len(rows))).logits).argmax(1)
         after = [
             replace(row, prediction=index, prediction_name=dict(enumerate(model.labels or ())).get(index))
             for row, index in zip(rows, predictions.tolist(), strict=True)
         ]
-        wrong_before, wrong_after = (compute_error_rate(row.is_right for row in some) for some in (rows, after))
+        wrong_before, wrong_after = map(suspicion.compute_error_rate, (rows, after))
         objects = self.measure_objects(rows, hidden.inputs[hidden.main])
-        return Recovery(
+        return suspicion.Recovery(
             len(rows),
             float(stamp.mean()),
             None if wrong_before is None else 1 - wrong_before,
@@ -178,11 +160,14 @@ def spread_relevance(
 
 def examine_clusters(
     clusters: Sequence[Cluster], classes: Sequence[SampledClass], examiner: Examiner | None, untested: str
-) -> list[Finding]:
+) -> list[suspicion.Finding]:
     """A finding for each cluster; tested if there is an examiner and something to test."""
     others = [[sampled for sampled in classes if sampled.name != cluster.sampled.name] for cluster in clusters]
     pairs = list(zip(clusters, others, strict=True))
-    findings = [Finding(cluster, exclusivity=measure_exclusivity(cluster, other)) for cluster, other in pairs]
+    findings = [
+        suspicion.Finding(cluster, exclusivity=suspicion.measure_exclusivity(cluster, other))
+        for cluster, other in pairs
+    ]
     most_promising = sorted(findings, key=promise_of, reverse=True)[:MOST_TESTED]
     examined = []
     for finding, other in zip(findings, others, strict=True):
@@ -197,7 +182,7 @@ def examine_clusters(
     return examined
 
 
-def promise_of(finding: Finding) -> float:
+def promise_of(finding: suspicion.Finding) -> float:
     """What is known before any test: concentration times exclusivity."""
     if not finding.cluster.has_common:
         return -1.0

@@ -80,9 +80,8 @@ class InputReader:
         if not kept:
             reason = next(iter(self.failed.values()))
             raise InputError(f"No input could be read again: {reason} Run it where bulk ran, with the inputs in place.")
-        probe = open_probe(self.model, inputs, None)
-        known = [(row.prediction, int(logits.argmax())) for row, logits in zip(kept, probe.before.logits, strict=True)]
-        same = np.mean([stored is None or stored == now for stored, now in known])
+        now = open_probe(self.model, inputs, None).before.logits.argmax(1).tolist()
+        same = np.mean([row.prediction in (None, found) for row, found in zip(kept, now, strict=True)])
         if same < AGREEING:
             raise InputError(
                 f"{self.model.name} gives the stored prediction for {same:.0%} of {len(kept)} items only. Pass the "

@@ -3,18 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from whyformer._summary import wording
 from whyformer._summary.suspicion import CONDITIONS, Finding
-from whyformer._summary.wording import (
-    EVIDENCE_HEAD,
-    EVIDENCE_TITLE,
-    LOOKED_FOR,
-    NOT_FOUND,
-    ClusterRecord,
-    describe_looks,
-    explain_suspicion,
-    is_tested,
-    make_evidence_cells,
-)
 from whyformer.show import report
 from whyformer.show.page_facts import list_facts
 from whyformer.show.report import Html, make_element
@@ -84,7 +74,7 @@ def collect_run_facts(summary: "BulkSummary") -> dict[str, Any]:
 
 def make_summary_fragment(summary: "BulkSummary") -> str:
     """The verdict and the table of clusters, for a notebook."""
-    verdict, scope = make_element("p", make_element("strong", summary.verdict)), make_element("p", NOT_FOUND)
+    verdict, scope = make_element("p", make_element("strong", summary.verdict)), make_element("p", wording.NOT_FOUND)
     return report.make_fragment(report.make_section(TITLE, verdict, scope, tabulate_clusters(summary.records())))
 
 
@@ -95,12 +85,12 @@ def describe_summary_scope(summary: "BulkSummary") -> str:
 
 
 def make_overview(summary: "BulkSummary") -> list[Html]:
-    rows = [make_evidence_cells(*one) for one in list(summary.evidence.items())[:SHOWN_ROWS]]
+    rows = [wording.make_evidence_cells(*one) for one in list(summary.evidence.items())[:SHOWN_ROWS]]
     blocks: list[Html] = [
         make_element("p", make_element("strong", summary.verdict)),
-        make_element("p", LOOKED_FOR),
-        make_element("p", NOT_FOUND),
-        *([report.make_table(EVIDENCE_HEAD, rows, caption=EVIDENCE_TITLE)] if rows else []),
+        make_element("p", wording.LOOKED_FOR),
+        make_element("p", wording.NOT_FOUND),
+        *([report.make_table(wording.EVIDENCE_HEAD, rows, caption=wording.EVIDENCE_TITLE)] if rows else []),
     ]
     return [*blocks, report.make_notes(summary.notes)] if summary.notes else blocks
 
@@ -118,12 +108,12 @@ def make_cluster_blocks(summary: "BulkSummary") -> list[Html]:
     return blocks
 
 
-def tabulate_clusters(records: Sequence[ClusterRecord]) -> Html:
+def tabulate_clusters(records: Sequence[wording.ClusterRecord]) -> Html:
     rows = [make_cluster_cells(record) for record in records[:SHOWN_ROWS]]
     return report.make_table(CLUSTER_HEAD, rows, caption="Clusters of evidence, the most suspicious first")
 
 
-def make_cluster_cells(record: ClusterRecord) -> list[CellValue]:
+def make_cluster_cells(record: wording.ClusterRecord) -> list[CellValue]:
     names = ("looks_at", "error_rate", "outsiders_error_rate", "hiding", "inserting", "sameness", "exclusivity")
     return [
         record["cluster"],
@@ -131,15 +121,15 @@ def make_cluster_cells(record: ClusterRecord) -> list[CellValue]:
         shorten_text(str(record["class"]), NAME_LENGTH),
         f"{record['items']} of {record['class_items']}",
         *(record[name] for name in (*names, "off_object")),
-        record["score"] if is_tested(record) else None,
+        record["score"] if wording.is_tested(record) else None,
     ]
 
 
 def make_cluster_card(finding: Finding, number: int, summary: "BulkSummary") -> list[Html]:
     """A heading, the facts, the mean map and example items; folded if it is neither suspicious nor among the first."""
     name = shorten_text(finding.cluster.sampled.name, NAME_LENGTH)
-    title = f"Cluster {number}: {name}, {describe_looks(finding.cluster)}"
-    sentences = make_element("ul", *(make_element("li", line) for line in explain_suspicion(finding)))
+    title = f"Cluster {number}: {name}, {wording.describe_looks(finding.cluster)}"
+    sentences = make_element("ul", *(make_element("li", line) for line in wording.explain_suspicion(finding)))
     content = [sentences, make_examples(finding.cluster, summary.reader, SHOWN_EXAMPLES)]
     if not finding.is_suspicious and number > 3:
         return [report.fold_content(title, *content)]
@@ -182,8 +172,7 @@ def make_place_blocks(summary: "BulkSummary") -> list[Html]:
 
 def make_item_blocks(summary: "BulkSummary") -> list[Html]:
     blocks: list[Html] = []
-    pairs = [[f"{a} ~ {b}", value] for (a, b), value in summary.tally.agreement.items()]
-    if pairs:
+    if pairs := [[f"{a} ~ {b}", value] for (a, b), value in summary.tally.agreement.items()]:
         blocks.append(report.make_table(["methods", "mean rank correlation"], pairs, caption="Do methods agree?"))
         lowest = [[shorten_text(one.id, NAME_LENGTH), one.correlation] for one in summary.tally.disagreements]
         head = ["item", "rank correlation"]
@@ -242,8 +231,7 @@ def make_cluster_figure(row: BulkRow, region: np.ndarray | None, reader: InputRe
     if region is not None:
         image = mark_region(image, region)
     name = shorten_text(row.id, CAPTION_LENGTH)
-    is_wrong = row.is_right is False
-    caption = f"{name} (predicted {row.prediction_name}, label {row.label})" if is_wrong else name
+    caption = f"{name} (predicted {row.prediction_name}, label {row.label})" if row.is_right is False else name
     return report.embed_image(image, f"the image {name}", caption)
 
 
@@ -270,9 +258,8 @@ def mark_region(image: Image.Image, region: np.ndarray) -> Image.Image:
 def outline_region(image: Image.Image, region: np.ndarray) -> None:
     """Draw the border between the region and the rest, black on white so that it shows on any image."""
     draw = ImageDraw.Draw(image)
-    lines = list_edges(region, image.width, image.height)
     for colour, width in (("white", 6), ("black", 3)):
-        for line in lines:
+        for line in list_edges(region, image.width, image.height):
             draw.line(line, fill=colour, width=width)
 
 
@@ -281,20 +268,17 @@ def list_edges(region: np.ndarray, width: int, height: int) -> list[tuple[float,
     rows, columns = region.shape
     padded = np.pad(region, 1)
     across, down = width / columns, height / rows
-    lines = []
-    for y, x in zip(*np.nonzero(padded[1:] != padded[:-1]), strict=True):  # between row y - 1 and row y of the region
-        lines.append(((x - 1) * across, y * down, x * across, y * down))
-    for y, x in zip(*np.nonzero(padded[:, 1:] != padded[:, :-1]), strict=True):
-        lines.append((x * across, (y - 1) * down, x * across, y * down))
-    return lines
+    above = np.argwhere(padded[1:] != padded[:-1])  # between row y - 1 and row y of the region
+    left = np.argwhere(padded[:, 1:] != padded[:, :-1])
+    lines = [((x - 1) * across, y * down, x * across, y * down) for y, x in above]
+    return lines + [(x * across, (y - 1) * down, x * across, y * down) for y, x in left]
 
 
 def draw_mean_map(shares: np.ndarray, region: np.ndarray | None = None) -> Image.Image:
     """A mean map in the colours of unsigned scores."""
     scores = torch.from_numpy(np.ascontiguousarray(shares))
-    image = Image.fromarray(
-        paint_scores(scores, find_limits(scores, signed=False, floor=0.0), signed=False).byte().numpy()
-    )
+    limits = find_limits(scores, signed=False, floor=0.0)
+    image = Image.fromarray(paint_scores(scores, limits, signed=False).byte().numpy())
     image = image.resize((SIDE, SIDE), Image.Resampling.NEAREST)
     if region is not None:
         outline_region(image, region)

@@ -14,28 +14,13 @@ from rich.text import Text
 
 from whyformer._plain import archive
 from whyformer._plain.json_value import JsonValue
+from whyformer._summary import wording
 from whyformer._summary.clusters import Outlier
 from whyformer._summary.inputs import InputReader
 from whyformer._summary.report import make_summary_fragment, make_summary_page
 from whyformer._summary.rows import get_planned
 from whyformer._summary.suspicion import Finding
 from whyformer._summary.tally import ClassTally, Tally
-from whyformer._summary.wording import (
-    CANNOT_FIND,
-    CLUSTER_COLUMNS,
-    EVIDENCE_HEAD,
-    EVIDENCE_TITLE,
-    LOOKED_FOR,
-    NOT_FOUND,
-    ClusterRecord,
-    describe_looks,
-    explain_suspicion,
-    is_tested,
-    list_class_evidence,
-    make_evidence_cells,
-    make_record,
-    write_summary_verdict,
-)
 from whyformer.results.result import Result, to_plain_text
 from whyformer.show import terminal
 from whyformer.show.score_rows import CellValue, as_csv_cell
@@ -75,27 +60,27 @@ class BulkSummary(Result):
 
     @property
     def verdict(self) -> str:
-        return write_summary_verdict(self)
+        return wording.write_summary_verdict(self)
 
     @property
     def evidence(self) -> dict[str, Finding | None]:
         """By class, the finding with the largest effect, suspicious or not; None for a class with too few items."""
-        return list_class_evidence(self)
+        return wording.list_class_evidence(self)
 
     @property
     def method(self) -> str:
         return self.tally.method
 
-    def records(self) -> list[ClusterRecord]:
+    def records(self) -> list[wording.ClusterRecord]:
         """One mapping per cluster, in the order of suspicion."""
-        return [make_record(finding, number) for number, finding in enumerate(self.findings, 1)]
+        return [wording.make_record(finding, number) for number, finding in enumerate(self.findings, 1)]
 
     def render(self, screen: Screen | None = None) -> str:
         """As text for a terminal: verdict, clusters, classes, places, disagreements, errors and notes."""
         parts: list[RenderableType] = [Text(make_visible(self.verdict), "bold")]
         for finding in self.suspicious:
-            parts += [Text(make_visible(f"  - {line}")) for line in explain_suspicion(finding)]
-        parts += [Text(line, "dim") for line in (LOOKED_FOR, NOT_FOUND)]
+            parts += [Text(make_visible(f"  - {line}")) for line in wording.explain_suspicion(finding)]
+        parts += [Text(line, "dim") for line in (wording.LOOKED_FOR, wording.NOT_FOUND)]
         for block in self._list_blocks():
             parts += block.render()
         parts += ["", *(Text(make_visible(f"note: {note}"), "dim") for note in self.notes)] if self.notes else []
@@ -103,8 +88,8 @@ class BulkSummary(Result):
 
     def _list_blocks(self) -> Iterator["TextBlock"]:
         """The tables for a terminal; those without rows are not shown."""
-        evidence = [make_evidence_cells(*one) for one in list(self.evidence.items())[:SHOWN_CLASSES]]
-        yield TextBlock(EVIDENCE_TITLE, EVIDENCE_HEAD, evidence)
+        evidence = [wording.make_evidence_cells(*one) for one in list(self.evidence.items())[:SHOWN_CLASSES]]
+        yield TextBlock(wording.EVIDENCE_TITLE, wording.EVIDENCE_HEAD, evidence)
         head = ["class", "items", "looks at", "hide", "insert", "same", "one class", "score", ""]
         clusters = [make_text_cells(one) for one in self.records()[:SHOWN_CLUSTERS]]
         yield TextBlock("Clusters", head, clusters, numbers=range(3, 8))
@@ -154,14 +139,14 @@ class TextBlock:
         return ["", Text(make_visible(self.title), "bold"), grid]
 
 
-def make_text_cells(record: ClusterRecord) -> list[str]:
+def make_text_cells(record: wording.ClusterRecord) -> list[str]:
     forms = {"hiding": "+.2f", "inserting": "+.2f", "sameness": ".2f", "exclusivity": ".2f"}
     return [
         str(record["class"]),
         f"{record['items']}/{record['class_items']}",
         str(record["looks_at"]),
         *(format_known(record[name], form) for name, form in forms.items()),
-        format_known(record["score"] if is_tested(record) else None, ".3f"),
+        format_known(record["score"] if wording.is_tested(record) else None, ".3f"),
         "suspicious" if record["suspicious"] else "",
     ]
 
@@ -177,7 +162,7 @@ def clusters_to_csv(summary: BulkSummary) -> str:
     """One row per cluster."""
     file = StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(CLUSTER_COLUMNS)
+    writer.writerow(wording.CLUSTER_COLUMNS)
     writer.writerows(map(as_csv_cell, record.values()) for record in summary.records())
     return file.getvalue()
 
@@ -187,8 +172,8 @@ def summary_to_json(summary: BulkSummary) -> bytes:
     tally = summary.tally
     fields = {
         "verdict": summary.verdict,
-        "looked_for": LOOKED_FOR,
-        "cannot_find": CANNOT_FIND,
+        "looked_for": wording.LOOKED_FOR,
+        "cannot_find": wording.CANNOT_FIND,
         "strongest": [describe_evidence(summary, name) for name in summary.evidence],
         "model": summary.model,
         "data": summary.data,
@@ -223,7 +208,7 @@ def describe_evidence(summary: BulkSummary, name: str) -> dict[str, Any]:
     return {
         "class": name,
         "cluster": summary.findings.index(finding) + 1,
-        "looks_at": describe_looks(finding.cluster),
+        "looks_at": wording.describe_looks(finding.cluster),
         "effect": finding.effect if finding.is_tested else None,
         "suspicious": finding.is_suspicious,
     }
@@ -247,5 +232,5 @@ def describe_cluster(finding: Finding) -> dict[str, Any]:
         "hiding_test": finding.hiding and asdict(finding.hiding),
         "inserting_test": finding.inserting and asdict(finding.inserting),
         "recovery": finding.recovery and asdict(finding.recovery),
-        "sentences": explain_suspicion(finding),
+        "sentences": wording.explain_suspicion(finding),
     }

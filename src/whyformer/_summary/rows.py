@@ -12,7 +12,6 @@ import numpy as np
 
 from whyformer._model import name_source
 from whyformer._plain.json_value import JsonValue
-from whyformer._runs.model_folder import read_model_folder
 from whyformer._runs.parts import PARTS_FOLDER, BulkRow, iterate_part_rows
 from whyformer._runs.plan import PLAN_FILE, DamagedPlan, OtherPlanVersion, PlanFields, read_plan_file
 from whyformer.errors import InputError
@@ -36,11 +35,6 @@ class StoredRun:
     def model_name(self) -> str | None:
         name = self.find_name("model")
         return None if name is None else name_source(name)
-
-    @property
-    def model_source(self) -> str | Path | None:
-        """What opens the model again: its folder seen from here, or its name."""
-        return read_model_folder(self.folder) or self.find_name("model")
 
     def iterate_parts(self) -> Iterator[list[BulkRow]]:
         """The rows of each part, with a row that occurs twice (the same item and method) only once."""

@@ -9,6 +9,7 @@ from whyformer._model import Model
 from whyformer._model.loading import open as open_model
 from whyformer._plain.torch_state import neutral_torch
 from whyformer._runs.arguments import ColumnNames, read_run_data
+from whyformer._runs.model_folder import read_model_folder
 from whyformer._summary.clusters import MAX_OUTLIERS, SampledClass, find_clusters, find_outliers, make_sampled_class
 from whyformer._summary.examination import Examiner, examine_clusters
 from whyformer._summary.inputs import InputReader
@@ -72,10 +73,8 @@ def summarise_bulk(
                 raise
             untested = str(error)
             notes.append(f"No cluster was tested: {untested}")
-    findings = examine_clusters(
-        [one for sampled in classes for one in find_clusters(sampled)], classes, examiner, untested
-    )
-    findings = correct_findings(findings)
+    clusters = [one for sampled in classes for one in find_clusters(sampled)]
+    findings = correct_findings(examine_clusters(clusters, classes, examiner, untested))
     if examiner is not None:
         findings = [examiner.complete(one) if one.is_suspicious else one for one in findings]
         add_masked_places(tally, classes, examiner)
@@ -160,8 +159,8 @@ def sample_classes(tally: Tally) -> list[SampledClass]:
 
 
 def open_tested_model(run: StoredRun, model: ModelLike | None) -> Model:
-    """The model that was passed, or that of the run."""
-    wanted = run.model_source if model is None else model
+    """The model that was passed, or that of the run: its folder seen from here, or its name."""
+    wanted = read_model_folder(run.folder) or run.find_name("model") if model is None else model
     if wanted is None:
         raise InputError("plan.json does not name a model. Pass model=.")
     return wanted if isinstance(wanted, Model) else open_model(wanted)

@@ -52,11 +52,10 @@ def find_groups(
     groups, spectra = np.full(len(points), -1, dtype=np.int64), [np.zeros(0)]
     for component in np.unique(components):
         members = np.flatnonzero(components == component)
-        if len(members) < MIN_ITEMS:
-            continue
-        inner, values = split_component(affinity[np.ix_(members, members)])
-        groups[members] = inner + groups.max() + 1
-        spectra.append(values)
+        if len(members) >= MIN_ITEMS:
+            inner, values = split_component(affinity[np.ix_(members, members)])
+            groups[members] = inner + groups.max() + 1
+            spectra.append(values)
     sizes = np.bincount(groups[groups >= 0], minlength=1)
     groups[(groups >= 0) & (sizes[groups] < MIN_ITEMS)] = -1
     return number_by_size(groups), max(spectra, key=len)
@@ -125,8 +124,7 @@ def cluster_rows(vectors: np.ndarray, count: int) -> np.ndarray:
 
 def choose_starts(rows: np.ndarray, count: int) -> list[int]:
     """Points far from each other: each next one is the farthest from those chosen."""
-    distances = np.round(np.linalg.norm(rows - rows.mean(0), axis=1), 9)
-    chosen = [int(distances.argmax())]
+    chosen = [int(np.round(np.linalg.norm(rows - rows.mean(0), axis=1), 9).argmax())]
     nearest = np.round(np.linalg.norm(rows - rows[chosen[0]], axis=1), 9)
     while len(chosen) < count:
         chosen.append(int(nearest.argmax()))

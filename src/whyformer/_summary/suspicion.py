@@ -16,12 +16,13 @@ The order is that of the score: effect x exclusivity x sameness, times the share
 factor is between 0 and 1. Without the model and the inputs, 3 to 5 are unknown and nothing is called suspicious.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from whyformer._plain.statistics import adjust_p_values, bootstrap, paired_test
+from whyformer._runs.parts import BulkRow
 from whyformer._summary.clusters import Cluster, SampledClass
 
 LEVEL = 0.05
@@ -125,8 +126,7 @@ class Finding:
     @property
     def effect(self) -> float:
         """The larger of the two effects, at least 0."""
-        differences = [effect.difference for effect in (self.hiding, self.inserting) if effect is not None]
-        return max([0.0, *differences])
+        return max([0.0, *(effect.difference for effect in (self.hiding, self.inserting) if effect is not None)])
 
     @property
     def score(self) -> float:
@@ -152,18 +152,10 @@ class Finding:
         *required, off_object = self.criteria.values()
         return all(holds is True for holds in required) and off_object is not False
 
-    @property
-    def error_rate(self) -> float | None:
-        return compute_error_rate(row.is_right for row in self.cluster.rows)
 
-    @property
-    def outsiders_error_rate(self) -> float | None:
-        return compute_error_rate(row.is_right for row in self.cluster.outsiders)
-
-
-def compute_error_rate(marks: Iterable[bool | None]) -> float | None:
+def compute_error_rate(rows: Sequence[BulkRow]) -> float | None:
     """The share of wrong predictions among items with a label; None if there are none."""
-    known = [mark for mark in marks if mark is not None]
+    known = [row.is_right for row in rows if row.is_right is not None]
     return 1 - sum(known) / len(known) if known else None
 
 

@@ -48,7 +48,7 @@ class ClassSamples:
         self._held += 1
         self._trim(heap)
         while self._held > self.most and self.per_class > 1:
-            self.per_class = self.per_class // 2
+            self.per_class //= 2
             for one in self._heaps.values():
                 self._trim(one)
 

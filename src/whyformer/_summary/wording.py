@@ -9,7 +9,7 @@ import numpy as np
 
 from whyformer._summary.clusters import Cluster
 from whyformer._summary.hiding import find_usual_place
-from whyformer._summary.suspicion import Effect, Finding, Recovery
+from whyformer._summary.suspicion import Effect, Finding, Recovery, compute_error_rate
 from whyformer.show.score_rows import CellValue
 from whyformer.show.wording import shorten_text
 
@@ -42,11 +42,6 @@ def describe_region(region: np.ndarray) -> str:
     return "the centre" if (vertical, horizontal) == ("middle", "centre") else f"the {vertical} {horizontal}"
 
 
-def describe_place_in_text(cluster: Cluster) -> str:
-    end, place, share = find_usual_place(cluster)
-    return f"in {share:.0%} of the texts within a word of place {place + 1} from the {end}"
-
-
 def explain_suspicion(finding: Finding) -> list[str]:
     """One sentence per fact about a tested cluster."""
     cluster = finding.cluster
@@ -60,7 +55,11 @@ def explain_suspicion(finding: Finding) -> list[str]:
     ]
     if finding.untested:
         return [*lines, f"Not tested: {finding.untested}."] if cluster.has_common else lines
-    lines += describe_effects(finding)
+    if finding.hiding is not None:
+        lines.append(f"Hiding it lowers the probability of the class by {describe_effect(finding.hiding)}.")
+    if finding.inserting is not None:
+        verb = "Writing it into texts" if cluster.region is None else "Pasting it into images"
+        lines.append(f"{verb} of other classes raises it by {describe_effect(finding.inserting)}.")
     if finding.sameness is not None:
         lines.append(describe_sameness(finding))
     if finding.exclusivity is not None:
@@ -69,17 +68,6 @@ def explain_suspicion(finding: Finding) -> list[str]:
         lines.append(f"{finding.off_object:.0%} of the relevance there is off the object.")
     if finding.recovery is not None:
         lines.append(describe_recovery(finding.recovery))
-    return lines
-
-
-def describe_effects(finding: Finding) -> list[str]:
-    is_text = finding.cluster.region is None
-    lines = []
-    if finding.hiding is not None:
-        lines.append(f"Hiding it lowers the probability of the class by {describe_effect(finding.hiding)}.")
-    if finding.inserting is not None:
-        verb = "Writing it into texts" if is_text else "Pasting it into images"
-        lines.append(f"{verb} of other classes raises it by {describe_effect(finding.inserting)}.")
     return lines
 
 
@@ -94,7 +82,9 @@ def describe_sameness(finding: Finding) -> str:
     assert finding.sameness is not None
     same, p = finding.sameness, format_p(finding.sameness.adjusted_p)
     if finding.cluster.region is None:
-        return f"The word is {describe_place_in_text(finding.cluster)} (sameness {same.value:z.2f}, {p})."
+        end, place, share = find_usual_place(finding.cluster)
+        where = f"in {share:.0%} of the texts within a word of place {place + 1} from the {end}"
+        return f"The word is {where} (sameness {same.value:z.2f}, {p})."
     other = "other items of the class" if same.in_class else "items of other classes"
     return f"What is there varies {1 - same.value:.0%} as much as in {other} (sameness {same.value:z.2f}, {p})."
 
@@ -157,8 +147,8 @@ def make_record(finding: Finding, number: int) -> ClusterRecord:
         describe_looks(cluster),
         float(cluster.shares.mean()) if cluster.has_common else None,
         cluster.expected if cluster.has_common else None,
-        finding.error_rate,
-        finding.outsiders_error_rate,
+        compute_error_rate(cluster.rows),
+        compute_error_rate(cluster.outsiders),
         finding.exclusivity,
         *tests,
         *((None, None) if same is None else (same.value, same.adjusted_p)),
