@@ -82,7 +82,10 @@ def run_audit(
     examples = read_examples(choose_source(data), column, classes, split=split, limit=limit, seed=seed)
     taught = None if training is None else read_examples(str(training), column, classes)
     opened = running.open_quietly(model, device)
-    refuse_images(data, opened.kind, opened.name)
+    images = [word for word in data if Path(word).suffix.lower() in IMAGE_SUFFIXES]
+    if opened.kind == "text" and images:  # which must not be read as texts
+        advice = "Choose an image model: -M demo/pets."
+        raise InputError(f"{images[0]} is an image, but {opened.name} takes texts. {advice}")
     try:
         result = audit(
             opened, examples, attention or ["last"], tests=tests, methods=methods, samples=samples,
@@ -104,10 +107,3 @@ def choose_source(words: list[str]) -> str | list[str]:
     is_file = os.path.exists(path) or (path.suffix != "" and " " not in words[0])
     is_data_set = len(words) == 1 and is_file and path.suffix.lower() not in IMAGE_SUFFIXES
     return words[0] if is_data_set else list(words)
-
-
-def refuse_images(words: list[str], kind: str, name: str) -> None:
-    """A text model must not read the path of an image as a text."""
-    images = [word for word in words if Path(word).suffix.lower() in IMAGE_SUFFIXES]
-    if kind == "text" and images:
-        raise InputError(f"{images[0]} is an image, but {name} takes texts. Choose an image model: -M demo/pets.")

@@ -26,7 +26,10 @@ def run_demo(
 ) -> None:
     """Explain the bundled models on a photo, a sentence, two shapes and a prompt, in the terminal and on a page."""
     if samples:
-        write_samples(samples)
+        from whyformer.demo.sample_files import sample
+
+        for name in samples:
+            output.print_saved(sample(name))
         return
     from whyformer.demo.tour import show_tour
 
@@ -34,10 +37,3 @@ def run_demo(
     running.silence_libraries()
     show_tour(out, output.print_rendered)
     output.print_saved(out)
-
-
-def write_samples(names: list[str]) -> None:
-    from whyformer.demo.sample_files import sample
-
-    for name in names:
-        output.print_saved(sample(name))

@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from whyformer._plain.paths import IMAGE_SUFFIXES
+from whyformer._plain.paths import IMAGE_SUFFIXES, find_url
 from whyformer.cli.gathering import TEXT_SUFFIXES, is_folder_or_pattern
 from whyformer.errors import OutputError
 
@@ -53,8 +53,6 @@ def check_out_folder(out: Path | None) -> None:
 
 
 def refuse_url(out: Path) -> None:
-    from whyformer._plain.paths import find_url
-
     if (url := find_url(out)) is not None:
         raise OutputError(f"-o {url} is a URL; results are written to this machine. Write a file, then upload it.")
 

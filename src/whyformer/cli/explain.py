@@ -67,7 +67,9 @@ def run_explain(
 ) -> None:
     """Show which patches or words matter for the answer. Without arguments, runs on the bundled demo model."""
     units = {"words": words, "sentences": sentences, "paragraphs": paragraphs}
-    unit = choose_token_unit(units)
+    wanted = [unit for unit, chosen in units.items() if chosen]
+    if len(wanted) > 1:
+        raise MethodError(f"--{wanted[0]} and --{wanted[1]} cannot be combined. Choose one.", code="E_USAGE")
     settings = parsing.parse_settings(setting or [])
     settings |= {name: value for name, value in (("precision", precision), ("health", health)) if value}
     split = options.choose_windows(windows, overlap)
@@ -94,7 +96,7 @@ def run_explain(
     name = method[0] if method else None
     if source.is_given:
         source.check()
-        model = prompts.choose_language_model(model)
+        model = prompts.DEFAULT_LANGUAGE_MODEL if model == options.DEFAULT_MODEL else model
     default = DEFAULT_METHODS["images"] if model == options.DEFAULT_MODEL else None
     check_method_call(name or default, settings)
     destination.check_out_file(out, source.files, why.Explanation.formats)
@@ -110,21 +112,13 @@ def run_explain(
         batches = running.iterate_batches(items, parsing.parse_targets(opened, target, versus))
         parts = [why.explain(opened, batch, name, **aim, windows=split, **settings) for batch, aim in batches]
         explanation = join_explanations(parts)
-    if unit is not None:
+    for unit in wanted:
         explanation = getattr(explanation, unit)()
     running.show_result(explanation, out, as_json=as_json)
     if (health if given is None else settings.get("health")) and not as_json:
         output.print_prose(f"\n{explanation.health}\n{explanation.conditioning}")
     if given is not None and given.logged is not None and not as_json:
         output.print_prose(f"\n{why.check_answer(opened, given).verdict}")
-
-
-def choose_token_unit(units: Mapping[str, bool]) -> str | None:
-    """The unit to sum tokens over, or None; several cannot be combined."""
-    wanted = [unit for unit, chosen in units.items() if chosen]
-    if len(wanted) > 1:
-        raise MethodError(f"--{wanted[0]} and --{wanted[1]} cannot be combined. Choose one.", code="E_USAGE")
-    return wanted[0] if wanted else None
 
 
 def check_method_call(name: str | None, settings: Mapping[str, Any]) -> None:

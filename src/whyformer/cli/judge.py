@@ -70,7 +70,7 @@ def run_judge(
         fields = {"verdict": result.verdict, "cautions": result.cautions, "lines": result.table.records()}
         output.print_text(json.dumps(fields, indent=1))
     else:
-        output.print_result(result)
+        output.print_rendered(str(result))
     if out is not None:
         output.print_saved(out, *([out / "report.html"] if degrade is None else []))
     if result.failed:

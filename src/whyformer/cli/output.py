@@ -8,14 +8,11 @@ import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 from whyformer._plain.progress import STATUS_LINE
 from whyformer.errors import OutputError, ResourceError, WhyformerError
 from whyformer.show.visible import make_lines_visible, make_visible
-
-if TYPE_CHECKING:
-    from whyformer.results.result import Result
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -42,11 +39,6 @@ def print_prose(text: object) -> None:
     print_rendered(visible if screen is None else wrap_lines(visible, screen.width))
 
 
-def print_result(result: "Result") -> None:
-    """Print a result as it draws itself for this terminal: its content is escaped already, and may have colours."""
-    print_rendered(str(result))
-
-
 def print_saved(*files: Path) -> None:
     """Name those that were written: on standard error, so that standard output holds the result alone."""
     for file in files:
@@ -55,7 +47,7 @@ def print_saved(*files: Path) -> None:
 
 
 def print_rendered(text: str) -> None:
-    """Print what `show.terminal.render_parts` has drawn."""
+    """Print what `show.terminal.render_parts` has drawn, or a result as text: it is escaped, and may have colours."""
     with STATUS_LINE.make_room(), convert_write_errors():
         print(text, flush=True)
 

@@ -2,12 +2,12 @@
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from whyformer.cli.gathering import read_if_text_file, read_text_file
-from whyformer.cli.options import DEFAULT_MODEL, Word, make_option
+from whyformer.cli.options import Word, make_option
 from whyformer.errors import InputError
 
 if TYPE_CHECKING:
@@ -75,20 +75,11 @@ def make_logged(model: "Model", path: str, answer: str | None) -> "Prompt":
     """The prompt in a JSON file: a list of messages, or a record with them, with token ids or with texts."""
     from whyformer._model.prompt import Prompt, add_answer
 
-    record = read_logged_json(path)
+    try:
+        record = json.loads(read_text_file(path))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path!r} is not valid JSON: {str(error)[:100]}.") from None
     if isinstance(record, list):
         return Prompt.from_messages(model, record, answer=answer)
     prompt = Prompt.from_log(model, record)
     return prompt if answer is None else add_answer(model, prompt.without_answer(), answer)
-
-
-def read_logged_json(path: str) -> Any:
-    try:
-        return json.loads(read_text_file(path))
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path!r} is not valid JSON: {str(error)[:100]}.") from None
-
-
-def choose_language_model(name: str) -> str:
-    """The model that was named; the bundled language model instead of the bundled image model."""
-    return DEFAULT_LANGUAGE_MODEL if name == DEFAULT_MODEL else name

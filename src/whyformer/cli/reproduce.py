@@ -69,7 +69,7 @@ def run_reproduce(
         examples = read_examples(source, column, classes, split=split, masks=masks, mask_values=mask_values)
     opened = None if model is None else open_model_or_reader(model, device)
     made = run_document(document, Request(examples, opened, out, batch_size, limit))
-    output.print_result(made)
+    output.print_rendered(str(made))
     for note in opened.notes if opened is not None else ():
         output.print_text(note)
     if out is not None:

@@ -60,7 +60,7 @@ def show_result(result: "Result", out: Path | None = None, *, as_json: bool = Fa
     if as_json:
         output.print_text(result.formats[".json"](result).decode("ascii"))
     else:
-        output.print_result(result)
+        output.print_rendered(str(result))
     if out is not None:
         result.save(out)
         output.print_saved(out)

@@ -46,14 +46,11 @@ class CommandGroup(TyperGroup):
         except OSError:
             output.discard_rest(sys.stdout)
         if code == find_exit_code("E_INTERRUPTED"):
-            forget_interrupt()
+            # Let Python exit with a status. If an extension was running Python code when the interrupt came, as in an
+            # import of torch, Python would remember it as unhandled and end itself by the signal; any such run forgets
+            # it.
+            ctypes.pythonapi.PyRun_SimpleString(b"pass")
         sys.exit(code if isinstance(code, int) else 0)
-
-
-def forget_interrupt() -> None:
-    """Let Python exit with a status. If an extension was running Python code when the interrupt came, as in an import
-    of torch, Python would remember it as unhandled and end itself by the signal; any such run forgets it."""
-    ctypes.pythonapi.PyRun_SimpleString(b"pass")
 
 
 def print_error(error: BaseException, *, debug: bool, as_json: bool = False) -> int:

@@ -63,18 +63,13 @@ class AnswerCheck:
         )
 
     def __str__(self) -> str:
-        logged = self.logged
-        order = sorted(
-            range(len(self.ranks)),
-            key=lambda n: -abs(self.log_probabilities[n] - logged[n]) if logged else self.log_probabilities[n],
-        )[:SHOWN]
+        own, logged = self.log_probabilities, self.logged
+        order = sorted(range(len(self.ranks)), key=lambda n: -abs(own[n] - logged[n]) if logged else own[n])[:SHOWN]
         lines = [self.verdict, ""]
         for n in sorted(order):
             beside = f"   logged {logged[n]:9.3f}" if logged else ""
-            lines.append(
-                f"{n:5}  {make_visible(self.tokens.pieces[n]):20}  {self.log_probabilities[n]:9.3f}{beside}"
-                f"   rank {self.ranks[n]}"
-            )
+            token = make_visible(self.tokens.pieces[n])
+            lines.append(f"{n:5}  {token:20}  {own[n]:9.3f}{beside}   rank {self.ranks[n]}")
         if len(self.ranks) > SHOWN:
             kind = "that differ most" if logged else "that are least likely"
             lines.append(f"({SHOWN} of {len(self.ranks)} tokens, those {kind})")

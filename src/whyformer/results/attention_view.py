@@ -26,12 +26,11 @@ from whyformer.results.result import Result, choose_formats
 from whyformer.show import head_figures, report
 from whyformer.show.drawing import Drawing
 from whyformer.show.page_facts import list_facts
-from whyformer.show.panel import Panel
 from whyformer.show.panel_images import make_original_image
 from whyformer.show.report import make_element
 from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
-from whyformer.show.wording import format_headline
+from whyformer.show.wording import describe_target, format_certainty
 
 KIND_MEANINGS = {
     "attention": "the attention weight of each head on each token",
@@ -93,9 +92,8 @@ class AttentionView(Result):
 
     def draw(self, kind: str = "attention") -> Drawing:
         """A figure of all heads: layers from top to bottom, heads from left to right."""
-        return head_figures.draw_head_grid(
-            self.maps(kind), title=f"{self.title}: {kind}", note=self.note(kind), signed=is_signed(kind)
-        )
+        maps, title = self.maps(kind), f"{self.title}: {kind}"
+        return head_figures.draw_head_grid(maps, title=title, note=self.note(kind), signed=is_signed(kind))
 
     def tokens(self, layer: int = -1, head: int | None = None, kind: str = "attention") -> Drawing:
         """Links from every token on the left to the tokens it attends to; without `head`, the mean over heads."""
@@ -119,12 +117,7 @@ class AttentionView(Result):
 
     @cached_property
     def title(self) -> str:
-        return format_headline(self._panel)
-
-    @property
-    def _panel(self) -> Panel:
-        zero = torch.zeros(len(self.input_tokens))
-        return Panel("", self.name, self.input_tokens, zero, self.target, False, True, model=self.model)
+        return f"Why {describe_target(self.target)}? {format_certainty(self.target)}"
 
     def note(self, kind: str) -> str:
         """What a figure of this kind shows."""

@@ -165,10 +165,13 @@ class Citations(LoadableResult):
     def _list_parts(self, screen: Screen) -> Iterator[RenderableType]:
         """The sources with the highest scores as a table, then what their verdicts rest on."""
         yield Text(f"{make_visible(self.target.label)}, by {make_visible(self.method)}", "bold")
-        rows = [list_cells(one, max(screen.width - 60, 20)) for one in self.list_shown()]
+        width = max(screen.width - 60, 20)
+        rows = [list_cells(one, width) for one in self.list_shown()]
         right = ("score", "share", DROP_HEADING)
         yield from ("", terminal.render_table(HEADINGS, rows, right=right, wrapped=("text",)), "")
-        yield from (Text(make_visible(line)) for line in describe_apart(self, screen.width))
+        for one in self.apart:
+            text = shorten_text(" ".join(one.text.split()), width)
+            yield Text(make_visible(f"Not a source, never left out: {one.name} {100 * one.share:+z.0f} %  {text}"))
         yield from (Text(make_visible(line), "dim") for line in self.describe())
         yield from terminal.render_notes(self.notes)
 
@@ -249,15 +252,6 @@ def list_figures(found: Faithfulness) -> Iterator[FaithfulnessRow]:
 
 
 INSIDE_CHANCE = " (no better than chance)"
-
-
-def describe_apart(result: Citations, width: int) -> list[str]:
-    """What is no source, with its share."""
-    return [
-        f"Not a source, never left out: {one.name} {100 * one.share:+z.0f} %  "
-        f"{shorten_text(' '.join(one.text.split()), max(width - 60, 20))}"
-        for one in result.apart
-    ]
 
 
 def list_cells(one: Citation, width: int) -> list[str]:

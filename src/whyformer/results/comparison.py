@@ -107,12 +107,10 @@ class Comparison(LoadableResult):
         if screen.colours is None:
             return
         if isinstance(tokens, Grid):
-            maps = {label: (e.map(example), e.signed) for label, e in self.explanations.items()}
             draw = partial(terminal.render_heat_map, width=screen.width, size=16)
-            drawn = (
-                Group(Text(make_visible(label)), draw(one, signed=signed)) for label, (one, signed) in maps.items()
-            )
-            yield Columns(drawn, padding=(1, 2))
+            maps = [draw(e.map(example), signed=e.signed) for e in self]
+            named = (Group(Text(make_visible(label)), one) for label, one in zip(self.labels, maps, strict=True))
+            yield Columns(named, padding=(1, 2))
             return
         lines = Table.grid(padding=(0, 2))
         for label, e in self.explanations.items():

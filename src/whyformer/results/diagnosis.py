@@ -147,11 +147,10 @@ class Diagnosis(Result):
             name, _, *numbers = describe_check(check)
             badge = report.make_verdict_badge(check.state, BADGES.get(check.state, ""))
             rows.append([name, badge, *numbers, " ".join([check.reason, *check.notes])])
+        table = report.make_table([*HEADINGS, "why, and notes"], rows)
         return [
             report.make_section("What was found", report.make_fact_list(self.found), report.make_notes(self.notes)),
-            report.make_section(
-                "Methods", report.make_table([*HEADINGS, "why, and notes"], rows), remark=self.describe_measurement()
-            ),
+            report.make_section("Methods", table, remark=self.describe_measurement()),
         ]
 
 

@@ -261,15 +261,11 @@ class Explanation(LoadableResult):
             tokens=self.tokens[i],
             scores=self.scores[i].double(),
             target=self.targets[i],
-            signed=self.signed,
-            class_specific=self.class_specific,
             pixels=None if self.pixels is None else self.pixels[i].double(),
             image=self.images[i] if self.images else None,
-            model=self.model,
-            settings=self.settings,
-            versions=self.versions,
             notes=drop_settled_notes(self.notes, own),
             caution="" if own is None else own.caution,
+            **{name: getattr(self, name) for name in ("signed", "class_specific", "model", "settings", "versions")},
         )
 
     def draw(self, *, contours: bool = False) -> Drawing:

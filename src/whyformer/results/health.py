@@ -105,24 +105,18 @@ class Health:
 
     def __str__(self) -> str:
         """A table for the first example, from the output down to the input."""
-        columns = [
-            what for what, amount in self.absorbed_by.items() if bool((amount[0].abs() > 5e-4 * self.scale[0]).any())
-        ]
-        recipe = make_visible(self.recipe)
-        lines = [f"relevance under {recipe}: {float(self.sent[0]):.4g} sent", self._format_header(columns)]
+        least = 5e-4 * self.scale[0]
+        columns = [what for what, amount in self.absorbed_by.items() if bool((amount[0].abs() > least).any())]
+        widths = {what: max(len(make_visible(what)), 8) + 2 for what in columns}
+        heads = "".join(f"  {make_visible(what):>8}" for what in columns)
+        lines = [f"relevance under {make_visible(self.recipe)}: {float(self.sent[0]):.4g} sent"]
+        lines.append(f"{'below':14}{'relevance':>11}{heads}{'error':>10}")
         for number in reversed(range(self.relevance.shape[1] + 1)):
             level = self.arrived[0] if number == 0 else self.relevance[0, number - 1]
-            amounts = "".join(
-                f"{float(self.absorbed_by[what][0, number]):>{max(len(make_visible(what)), 8) + 2}.3g}"
-                for what in columns
-            )
-            lines.append(
-                f"{self.name_segment(number):14}{float(level):>11.4g}{amounts}{float(self.error[0, number]):>10.0e}"
-            )
+            amounts = "".join(f"{float(self.absorbed_by[what][0, number]):>{widths[what]}.3g}" for what in columns)
+            error = float(self.error[0, number])
+            lines.append(f"{self.name_segment(number):14}{float(level):>11.4g}{amounts}{error:>10.0e}")
         return "\n".join([*lines, self.verdict])
-
-    def _format_header(self, columns: list[str]) -> str:
-        return f"{'below':14}{'relevance':>11}{''.join(f'  {make_visible(what):>8}' for what in columns)}{'error':>10}"
 
     def to_details(self) -> dict[str, Tensor]:
         """Tensors that begin with the batch, to keep in the details of an explanation."""

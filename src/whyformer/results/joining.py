@@ -25,6 +25,7 @@ def join_explanations(parts: Sequence[Explanation]) -> Explanation:
     tokens = tuple(pad_pieces(t, length) if isinstance(t, Pieces) else t for part in parts for t in part.tokens)
     if any(len(t) != length for t in tokens):
         raise InputError("Images with different numbers of patches cannot be joined into one explanation.")
+    count = sum(map(len, parts))
     return replace(
         first,
         scores=torch.cat([F.pad(part.scores, (0, length - part.scores.shape[1])) for part in parts]),
@@ -35,10 +36,7 @@ def join_explanations(parts: Sequence[Explanation]) -> Explanation:
         special=join_tensors([part.special for part in parts]),
         notes=tuple(dict.fromkeys(note for part in parts for note in part.notes)),
         details=join_details(parts),
-        spent={
-            kind: sum(part.spent.get(kind, 0.0) * len(part) for part in parts) / sum(map(len, parts))
-            for kind in first.spent
-        },
+        spent={k: sum(part.spent.get(k, 0.0) * len(part) for part in parts) / count for k in first.spent},
         images=tuple(image for part in parts for image in part.images),
     )
 

@@ -86,9 +86,8 @@ class RuleGrid(Result):
         figure = report.arrange_figures([page.make_original_figure(first)]) if first.image is not None else None
         lead = f"{first.model}: relevance redistributed from the readout to the patches, head by head, under each rule."
         about = page.collect_facts(*(replace(panels[0], label=f"redistribution, {name}") for name, panels in rows))
-        section = report.make_section(
-            first.name, figure, make_element("div", page.make_panel_table(rows, self.columns))
-        )
+        table = make_element("div", page.make_panel_table(rows, self.columns))
+        section = report.make_section(first.name, figure, table)
         return report.make_page("Heads and rules", [section], lead=lead, about=about)
 
 

@@ -5,7 +5,7 @@ s.top(3); print(s); s.save("alike.html")
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -81,9 +81,7 @@ class Similarity(LoadableResult):
         """One pair, as a result of its own."""
         at = range(len(self))[index]
         matrix = None if self.matrix is None else self.matrix[at : at + 1]
-        return Similarity(
-            self.a[at], self.b[at], self.scores[at : at + 1], self.score_kind, matrix, self.matrix_method, self.notes
-        )
+        return replace(self, a=self.a[at], b=self.b[at], scores=self.scores[at : at + 1], matrix=matrix)
 
     def __iter__(self) -> Iterator["Similarity"]:
         return (self[i] for i in range(len(self)))
@@ -136,9 +134,7 @@ class Similarity(LoadableResult):
             for side in (self.a, self.b):
                 yield from side._render_example(i, screen)
             if self.matrix is not None:
-                pairs = [
-                    (first, second, format_score(added, signed=True)) for first, second, added in self.top(example=i)
-                ]
+                pairs = [(a, b, format_score(added, signed=True)) for a, b, added in self.top(example=i)]
                 yield from ("", terminal.render_table(("a", "b", "adds"), pairs, right=("adds",)))
                 yield Text(self.describe_elsewhere(i), "dim")
         yield from terminal.render_notes(tuple(dict.fromkeys((*self.notes, *self.a.notes, *self.b.notes))))

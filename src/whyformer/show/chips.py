@@ -102,7 +102,7 @@ def name_segments(pieces: Pieces, chips: Sequence[Chip]) -> list[Chip]:
 
 def group_by_letter(pieces: Pieces) -> Iterator[list[int]]:
     """Indices of the pieces of each chip; padding is left out."""
-    borders = find_letter_borders(pieces.text)
+    borders = {0, *accumulate(map(len, split_letters(pieces.text or "")))}  # the offsets between letters
     group: list[int] = []
     for i in range(len(pieces)):
         if pieces.padding[i]:
@@ -141,11 +141,6 @@ def split_letters(text: str) -> Iterator[str]:
         letter += cluster
     if letter:
         yield letter
-
-
-def find_letter_borders(text: str | None) -> set[int]:
-    """The offsets between letters, start and end of the text included."""
-    return set() if text is None else {0, *accumulate(len(letter) for letter in split_letters(text))}
 
 
 def make_gap_visible(text: str) -> str:

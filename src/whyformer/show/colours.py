@@ -133,7 +133,6 @@ def compute_contrast(colour: Colour, other: Colour) -> float:
 
 def compute_luminance(colour: Colour) -> float:
     """The relative luminance of WCAG 2, from 0 to 1."""
-    red, green, blue = (
-        (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4) for c in (v / 255 for v in colour)
-    )
+    shares = [value / 255 for value in colour]
+    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in shares)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue

@@ -67,9 +67,8 @@ def draw_image_row(canvas: Canvas, y: float, panel: Panel, *, contours: bool = F
     """The image, its smooth map and its patch map side by side, and a colour bar. Returns the y of the bar."""
     side = (PAGE_WIDTH - IMAGE_GAP * 2) / 3
     bottoms = []
-    for index, (caption, image, crisp) in enumerate(
-        panel_images.make_panel_images(panel, contours=contours, max_side=IMAGE_SIDE)
-    ):
+    images = panel_images.make_panel_images(panel, contours=contours, max_side=IMAGE_SIDE)
+    for index, (caption, image, crisp) in enumerate(images):
         x = index * (side + IMAGE_GAP)
         bottom = y + canvas.add_image(x, y, side, image, crisp=crisp)
         canvas.add_text(x, bottom + 10, caption, 7.5, color=DIM_INK)

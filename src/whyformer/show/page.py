@@ -26,10 +26,8 @@ def make_explanation_page(panels: Sequence[Panel]) -> str:
     first, several = panels[0], len(panels) > 1
     examples = []
     for panel in panels:
-        heads = [make_element("p", format_headline(panel))] if several else []
-        examples.append(
-            (shorten_text(panel.title, 60), shorten_text(panel.title, 120), [*heads, *make_panel_blocks(panel)])
-        )
+        blocks = [make_element("p", format_headline(panel))] * several + make_panel_blocks(panel)
+        examples.append((shorten_text(panel.title, 60), shorten_text(panel.title, 120), blocks))
     title = f"{len(panels)} examples" if several else format_headline(first)
     lead = f"Explained by {first.label} for {first.model}. {describe_colours(first)}"
     return report.make_example_page(title, examples, lead=lead, about=collect_facts(first))

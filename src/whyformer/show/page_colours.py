@@ -54,18 +54,16 @@ def choose_colour_level(score: float, between: tuple[float, float], *, signed: b
 @cache
 def make_mark_css() -> str:
     """The CSS rules of all colour levels, in light and dark mode, each with a readable text colour."""
-    light = make_level_css(
-        colours.make_colour_table(True).tolist(), colours.make_colour_table(False).tolist(), LIGHT_PAGE_INK
-    )
-    signed, unsigned = colours.mix_stops(SIGNED_DARK_STOPS).tolist(), colours.mix_stops(UNSIGNED_DARK_STOPS).tolist()
-    dark = make_level_css(signed, unsigned, DARK_PAGE_INK)
+    light = make_level_css(colours.SIGNED_STOPS, colours.UNSIGNED_STOPS, LIGHT_PAGE_INK)
+    dark = make_level_css(SIGNED_DARK_STOPS, UNSIGNED_DARK_STOPS, DARK_PAGE_INK)
     return f"{light}@media screen and (prefers-color-scheme:dark){{{dark}}}\n"
 
 
-def make_level_css(signed: Sequence[Colour], unsigned: Sequence[Colour], page_ink: Colour) -> str:
-    """One rule per colour level, and the gradients of the two colour bars, from tables of colours."""
+def make_level_css(signed_stops: Sequence[Colour], unsigned_stops: Sequence[Colour], page_ink: Colour) -> str:
+    """One rule per colour level, and the gradients of the two colour bars, between these colours."""
+    signed, unsigned = (colours.mix_stops(stops).tolist() for stops in (signed_stops, unsigned_stops))
     middle = len(signed) // 2
-    tables = {"f": list(signed[middle:]), "a": list(signed[middle::-1]), "u": list(unsigned)}
+    tables = {"f": signed[middle:], "a": signed[middle::-1], "u": unsigned}
     rules = []
     for letter, table in tables.items():
         for level in range(COLOUR_LEVELS + 1):
@@ -73,7 +71,7 @@ def make_level_css(signed: Sequence[Colour], unsigned: Sequence[Colour], page_in
             ink = page_ink if colours.compute_contrast(page_ink, colour) >= 4.5 else colours.choose_ink(colour)
             ground = "none" if level == 0 else colours.to_hex(colour)
             rules.append(f".{letter}{level}{{background:{ground};color:{colours.to_hex(ink)}}}")
-    for letter, table in (("s", list(signed)), ("u", list(unsigned))):
+    for letter, table in (("s", signed), ("u", unsigned)):
         stops = ",".join("#{:02x}{:02x}{:02x}".format(*table[i * (len(table) - 1) // 8]) for i in range(9))
         own = "" if page_ink == LIGHT_PAGE_INK else ":not(.of-image)"  # an image has the same colours in dark mode
         rules.append(f".bar-{letter}{own}{{background:linear-gradient(90deg,{stops})}}")

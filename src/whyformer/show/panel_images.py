@@ -59,13 +59,10 @@ def overlay_panel(
     percentile: float | None = overlay.PERCENTILE,
 ) -> Image.Image:
     """A map of this panel over its image, at the size of the image."""
-    assert panel.image is not None
-    view = panel.image.view
-    assert view is not None
+    assert panel.image is not None and panel.image.view is not None
     between = overlay.choose_colour_scale(scores, signed=panel.signed, percentile=percentile).between
-    return overlay.overlay_map(
-        panel.image.image, scores, view, between, signed=panel.signed, smooth=smooth, contours=contours
-    )
+    image, view = panel.image.image, panel.image.view
+    return overlay.overlay_map(image, scores, view, between, signed=panel.signed, smooth=smooth, contours=contours)
 
 
 def format_limits(panel: Panel) -> str:

@@ -12,24 +12,14 @@ from typing import Any
 import torch
 
 from whyformer._plain.tokens import NamedTokens
-from whyformer.show import report
+from whyformer.show import prompt_view, report
 from whyformer.show.chips import ScoredText
 from whyformer.show.html import Content, Html, join_html, make_element
 from whyformer.show.marked_text import mark_words
 from whyformer.show.page_colours import COLOUR_LEVELS, REGION_COLOURS, choose_colour_level
 from whyformer.show.page_facts import list_facts
 from whyformer.show.prompt_matrix import CELL_BUDGET, TOKEN_BUDGET, PackedRows, encode_bytes, pack_rows
-from whyformer.show.prompt_view import (
-    SPAN_LENGTH,
-    SPAN_SHARE,
-    WEAKEST_SPAN,
-    CitationRow,
-    HopRow,
-    PromptCell,
-    PromptView,
-    TopSpan,
-    find_top_spans,
-)
+from whyformer.show.prompt_view import CitationRow, HopRow, PromptCell, PromptView, TopSpan, find_top_spans
 from whyformer.show.visible import make_visible
 from whyformer.show.wording import shorten_text
 
@@ -89,9 +79,8 @@ def make_answer_section(view: PromptView) -> Html:
     chosen = make_element("p", f"Chosen: {whole}", id="chosen", aria_live="polite", data_whole=whole)
     reset = make_element("button", whole.removeprefix("the ").capitalize(), type="button", id="reset", hidden=True)
     needs_script = make_element("noscript", make_element("p", "Choosing answer tokens needs JavaScript."))
-    head = report.make_section(
-        "Answer", make_element("p", explain_choice(view), id="hint"), needs_script, anchor="answer"
-    )
+    hint = make_element("p", explain_choice(view), id="hint")
+    head = report.make_section("Answer", hint, needs_script, anchor="answer")
     sticky = make_element("div", box, make_element("div", chosen, reset, class_="chosen-row"), class_="sticky")
     limit = "colours end at the 99.9th percentile of all words" if len(view.chips) > 1000 else ""
     top = make_element(
@@ -253,26 +242,28 @@ def make_citation_cells(view: PromptView, row: CitationRow, largest: float) -> l
 
 def make_hop_section(view: PromptView) -> Html:
     """One stacked bar per hop: how its relevance is shared among regions, generated tokens, and what is absorbed."""
-    names, colours = choose_hop_parts(view)
-    rows = []
+    parts, colours = choose_hop_parts(view)
+    names = [*parts.values(), "absorbed"]
+    rows, numbers = [], []
     for number, hop in enumerate(view.hops):
-        values = [*add_hop_parts(view, hop, names), hop.absorbed]
+        values = [*add_hop_parts(view, hop, parts), hop.absorbed]
+        numbers.append([hop.name, hop.received, *values])
         button = make_element("button", "show", type="button", class_="show-hop", data_hop=number, hidden=True)
         rows += [
             make_element("div", make_element("span", hop.name), " ", button, class_="hop-name"),
-            make_element("div", make_stacked_bar([*names.values(), "absorbed"], values, colours), class_="hop-bar"),
+            make_element("div", make_stacked_bar(names, values, colours), class_="hop-bar"),
             make_element("div", f"{hop.received:.3g}", class_="share"),
         ]
     legend = [
         make_element("span", make_element("i", style=f"background:{colour}"), name, class_="swatch")
-        for name, colour in zip([*names.values(), "absorbed"], colours, strict=True)
+        for name, colour in zip(names, colours, strict=True)
     ]
     head = [make_element("div", text, class_="dim") for text in ("hop", "where its relevance goes", "received")]
     return report.make_section(
         "Hops",
         make_element("div", *head, *rows, class_="hop-rows"),
         make_element("p", *legend, class_="legend"),
-        make_hop_table(view, names),
+        report.fold_content("The numbers", report.make_table(["hop", "received", *names], numbers)),
         remark="Relevance that reaches generated tokens is sent on from them. The width of a segment is the magnitude "
         "of its share.",
         anchor="hops",
@@ -308,19 +299,11 @@ def make_stacked_bar(names: Sequence[str], values: Sequence[float], colours: Seq
     total = sum(abs(value) for value in values) or 1.0
     parts = []
     for name, value, colour in zip(names, values, colours, strict=True):
-        share = value / total
-        label = f"{name}: {share:+.1%}"
-        sign = " minus" if value < 0 else ""
-        style = f"width:{abs(share):.2%};background-color:{colour}"
-        parts.append(make_element("span", title=label, class_=f"segment-part{sign}", style=style))
+        kind = "segment-part minus" if value < 0 else "segment-part"
+        style = f"width:{abs(value / total):.2%};background-color:{colour}"
+        parts.append(make_element("span", title=f"{name}: {value / total:+.1%}", class_=kind, style=style))
     described = ", ".join(f"{n} {v / total:+.0%}" for n, v in zip(names, values, strict=True))
     return make_element("div", *parts, class_="stacked", role="img", aria_label=described)
-
-
-def make_hop_table(view: PromptView, names: dict[int, str]) -> Html:
-    rows = [[hop.name, hop.received, *add_hop_parts(view, hop, names), hop.absorbed] for hop in view.hops]
-    table = report.make_table(["hop", "received", *names.values(), "absorbed"], rows)
-    return report.fold_content("The numbers", table)
 
 
 # --- matrix and explanation -------------------------------------------------------------------------------------------
@@ -359,22 +342,14 @@ def explain_shares(view: PromptView, packed: PackedRows | None) -> list[Html]:
         f"{whole}. The largest share has a full bar."
     ]
     if packed is not None:
-        lines.append(describe_storage(packed))
+        some = f"the {packed.kept:,} of {packed.columns:,} tokens with the largest magnitude; the others count as 0"
+        kept = "all tokens" if packed.kept == packed.columns else some
+        lines.append(
+            f"For each answer token this page keeps the scores of {kept}, rounded to 1/127 of the largest. Sums over "
+            "regions are taken before that."
+        )
     lines.append("The numbers of the whole answer are exact to the digits shown, with or without JavaScript.")
     return [*(make_element("p", line) for line in lines), report.make_notes(view.notes)]
-
-
-def describe_storage(packed: PackedRows) -> str:
-    """What is kept of the scores per answer token."""
-    kept = (
-        "all tokens"
-        if packed.kept == packed.columns
-        else f"the {packed.kept:,} of {packed.columns:,} tokens with the largest magnitude; the others count as 0"
-    )
-    return (
-        f"For each answer token this page keeps the scores of {kept}, rounded to 1/127 of the largest. Sums over "
-        "regions are taken before that."
-    )
 
 
 # --- the numbers the script reads -------------------------------------------------------------------------------------
@@ -393,22 +368,21 @@ def pack_steps(view: PromptView) -> tuple[PackedRows | None, PackedRows | None]:
 
 def collect_page_numbers(view: PromptView, packed: PackedRows | None, sums: PackedRows | None) -> dict[str, Any]:
     """What the script reads: numbers only, no text. Chips and cells are numbered as they stand on the page."""
-    chips = view.chips
     return {
         "signed": view.signed,
         "magnitude": view.magnitude,
         "levels": COLOUR_LEVELS,
         "promptLength": view.prompt_length,
         "tokens": len(view.pieces),
-        "chips": [chip.positions[0] for chip in chips],
-        "flags": "".join(str(int(chip.special) + 2 * (chip.before == "")) for chip in chips),
+        "chips": view.chip_starts,
+        "flags": "".join(str(int(chip.special) + 2 * (chip.before == "")) for chip in view.chips),
         "cells": [[cell.start, cell.stop, cell.section] for cell in view.cells],
         "total": encode_row(view.scores),
         "hops": [encode_row(hop.scores) for hop in view.hops],
         "steps": packed and packed.to_json(),
         "sums": sums and sums.to_json(),
         "topRegions": TOP_REGIONS,
-        "span": [SPAN_LENGTH, SPAN_SHARE, WEAKEST_SPAN],
+        "span": [prompt_view.SPAN_LENGTH, prompt_view.SPAN_SHARE, prompt_view.WEAKEST_SPAN],
     }
 
 

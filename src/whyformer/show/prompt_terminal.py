@@ -72,26 +72,16 @@ def style_score(score: float, between: tuple[float, float], signed: bool) -> Sty
 
 def render_spans(view: PromptView, screen: Screen) -> Iterator[Text]:
     """The strongest words of the prompt, each with a few words before and after it; in brackets without colour."""
-    spans = find_strongest_spans(view)
+    cells = [cell for cell in view.cells if cell.start < view.prompt_length]
+    found = [(cell.name, span) for cell in cells for span in find_top_spans(view, cell)]
+    spans = sorted(found, key=lambda pair: -abs(pair[1].score))[:MOST_SPANS]
     yield Text("\nStrongest words:" if spans else "")
     width = min(LONGEST_NAME, max((cell_len(make_visible(name)) for name, _ in spans), default=0))
     for name, span in spans:
         score = format_score(span.score, signed=view.signed)
-        line = Text(f"{score:>9} ", no_wrap=True, overflow="ellipsis").append(
-            f"{pad_name(name, width)} ", terminal.DIM_STYLE
-        )
+        line = Text(f"{score:>9} ", no_wrap=True, overflow="ellipsis")
+        line.append(f"{pad_name(name, width)} ", terminal.DIM_STYLE)
         yield line.append_text(render_span(view, span, screen))
-
-
-def find_strongest_spans(view: PromptView) -> list[tuple[str, TopSpan]]:
-    """The strongest spans of all cells of the prompt, with the names of their regions."""
-    found = [
-        (cell.name, span)
-        for cell in view.cells
-        if cell.start < view.prompt_length
-        for span in find_top_spans(view, cell)
-    ]
-    return sorted(found, key=lambda pair: -abs(pair[1].score))[:MOST_SPANS]
 
 
 def render_span(view: PromptView, span: TopSpan, screen: Screen) -> Text:

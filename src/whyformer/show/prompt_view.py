@@ -137,13 +137,13 @@ class PromptView:
     def cells(self) -> tuple[PromptCell, ...]:
         """Every section, divided where it has parts or is long."""
         is_long = any(section.stop - section.start > LONGEST_CELL for section in self.sections)
-        borders: Borders = find_cell_borders(self.pieces, self.chips) if is_long else ([], [], [])
+        borders: Borders = find_cell_borders(self.pieces, self.chip_starts) if is_long else ([], [], [])
         starts = [part.start for part in self.parts]
         cells = []
         for i, section in enumerate(self.sections):
             own = self.parts[bisect_left(starts, section.start) : bisect_left(starts, section.stop)]
-            is_answer = section.kind == "answer"
-            cells += [whole_cell(i, section)] if is_answer else divide_section(i, section, own, borders)
+            whole = PromptCell(section.name, i, section.start, section.stop)
+            cells += [whole] if section.kind == "answer" else divide_section(i, section, own, borders)
         return tuple(cells)
 
     @cached_property
@@ -176,11 +176,10 @@ class PromptView:
 
     def chips_of(self, cell: PromptCell) -> range:
         """The chips that begin in a cell."""
-        starts = self._chip_starts
-        return range(bisect_left(starts, cell.start), bisect_left(starts, cell.stop))
+        return range(bisect_left(self.chip_starts, cell.start), bisect_left(self.chip_starts, cell.stop))
 
     @cached_property
-    def _chip_starts(self) -> list[int]:
+    def chip_starts(self) -> list[int]:
         return [chip.positions[0] for chip in self.chips]
 
     # --- what it scores ---
@@ -329,10 +328,6 @@ def cover_tokens(regions: Sequence[NamedTokens], prompt_length: int, length: int
     return tuple(covered)
 
 
-def whole_cell(i: int, section: NamedTokens) -> PromptCell:
-    return PromptCell(section.name, i, section.start, section.stop)
-
-
 def divide_section(i: int, section: NamedTokens, parts: Sequence[NamedTokens], borders: Borders) -> list[PromptCell]:
     """The cells of one section: its parts and what is between them, each cut where it is too long."""
     stretches: list[tuple[str, int, int]] = []
@@ -376,9 +371,8 @@ def find_last(borders: Sequence[int], low: int, high: int) -> int | None:
     return borders[i] if i >= 0 and borders[i] >= low else None
 
 
-def find_cell_borders(pieces: Pieces, chips: Sequence[Chip]) -> Borders:
+def find_cell_borders(pieces: Pieces, starts: list[int]) -> Borders:
     """The tokens at which paragraphs, sentences and chips begin; a letter is never cut."""
-    starts = [chip.positions[0] for chip in chips]
     if pieces.text is None:
         return [], [], starts
     placed = [(span[1], start) for start in starts if (span := pieces.spans[start]) is not None and span[0] < span[1]]

@@ -16,17 +16,12 @@ from typing import Any
 
 from PIL import Image
 
+from whyformer.show import page_colours
 from whyformer.show.chart_style import SeriesStyle
 from whyformer.show.colours import UNSIGNED_STOPS, to_hex
 from whyformer.show.drawing import DIM_INK, LINE_COLOUR, Drawing
 from whyformer.show.html import Content, Html, escape_html, join_html, make_element
-from whyformer.show.page_colours import (
-    CHART_COLOURS,
-    choose_colour_level,
-    make_mark_css,
-    make_palette_css,
-    to_css_colour,
-)
+from whyformer.show.page_colours import choose_colour_level, make_mark_css, make_palette_css, to_css_colour
 from whyformer.show.page_facts import PAGE_DATE, date_pages
 from whyformer.show.page_tables import make_fold_css, make_scrollable, make_table
 from whyformer.show.wording import format_score
@@ -176,7 +171,7 @@ def make_anchors(titles: Iterable[str]) -> dict[str, str]:
 def embed_drawing(drawing: Drawing, caption: str = "") -> Html:
     """A chart as inline SVG: its text can be selected, its colours follow light and dark mode."""
     inside = drawing.html().replace(LINE_COLOUR, "var(--line)")
-    for colour in (DIM_INK, *CHART_COLOURS):
+    for colour in (DIM_INK, *page_colours.CHART_COLOURS):
         inside = inside.replace(colour.lower(), to_css_colour(colour))
     inside = inside.replace(to_hex(UNSIGNED_STOPS[-1]), "var(--u0)")  # lines of attention, too dark for dark mode
     below = make_element("figcaption", caption) if caption else None
@@ -185,9 +180,8 @@ def embed_drawing(drawing: Drawing, caption: str = "") -> Html:
 
 def make_series_symbol(style: SeriesStyle) -> Html:
     """The marker of a series in its colour, to put before its name."""
-    return make_element(
-        "span", style.symbol, class_="symbol", style=f"color:{to_css_colour(style.colour)}", aria_hidden="true"
-    )
+    colour = f"color:{to_css_colour(style.colour)}"
+    return make_element("span", style.symbol, class_="symbol", style=colour, aria_hidden="true")
 
 
 def embed_image(image: Image.Image, alt: str, *caption: Content, crisp: bool = False, is_map: bool = False) -> Html:

@@ -152,9 +152,11 @@ def render_plain_words(pieces: Pieces, scores: Tensor, *, signed: bool) -> Text:
 
 
 def render_heat_map(scores: Tensor, *, signed: bool, width: int = 80, size: int = MAP_SIZE) -> Text:
-    """A map [rows columns], two rows of colours in each line."""
+    """A map [rows columns], two rows of colours in each line, enlarged until its longer side is about `size`."""
     between = find_limits(scores, signed=signed)
-    scores = enlarge_map(shrink_map(scores, width), min(size, width))
+    scores = shrink_map(scores, width)
+    factor = max(1, min(size, width) // max(scores.shape))
+    scores = scores.repeat_interleave(factor, 0).repeat_interleave(factor, 1)
     colours = paint_scores(scores, between, signed=signed).tolist()
     colours += [None] * (len(colours) % 2)
     lines = []
@@ -188,12 +190,6 @@ def shrink_map(scores: Tensor, width: int) -> Tensor:
         return scores
     smaller = (max(1, rows * width // columns), width)
     return adaptive_avg_pool2d(scores[None].double(), smaller)[0]
-
-
-def enlarge_map(scores: Tensor, size: int) -> Tensor:
-    """The map enlarged by an integer factor until its longer side is about `size`."""
-    factor = max(1, size // max(scores.shape))
-    return scores.repeat_interleave(factor, 0).repeat_interleave(factor, 1)
 
 
 def render_plain_legend(between: tuple[float, float], *, signed: bool) -> Text:
