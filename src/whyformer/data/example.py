@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from random import Random
 from typing import Any, TypeAlias
@@ -177,11 +178,8 @@ def collect_examples(name: str, items: Iterable[Example | Problem]) -> Data:
 
 def join_words_with_spans(words: Sequence[str]) -> tuple[str, list[TextSpan]]:
     """The words joined by spaces, and the span of each."""
-    spans, start = [], 0
-    for word in words:
-        spans.append((start, start + len(word)))
-        start += len(word) + 1
-    return " ".join(words), spans
+    ends = accumulate(len(word) + 1 for word in words)
+    return " ".join(words), [(end - 1 - len(word), end - 1) for word, end in zip(words, ends, strict=True)]
 
 
 def join_marked_spans(spans: Sequence[TextSpan], marks: Sequence[float]) -> tuple[TextSpan, ...]:

@@ -93,7 +93,11 @@ def render_chat(
 ) -> RenderedChat:
     """The prompt that the template makes of these messages."""
     chat = check_messages(messages)
-    check_template(model)
+    if not getattr(model.tokenizer, "chat_template", None):
+        raise InputError(
+            f"The tokenizer of {model.name} has no chat template, so how messages become a prompt is not known. Write "
+            "the prompt as a text and use Prompt.from_text(model, text), or set tokenizer.chat_template."
+        )
     extras: dict[str, list[ChatMessage]] = {}
     if tools is not None:
         extras["tools"] = list_tool_definitions(tools)
@@ -158,14 +162,6 @@ def find_special_text(tokenizer: Tokenizer, text: str) -> str | None:
 
 
 # --- what is given ----------------------------------------------------------------------------------------------------
-
-
-def check_template(model: "Model") -> None:
-    if not getattr(model.tokenizer, "chat_template", None):
-        raise InputError(
-            f"The tokenizer of {model.name} has no chat template, so how messages become a prompt is not known. Write "
-            "the prompt as a text and use Prompt.from_text(model, text), or set tokenizer.chat_template."
-        )
 
 
 def check_messages(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
@@ -241,8 +237,7 @@ def find_call_name(call: ChatMessage) -> str:
 def mark_message(message: ChatMessage, owner: Owner, marks: Marks) -> ChatMessage:
     """The message with marks for its texts, in the order in which templates write them."""
     marked = dict(message)
-    number = owner.name.removeprefix(owner.kind)
-    thinking = Owner(f"thinking{number}", "thinking")
+    thinking = Owner(f"thinking{owner.name.removeprefix(owner.kind)}", "thinking")
     for name in ("reasoning_content", "reasoning", "thinking"):
         if isinstance(message.get(name), str):
             marked[name] = marks.put(message[name], thinking)
