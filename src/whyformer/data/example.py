@@ -115,13 +115,8 @@ class Data:
         """A hash of every input, label, mask and rationale, in order."""
         digest = hashlib.sha256()
         for example in self.examples:
-            for part in (
-                example.name,
-                repr(example.label),
-                fingerprint_content(example.content),
-                fingerprint_content(example.mask),
-                repr(example.rationale),
-            ):
+            contents = map(fingerprint_content, (example.content, example.mask))
+            for part in (example.name, repr(example.label), *contents, repr(example.rationale)):
                 digest.update(f"{len(part)}:{part};".encode(errors="surrogatepass"))
         return digest.hexdigest()
 

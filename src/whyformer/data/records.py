@@ -291,8 +291,6 @@ def parse_label(value: Any) -> int | str | None:
     match value:
         case None:
             return None
-        case bool():
-            return int(value)
         case float() if math.isnan(value):
             return None
         case float() if not value.is_integer():

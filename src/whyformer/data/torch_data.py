@@ -132,8 +132,7 @@ def split_batch(batch: Any, *, is_collated: bool) -> Iterator[Any]:
     elif isinstance(batch, list | tuple) and len(batch) == 1:
         yield from split_batch(batch[0], is_collated=is_collated)
     elif isinstance(batch, list | tuple) and len(batch) == 2:
-        inputs = list(split_batch(batch[0], is_collated=True))
-        yield from zip(*check_lengths((inputs, batch[1])), strict=True)
+        yield from zip(*check_lengths((list(split_batch(batch[0], is_collated=True)), batch[1])), strict=True)
     else:
         parts = f" of {len(batch)} parts" if isinstance(batch, list | tuple) else ""
         raise DataError(

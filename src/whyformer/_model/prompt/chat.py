@@ -256,8 +256,8 @@ def mark_thinking(content: str, owner: Owner, thinking: Owner, marks: Marks) -> 
     """A text with the thinking inside it marked apart; its tags stay, since templates look for them."""
     if owner.kind != "assistant" or "</think>" not in content:
         return marks.put(content, owner)
-    first = content.find("</think>") if "<think>" not in content.partition("</think>")[0] else -1
-    parts, is_thinking = [], first >= 0  # some templates write the opening tag into the prompt
+    # Some templates write the opening tag into the prompt.
+    parts, is_thinking = [], "<think>" not in content.partition("</think>")[0]
     for part in THINKING.split(content):
         if part in ("<think>", "</think>"):
             is_thinking = part == "<think>"

@@ -179,8 +179,7 @@ class Prompt:
         if not special and (found := find_special_text(model.tokenizer, text)):
             notes += (f"{found!r} in the prompt is read as plain text. Pass special=True to read it as that token.",)
         whole = (Region(WHOLE, "other", 0, len(one), text, (0, len(text))),)
-        prompt = cls(tuple(one.ids), one.plain, len(one), whole, notes)
-        return add_answer(model, prompt, answer, special=special)
+        return add_answer(model, cls(tuple(one.ids), one.plain, len(one), whole, notes), answer, special=special)
 
     @classmethod
     def from_messages(
@@ -381,8 +380,7 @@ def spell_tokens(model: "Model", ids: Sequence[int], first: int = 0) -> Pieces:
 
 
 def drop_end_token(model: "Model", one: TokenizedText) -> TokenizedText:
-    end = getattr(model.tokenizer, "eos_token_id", None)
-    kept = len(one)
+    end, kept = getattr(model.tokenizer, "eos_token_id", None), len(one)
     while kept > 1 and one.special[kept - 1] and one.ids[kept - 1] == end:
         kept -= 1
     return one.take(range(kept))
