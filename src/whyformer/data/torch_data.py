@@ -35,8 +35,7 @@ SHUFFLED = (
 
 
 def read_torch_data(source: Dataset[Any] | DataLoader[Any], wanted: Wanted) -> Data:
-    dataset = source.dataset if isinstance(source, DataLoader) else source
-    reader = ListReader(wanted, make_class_namer(dataset))
+    reader = ListReader(wanted, make_class_namer(source.dataset if isinstance(source, DataLoader) else source))
     name = f"the {type(source).__name__}"
     if isinstance(source, DataLoader | IterableDataset) or not hasattr(source, "__len__"):
         items = name_failures(iterate_loader(source) if isinstance(source, DataLoader) else iter(source), name)

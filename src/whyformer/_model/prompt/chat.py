@@ -102,7 +102,9 @@ def render_chat(
     if tools is not None:
         extras["tools"] = list_tool_definitions(tools)
     if documents is not None:
-        extras["documents"] = check_documents(documents)
+        if not isinstance(documents, Sequence) or not all(isinstance(one, Mapping) for one in documents):
+            raise InputError('documents must be a list of dictionaries such as {"title": "Paris", "text": "..."}.')
+        extras["documents"] = [dict(one) for one in documents]
     if any(OPEN in text or CLOSE in text for text in list_texts([chat, extras])):
         raise InputError(
             f"A message contains the private-use character {OPEN!r} or {CLOSE!r}, which marks messages here. Remove it."
@@ -184,12 +186,6 @@ def check_messages(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
                     "...}."
                 )
     return [dict(message) for message in messages]
-
-
-def check_documents(documents: Sequence[ChatMessage]) -> list[ChatMessage]:
-    if not isinstance(documents, Sequence) or not all(isinstance(one, Mapping) for one in documents):
-        raise InputError('documents must be a list of dictionaries such as {"title": "Paris", "text": "..."}.')
-    return [dict(one) for one in documents]
 
 
 def list_tool_definitions(tools: Sequence[ToolLike]) -> list[ChatMessage]:
