@@ -68,9 +68,8 @@ class InputSpec:
             raise InputError(f"{self.name} needs the input {self.main!r}, got {', '.join(inputs) or 'nothing'}.")
         if not inputs:
             raise InputError(f"{self.name} needs an input, got nothing. It has: {', '.join(self.names)}.")
-        for name in EXPLAINED_INPUTS:
-            if name in inputs:
-                self._check_shape(name, inputs[name])
+        for name in (name for name in EXPLAINED_INPUTS if name in inputs):
+            self._check_shape(name, inputs[name])
         if "input_ids" in inputs:
             self.check_ids(inputs["input_ids"])
         if "pixel_values" in inputs:
@@ -287,6 +286,5 @@ def find_normalised_range(processor: Any) -> tuple[float, float] | None:
         return None
     if not getattr(processor, "do_normalize", False):
         return 0.0, 1.0
-    means, deviations = processor.image_mean, processor.image_std
-    pairs = list(zip(means, deviations, strict=True))
+    pairs = list(zip(processor.image_mean, processor.image_std, strict=True))
     return min(-mean / deviation for mean, deviation in pairs), max((1 - mean) / deviation for mean, deviation in pairs)

@@ -270,8 +270,7 @@ class Model:
     ) -> list[tuple[text.TokenizedText, list[text.TextWindow]]]:
         """Each text with the windows that it is split into; a text that is short enough is one window."""
         found = read_arrays(as_input_list(inputs), are_images=False)
-        is_batch = isinstance(found, list | tuple) and not isinstance(found, text.TextPair)
-        items = list(found) if is_batch else [found]
+        items = [found] if isinstance(found, text.TextPair) or not isinstance(found, list | tuple) else list(found)
         if self.kind != "text":
             raise InputError(
                 f"windows= splits texts, but {self.name} was opened without a tokenizer. Leave it out.", code="E_OPTION"
@@ -411,12 +410,10 @@ ModelLike: TypeAlias = Model | str | os.PathLike[str] | nn.Module | PipelineLike
 
 def _find_main_input(inputs: Mapping[str, Tensor]) -> str:
     """The input that is explained: a well-known name, else the first with a channel axis, else the first."""
-    for name in input_spec.EXPLAINED_INPUTS:
-        if name in inputs:
-            return name
+    known = [name for name in input_spec.EXPLAINED_INPUTS if name in inputs]
     tensors = {name: value for name, value in inputs.items() if isinstance(value, Tensor)}
     floating = [name for name, tensor in tensors.items() if tensor.is_floating_point() and tensor.dim() >= 3]
-    return (floating or list(inputs) or [""])[0]
+    return (known or floating or list(inputs) or [""])[0]
 
 
 def _count_example_axes(name: str, tensor: Tensor) -> int | None:

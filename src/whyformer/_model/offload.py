@@ -126,12 +126,9 @@ def find_unloaded_weights(module: nn.Module) -> list[str]:
 
 def find_device(module: nn.Module) -> torch.device:
     """The device that the inputs of this module belong on."""
-    for part in list_modules(module):
-        if "_hf_hook" not in part.__dict__:
-            continue
-        for hook in _list_hooks(part):
-            if (device := getattr(hook, "execution_device", None)) is not None:
-                return torch.device(device)
+    for hook in (hook for part in list_modules(module) if "_hf_hook" in part.__dict__ for hook in _list_hooks(part)):
+        if (device := getattr(hook, "execution_device", None)) is not None:
+            return torch.device(device)
     return next((weight.device for weight in module.parameters()), torch.device("cpu"))
 
 

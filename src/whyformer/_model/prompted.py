@@ -57,8 +57,7 @@ class PromptedTransformer(nn.Module):
 
 
 def wrap_prompted(peft_model: "PeftModel") -> PromptedTransformer:
-    name = f"Prompted{type(peft_model.base_model).__name__}"
-    return type(name, (PromptedTransformer,), {})(peft_model)
+    return type(f"Prompted{type(peft_model.base_model).__name__}", (PromptedTransformer,), {})(peft_model)
 
 
 def has_learned_prompt(module: nn.Module) -> bool:

@@ -66,15 +66,13 @@ def find_blanks(text: str, at: int, count: int) -> tuple[int, int]:
 def extend_over_marks(text: str, spans: Sequence[OptionalSpan]) -> tuple[OptionalSpan, ...]:
     """Spans that end in a letter also cover the marks on it that no piece covers."""
     covered = {place for span in spans if span is not None for place in range(*span)}
-    extended: list[OptionalSpan] = []
-    for span in spans:
-        if span is not None:
-            end = span[1]
-            while end < len(text) and end not in covered and is_mark(text[end]):
-                end += 1
-            span = (span[0], end)
-        extended.append(span)
-    return tuple(extended)
+
+    def skip_marks(end: int) -> int:
+        while end < len(text) and end not in covered and is_mark(text[end]):
+            end += 1
+        return end
+
+    return tuple(None if span is None else (span[0], skip_marks(span[1])) for span in spans)
 
 
 def is_mark(character: str) -> bool:

@@ -53,9 +53,6 @@ class TokenizedText(Pieces):
     text: str = ""
     inputs: dict[str, list[int]] = field(default_factory=dict)  # input_ids, attention_mask and what else it returns
 
-    def as_pieces(self) -> Pieces:
-        return Pieces(self.pieces, self.special, self.padding, self.spans, self.text, self.second)
-
     @property
     def name(self) -> str:
         """What to call it: the text itself, or both texts of a pair."""
@@ -298,8 +295,8 @@ def split_into_windows(one: TokenizedText, size: int | None, windows: int, name:
     """The windows of at most `size` tokens. windows: True, or how many tokens neighbouring windows share."""
     if size is None or len(one) <= size:
         return [TextWindow(one, tuple(range(len(one))), (0, len(one.text)))]
-    places = range(len(one))  # `start` and `end` are of the last run of tokens that are not special
-    end = max(place for place in places if not one.special[place]) + 1
+    # `start` and `end` are of the last run of tokens that are not special.
+    end = max(place for place in range(len(one)) if not one.special[place]) + 1
     start = max((place for place in range(end) if one.special[place]), default=-1) + 1
     room = size - start - (len(one) - end)
     if room < 1:

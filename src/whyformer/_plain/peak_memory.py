@@ -23,7 +23,9 @@ def measure_peak_memory(run: Callable[[], None], device: torch.device, *, collec
         run()
         torch.cuda.synchronize(device)
         return torch.cuda.max_memory_allocated(device) - before
-    trim_heap()
+    # Give freed memory back to the system, or `run` would reuse it and seem to need none. Linux only.
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")  # Linux: forget the peak
         current = read_status("VmRSS")
@@ -33,18 +35,10 @@ def measure_peak_memory(run: Callable[[], None], device: torch.device, *, collec
     return None
 
 
-def trim_heap() -> None:
-    """Give freed memory back to the system, or the next call would reuse it and seem to need none. Linux only."""
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL("libc.so.6").malloc_trim(0)
-
-
 def read_status(name: str) -> int | None:
     """A line of /proc/self/status in bytes."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(f"{name}:"):
-            return int(line.split()[1]) * 1024
-    return None
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:")), None)
 
 
 def free_memory() -> None:

@@ -15,9 +15,8 @@ BEFORE_NUMBERS = frozenset("no nos nr fig figs eq eqs vol p pp ch sec art".split
 CLOSING = r"[\"'”’»›)\]}」』）】〕〉》｣]*"
 WITH_BLANK = rf"(?P<stop>[.!?…؟۔।॥։።]+){CLOSING}\s+"
 WITHOUT_BLANK = rf"[。！？｡．]+{CLOSING}\s*"
-BLANK_LINE = r"\s*(?:\n[^\S\n]*\n|\u2029)\s*"
 SENTENCE_END = regex.compile(rf"{WITHOUT_BLANK}|{WITH_BLANK}")
-PARAGRAPH_END = regex.compile(BLANK_LINE)
+PARAGRAPH_END = regex.compile(r"\s*(?:\n[^\S\n]*\n|\u2029)\s*")  # a blank line
 LONGER_THAN_SHORT_FORMS = 20  # letters to look back: a search from the start of a long text would take long
 LAST_WORD = regex.compile(r"[\p{L}\p{M}.]+$")
 

@@ -74,8 +74,7 @@ def paired_test(a: ArrayLike, b: ArrayLike, seed: int = 0, *, combine: Combiner 
     first, second = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     if first.shape != second.shape:
         raise ValueError(f"a and b must have the same shape to be paired, got {first.shape} and {second.shape}")
-    pair = Pair(first, second, combine)
-    kept = pair.complete
+    kept = Pair(first, second, combine).complete
     return paired_tests([Pair(first[kept], second[kept], combine)], seed)[0] if kept.any() else float("nan")
 
 
@@ -180,10 +179,8 @@ def swap_parts(pair: Pair, exchanges: Iterator[np.ndarray]) -> np.ndarray:
     kept = pair.complete
     first, second = pair.first[kept], pair.second[kept]
     differences = []
-    for tries in exchanges:
-        for swapped in tries[:, kept]:
-            swap = swapped.reshape(-1, *(1,) * (first.ndim - 1))
-            swaps = np.where(swap, second, first), np.where(swap, first, second)
-            differences.append(pair.combine(swaps[0]) - pair.combine(swaps[1]))
+    for swapped in (row for tries in exchanges for row in tries[:, kept]):
+        swap = swapped.reshape(-1, *(1,) * (first.ndim - 1))
+        differences.append(pair.combine(np.where(swap, second, first)) - pair.combine(np.where(swap, first, second)))
     found = np.nan_to_num(differences)  # an undefined statistic is no difference
     return np.asarray(found / (found.std() or 1.0))

@@ -93,13 +93,8 @@ def pad_pieces(tokens: AnyPieces, length: int, piece: str = "", *, is_left: bool
     """The pieces with padding after them, or before them, up to this length."""
     missing = length - len(tokens)
     before, after = (missing, 0) if is_left else (0, missing)
-    return replace(
-        tokens,
-        pieces=(piece,) * before + tokens.pieces + (piece,) * after,
-        special=(False,) * before + tokens.special + (False,) * after,
-        padding=(True,) * before + tokens.padding + (True,) * after,
-        spans=(None,) * before + tokens.spans + (None,) * after,
-    )
+    fills = {"pieces": piece, "special": False, "padding": True, "spans": None}
+    return replace(tokens, **{n: (one,) * before + getattr(tokens, n) + (one,) * after for n, one in fills.items()})
 
 
 def name_pair(text: str, second: int) -> str:

@@ -133,8 +133,7 @@ def parse_tree(place: str, line: str) -> Example | Problem:
     if not re.match(r"\([0-4] ", line) or not leaves or line.count("(") != line.count(")"):
         return Problem(place, "not a tree")
     whole = int(line[1])
-    words = [word.replace("-LRB-", "(").replace("-RRB-", ")") for _, word in leaves]
-    text, spans = join_words_with_spans(words)
+    text, spans = join_words_with_spans([word.replace("-LRB-", "(").replace("-RRB-", ")") for _, word in leaves])
     if whole == NEUTRAL_LABEL:
         return Example(place, text)
     same_side = [(int(label) - NEUTRAL_LABEL) * (whole - NEUTRAL_LABEL) > 0 for label, _ in leaves]

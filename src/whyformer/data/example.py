@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from random import Random
 from typing import Any, TypeAlias
@@ -114,13 +115,8 @@ class Data:
         """A hash of every input, label, mask and rationale, in order."""
         digest = hashlib.sha256()
         for example in self.examples:
-            for part in (
-                example.name,
-                repr(example.label),
-                fingerprint_content(example.content),
-                fingerprint_content(example.mask),
-                repr(example.rationale),
-            ):
+            contents = map(fingerprint_content, (example.content, example.mask))
+            for part in (example.name, repr(example.label), *contents, repr(example.rationale)):
                 digest.update(f"{len(part)}:{part};".encode(errors="surrogatepass"))
         return digest.hexdigest()
 
@@ -177,11 +173,8 @@ def collect_examples(name: str, items: Iterable[Example | Problem]) -> Data:
 
 def join_words_with_spans(words: Sequence[str]) -> tuple[str, list[TextSpan]]:
     """The words joined by spaces, and the span of each."""
-    spans, start = [], 0
-    for word in words:
-        spans.append((start, start + len(word)))
-        start += len(word) + 1
-    return " ".join(words), spans
+    ends = accumulate(len(word) + 1 for word in words)
+    return " ".join(words), [(end - 1 - len(word), end - 1) for word, end in zip(words, ends, strict=True)]
 
 
 def join_marked_spans(spans: Sequence[TextSpan], marks: Sequence[float]) -> tuple[TextSpan, ...]:

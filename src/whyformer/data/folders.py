@@ -84,8 +84,7 @@ def is_pattern(path: Path) -> bool:
 
 def read_pattern(pattern: Path, read_file: Callable[[Path], Data]) -> Data:
     """Images with the name of their folder as class, if it matches a part of the pattern; else the files' examples."""
-    found = sorted(glob.glob(str(pattern), recursive=True))
-    files = [path for path in found if os.path.isfile(path)]
+    files = [path for path in sorted(glob.glob(str(pattern), recursive=True)) if os.path.isfile(path)]
     if not files:
         raise DataError(f"No file matches {str(pattern)!r}.")
     are_images = [os.path.splitext(path)[1].lower() in IMAGE_SUFFIXES for path in files]

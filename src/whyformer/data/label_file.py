@@ -37,13 +37,10 @@ def label_images(data: Data, folder: Path) -> Data:
     if file is None:
         return data
     labels = read_kaggle_labels(file) if file.suffix == ".csv" else read_plain_labels(file)
-    examples, problems = [], list(data.problems)
-    for example in data.examples:
-        label = labels.get(Path(example.name).stem)
-        if label is None:
-            problems.append(Problem(example.name, f"it is not in {file.name}, so it has no class", is_lost=False))
-        examples.append(replace(example, label=label))
-    return replace(data, examples=tuple(examples), problems=tuple(problems))
+    examples = tuple(replace(example, label=labels.get(Path(example.name).stem)) for example in data.examples)
+    reason = f"it is not in {file.name}, so it has no class"
+    missing = (Problem(example.name, reason, is_lost=False) for example in examples if example.label is None)
+    return replace(data, examples=examples, problems=(*data.problems, *missing))
 
 
 def read_plain_labels(file: Path) -> dict[str, int | str]:

@@ -87,9 +87,8 @@ def read(
         _refuse_split(split, source)
         listed.refuse_columns(columns or {}, source)
         return worlds.read_world(source, limit)
-    if masks is not None:
-        _check_path(masks, "the mask folder")
-    data = _read_source(source, split, dict(columns or {}), Path(masks) if masks is not None else None)
+    mask_folder = None if masks is None else _check_path(masks, "the mask folder")
+    data = _read_source(source, split, dict(columns or {}), mask_folder)
     data = data.rename_classes(classes) if classes else data
     data = replace(data, mask_values=mask_values) if not isinstance(source, Data) else data
     if not len(data):

@@ -91,8 +91,7 @@ def choose_columns(existing: Sequence[Hashable], wanted: Wanted, source: str) ->
     listed = ", ".join(map(str, existing))
     for role, name in wanted.items():
         if role not in Columns.__dataclass_fields__:
-            roles = ", ".join(Columns.__dataclass_fields__)
-            raise WrongOption(f"columns: {role!r} is not a role. Available: {roles}.")
+            raise WrongOption(f"columns: {role!r} is not a role. Available: {', '.join(Columns.__dataclass_fields__)}.")
         if name not in existing:
             raise DataError(f"There is no column {name!r} in {source}. Available: {listed}.")
     chosen: dict[str, Any] = {role: find_usual_column(names, existing) for role, names in USUAL_COLUMNS.items()}
@@ -292,8 +291,6 @@ def parse_label(value: Any) -> int | str | None:
     match value:
         case None:
             return None
-        case bool():
-            return int(value)
         case float() if math.isnan(value):
             return None
         case float() if not value.is_integer():
@@ -339,9 +336,4 @@ def read_json_cell(value: Any) -> Any:
 
 def split_word_spans(text: str) -> list[TextSpan]:
     """The spans of the words, which are separated by white space."""
-    spans, start = [], 0
-    for word in text.split():
-        start = text.index(word, start)
-        spans.append((start, start + len(word)))
-        start += len(word)
-    return spans
+    return [word.span() for word in re.finditer(r"\S+", text)]

@@ -117,10 +117,8 @@ def read_input_lines() -> Data:
 
 
 def parse_lines(lines: Iterable[str]) -> Iterator[Example | Problem]:
-    for number, line in enumerate(lines, 1):
-        line = line.rstrip("\r\n")
-        if not line.strip():
-            continue
+    stripped = ((number, line.rstrip("\r\n")) for number, line in enumerate(lines, 1) if line.strip())
+    for number, line in stripped:
         if is_image_name(line):
             yield Example(line, line)
         elif has_invalid_utf8(line):

@@ -35,8 +35,7 @@ SHUFFLED = (
 
 
 def read_torch_data(source: Dataset[Any] | DataLoader[Any], wanted: Wanted) -> Data:
-    dataset = source.dataset if isinstance(source, DataLoader) else source
-    reader = ListReader(wanted, make_class_namer(dataset))
+    reader = ListReader(wanted, make_class_namer(source.dataset if isinstance(source, DataLoader) else source))
     name = f"the {type(source).__name__}"
     if isinstance(source, DataLoader | IterableDataset) or not hasattr(source, "__len__"):
         items = name_failures(iterate_loader(source) if isinstance(source, DataLoader) else iter(source), name)
@@ -132,8 +131,7 @@ def split_batch(batch: Any, *, is_collated: bool) -> Iterator[Any]:
     elif isinstance(batch, list | tuple) and len(batch) == 1:
         yield from split_batch(batch[0], is_collated=is_collated)
     elif isinstance(batch, list | tuple) and len(batch) == 2:
-        inputs = list(split_batch(batch[0], is_collated=True))
-        yield from zip(*check_lengths((inputs, batch[1])), strict=True)
+        yield from zip(*check_lengths((list(split_batch(batch[0], is_collated=True)), batch[1])), strict=True)
     else:
         parts = f" of {len(batch)} parts" if isinstance(batch, list | tuple) else ""
         raise DataError(

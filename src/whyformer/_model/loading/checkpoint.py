@@ -84,8 +84,7 @@ def load_config(folder: Path | str, name: str) -> "PretrainedConfig":
     try:
         return CONFIG_MAPPING[kind].from_dict(_drop_code_settings(raw))
     except Exception as error:  # every config class raises its own errors
-        problem = f"{name}: config.json does not describe a {kind} model"
-        raise WrongConfig(f"{problem}: {first_line_of(error)}") from None
+        raise WrongConfig(f"{name}: config.json does not describe a {kind} model: {first_line_of(error)}") from None
 
 
 def find_file(folder: Path | str, file: str) -> Path:
@@ -258,8 +257,7 @@ def _refuse_too_large(
             f"{name}: config.json describes a model of far more parts than the {len(shapes)} tensors of the weights."
         ) from None
     except Exception as error:
-        problem = f"{name}: cannot build {builder.__name__} from config.json"
-        raise WrongConfig(f"{problem}: {first_line_of(error)}") from None
+        raise WrongConfig(f"{name}: cannot build {builder.__name__} from config.json: {first_line_of(error)}") from None
     wanted = {key: tuple(weight.shape) for key, weight in module.named_parameters()}
     needed, present = (sum(math.prod(shape) for shape in each.values()) for each in (wanted, shapes))
     if needed > (limit := 4 * present + 1_000_000):

@@ -36,8 +36,7 @@ def read_holder(source: ModelLike) -> OpenedModule | None:
     if is_pipeline(source):
         return read_pipeline(source)
     if is_sentence_model(source):
-        module, tokenizer, notes = read_sentence_model(source)
-        return OpenedModule(module, tokenizer, notes=notes)
+        return read_sentence_model(source)
     if isinstance(source, nn.Module):
         return OpenedModule(wrap_prompted(source) if has_learned_prompt(source) else source)
     return None
@@ -96,7 +95,7 @@ def is_sentence_model(source: ModelLike) -> TypeGuard[nn.Module]:
     return isinstance(source, tuple(kind for name in kinds if (kind := getattr(library, name, None)) is not None))
 
 
-def read_sentence_model(source: nn.Module) -> tuple[nn.Module, Tokenizer | None, tuple[str, ...]]:
+def read_sentence_model(source: nn.Module) -> OpenedModule:
     """The module to explain, its tokenizer and notes on what encode() or predict() does besides."""
     transformer = find_transformer(source)
     if transformer is None or getattr(transformer, "main_input_name", "input_ids") != "input_ids":
@@ -105,9 +104,10 @@ def read_sentence_model(source: nn.Module) -> tuple[nn.Module, Tokenizer | None,
             "Open a part of it, such as model[0], and pass tensors."
         )
     tokenizer = getattr(source, "tokenizer", None)
+    tokenizer = tokenizer if hasattr(tokenizer, "convert_ids_to_tokens") else None
     is_classifier = len(list(source.children())) == 1 and type(source).__name__ == "CrossEncoder"
     module = transformer if is_classifier else SentenceEncoder(source)
-    return module, tokenizer if hasattr(tokenizer, "convert_ids_to_tokens") else None, _note_prompt(source)
+    return OpenedModule(module, tokenizer, notes=_note_prompt(source))
 
 
 def find_transformer(source: nn.Module) -> Any:
@@ -118,6 +118,5 @@ def find_transformer(source: nn.Module) -> Any:
 
 def _note_prompt(source: nn.Module) -> tuple[str, ...]:
     prompt = (getattr(source, "prompts", None) or {}).get(getattr(source, "default_prompt_name", None))
-    if not prompt:
-        return ()
-    return (f"encode() puts the prompt {prompt!r} before every text; here it must be part of the text.",)
+    note = f"encode() puts the prompt {prompt!r} before every text; here it must be part of the text."
+    return (note,) if prompt else ()

@@ -73,8 +73,7 @@ def load_timm_folder(folder: Path | str, raw: JsonObject, name: str) -> OpenedMo
     settings, arguments = (find_object(raw, key) for key in ("pretrained_cfg", "model_args"))
     chosen = {key: raw[key] for key in ("num_classes", "global_pool") if key in raw} | arguments
     names = raw.get("label_names", settings.get("label_names"))
-    weights = checkpoint.find_file(folder, "model.safetensors")
-    model = build_timm(timm, architecture, settings, chosen, weights)
+    model = build_timm(timm, architecture, settings, chosen, checkpoint.find_file(folder, "model.safetensors"))
     if isinstance(names, list) and all(isinstance(label, str) for label in names):
         return replace(model, labels=tuple(map(str, names)))
     return model
@@ -194,8 +193,7 @@ def build_open_clip(open_clip: Any, architecture: str, weights: Path, settings: 
 
     image: Any = build_with_weights(build, found, weights).visual
     wanted = {**image.preprocess_cfg, **{key: settings[key] for key in image.preprocess_cfg if key in settings}}
-    transforms = open_clip.transform
-    transform = transforms.image_transform_v2(transforms.PreprocessCfg(**wanted), is_train=False)
+    transform = open_clip.transform.image_transform_v2(open_clip.transform.PreprocessCfg(**wanted), is_train=False)
     note = "Only the image encoder of this CLIP model is opened; its answer is the embedding of the image."
     return OpenedModule(ImageEncoder(image), processor=TransformProcessor(transform), notes=(note,))
 

@@ -93,12 +93,18 @@ def render_chat(
 ) -> RenderedChat:
     """The prompt that the template makes of these messages."""
     chat = check_messages(messages)
-    check_template(model)
+    if not getattr(model.tokenizer, "chat_template", None):
+        raise InputError(
+            f"The tokenizer of {model.name} has no chat template, so how messages become a prompt is not known. Write "
+            "the prompt as a text and use Prompt.from_text(model, text), or set tokenizer.chat_template."
+        )
     extras: dict[str, list[ChatMessage]] = {}
     if tools is not None:
         extras["tools"] = list_tool_definitions(tools)
     if documents is not None:
-        extras["documents"] = check_documents(documents)
+        if not isinstance(documents, Sequence) or not all(isinstance(one, Mapping) for one in documents):
+            raise InputError('documents must be a list of dictionaries such as {"title": "Paris", "text": "..."}.')
+        extras["documents"] = [dict(one) for one in documents]
     if any(OPEN in text or CLOSE in text for text in list_texts([chat, extras])):
         raise InputError(
             f"A message contains the private-use character {OPEN!r} or {CLOSE!r}, which marks messages here. Remove it."
@@ -160,14 +166,6 @@ def find_special_text(tokenizer: Tokenizer, text: str) -> str | None:
 # --- what is given ----------------------------------------------------------------------------------------------------
 
 
-def check_template(model: "Model") -> None:
-    if not getattr(model.tokenizer, "chat_template", None):
-        raise InputError(
-            f"The tokenizer of {model.name} has no chat template, so how messages become a prompt is not known. Write "
-            "the prompt as a text and use Prompt.from_text(model, text), or set tokenizer.chat_template."
-        )
-
-
 def check_messages(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence) or not messages:
         raise InputError(
@@ -188,12 +186,6 @@ def check_messages(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
                     "...}."
                 )
     return [dict(message) for message in messages]
-
-
-def check_documents(documents: Sequence[ChatMessage]) -> list[ChatMessage]:
-    if not isinstance(documents, Sequence) or not all(isinstance(one, Mapping) for one in documents):
-        raise InputError('documents must be a list of dictionaries such as {"title": "Paris", "text": "..."}.')
-    return [dict(one) for one in documents]
 
 
 def list_tool_definitions(tools: Sequence[ToolLike]) -> list[ChatMessage]:
@@ -241,8 +233,7 @@ def find_call_name(call: ChatMessage) -> str:
 def mark_message(message: ChatMessage, owner: Owner, marks: Marks) -> ChatMessage:
     """The message with marks for its texts, in the order in which templates write them."""
     marked = dict(message)
-    number = owner.name.removeprefix(owner.kind)
-    thinking = Owner(f"thinking{number}", "thinking")
+    thinking = Owner(f"thinking{owner.name.removeprefix(owner.kind)}", "thinking")
     for name in ("reasoning_content", "reasoning", "thinking"):
         if isinstance(message.get(name), str):
             marked[name] = marks.put(message[name], thinking)
@@ -261,8 +252,8 @@ def mark_thinking(content: str, owner: Owner, thinking: Owner, marks: Marks) -> 
     """A text with the thinking inside it marked apart; its tags stay, since templates look for them."""
     if owner.kind != "assistant" or "</think>" not in content:
         return marks.put(content, owner)
-    first = content.find("</think>") if "<think>" not in content.partition("</think>")[0] else -1
-    parts, is_thinking = [], first >= 0  # some templates write the opening tag into the prompt
+    # Some templates write the opening tag into the prompt.
+    parts, is_thinking = [], "<think>" not in content.partition("</think>")[0]
     for part in THINKING.split(content):
         if part in ("<think>", "</think>"):
             is_thinking = part == "<think>"

@@ -6,8 +6,8 @@ A chat is rendered here once before it counts: every operation that makes a text
 and what is written is counted. Other errors of the template are left to the rendering that counts, which reports them.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial, wraps
+from collections.abc import Callable, Sequence
+from functools import partial, reduce, wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from whyformer._model.preprocessors import ChatMessage, Tokenizer
@@ -34,7 +34,10 @@ def refuse_overlong_chat(
     """Refuse messages of which the template of the tokenizer makes more characters than a prompt may have."""
     try:
         source = tokenizer.get_chat_template(None, variables.get("tools"))
-        count_written(source, {**tokenizer.special_tokens_map, **variables, "messages": messages})
+        written = 0
+        given = {**tokenizer.special_tokens_map, **variables, "messages": messages}
+        for part in compile_bounded(source).generate(**given):
+            written = check_length(written + len(part))
     except OverlongChatError:
         raise InputError(
             f"The chat template of {model_name} makes more than {MAX_CHARACTERS:,} characters of these messages, the "
@@ -44,14 +47,6 @@ def refuse_overlong_chat(
         ) from None
     except Exception:  # whatever it is, the rendering that counts will meet it too
         return
-
-
-def count_written(source: str, variables: Mapping[str, Any]) -> int:
-    """The number of characters that a template writes; OverlongChatError as soon as they are too many."""
-    written = 0
-    for part in compile_bounded(source).generate(**variables):
-        written = check_length(written + len(part))
-    return written
 
 
 def compile_bounded(source: str) -> "Template":
@@ -65,11 +60,10 @@ def compile_bounded(source: str) -> "Template":
 
         def visit_Concat(self, node: nodes.Concat) -> nodes.Expr:  # noqa: N802, the name that jinja2 looks for
             self.generic_visit(node)
-            texts = [nodes.Filter(one, "string", [], [], None, None, lineno=node.lineno) for one in node.nodes]
-            joined: nodes.Expr = texts[0]
-            for text in texts[1:]:
-                joined = nodes.Add(joined, text, lineno=node.lineno)
-            return joined
+            texts: list[nodes.Expr] = [
+                nodes.Filter(one, "string", [], [], None, None, lineno=node.lineno) for one in node.nodes
+            ]
+            return reduce(lambda left, right: nodes.Add(left, right, lineno=node.lineno), texts)
 
     environment = chat_template_utils._compile_jinja_template("").environment.overlay()
     environment.intercepted_binops = frozenset({"*", "**", "+"})

@@ -116,7 +116,15 @@ class Prompt:
         if isinstance(by, str):
             return self._split_by_name(by)
         text = self.text[: self.answer_start]
-        wanted = list_wanted_parts(by(text) if callable(by) else by)
+        listed = by(text) if callable(by) else by
+        wanted = list_entries(listed)
+        if wanted is None:
+            units = ", ".join(f'"{name}"' for name in UNITS)
+            raise InputError(
+                f"A prompt is split by {units}, a list of texts that occur in it, a list of (start, stop) in "
+                f"characters, or a function that returns such a list, got {type(listed).__name__}.",
+                code="E_OPTION",
+            )
         if wanted and all(isinstance(one, str) for one in wanted):
             wanted = list(find_texts(text, [str(one) for one in wanted]))
         return self._name_parts(check_characters(wanted, len(text)), "passage", "passage")
@@ -171,8 +179,7 @@ class Prompt:
         if not special and (found := find_special_text(model.tokenizer, text)):
             notes += (f"{found!r} in the prompt is read as plain text. Pass special=True to read it as that token.",)
         whole = (Region(WHOLE, "other", 0, len(one), text, (0, len(text))),)
-        prompt = cls(tuple(one.ids), one.plain, len(one), whole, notes)
-        return add_answer(model, prompt, answer, special=special)
+        return add_answer(model, cls(tuple(one.ids), one.plain, len(one), whole, notes), answer, special=special)
 
     @classmethod
     def from_messages(
@@ -236,10 +243,11 @@ class Prompt:
             raise InputError(f"A log must be a dictionary, got {type(record).__name__}.", code="E_TXT_TYPE")
         model = open_language_model(model, needs_tokenizer=find_first(record, PROMPT_IDS) is None)
         answer = read_logged_answer(record)
-        prompt = make_logged_prompt(model, record, **template)
+        more = {**find_extras(record), **template}
+        prompt = make_logged_prompt(model, record, more)
         if answer.is_empty:
             return prompt
-        whole = add_logged_answer(model, prompt, answer, record, template)
+        whole = add_logged_answer(model, prompt, answer, record, more)
         has_all = answer.log_probabilities is not None and len(answer.log_probabilities) == len(whole.answer)
         return replace(whole, logged=answer.log_probabilities if has_all else None)
 
@@ -247,9 +255,8 @@ class Prompt:
 # --- logs -------------------------------------------------------------------------------------------------------------
 
 
-def make_logged_prompt(model: "Model", record: LogRecord, **template: Json) -> Prompt:
+def make_logged_prompt(model: "Model", record: LogRecord, more: Mapping[str, Any]) -> Prompt:
     ids, messages, text = find_first(record, PROMPT_IDS), record.get("messages"), record.get("prompt")
-    more = {**find_extras(record), **template}
     if ids is not None:
         prompt = Prompt.from_tokens(model, ids, text=text if isinstance(text, str) else None)
         if messages is None or not getattr(model.tokenizer, "chat_template", None):
@@ -288,7 +295,7 @@ def add_roles(prompt: Prompt, chat: Prompt) -> Prompt:
 
 
 def add_logged_answer(
-    model: "Model", prompt: Prompt, answer: LoggedAnswer, record: LogRecord, template: Mapping[str, Json]
+    model: "Model", prompt: Prompt, answer: LoggedAnswer, record: LogRecord, more: Mapping[str, Any]
 ) -> Prompt:
     """The prompt with the logged answer, by the first of these that the log has: ids, tokens as texts, text."""
     if answer.ids is not None:
@@ -301,7 +308,6 @@ def add_logged_answer(
         if ids is not None:
             return append_tokens(model, prompt, ids)
     if answer.message is not None and "messages" in record and find_first(record, PROMPT_IDS) is None:
-        more = {**find_extras(record), **template}
         return Prompt.from_messages(model, [*record["messages"], answer.message], **more)
     return add_answer(model, prompt, answer.text or "")
 
@@ -374,8 +380,7 @@ def spell_tokens(model: "Model", ids: Sequence[int], first: int = 0) -> Pieces:
 
 
 def drop_end_token(model: "Model", one: TokenizedText) -> TokenizedText:
-    end = getattr(model.tokenizer, "eos_token_id", None)
-    kept = len(one)
+    end, kept = getattr(model.tokenizer, "eos_token_id", None), len(one)
     while kept > 1 and one.special[kept - 1] and one.ids[kept - 1] == end:
         kept -= 1
     return one.take(range(kept))
@@ -441,19 +446,6 @@ def fill_gaps(text: str, length: int, regions: Sequence[Region], filler: str) ->
 
 
 # --- checks -----------------------------------------------------------------------------------------------------------
-
-
-def list_wanted_parts(by: Any) -> list[Any]:
-    """The parts that a caller lists, or that his function returns."""
-    parts = list_entries(by)
-    if parts is None:
-        units = ", ".join(f'"{name}"' for name in UNITS)
-        raise InputError(
-            f"A prompt is split by {units}, a list of texts that occur in it, a list of (start, stop) in "
-            f"characters, or a function that returns such a list, got {type(by).__name__}.",
-            code="E_OPTION",
-        )
-    return parts
 
 
 def check_ids(given: Any, what: str) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ line break after a sentence with the sentence. Where a part ends inside a token,
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any, TypeAlias
 
@@ -45,60 +46,49 @@ class NamedPart:
 def assign_tokens(text: str, offsets: Sequence[Characters], parts: Sequence[NamedPart]) -> list[Region]:
     """Each part as a region; parts are in the order of the text and do not overlap."""
     begins = [part.characters[0] for part in parts]
-    found: list[tuple[int, int] | None] = [None] * len(parts)
-    touched: list[tuple[int, int] | None] = [None] * len(parts)
+    found: list[list[int]] = [[] for _ in parts]
+    touched: list[list[int]] = [[] for _ in parts]
     for token, (start, end) in enumerate(offsets):
         if start == end:
             continue
         for place in range(max(bisect_right(begins, start) - 1, 0), bisect_right(begins, end - 1)):
             first, last = parts[place].characters
             if first < end and start < last:
-                touched[place] = extend_range(touched[place], token)
+                touched[place].append(token)
             if first < end <= last:
-                found[place] = extend_range(found[place], token)
+                found[place].append(token)
     return [
-        Region(part.name, part.kind, *tokens, text[slice(*part.characters)], part.characters)
+        Region(part.name, part.kind, tokens[0], tokens[-1] + 1, text[slice(*part.characters)], part.characters)
         for part, own, other in zip(parts, found, touched, strict=True)
-        if (tokens := own or other) is not None
+        if (tokens := own or other)
     ]
-
-
-def extend_range(known: tuple[int, int] | None, token: int) -> tuple[int, int]:
-    return (token, token + 1) if known is None else (known[0], token + 1)
 
 
 # --- where parts are --------------------------------------------------------------------------------------------------
 
 
-def split_at(starts: Sequence[int], within: Characters) -> list[Characters]:
+def split_at(find_starts: Callable[[str], Sequence[int]], text: str, within: Characters) -> list[Characters]:
     """The characters from each start up to the next one."""
     begin, end = within
+    starts = find_starts(text[begin:end])
     return [(begin + a, begin + b) for a, b in zip(starts, [*starts[1:], end - begin], strict=True)]
 
 
-def split_sentences(text: str, within: Characters) -> list[Characters]:
-    return split_at(find_sentence_starts(text[slice(*within)]), within)
-
-
-def split_paragraphs(text: str, within: Characters) -> list[Characters]:
-    return split_at(find_paragraph_starts(text[slice(*within)]), within)
-
-
-def split_passages(text: str, within: Characters) -> list[Characters]:
-    """Paragraphs, or lines if no blank line separates any."""
-    paragraphs = split_paragraphs(text, within)
-    if len(paragraphs) > 1:
+def find_passage_starts(text: str) -> list[int]:
+    """Where paragraphs start, or lines if no blank line separates any."""
+    if len(paragraphs := find_paragraph_starts(text)) > 1:
         return paragraphs
     starts: list[int] = []
     at = 0
-    for line in text[slice(*within)].splitlines(keepends=True):
+    for line in text.splitlines(keepends=True):
         if line.strip():
             starts.append(at if starts else 0)
         at += len(line)
-    return split_at(starts or [0], within)
+    return starts or [0]
 
 
-SPLITTERS = {"sentence": split_sentences, "paragraph": split_paragraphs, "passage": split_passages}
+STARTS = {"sentence": find_sentence_starts, "paragraph": find_paragraph_starts, "passage": find_passage_starts}
+SPLITTERS = {name: partial(split_at, find_starts) for name, find_starts in STARTS.items()}
 
 
 def find_texts(text: str, wanted: Sequence[str]) -> list[Characters]:
