@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
@@ -169,6 +170,28 @@ def count(module, tensor):
 """
     names = {"torch._dynamo", "torch.overrides._get_current_function_mode_stack", "_C", "_version", "_buffers"}
     assert private_names(ast.parse(code)) == names
+
+
+def test_few_top_level_names_are_defined_twice():
+    """Functions and classes; `generate` is what every world of `demo` calls its generator."""
+    homes = defaultdict(set)
+    for file, tree in trees.items():
+        for node in tree.body:
+            if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("__"):
+                homes[node.name].add(module_of(file))
+    twice = {name: modules for name, modules in homes.items() if len(modules) > 1}
+    assert len(twice) < 15, twice
+
+
+def test_no_body_of_four_lines_is_written_twice():
+    bodies = defaultdict(list)
+    for file, tree in trees.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef):
+                body = node.body[1:] if ast.get_docstring(node) else node.body
+                if body and body[-1].end_lineno - body[0].lineno >= 3:
+                    bodies[ast.dump(ast.Module(body, []))].append(f"{module_of(file)}.{node.name}")
+    assert [names for names in bodies.values() if len(names) > 1] == []
 
 
 def test_every_file_has_a_docstring():
