@@ -35,7 +35,7 @@ def test_the_engine_and_the_reasons_are_part_of_an_explanation():
     engines = [why.explain(model, TEXT, "rollout").engine for _ in range(replay.RECORDED_AT + 2)]
     assert [engine.name for engine in engines] == ["full"] * replay.RECORDED_AT + ["program"] * 2
     assert engines[0].reasons["lean"] == "more than the relevance of the input and of states is needed"
-    assert engines[0].reasons["program"] == f"recorded after {replay.RECORDED_AT - 1} more runs on these shapes"
+    assert engines[0].reasons["program"] == f"not tried before {replay.RECORDED_AT - 1} more runs on these shapes"
     assert engines[5].reasons["program"] == "recorded by this run"
     assert "program" not in engines[-1].reasons
 
@@ -72,7 +72,7 @@ def test_the_log_has_one_line_for_each_run(caplog):
     with caplog.at_level(logging.DEBUG, logger="whyformer"):
         why.explain("demo/sentiment", TEXT, "rollout")
     (line,) = [record.getMessage() for record in caplog.records if record.name == "whyformer"]
-    assert line.startswith("demo/sentiment: full; lean: ") and "; program: recorded after" in line
+    assert line.startswith("demo/sentiment: full; lean: ") and "; program: not tried before" in line
 
 
 def test_the_doctor_shows_it():

@@ -207,7 +207,7 @@ class ProgramCall:
         found = self.programs.runs.get(self.key)
         left = self.programs.count_run(self.key) if found is None else 0
         if left > 1:
-            raise Declined(f"recorded after {left} more runs on these shapes")
+            raise Declined(f"not tried before {left} more runs on these shapes")
         if not isinstance(found, RecordedRun) or found.graph is None:  # else it is checked while the GPU computes
             try:
                 self.check_model()
@@ -221,7 +221,7 @@ class ProgramCall:
         if isinstance(found, str):
             raise Declined(found)
         if left > 0:
-            raise Declined(f"recorded after {left} more runs on these shapes")
+            raise Declined(f"not tried before {left} more runs on these shapes")
         return self.record()
 
     @cached_property
