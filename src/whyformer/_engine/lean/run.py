@@ -80,6 +80,10 @@ class LeanMode(TorchFunctionMode):
         if self.at >= len(self.steps):
             raise PlanDiffers(f"{name} comes after the last step")
         step = self.steps[self.at]
+        if step.writes and step.name == name:
+            pattern |= 1
+            if self.guard is not None:
+                self.guard.check(Operation(name, func, args, kwargs))
         if step.name != name or step.pattern != pattern:
             raise PlanDiffers(f"step {self.at} is {name} on {pattern:b}, not {step.name} on {step.pattern:b}")
         self.at += 1
@@ -112,7 +116,7 @@ class LeanMode(TorchFunctionMode):
             return result
         self.has_entered, self.summed = True, None
         self.leaf = result.detach().requires_grad_()
-        return self.leaf
+        return self.leaf.clone() if self.plan.copies_input else self.leaf
 
 
 @dataclass
