@@ -40,7 +40,8 @@ from whyformer._engine.lean.actions import (
     negate,
     run_without_graph,
 )
-from whyformer._engine.relevance import Recipe, calls, find_factors, rules, slopes
+from whyformer._engine.lean.deferred_attention import Use, find_deferrable
+from whyformer._engine.relevance import Factors, Recipe, calls, find_factors, rules, slopes
 from whyformer._engine.run import Intercept, Run, find_unattended
 from whyformer._engine.tracing import Operation, find_tensors, is_embedding_sum, operations
 from whyformer.errors import UnsupportedModel
@@ -70,6 +71,7 @@ class PlanStep:
     pattern: int  # which arguments depend on the input, as bits; what is written into counts as one that does
     action: Action | None = None
     writes: bool = False  # into its first argument
+    part: str = ""  # of attention that is run as one fused call (deferred_attention.py)
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,7 @@ class BackwardPlan:
     blocks: tuple["Block", ...] = ()  # those that can be computed again
     bytes_per_token: float = 0.0  # what a run keeps for its backward pass
     copies_input: bool = False  # the model writes into what it got
+    factors: Factors | None = None  # of attention that is run as one fused call
 
 
 @dataclass(frozen=True)
@@ -330,7 +333,8 @@ def write_plan(run: Run, recipe: Recipe) -> BackwardPlan:
     if len(sources) != 1:
         raise NotPlannable("where the input enters is not known")
     source = mode.lineage[sources[0]][1]
-    writer = PlanWriter(mode, source, run.output)
+    factors = find_factors(recipe, (True, True, True))
+    writer = PlanWriter(mode, source, run.output, defers=factors is not None)
     steps = writer.write()
     names = tuple(name for name, _ in mode.lineage[: sources[0] + 1])
     return BackwardPlan(
@@ -341,6 +345,7 @@ def write_plan(run: Run, recipe: Recipe) -> BackwardPlan:
         *writer.find_boundaries(mode),
         writer.find_blocks(mode),
         copies_input=writer.memory.covers(source),
+        factors=factors,
     )
 
 
@@ -375,7 +380,7 @@ def find_address(tensor: Tensor) -> int:
 class PlanWriter:
     """From notes to steps: what is alive, and what needs a graph."""
 
-    def __init__(self, mode: PlanRecorder, source: Tensor, output: Tensor) -> None:
+    def __init__(self, mode: PlanRecorder, source: Tensor, output: Tensor, *, defers: bool) -> None:
         self.drafts, self.source, self.output = mode.drafts, source, output
         self.read, self.memory = mode.read, WrittenMemory(mode.drafts)
         self.entered = id(source._whyformer_leaf)  # type: ignore[attr-defined]
@@ -383,6 +388,11 @@ class PlanWriter:
             self.memory.join([source, source._whyformer_leaf])  # type: ignore[attr-defined]
         self.before: list[int] = []  # how many steps come before each draft
         self.made_by = {self.identify(source): INPUT}  # tensor -> the step that it is the result of
+        self.parts = find_deferrable([self.describe(draft) for draft in self.drafts]) if defers else {}
+
+    def describe(self, draft: Draft) -> Use:
+        given, made = (tuple(map(self.identify, tensors)) for tensors in (draft.dependent, draft.results))
+        return Use(draft.operation, given, made)
 
     def identify(self, tensor: Tensor) -> int:
         """The identity of a tensor; the copy of the input that the model got is the input."""
@@ -392,12 +402,13 @@ class PlanWriter:
 
     def write(self) -> tuple[PlanStep, ...]:
         """What each operation on something that needs a graph does."""
-        receiving = [self.find_receiving(draft) for draft in self.drafts]
+        receiving = [self.find_receiving(draft, number in self.parts) for number, draft in enumerate(self.drafts)]
         is_alive = self.find_alive(receiving)
         graph = {self.identify(self.source)}
         steps: list[PlanStep] = []
-        for draft, gets, alive in zip(self.drafts, receiving, is_alive, strict=True):
+        for number, (draft, gets, alive) in enumerate(zip(self.drafts, receiving, is_alive, strict=True)):
             self.before.append(len(steps))
+            part = self.parts.get(number, "")
             operation, writes = draft.operation, draft.target is not None
             pattern = find_pattern(operation.args, operation.kwargs, lambda tensor: self.identify(tensor) in graph)
             if not pattern:
@@ -407,11 +418,11 @@ class PlanWriter:
                 graph |= made if pattern != SHAPED_LIKE or not operation.name.endswith("_as") else set()
                 continue
             alive = alive and bool(gets & graph)
-            action = write_result(draft, self.make_action(draft, gets, graph, alive))
+            action = None if part else write_result(draft, self.make_action(draft, gets, graph, alive))
             if alive:
                 self.made_by |= dict.fromkeys(made if writes else made - self.made_by.keys(), len(steps))
                 graph |= made
-            steps.append(PlanStep(operation.name, pattern | writes, action, writes))
+            steps.append(PlanStep(operation.name, pattern | writes, action, writes, part))
         self.before.append(len(steps))
         return tuple(steps)
 
@@ -443,10 +454,10 @@ class PlanWriter:
         paths = [call.path for call in mode.calls]
         return tuple(found) if all(paths.count(block.path) == 1 for block in found) else ()
 
-    def find_receiving(self, draft: Draft) -> set[int]:
-        """The operands that get relevance from the result."""
+    def find_receiving(self, draft: Draft, is_deferred: bool) -> set[int]:
+        """The operands that get relevance from the result; a fused call holds constant itself what gets none."""
         dependent = {self.identify(t) for t in draft.dependent}
-        if not draft.decisions:
+        if not draft.decisions or is_deferred:
             return dependent
         if draft.operation.name in FREE and any(one.action is not None for one in draft.decisions):
             raise NotPlannable(f"{draft.operation.name} has a rule of its own")

@@ -166,7 +166,7 @@ class KeptMemory:
 
     def note(self, tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
-        if storage.data_ptr() not in self.weights:
+        if storage.data_ptr() not in self.weights and not tensor.is_meta:
             self.sizes[storage.data_ptr()] = storage.nbytes()
         return tensor
 

@@ -20,6 +20,7 @@ from torch.utils.hooks import RemovableHandle
 from whyformer._engine.capture import RunRequest
 from whyformer._engine.lean.actions import Arguments, Context, Function, Options, cast, take_part
 from whyformer._engine.lean.backward_plan import ASKING, FREE, INPUT, BackwardPlan, Block, find_pattern, has_dependent
+from whyformer._engine.lean.deferred_attention import DeferredAttention
 from whyformer._engine.run import WriteGuard, find_output, refuse_unsuitable_inputs
 from whyformer._engine.tracing import Operation, operations
 from whyformer._model import EncodedBatch, unwrap
@@ -56,6 +57,7 @@ class LeanMode(TorchFunctionMode):
         self.kept: dict[int, Tensor] = {}
         self.entered = 0  # operations of the entrance that were done
         self.summed: Tensor | None = None  # the embeddings so far
+        self.attention = DeferredAttention(plan.factors or (1.0, 1.0, 1.0))
 
     def __torch_function__(
         self, func: Function, types: Sequence[type], args: Arguments = (), kwargs: Options | None = None
@@ -87,6 +89,8 @@ class LeanMode(TorchFunctionMode):
         if step.name != name or step.pattern != pattern:
             raise PlanDiffers(f"step {self.at} is {name} on {pattern:b}, not {step.name} on {step.pattern:b}")
         self.at += 1
+        if step.part:
+            return self.attention.run(step.part, func, args, kwargs)
         result = func(*args, **kwargs) if step.action is None else step.action(func, args, kwargs)
         if self.keeps and self.at - 1 in self.keeps:
             self.kept[self.at - 1] = result
