@@ -16,6 +16,7 @@ A plan has no tensors and does not depend on the weights. Where a rule is none o
 plan.
 """
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -41,12 +42,14 @@ from whyformer._engine.lean.actions import (
     run_without_graph,
 )
 from whyformer._engine.lean.deferred_attention import Use, find_deferrable
+from whyformer._engine.lean.loops import Loop, Place, Spot, count_frames, find_loops, find_place, fold, read_stack
 from whyformer._engine.relevance import Factors, Recipe, calls, find_factors, rules, slopes
-from whyformer._engine.run import Intercept, Run, find_unattended
+from whyformer._engine.run import Intercept, ModuleCall, Run, find_unattended
 from whyformer._engine.tracing import Operation, find_tensors, is_embedding_sum, operations
 from whyformer.errors import UnsupportedModel
 
 INPUT = -1  # instead of the number of a step: the explained input
+OF_A_HOOK = 2  # calls between that of a module and what its hook asks for
 MOST_ARGUMENTS = 32  # by position; those by name follow in the bits of a pattern
 
 
@@ -88,6 +91,7 @@ class BackwardPlan:
     bytes_per_token: float = 0.0  # what a run keeps for its backward pass
     copies_input: bool = False  # the model writes into what it got
     factors: Factors | None = None  # of attention that is run as one fused call
+    loops: tuple[Loop, ...] = ()  # that run as often as the input asks for
 
 
 @dataclass(frozen=True)
@@ -216,6 +220,7 @@ class Draft:
     results: list[Tensor] = field(default_factory=list)  # those that do
     decisions: list[Decision] = field(default_factory=list)
     is_composite: bool = False  # it consists of others
+    stack: tuple[Spot, ...] = ()  # where it was called
 
     @property
     def target(self) -> Tensor | None:
@@ -238,6 +243,7 @@ class PlanRecorder(Intercept):
         self.lineage: list[tuple[str, Tensor]] = []  # operations that lead to the explained input
         self.first_embedding = 0
         self.inside: dict[int, tuple[int, int]] = {}  # number of a module call -> the drafts in it
+        self.depths: dict[int, int] = {}  # number of a module call -> how many calls were running before it
         self.read: dict[int, tuple[Tensor, Tensor]] = {}  # what was read from written memory, and the tensor it is in
 
     def __torch_function__(
@@ -251,6 +257,7 @@ class PlanRecorder(Intercept):
         operation = Operation(name, func, args, kwargs or {})
         draft = Draft(operation, [t for t in operation.given if self.depends(t)])
         if draft.dependent:
+            draft.stack = read_stack(sys._getframe(1))
             self.drafts.append(draft)
         number = self.embeddings
         self.embeddings += name in operations.EMBEDDINGS
@@ -311,6 +318,7 @@ class PlanRecorder(Intercept):
         with self.go_deeper(None):
             super().enter(path, given)
         self.inside[self.open_calls[-1].number] = (len(self.drafts), len(self.drafts))
+        self.depths[self.open_calls[-1].number] = count_frames() - OF_A_HOOK
 
     def leave(self, result: Tensor | None) -> None:
         number = self.open_calls[-1].number
@@ -335,17 +343,19 @@ def write_plan(run: Run, recipe: Recipe) -> BackwardPlan:
     source = mode.lineage[sources[0]][1]
     factors = find_factors(recipe, (True, True, True))
     writer = PlanWriter(mode, source, run.output, defers=factors is not None)
-    steps = writer.write()
+    writer.write()
+    writer.fold_loops(mode)
     names = tuple(name for name, _ in mode.lineage[: sources[0] + 1])
     return BackwardPlan(
         recipe,
-        steps,
+        tuple(writer.steps),
         mode.first_embedding,
         names,
         *writer.find_boundaries(mode),
         writer.find_blocks(mode),
         copies_input=writer.memory.covers(source),
         factors=factors,
+        loops=writer.loops,
     )
 
 
@@ -377,6 +387,23 @@ def find_address(tensor: Tensor) -> int:
     return tensor.untyped_storage().data_ptr()
 
 
+def list_block_calls(mode: PlanRecorder) -> Sequence[ModuleCall]:
+    """The calls of blocks; () if they are not known."""
+    try:
+        return find_block_calls(mode)
+    except UnsupportedModel:
+        return ()
+
+
+def renumber(step: int, renumbered: Sequence[int | None]) -> int | None:
+    return INPUT if step == INPUT else renumbered[step]
+
+
+def last_known(renumbered: Sequence[int | None], step: int) -> int:
+    """What a step became, or the one after the loop that it was left out of."""
+    return next(found for found in renumbered[step:] if found is not None)
+
+
 class PlanWriter:
     """From notes to steps: what is alive, and what needs a graph."""
 
@@ -386,6 +413,8 @@ class PlanWriter:
         self.entered = id(source._whyformer_leaf)  # type: ignore[attr-defined]
         if self.memory.covers(source._whyformer_leaf):  # type: ignore[attr-defined]
             self.memory.join([source, source._whyformer_leaf])  # type: ignore[attr-defined]
+        self.steps: list[PlanStep] = []
+        self.loops: tuple[Loop, ...] = ()
         self.before: list[int] = []  # how many steps come before each draft
         self.made_by = {self.identify(source): INPUT}  # tensor -> the step that it is the result of
         self.parts = find_deferrable([self.describe(draft) for draft in self.drafts]) if defers else {}
@@ -400,17 +429,20 @@ class PlanWriter:
             tensor = self.read[id(tensor)][1]
         return self.memory.identify(self.source if id(tensor) == self.entered else tensor)
 
-    def write(self) -> tuple[PlanStep, ...]:
+    def write(self) -> None:
         """What each operation on something that needs a graph does."""
         receiving = [self.find_receiving(draft, number in self.parts) for number, draft in enumerate(self.drafts)]
         is_alive = self.find_alive(receiving)
-        graph = {self.identify(self.source)}
-        steps: list[PlanStep] = []
+        graph, steps = {self.identify(self.source)}, self.steps
+
+        def is_in_graph(tensor: Tensor) -> bool:
+            return self.identify(tensor) in graph
+
         for number, (draft, gets, alive) in enumerate(zip(self.drafts, receiving, is_alive, strict=True)):
             self.before.append(len(steps))
             part = self.parts.get(number, "")
             operation, writes = draft.operation, draft.target is not None
-            pattern = find_pattern(operation.args, operation.kwargs, lambda tensor: self.identify(tensor) in graph)
+            pattern = find_pattern(operation.args, operation.kwargs, is_in_graph)
             if not pattern:
                 continue
             made = self.find_made(draft)
@@ -424,7 +456,20 @@ class PlanWriter:
                 graph |= made
             steps.append(PlanStep(operation.name, pattern | writes, action, writes, part))
         self.before.append(len(steps))
-        return tuple(steps)
+
+    def fold_loops(self, mode: PlanRecorder) -> None:
+        """Leave one turn of each loop inside a block that runs as often as the input asks for."""
+        places: list[Place | None] = [None] * len(self.drafts)
+        for call in list_block_calls(mode):
+            for number in range(*mode.inside[call.number]):
+                places[number] = find_place(self.drafts[number].stack, mode.depths[call.number])
+        runs = [(place, [self.before[number] for number in starts]) for place, starts in find_loops(places)]
+        folded = fold(self.steps, [(place, starts) for place, starts in runs if starts[0] < starts[-1]])
+        self.steps, self.loops = folded.steps, folded.loops
+        self.made_by = {
+            one: step for one, old in self.made_by.items() if (step := renumber(old, folded.renumbered)) is not None
+        }
+        self.before = [last_known(folded.renumbered, number) for number in self.before]
 
     def find_made(self, draft: Draft) -> set[int]:
         """What depends on the input after an operation."""
@@ -444,10 +489,7 @@ class PlanWriter:
 
     def find_blocks(self, mode: PlanRecorder) -> tuple[Block, ...]:
         """The blocks, if each is a module that is called once and leaves its input as it is; else ()."""
-        try:
-            calls = find_block_calls(mode)
-        except UnsupportedModel:
-            return ()
+        calls = list_block_calls(mode)
         if any(call.input is None or self.memory.covers(call.input) for call in calls):
             return ()
         found = [Block(call.path, *(self.before[end] for end in mode.inside[call.number])) for call in calls]

@@ -1,4 +1,4 @@
-r"""Attention that a model computes in separate operations, run as one fused call: no matrix of tokens by tokens is made.
+r"""Attention that a model computes in separate operations, run as one fused call: no matrix [query key] is made.
 
     $S = QK^\top c$,   $S + M$,   $[S, z]$,   $A = \mathrm{softmax}(S)$ without z,   $O = AV$
 
