@@ -16,7 +16,6 @@ A plan has no tensors and does not depend on the weights. Where a rule is none o
 plan.
 """
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -42,7 +41,7 @@ from whyformer._engine.lean.actions import (
     run_without_graph,
 )
 from whyformer._engine.lean.deferred_attention import Use, find_deferrable
-from whyformer._engine.lean.loops import Loop, Place, Spot, count_frames, find_loops, find_place, fold, read_stack
+from whyformer._engine.lean.loops import Loop, Place, Spot, find_loops, find_place, fold, read_stack
 from whyformer._engine.relevance import Factors, Recipe, calls, find_factors, rules, slopes
 from whyformer._engine.run import Intercept, ModuleCall, Run, find_unattended
 from whyformer._engine.tracing import Operation, find_tensors, is_embedding_sum, operations
@@ -257,7 +256,7 @@ class PlanRecorder(Intercept):
         operation = Operation(name, func, args, kwargs or {})
         draft = Draft(operation, [t for t in operation.given if self.depends(t)])
         if draft.dependent:
-            draft.stack = read_stack(sys._getframe(1))
+            draft.stack = read_stack()
             self.drafts.append(draft)
         number = self.embeddings
         self.embeddings += name in operations.EMBEDDINGS
@@ -318,7 +317,7 @@ class PlanRecorder(Intercept):
         with self.go_deeper(None):
             super().enter(path, given)
         self.inside[self.open_calls[-1].number] = (len(self.drafts), len(self.drafts))
-        self.depths[self.open_calls[-1].number] = count_frames() - OF_A_HOOK
+        self.depths[self.open_calls[-1].number] = len(read_stack()) - OF_A_HOOK
 
     def leave(self, result: Tensor | None) -> None:
         number = self.open_calls[-1].number

@@ -6,7 +6,6 @@ on the input. A run that takes another way raises PlanDiffers, and the full engi
 """
 
 import inspect
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -106,9 +105,8 @@ class LeanMode(TorchFunctionMode):
 
     def turn(self) -> None:
         """At either end of a loop: whether a turn comes now, or what follows the loop."""
-        frame = sys._getframe(2)
         for loop in self.turns[self.at]:
-            if loop.is_running(frame):
+            if loop.is_running():
                 self.at = loop.start
                 return
         self.at = max((loop.stop for loop in self.turns[self.at]), default=self.at)
