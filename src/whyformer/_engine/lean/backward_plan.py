@@ -28,6 +28,7 @@ from whyformer._engine.lean.actions import (
     CONSTANT_SPREADS,
     Action,
     Arguments,
+    CopyResult,
     DetachOperands,
     Function,
     KeepStatistic,
@@ -450,6 +451,8 @@ class PlanWriter:
                 continue
             alive = alive and bool(gets & graph)
             action = None if part else write_result(draft, self.make_action(draft, gets, graph, alive))
+            if alive and action is not None and not writes and any(map(self.memory.covers, draft.results)):
+                action = CopyResult(action)
             if alive:
                 self.made_by |= dict.fromkeys(made if writes else made - self.made_by.keys(), len(steps))
                 graph |= made
