@@ -73,7 +73,7 @@ def test_gives_the_scores_of_the_full_engine(name: str, method: str):
     for length in (40, 70, 5):
         ours, theirs = explain_both(share(name), {"input_ids": make_ids(1, length)}, method)
         assert measure_distance(ours, theirs) < 1e-5
-    assert all(not isinstance(plan, str) for plan in lean.PLANS[share(name)].values())
+        assert ours.engine.name == "lean" and theirs.engine.name == "full"
 
 
 @pytest.mark.parametrize("experts", ["eager", "batched_mm"])
@@ -83,6 +83,7 @@ def test_every_way_to_run_experts_gives_the_scores_of_the_full_engine(name: str,
     for length in (20, 60):
         ours, theirs = explain_both(module, {"input_ids": make_ids(1, length)})
         assert measure_distance(ours, theirs) < 1e-5
+        assert ours.engine.name == "lean"
     assert len(lean.PLANS[module]) == 1
 
 
@@ -105,6 +106,7 @@ def test_experts_that_the_plan_did_not_see_are_no_obstacle():
     for ids in (repeated, text, repeated):
         ours, theirs = explain_both(module, {"input_ids": ids})
         assert measure_distance(ours, theirs) < 1e-5
+        assert ours.engine.name == "lean"
     (plan,) = lean.PLANS[module].values()
     assert len(plan.loops) == 2  # one in each block
 
@@ -182,9 +184,7 @@ def test_a_relevance_pass_is_one_forward_and_one_backward_of_the_model(monkeypat
         why.explain(module, {"input_ids": make_ids(1, 40)}, method="attnlrp")
         monkeypatch.setattr(lean, "run_lean", lambda *args, **options: runs.append(1) or run_lean(*args, **options))
         monkeypatch.setattr(lean, "make_plan", None)
-        monkeypatch.setattr(
-            torch.autograd, "grad", lambda *args, **options: passes.append(1) or backward(*args, **options)
-        )
+        monkeypatch.setattr(torch.autograd, "grad", lambda *args, **options: passes.append(1) or grad(*args, **options))
         why.explain(module, {"input_ids": make_ids(1, 80)}, method="attnlrp")
     assert len(runs) == len(passes) == 1
 
@@ -314,4 +314,39 @@ def test_writes_of_the_forward_are_followed(kind: str):
     for length in (20, 40):
         ours, theirs = explain_both(module, {"input_ids": make_ids(1, length)})
         assert measure_distance(ours, theirs) < 1e-5
+        assert ours.engine.name == "lean"
     assert torch.equal(module.seen, before)
+
+
+# --- a note where the full engine runs -------------------------------------------------------------------------------
+
+
+def test_says_why_the_full_engine_ran_on_a_long_input_and_what_it_costs():
+    module, inputs = build("mixtral"), {"input_ids": make_ids(1, 200)}
+    lean_run = why.explain(module, inputs, method="attnlrp")
+    checked = why.explain(module, inputs, method="attnlrp", health=True)
+    (note,) = [one for one in checked.notes if "full engine" in one]
+    assert "relevance that does not reach the input is tracked" in note and "4 to 6 times" in note
+    assert not any("full engine" in one for one in lean_run.notes)
+
+
+def test_says_nothing_where_the_full_engine_was_asked_for_or_the_input_is_short():
+    module = build("mixtral")
+    with why.engine(lean=False):
+        asked = why.explain(module, {"input_ids": make_ids(1, 200)}, method="attnlrp")
+    short = why.explain(module, {"input_ids": make_ids(1, 60)}, method="attnlrp", health=True)
+    assert not any("full engine" in one for one in (*asked.notes, *short.notes))
+
+
+@pytest.mark.parametrize("name", ["mixtral", "qwen3_moe"])
+def test_the_full_engine_keeps_four_to_six_times_as_much(name: str):
+    """What the note says, counted."""
+    module = build(name)
+    count_kept_bytes(module, 64)
+    ours, kept = count_kept_bytes(module, 256), lean.KeptMemory(module)
+    with (
+        why.engine(lean=False, replay=False),
+        torch.autograd.graph.saved_tensors_hooks(kept.note, lambda tensor: tensor),
+    ):
+        why.explain(module, {"input_ids": make_ids(1, 256)}, method="attnlrp")
+    assert 3.5 < kept.size / ours < 7.5

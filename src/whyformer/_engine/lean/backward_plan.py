@@ -44,7 +44,7 @@ from whyformer._engine.lean.actions import (
 from whyformer._engine.lean.deferred_attention import Use, find_deferrable
 from whyformer._engine.lean.loops import Loop, Place, Spot, find_loops, find_place, fold, read_stack
 from whyformer._engine.relevance import Factors, Recipe, calls, find_factors, rules, slopes
-from whyformer._engine.run import Intercept, ModuleCall, Run, find_unattended
+from whyformer._engine.run import WRITERS, Intercept, ModuleCall, Run, find_unattended
 from whyformer._engine.tracing import Operation, find_tensors, is_embedding_sum, operations
 from whyformer.errors import UnsupportedModel
 
@@ -492,6 +492,8 @@ class PlanWriter:
     def find_blocks(self, mode: PlanRecorder) -> tuple[Block, ...]:
         """The blocks, if each is a module that is called once and leaves its input as it is; else ()."""
         calls = list_block_calls(mode)
+        if mode.guard is not None and mode.guard.module in WRITERS:  # it would write twice
+            return ()
         if any(call.input is None or self.memory.covers(call.input) for call in calls):
             return ()
         found = [Block(call.path, *(self.before[end] for end in mode.inside[call.number])) for call in calls]

@@ -277,7 +277,8 @@ def prepare_language_model(
 
 def leave_out_cache(shadow: nn.Module) -> list[RemovableHandle]:
     config = getattr(unwrap(shadow), "config", None)
-    if not hasattr(config, "use_cache") or not has_cache_option(type(shadow).forward):
+    base = getattr(shadow, "base_model", shadow)  # many heads pass on what they do not name
+    if not hasattr(config, "use_cache") or not any(has_cache_option(type(one).forward) for one in (shadow, base)):
         return []
     add = lambda _, args, options: (args, {"use_cache": False, **options})  # noqa: E731
     return [shadow.register_forward_pre_hook(add, with_kwargs=True)]
