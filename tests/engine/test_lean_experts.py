@@ -66,8 +66,14 @@ def share(name: str) -> nn.Module:
 # --- against the full engine -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", ["attnlrp", "cp_lrp", "libragrad"])
-@pytest.mark.parametrize("name", FAMILIES)
+OTHERS = [
+    pytest.param(name, method, marks=() if name in ("gpt_oss", "deepseek_v2", "granitemoe") else pytest.mark.slow)
+    for name in FAMILIES
+    for method in ("cp_lrp", "libragrad")
+]
+
+
+@pytest.mark.parametrize(("name", "method"), [*((name, "attnlrp") for name in FAMILIES), *OTHERS])
 def test_gives_the_scores_of_the_full_engine(name: str, method: str):
     """By one plan for three inputs, the last of which is shorter than what the plan was made from."""
     for length in (40, 70, 5):
