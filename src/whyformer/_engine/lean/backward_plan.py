@@ -230,7 +230,8 @@ class PlanRecorder(Intercept):
             return super().__torch_function__(func, types, args, kwargs)
         operation = Operation(name, func, args, kwargs or {})
         draft = Draft(operation)
-        if any(t.requires_grad or is_embedding_sum(t) for t in operation.given):
+        if any(map(is_followed, operation.given)):
+            draft.operation = operation.map_arguments(leave_out_constant)
             if operation.is_in_place:
                 self.obstacle = self.obstacle or f"{self.path} writes in place ({name})"
             self.drafts.append(draft)
@@ -268,6 +269,19 @@ class PlanRecorder(Intercept):
         number = self.open_calls[-1].number
         self.inside[number] = (self.inside[number][0], len(self.drafts))
         super().leave(result)
+
+    def release(self) -> None:
+        super().release()
+        self.drafts, self.lineage = [], []
+
+
+def is_followed(value: Any) -> bool:
+    return isinstance(value, Tensor) and (value.requires_grad or is_embedding_sum(value))
+
+
+def leave_out_constant(value: Any) -> Any:
+    """Weights are not kept: those of an offloaded model would be there all at once."""
+    return value if is_followed(value) or not isinstance(value, Tensor) else None
 
 
 def make_plan_recorder(recipe: Recipe) -> type[PlanRecorder]:
