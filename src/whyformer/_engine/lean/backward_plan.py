@@ -76,6 +76,7 @@ class BackwardPlan:
     unattended: tuple[bool, ...] = ()  # for each block, whether it mixes tokens without attention
     blocks: tuple["Block", ...] = ()  # those that can be computed again
     bytes_per_token: float = 0.0  # what a run keeps for its backward pass
+    bytes_again: float = 0.0  # about what one keeps that computes blocks again
 
 
 @dataclass(frozen=True)
