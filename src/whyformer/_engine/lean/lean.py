@@ -151,10 +151,14 @@ def make_plan(model: Model, encoded: EncodedBatch, recipe: Recipe) -> BackwardPl
         with torch.autograd.graph.saved_tensors_hooks(kept.note, lambda tensor: tensor):
             target, versus = capture.same_target
             again = run_by_plan(replace(request, target=target, versus=versus), plan, recomputes=False)
-    except ResourceError:
+    except (ResourceError, torch.OutOfMemoryError):
         raise
     except (NotPlannable, PlanDiffers, WhyformerError) as reason:
         return str(reason)
+    except RuntimeError as error:
+        if "in-place" not in str(error) and "inplace" not in str(error):
+            raise
+        return f"autograd does not follow a write of the model: {error}"
     if not is_same(*(one.get("input_relevance", recipe) for one in (again, capture))):
         return "a run by the plan gives other scores"
     kept_per_token = kept.size / few.inputs[few.main].size(1)
@@ -176,7 +180,7 @@ class KeptMemory:
 
     def note(self, tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
-        if storage.data_ptr() not in self.weights:
+        if storage.data_ptr() not in self.weights and not tensor.is_meta:
             self.sizes[storage.data_ptr()] = storage.nbytes()
         return tensor
 
