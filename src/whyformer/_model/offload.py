@@ -9,7 +9,6 @@ import copy
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from operator import getitem
 from typing import TYPE_CHECKING
 
 import torch
@@ -99,7 +98,7 @@ def list_offloaded(shadow: nn.Module) -> list[OffloadedWeight]:
                 continue
             for key, _ in part.named_parameters(recurse=_places_submodules(hook)):
                 path, _, name = key.rpartition(".")
-                load = partial(getitem, hook.weights_map, key)
+                load = partial(hook.weights_map.__getitem__, key)
                 found.append(OffloadedWeight(part.get_submodule(path), name, load))
     return found
 
