@@ -148,8 +148,6 @@ def decide(recipe: Recipe, operation: Operation, call: calls.OperationCall, oper
     """What the recipe's rule for this call amounts to."""
     rule = recipe.rules[call.kind]
     everything = tuple(operands)
-    if call.beside_constants is not None:
-        raise NotPlannable(f"{operation.name} has operands that are held constant")
     if rule in PASSING:
         return Decision(everything, PASSING_ACTIONS.get(operation.name))
     if rule is slopes.hold_constant:
@@ -314,7 +312,9 @@ class PlanRecorder(Intercept):
         return tensor
 
     def note_constant(self, operation: Operation) -> None:
-        self.obstacle = self.obstacle or f"{self.path} holds {operation.name} constant"
+        """Recurrences: decays and transition systems get nothing (tracing/recurrences.py)."""
+        if self.current is not None and not self.written.is_reading:
+            self.current.decisions.append(Decision(()))
 
     def enter(self, path: str, given: Tensor | None) -> None:
         with self.go_deeper(None):
