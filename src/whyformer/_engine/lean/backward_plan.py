@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from whyformer._engine.layout import find_block_calls, find_blocks
 from whyformer._engine.lean.actions import (
@@ -89,6 +89,7 @@ class BackwardPlan:
     unattended: tuple[bool, ...] = ()  # for each block, whether it mixes tokens without attention
     blocks: tuple["Block", ...] = ()  # those that can be computed again
     bytes_per_token: float = 0.0  # what a run keeps for its backward pass
+    bytes_again: float = 0.0  # about what one keeps that computes blocks again
     copies_input: bool = False  # the model writes into what it got
     factors: Factors | None = None  # of attention that is run as one fused call
     loops: tuple[Loop, ...] = ()  # that run as often as the input asks for
@@ -147,8 +148,6 @@ def decide(recipe: Recipe, operation: Operation, call: calls.OperationCall, oper
     """What the recipe's rule for this call amounts to."""
     rule = recipe.rules[call.kind]
     everything = tuple(operands)
-    if call.beside_constants is not None:
-        raise NotPlannable(f"{operation.name} has operands that are held constant")
     if rule in PASSING:
         return Decision(everything, PASSING_ACTIONS.get(operation.name))
     if rule is slopes.hold_constant:
@@ -257,6 +256,7 @@ class PlanRecorder(Intercept):
         operation = Operation(name, func, args, kwargs or {})
         draft = Draft(operation, [t for t in operation.given if self.depends(t)])
         if draft.dependent:
+            draft.operation = leave_out_weights(operation, draft.dependent)
             draft.stack = read_stack()
             self.drafts.append(draft)
         number = self.embeddings
@@ -312,7 +312,9 @@ class PlanRecorder(Intercept):
         return tensor
 
     def note_constant(self, operation: Operation) -> None:
-        self.obstacle = self.obstacle or f"{self.path} holds {operation.name} constant"
+        """Recurrences: decays and transition systems get nothing (tracing/recurrences.py)."""
+        if self.current is not None and not self.written.is_reading:
+            self.current.decisions.append(Decision(()))
 
     def enter(self, path: str, given: Tensor | None) -> None:
         with self.go_deeper(None):
@@ -325,6 +327,20 @@ class PlanRecorder(Intercept):
         self.inside[number] = (self.inside[number][0], len(self.drafts))
         with self.go_deeper(None):
             super().leave(result)
+
+    def release(self) -> None:
+        super().release()
+        self.drafts, self.lineage, self.read = [], [], {}
+
+
+def leave_out_weights(operation: Operation, dependent: Sequence[Tensor]) -> Operation:
+    """The operation as a draft keeps it: the weights of an offloaded model would be there all at once."""
+    is_linear = operation.name == "linear"  # of which a weight may be restored from codes
+
+    def is_weight(value: Any) -> bool:
+        return isinstance(value, nn.Parameter if not is_linear else Tensor) and all(value is not t for t in dependent)
+
+    return operation.map_arguments(lambda value: None if is_weight(value) else value)
 
 
 def make_plan_recorder(recipe: Recipe) -> type[PlanRecorder]:

@@ -22,7 +22,7 @@ from whyformer._engine.lean.actions import Arguments, Context, Function, Options
 from whyformer._engine.lean.backward_plan import ASKING, FREE, INPUT, BackwardPlan, Block, find_pattern, has_dependent
 from whyformer._engine.lean.deferred_attention import DeferredAttention
 from whyformer._engine.lean.loops import Loop
-from whyformer._engine.run import WriteGuard, find_output, refuse_unsuitable_inputs
+from whyformer._engine.run import WriteGuard, find_output, refuse_unsuitable_inputs, reload_weights
 from whyformer._engine.tracing import Operation, operations
 from whyformer._model import EncodedBatch, unwrap
 from whyformer._plain.private_torch import without_interception
@@ -167,6 +167,7 @@ def run_lean(
         use_device_of_model(model.device),
         prepare_language_model(shadow, encoded, positions),
         recompute_blocks(shadow, mode) if recomputes else nullcontext(),
+        reload_weights(shadow),
         mode,
     ):
         returned = shadow(**inputs)
