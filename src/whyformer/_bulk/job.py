@@ -51,8 +51,8 @@ class PartWriter:
 class BulkProgress(ProgressBar):
     """Counts items; those that were done before do not count for the rate."""
 
-    def __init__(self, total: int, done_before: int, parallel: int | None = 1) -> None:
-        super().__init__(total, "bulk", is_logged=True, parallel=parallel)
+    def __init__(self, total: int, done_before: int, parallel: int | None = 1, label: str = "bulk") -> None:
+        super().__init__(total, label, is_logged=True, parallel=parallel)
         self.done = done_before
 
     def describe(self, now: float) -> str:
@@ -62,6 +62,8 @@ class BulkProgress(ProgressBar):
 
 class BulkJob:
     """The parts that are there, and those that are missing."""
+
+    label = "bulk"  # of progress and notes
 
     def __init__(
         self, plan: BulkPlan, items: ItemList, store: PartStore, methods: tuple[str, ...], kind: InputKind
@@ -75,8 +77,8 @@ class BulkJob:
         self.refuse_foreign_files()
         for number in range(self.plan.shards):
             header = self.store.read_facts(number)
-            if header is None and self.store.path(number).exists():
-                print_note(f"{self.store.path(number)} is damaged or belongs to another run; it is computed again")
+            if header is None and (path := self.store.path(number)).exists():
+                print_note(self.label, f"{path} is damaged or belongs to another run; it is computed again")
             if header is None or (retry_failed and header["failed"]):
                 self.missing.append(number)
             else:
@@ -111,17 +113,20 @@ class BulkJob:
     def commit(self, task: ShardTask, part: bytes | Exception) -> None:
         """Write a part; a shard that could not be computed becomes error records."""
         if isinstance(part, Exception):
-            rows = [make_error_row(item, label, self.kind, part) for item in task.items for label in self.methods]
-            part = encode_part(rows, task.number, self.plan.fingerprint)
+            part = self.make_error_part(task, part)
         self.failed += self.store.write_file(task.number, part)["failed"]
         self.computed += len(task.items)
+
+    def make_error_part(self, task: ShardTask, error: Exception) -> bytes:
+        rows = [make_error_row(item, label, self.kind, error) for item in task.items for label in self.methods]
+        return encode_part(rows, task.number, self.plan.fingerprint)
 
 
 def run_missing(job: BulkJob, engine: Engine, stop: StopRequest) -> None:
     """Compute the missing parts, and write each while the next ones are computed."""
     total = job.count_missing()
     outcomes = engine.run(job.tasks(), stop)
-    progress = BulkProgress(job.plan.total, job.plan.total - total, engine.parallel)
+    progress = BulkProgress(job.plan.total, job.plan.total - total, engine.parallel, job.label)
     with show_activity(progress):
 
         def commit(task: ShardTask, part: bytes | Exception) -> None:
@@ -132,11 +137,12 @@ def run_missing(job: BulkJob, engine: Engine, stop: StopRequest) -> None:
             for task, part in outcomes:
                 writer.write(task, part)
     if job.computed < total:
-        print_note(f"stopped; {total - job.computed:,} of {job.plan.total:,} items are left. Repeat the call to resume")
+        left = f"{total - job.computed:,} of {job.plan.total:,} items are left"
+        print_note(job.label, f"stopped; {left}. Repeat the call to resume")
         stop.raise_if_received()
 
 
-def print_note(text: str) -> None:
+def print_note(label: str, text: str) -> None:
     """One line on standard error; nothing depends on it."""
     with STATUS_LINE.make_room(), suppress(OSError, ValueError):
-        print(f"bulk: {make_visible(text)}", file=sys.stderr, flush=True)
+        print(f"{label}: {make_visible(text)}", file=sys.stderr, flush=True)

@@ -7,11 +7,11 @@
 The same rows are the same bytes, whoever computed them. See seal.py for the checksum in each part.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -36,6 +36,16 @@ COLUMN_TYPES = {
     "tokens": "[string]", "special": "[bool]", "starts": "[int32]", "ends": "[int32]", "map_png": "binary",
 }  # fmt: skip
 ARRAY_COLUMNS = {"scores": np.float64, "special": np.bool_, "starts": np.int64, "ends": np.int64}  # as they are read
+
+
+class PartRow(Protocol):
+    """What a row of any run has: where its item is in the input, and why it failed."""
+
+    @property
+    def position(self) -> int: ...
+
+    @property
+    def error(self) -> str | None: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -130,27 +140,27 @@ def is_part_of(facts: ShardFacts, fingerprint: str, number: int | None) -> bool:
     return (facts.get("fingerprint"), facts.get("shard")) == (fingerprint, number)
 
 
-def make_schema() -> "pa.Schema":
-    """The columns of a part."""
+def make_schema(columns: Mapping[str, str] = COLUMN_TYPES) -> "pa.Schema":
+    """The columns of a part, by the types that pyarrow gives them names for."""
     import pyarrow as pa
 
-    types = {name: pa.type_for_alias(kind.strip("[]")) for name, kind in COLUMN_TYPES.items()}
-    return pa.schema(
-        (name, pa.list_(types[name]) if kind[0] == "[" else types[name]) for name, kind in COLUMN_TYPES.items()
-    )
+    types = {name: pa.type_for_alias(kind.strip("[]")) for name, kind in columns.items()}
+    return pa.schema((name, pa.list_(types[name]) if kind[0] == "[" else types[name]) for name, kind in columns.items())
 
 
-def encode_part(rows: Sequence[BulkRow], number: int, fingerprint: str) -> bytes:
+def encode_part(
+    rows: Sequence[PartRow], number: int, fingerprint: str, columns: Mapping[str, str] = COLUMN_TYPES
+) -> bytes:
     """The file of a shard: its rows, and a header with the fingerprint of the plan and the number of failed items."""
     import pyarrow as pa
     from pyarrow import parquet
 
     failed = len({row.position for row in rows if row.error is not None})
     header = make_unsealed_header({"fingerprint": fingerprint, "shard": number, "rows": len(rows), "failed": failed})
-    columns = {name: [make_cell_storable(getattr(row, name)) for row in rows] for name in COLUMN_TYPES}
-    sink, schema = BytesIO(), make_schema()
+    cells = {name: [make_cell_storable(getattr(row, name)) for row in rows] for name in columns}
+    sink, schema = BytesIO(), make_schema(columns)
     with parquet.ParquetWriter(sink, schema, compression="zstd") as writer:
-        writer.write_table(pa.table(columns, schema=schema))
+        writer.write_table(pa.table(cells, schema=schema))
         writer.add_key_value_metadata({HEADER_KEY: header})  # in the file only: the schema is stored twice
     return seal_file(sink.getvalue())
 
