@@ -6,6 +6,7 @@ is *uniform* if it is nearly the same in all items, beyond what the model's othe
 the thing* unless masks show it on the object. All three make it suspicious; `Finding.case` says what speaks for it.
 """
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
@@ -147,6 +148,21 @@ class Finding:
         return any(one is not None and one.is_certain() for one in (self.hiding, self.inserting))
 
     @property
+    def score(self) -> float:
+        """The order of suspicion: what inserting does beyond its control, times uniformity."""
+        inserted = self.inserting.difference if self.inserting is not None else 0.0
+        return max(0.0, inserted) * (self.uniformity.value if self.uniformity is not None else 0.0)
+
+    @property
+    def criteria(self) -> dict[str, bool | None]:
+        """Which conditions of suspicion hold; None if unknown."""
+        return {
+            "used": self.inserting.is_certain() if self.inserting is not None else None,
+            "uniform": self.uniformity.is_certain if self.uniformity is not None else None,
+            "off the object": None if self.off_object is None else self.off_object >= SMALLEST_OFF_OBJECT,
+        }
+
+    @property
     def rows(self) -> list[BulkRow]:
         return [one.row for one in self.sightings]
 
@@ -189,3 +205,36 @@ def adjust_effects(effects: list[Effect | None]) -> list[Effect | None]:
     """The effects with Holm's correction for all of them together."""
     adjusted = adjust_p_values([float("nan") if effect is None else effect.p for effect in effects])
     return [effect and replace(effect, adjusted_p=p) for effect, p in zip(effects, adjusted, strict=True)]
+
+
+def judge_findings(findings: Sequence[Finding]) -> list[Finding]:
+    """The findings with p-values corrected over all of them and the verdict on each, the most suspicious first."""
+    effects = adjust_effects([effect for one in findings for effect in (one.hiding, one.inserting)])
+    judged = []
+    for i, one in enumerate(findings):
+        one = replace(one, hiding=effects[2 * i], inserting=effects[2 * i + 1])
+        used, uniform, off_object = one.criteria.values()
+        is_suspicious = used is True and uniform is True and off_object is not False
+        judged.append(replace(one, is_suspicious=is_suspicious, case=tuple(list_case(one))))
+    return sorted(judged, key=lambda one: (not one.is_suspicious, -one.score))  # stable: by class, then uniformity
+
+
+def list_case(finding: Finding) -> Iterator[str]:
+    """What speaks for a shortcut, one clause each."""
+    used, uniform, off_object = finding.criteria.values()
+    if used and finding.inserting is not None:
+        yield f"inserted, it changes the answer by {finding.inserting.difference:+.2f} beyond control evidence"
+    if uniform and finding.uniformity is not None:
+        value, limit = finding.uniformity.value, finding.uniformity.limit
+        decides = f"it decides {value:.0%} of the class, and natural evidence seldom {limit:.0%}"
+        alike = f"it is nearly the same everywhere (uniformity {value:.2f}, natural evidence seldom {limit:.2f})"
+        yield decides if finding.kind == "words" else alike
+    if off_object and finding.off_object is not None:
+        yield f"{finding.off_object:.0%} of it is off the object"
+    own, *others = finding.presence or (Presence("", 0, 0),)
+    most = max((one.share for one in others), default=1.0)
+    if own.share >= 2 * most:
+        yield f"{own.share:.0%} of {own.class_name} show it, and at most {most:.0%} of another class"
+    for link in finding.links:
+        where = f"{link.column} {link.value!r}"
+        yield f"{link.inside:.0%} of the items with {where} show it, and {link.outside:.0%} of the others"
