@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from whyformer._summary import wording
-from whyformer._summary.suspicion import CONDITIONS, Finding
+from whyformer._summary.finding import Finding
 from whyformer.show import report
 from whyformer.show.page_facts import list_facts
 from whyformer.show.report import Html, make_element
@@ -19,34 +19,27 @@ from PIL import Image, ImageDraw
 
 from whyformer._model import as_image
 from whyformer._runs.parts import BulkRow
-from whyformer._summary.clusters import Cluster
 from whyformer._summary.inputs import InputReader
 from whyformer._summary.rows import get_planned
-from whyformer._summary.shares import list_word_shares
 from whyformer.errors import InputError
 from whyformer.show.colours import find_limits, paint_scores
-from whyformer.show.marked_text import mark_first_words
 from whyformer.show.panel_images import render_model_input
-from whyformer.show.report import join_html
 
 TITLE = "What the model looks at"
-SHOWN_CLUSTERS, SHOWN_EXAMPLES, SHOWN_CLASSES, SHOWN_WORDS, SHOWN_ROWS = 30, 6, 60, 15, 100
+SHOWN_FINDINGS, SHOWN_EXAMPLES, SHOWN_CLASSES, SHOWN_WORDS, SHOWN_ROWS = 30, 6, 60, 15, 100
 NAME_LENGTH = 80
 SIDE = 256  # pixels of an example
 PALENESS = 0.3  # of what is outside the region
 MAX_WORDS = 60  # of a text
 CAPTION_LENGTH = 40
-CLUSTER_HEAD = (
-    "no.", "", "class", "items", "looks at", "wrong", "wrong outside", "hiding", "inserting", "same", "one class",
-    "off object", "score",
-)  # fmt: skip
+FINDING_HEAD = ("no.", "", "class", "items", "looks at", "hiding", "inserting", "uniformity", "off object", "score")
 
 
 def make_summary_page(summary: "BulkSummary") -> str:
     """The whole page."""
     sections = {
         "In short": make_overview(summary),
-        "Clusters": make_cluster_blocks(summary),
+        "Findings": make_finding_blocks(summary),
         "Classes": make_class_blocks(summary),
         "Where relevance sits": make_place_blocks(summary),
         "Items": make_item_blocks(summary),
@@ -73,9 +66,9 @@ def collect_run_facts(summary: "BulkSummary") -> dict[str, Any]:
 
 
 def make_summary_fragment(summary: "BulkSummary") -> str:
-    """The verdict and the table of clusters, for a notebook."""
+    """The verdict and the table of findings, for a notebook."""
     verdict, scope = make_element("p", make_element("strong", summary.verdict)), make_element("p", wording.NOT_FOUND)
-    return report.make_fragment(report.make_section(TITLE, verdict, scope, tabulate_clusters(summary.records())))
+    return report.make_fragment(report.make_section(TITLE, verdict, scope, tabulate_findings(summary.records())))
 
 
 def describe_summary_scope(summary: "BulkSummary") -> str:
@@ -95,42 +88,42 @@ def make_overview(summary: "BulkSummary") -> list[Html]:
     return [*blocks, report.make_notes(summary.notes)] if summary.notes else blocks
 
 
-# --- clusters ---------------------------------------------------------------------------------------------------------
+# --- findings ---------------------------------------------------------------------------------------------------------
 
 
-def make_cluster_blocks(summary: "BulkSummary") -> list[Html]:
-    """The table of all clusters, then one block for each of the first ones."""
+def make_finding_blocks(summary: "BulkSummary") -> list[Html]:
+    """The table of all findings, then one block for each of the first ones."""
     if not summary.findings:
-        return [make_element("p", "No class has enough items to be clustered.")]
-    blocks = [tabulate_clusters(summary.records()), make_element("p", CONDITIONS, class_="dim")]
-    for number, finding in enumerate(summary.findings[:SHOWN_CLUSTERS], 1):
-        blocks += make_cluster_card(finding, number, summary)
+        return [make_element("p", "No class has enough items to be examined.")]
+    blocks = [tabulate_findings(summary.records())]
+    for number, finding in enumerate(summary.findings[:SHOWN_FINDINGS], 1):
+        blocks += make_finding_card(finding, number, summary)
     return blocks
 
 
-def tabulate_clusters(records: Sequence[wording.ClusterRecord]) -> Html:
-    rows = [make_cluster_cells(record) for record in records[:SHOWN_ROWS]]
-    return report.make_table(CLUSTER_HEAD, rows, caption="Clusters of evidence, the most suspicious first")
+def tabulate_findings(records: Sequence[wording.FindingRecord]) -> Html:
+    rows = [make_finding_cells(record) for record in records[:SHOWN_ROWS]]
+    return report.make_table(FINDING_HEAD, rows, caption="Evidence, the most suspicious first")
 
 
-def make_cluster_cells(record: wording.ClusterRecord) -> list[CellValue]:
-    names = ("looks_at", "error_rate", "outsiders_error_rate", "hiding", "inserting", "sameness", "exclusivity")
+def make_finding_cells(record: wording.FindingRecord) -> list[CellValue]:
+    names = ("looks_at", "hiding", "inserting", "uniformity", "off_object")
     return [
-        record["cluster"],
+        record["finding"],
         report.make_verdict_badge("suspicious", "bad") if record["suspicious"] else "",
         shorten_text(str(record["class"]), NAME_LENGTH),
         f"{record['items']} of {record['class_items']}",
-        *(record[name] for name in (*names, "off_object")),
+        *(record[name] for name in names),
         record["score"] if wording.is_tested(record) else None,
     ]
 
 
-def make_cluster_card(finding: Finding, number: int, summary: "BulkSummary") -> list[Html]:
-    """A heading, the facts, the mean map and example items; folded if it is neither suspicious nor among the first."""
-    name = shorten_text(finding.cluster.sampled.name, NAME_LENGTH)
-    title = f"Cluster {number}: {name}, {wording.describe_looks(finding.cluster)}"
-    sentences = make_element("ul", *(make_element("li", line) for line in wording.explain_suspicion(finding)))
-    content = [sentences, make_examples(finding.cluster, summary.reader, SHOWN_EXAMPLES)]
+def make_finding_card(finding: Finding, number: int, summary: "BulkSummary") -> list[Html]:
+    """A heading, the facts and example items; folded if it is neither suspicious nor among the first."""
+    name = shorten_text(finding.class_name, NAME_LENGTH)
+    title = f"Finding {number}: {name}, {finding.what}"
+    sentences = make_element("ul", *(make_element("li", line) for line in wording.explain_finding(finding)))
+    content = [sentences, make_examples(finding, summary.reader, SHOWN_EXAMPLES)]
     if not finding.is_suspicious and number > 3:
         return [report.fold_content(title, *content)]
     badge = report.make_verdict_badge("suspicious", "bad") if finding.is_suspicious else None
@@ -194,13 +187,12 @@ def make_error_blocks(summary: "BulkSummary") -> list[Html]:
 
 def make_method_blocks(summary: "BulkSummary") -> list[Html]:
     facts = {
-        "clusters": "Spectral relevance analysis (Lapuschkin et al. 2019): the positive shares of relevance of the "
-        "items of a class, their nearest neighbours, the normalised Laplacian, the gap in its eigenvalues, k-means.",
+        "evidence": "The hidden states of the most relevant patches, clustered per class; words by how many texts they "
+        "decide.",
         "sample": f"at most {summary.settings.get('per_class')} items per class, chosen by a hash of seed and id; "
         f"seed {summary.settings.get('seed')}",
-        "tests": f"at most {summary.settings.get('tested')} items per cluster; paired permutation tests, "
-        "corrected by Holm over all clusters",
-        "outliers": "mean distance to the nearest neighbours above 0.5 (at most 1.41), its modified z-score above 5",
+        "tests": f"at most {summary.settings.get('tested')} items per finding; paired permutation tests, "
+        "corrected by Holm over all findings",
     }
     return [report.make_fact_list(facts)]
 
@@ -208,19 +200,16 @@ def make_method_blocks(summary: "BulkSummary") -> list[Html]:
 # --- examples ---------------------------------------------------------------------------------------------------------
 
 
-def make_examples(cluster: Cluster, reader: InputReader | None, count: int) -> Html:
-    """The mean map of a cluster and its most typical items side by side, or its texts."""
-    rows = cluster.rows[:count]
-    if cluster.mean_map is None:
-        marked = (part for row in rows for part in make_text_example(row, cluster.words))
-        return make_element("div", *marked, class_="rows")
-    mean = draw_mean_map(cluster.mean_map, cluster.region)
-    caption = f"mean of {len(cluster.members)} maps"
-    figures = [figure for row in rows if (figure := make_cluster_figure(row, cluster.region, reader)) is not None]
-    first = report.embed_image(mean, "mean map of the cluster", caption, crisp=True, is_map=True)
-    names = ", ".join(shorten_text(row.id, CAPTION_LENGTH) for row in rows)
-    note = None if figures else make_element("p", f"For example {names}. The images are not at hand.", class_="dim")
-    return join_html([report.arrange_figures([first, *figures]), note])
+def make_examples(finding: Finding, reader: InputReader | None, count: int) -> Html:
+    """The most typical items side by side, or texts."""
+    if finding.kind == "words":
+        return make_element("div", *(make_element("p", one.row.source) for one in finding.sightings[:count]))
+    figures = []
+    for one in finding.sightings[:count]:
+        region = np.zeros(one.row.grid or (1, 1), dtype=bool)
+        region.ravel()[list(one.patches)] = True
+        figures.append(make_cluster_figure(one.row, region, reader))
+    return report.arrange_figures([figure for figure in figures if figure is not None])
 
 
 def make_cluster_figure(row: BulkRow, region: np.ndarray | None, reader: InputReader | None) -> Html | None:
@@ -283,15 +272,3 @@ def draw_mean_map(shares: np.ndarray, region: np.ndarray | None = None) -> Image
     if region is not None:
         outline_region(image, region)
     return image
-
-
-def make_text_example(row: BulkRow, words: Sequence[str]) -> list[Html]:
-    """The name of a text, and its words coloured by their share; common words are underlined."""
-    listed = list_word_shares(row)
-    limits = (0.0, max((one.share for one in listed), default=0.0))
-    marked = []
-    for one in listed:
-        style = {"style": "text-decoration:underline"} if one.word in words else {}
-        marked.append((one.word, one.share, {"title": f"{one.share:.2f}", **style}))
-    marks = mark_first_words(marked, limits, signed=False, most=MAX_WORDS)
-    return [make_element("div", shorten_text(row.id, CAPTION_LENGTH)), make_element("div", *marks, class_="text")]
