@@ -1,12 +1,18 @@
 """Pictures on the pages of summaries and comparisons: mean maps, and marks in images."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
-from PIL import Image
+from PIL import Image, ImageDraw
+from scipy import ndimage
 
 from whyformer.show.colours import find_limits, paint_scores
 
-SIDE = 256  # pixels of an image
+SIDE = 256  # pixels of a picture
+IMAGE_SIDE = 512  # of the image that it is cut from
+MARGIN = 1.5  # patches around a mark
+SMALLEST = 0.3  # of the image
 
 
 def draw_mean_map(shares: np.ndarray, *, limit: float | None = None, signed: bool = False) -> Image.Image:
@@ -15,3 +21,46 @@ def draw_mean_map(shares: np.ndarray, *, limit: float | None = None, signed: boo
     between = find_limits(scores, signed=signed, floor=0.0) if limit is None else (0.0, limit or 1.0)
     image = Image.fromarray(paint_scores(scores, between, signed=signed).byte().numpy())
     return image.resize((SIDE, SIDE), Image.Resampling.NEAREST)
+
+
+def crop_mark(
+    image: Image.Image, grid: tuple[int, int], patches: Sequence[int], where: np.ndarray | None = None
+) -> Image.Image:
+    """A square of the image around these patches, which are outlined. Of several groups, it shows the one that most
+    items have there (`where`: the share of items at each patch), or else the largest."""
+    if not patches:
+        return image.resize((SIDE, SIDE))
+    region = np.zeros(grid, dtype=bool)
+    region.ravel()[list(patches)] = True
+    image = image.copy()
+    outline_region(image, region)
+    groups, count = ndimage.label(region, np.ones((3, 3)))
+    weights = np.ones(grid) if where is None or where.shape != grid else where
+    best = int(np.argmax(ndimage.sum_labels(weights, groups, range(1, count + 1)))) + 1
+    (top, bottom), (left, right) = ((int(x.min()), int(x.max()) + 1) for x in np.nonzero(groups == best))
+    down, across = image.height / grid[0], image.width / grid[1]
+    height, width = (bottom - top + 2 * MARGIN) * down, (right - left + 2 * MARGIN) * across
+    side = min(max(height, width, SMALLEST * min(image.size)), *image.size)
+    x = min(max((left + right) / 2 * across - side / 2, 0), image.width - side)
+    y = min(max((top + bottom) / 2 * down - side / 2, 0), image.height - side)
+    return image.resize((SIDE, SIDE), box=(x, y, x + side, y + side))
+
+
+def outline_region(image: Image.Image, region: np.ndarray) -> None:
+    """Draw the border between the region and the rest, black on white so that it shows on any image."""
+    draw = ImageDraw.Draw(image)
+    for colour, width in (("white", 7), ("black", 3)):
+        for line in list_edges(region, image.width, image.height):
+            draw.line(line, fill=colour, width=width)
+
+
+def list_edges(region: np.ndarray, width: int, height: int) -> list[tuple[float, float, float, float]]:
+    """The sides of patches that are between the region and the rest, in pixels; at the edge a little inside."""
+    rows, columns = region.shape
+    padded = np.pad(region, 1)
+    across, down = width / columns, height / rows
+    above = np.argwhere(padded[1:] != padded[:-1])  # between row y - 1 and row y of the region
+    left = np.argwhere(padded[:, 1:] != padded[:, :-1])
+    lines = [((x - 1) * across, y * down, x * across, y * down) for y, x in above]
+    lines += [(x * across, (y - 1) * down, x * across, y * down) for y, x in left]
+    return [(*(min(max(v, 3), m - 4) for v, m in zip(line, (width, height) * 2, strict=True)),) for line in lines]
