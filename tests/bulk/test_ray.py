@@ -256,14 +256,18 @@ def test_summary_and_comparison_of_many_images_are_those_of_local_runs(cluster, 
     random = Random(1)
     for name, first in (("one", 0), ("two", MANY // 2)):
         write_images(tmp_path / name, MANY, first=first)
-        local = run_bulk(tmp_path / name, tmp_path / f"local {name}", shard=MANY // 50, methods="attnlrp")
+        local = run_bulk(
+            tmp_path / name, tmp_path / f"local {name}", shard=MANY // 50, batch_size=25, methods="rollout"
+        )
         out = tmp_path / f"ray {name}"
         driver, kinds = None, ["worker", "node", "driver", "worker", "node"]
         while driver is None or driver.poll() is None or kinds:
             if driver is None or driver.poll() is not None:
                 assert driver is None or driver.returncode in (0, -signal.SIGKILL)
                 assert driver is None or driver.returncode or not kinds, "it ended before it was killed often enough"
-                driver = start_driver(cluster, tmp_path / name, out, f"shard={MANY // 50}, methods='attnlrp'")
+                driver = start_driver(
+                    cluster, tmp_path / name, out, f"shard={MANY // 50}, batch_size=25, methods='rollout'"
+                )
             seen = len(list(out.glob("parts/part-*")))
             while driver.poll() is None and len(list(out.glob("parts/part-*"))) == seen:
                 time.sleep(0.1)
