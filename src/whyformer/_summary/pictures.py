@@ -32,8 +32,10 @@ def crop_mark(
         return image.resize((SIDE, SIDE))
     region = np.zeros(grid, dtype=bool)
     region.ravel()[list(patches)] = True
-    image = image.copy()
+    inside = Image.fromarray((255 * region).astype(np.uint8)).resize(image.size, Image.Resampling.NEAREST)
+    original, image = image, image.copy()
     outline_region(image, region)
+    image.paste(original, mask=inside)  # nothing is drawn over what is looked at
     groups, count = ndimage.label(region, np.ones((3, 3)))
     weights = np.ones(grid) if where is None or where.shape != grid else where
     best = int(np.argmax(ndimage.sum_labels(weights, groups, range(1, count + 1)))) + 1
@@ -49,18 +51,17 @@ def crop_mark(
 def outline_region(image: Image.Image, region: np.ndarray) -> None:
     """Draw the border between the region and the rest, black on white so that it shows on any image."""
     draw = ImageDraw.Draw(image)
-    for colour, width in (("white", 7), ("black", 3)):
+    for colour, width in (("white", 13), ("black", 6)):  # half of it is outside
         for line in list_edges(region, image.width, image.height):
             draw.line(line, fill=colour, width=width)
 
 
 def list_edges(region: np.ndarray, width: int, height: int) -> list[tuple[float, float, float, float]]:
-    """The sides of patches that are between the region and the rest, in pixels; at the edge a little inside."""
+    """The sides of patches that are between the region and the rest, in pixels."""
     rows, columns = region.shape
     padded = np.pad(region, 1)
     across, down = width / columns, height / rows
     above = np.argwhere(padded[1:] != padded[:-1])  # between row y - 1 and row y of the region
     left = np.argwhere(padded[:, 1:] != padded[:, :-1])
     lines = [((x - 1) * across, y * down, x * across, y * down) for y, x in above]
-    lines += [(x * across, (y - 1) * down, x * across, y * down) for y, x in left]
-    return [(*(min(max(v, 3), m - 4) for v, m in zip(line, (width, height) * 2, strict=True)),) for line in lines]
+    return lines + [(x * across, (y - 1) * down, x * across, y * down) for y, x in left]

@@ -163,9 +163,9 @@ def make_crop(one: Sighting, reader: InputReader | None, where: np.ndarray | Non
     if image is None:
         return None
     name = shorten_text(one.row.id, CAPTION_LENGTH)
-    where = "the mark outlined" if one.box is not None else "the whole image"
+    told = "the mark outlined" if one.box is not None else "the whole image"
     cut = crop_mark(image, one.row.grid, one.patches, where) if one.row.grid is not None else image
-    return report.embed_image(cut, f"{name}, {where}", name, *describe_wrong(one.row))
+    return report.embed_image(cut, f"{name}, {told}", name, *describe_wrong(one.row))
 
 
 def describe_wrong(row: BulkRow) -> list[str]:
