@@ -7,12 +7,13 @@ $$ u = 1 - v / v_{class} $$
 
 The eyes of animals make a cluster too, but they differ more from each other than the copies of a logo do.
 
-An item *shows* a cluster if one of its kept patches is as near to the centre as nine tenths of the members are.
+An item *shows* a cluster if one of its kept patches is as near to the centre as nine tenths of the members are, and
+above the threshold that splits the items of the class best into near and far ones (Otsu 1979).
 Clusters that the same items show are parts of one mark, and are merged.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -23,7 +24,7 @@ CLUSTERS = 12  # in a class
 STARTS, ROUNDS = 4, 50  # of k-means
 MIN_ITEMS, MIN_SHARE = 8, 0.1  # of the class, in a cluster
 NEAR = 0.1  # quantile of the members' cosines
-SHARED = 0.5  # of the items, to be merged
+SHARED = 0.6  # of the items, to be merged
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,24 +32,23 @@ class Group:
     """A cluster of patches of one class."""
 
     name: str  # of the class
-    centre: np.ndarray  # [channel], of unit length
+    centre: np.ndarray  # [direction], of unit length
     nearest: float  # the cosine to the centre from which on a patch shows it
     uniformity: tuple[float, float, float]  # with its 95 % interval
     members: np.ndarray  # items of the class with a patch in it, by number
     parts: tuple["Group", ...] = ()  # clusters that were merged into this one
 
     def match(self, states: np.ndarray) -> np.ndarray:
-        """[...] from [... channel]: whether a patch shows this group, or a part of it."""
-        matches = [states @ one.centre >= one.nearest for one in (self, *self.parts)]
-        return np.stack(matches).any(0)
+        """[...] from [... direction]: whether a patch shows this group."""
+        return np.asarray(states @ self.centre >= self.nearest)
 
-    def measure_likeness(self, evidence: PatchStates) -> np.ndarray:
-        """[item]: the largest cosine of a kept patch to the centre."""
-        return (evidence.states @ self.centre).max(1)
+    def match_parts(self, states: np.ndarray) -> np.ndarray:
+        """The same for this group or any part of it."""
+        return np.asarray(np.stack([one.match(states) for one in (self, *self.parts)]).any(0))
 
     def find_shown(self, evidence: PatchStates) -> np.ndarray:
         """[item] of bool: which items show it."""
-        return self.match(evidence.states).any(1)
+        return np.asarray(self.match(evidence.states).any(1))
 
 
 def find_patch_groups(name: str, evidence: PatchStates, seed: int) -> list[Group]:
@@ -65,7 +65,9 @@ def find_patch_groups(name: str, evidence: PatchStates, seed: int) -> list[Group
         inside = found == number
         members = np.unique(owner[inside])
         if len(members) >= max(MIN_ITEMS, MIN_SHARE * items):
-            groups.append(make_group(name, flat[inside], owner[inside], members, total, seed))
+            one = make_group(name, flat[inside], owner[inside], members, total, seed)
+            best = (evidence.states @ one.centre).max(1)
+            groups.append(replace(one, nearest=max(one.nearest, split_values(best))))
     return merge_groups(sorted(groups, key=lambda one: -one.uniformity[0]), evidence)
 
 
@@ -75,7 +77,7 @@ def make_group(name: str, points: np.ndarray, owner: np.ndarray, members: np.nda
     distances = np.square(points - mean).sum(1) / (1 - 1 / max(len(points), 2))
     by_item = np.array([distances[owner == item].mean() for item in members])
     _, low, high = bootstrap(by_item, seed)
-    value = 1 - float(distances.mean()) / total
+    value = 1 - float(by_item.mean()) / total
     nearest = float(np.quantile(points @ centre, NEAR))
     return Group(name, centre, nearest, (value, 1 - high / total, 1 - low / total), members)
 
@@ -91,10 +93,18 @@ def merge_groups(groups: Sequence[Group], evidence: PatchStates) -> list[Group]:
                 break
         else:
             heads.append((one, shown, []))
-    return [
-        Group(head.name, head.centre, head.nearest, head.uniformity, head.members, tuple(parts))
-        for head, _, parts in heads
-    ]
+    return [replace(head, parts=tuple(parts)) for head, _, parts in heads]
+
+
+def split_values(values: np.ndarray) -> float:
+    """The threshold with the largest variance between the values on its two sides (Otsu 1979)."""
+    ordered = np.sort(values)
+    counts = np.arange(1, len(ordered))
+    sums = np.cumsum(ordered)
+    low, high = sums[:-1] / counts, (sums[-1] - sums[:-1]) / (len(ordered) - counts)
+    between = counts * (len(ordered) - counts) * np.square(high - low)
+    best = int(np.round(between, 9).argmax())
+    return float(ordered[best] + ordered[best + 1]) / 2
 
 
 def measure_variance(points: np.ndarray) -> float:

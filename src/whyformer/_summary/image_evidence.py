@@ -22,6 +22,7 @@ from whyformer._summary.outliers import find_outliers
 from whyformer._summary.states import TOP, PatchStates, read_patch_states
 from whyformer._summary.wording import describe_place
 
+MIN_CONTROLS = 4  # items of the class without the mark
 TESTED_IN_CLASS = 3  # groups: the most uniform ones
 MOST_TESTED = 48  # groups in all
 LIMIT, HIGHEST_LIMIT = 0.64, 0.74  # uniformity that natural evidence seldom reaches
@@ -55,12 +56,12 @@ class ImageEvidence:
         rows, target = self.evidence.rows, self.find_target(group.name)
         shown = group.find_shown(self.evidence)
         is_own = np.array([row.class_name == group.name for row in rows])
-        medians, reader = self.evidence.medians, self.reader
+        describer, reader = self.evidence.describer, self.reader
         with_it = [rows[i] for i in np.flatnonzero(shown & is_own)]
         without = [rows[i] for i in np.flatnonzero(~shown & is_own)]
         others = mix_classes([rows[i] for i in np.flatnonzero(~shown & ~is_own)], target)
-        inside = read_images(with_it, medians, reader, COMPARED)
-        outside = read_images(without if len(without) >= 4 else others, medians, reader, COMPARED)
+        inside = read_images(with_it, describer, reader, COMPARED)
+        outside = read_images(without, describer, reader, COMPARED) if len(without) >= MIN_CONTROLS else None
         presence = self.count_presence(group.name, shown)
         uniformity = Uniformity(*group.uniformity, limit)
         known = Finding(group.name, target, "patches", "", int(is_own.sum()), presence=presence, uniformity=uniformity)
@@ -71,7 +72,7 @@ class ImageEvidence:
         sightings += [Sighting(row) for row in with_it[len(inside.rows) :]]
         tested, few = inside.first(self.tested), masks[: self.tested]
         hiding, left = try_hiding(tested, few, outside, target, reader, self.seed)
-        recipients = read_images(others, medians, reader, self.tested)
+        recipients = read_images(others, describer, reader, self.tested)
         inserting, put_in = None, None
         if recipients is not None:
             inserting, put_in = try_inserting(tested, few, outside, recipients, target, reader, self.seed)

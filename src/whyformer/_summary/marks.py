@@ -9,7 +9,7 @@ show it.
 **Hiding** fills the grown mark from the pixels around it: the mean of what is outside of the mark, weighted by a
 Gaussian that widens until it reaches something. **Inserting** copies the pixels of the mark into another image, at the
 same place, with a soft edge. The control copies the pixels at the same place of an item of the class that does not
-show the mark.
+show the mark; if all show it, as many of the donor's other patches, the most relevant ones.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ from whyformer._runs.parts import BulkRow
 from whyformer._summary.finding import Answers, Effect, Sighting, measure_effect
 from whyformer._summary.groups import Group
 from whyformer._summary.inputs import InputReader, compare_right, open_probe, to_array
-from whyformer._summary.states import EARLY, LATE, centre_states, run_states
+from whyformer._summary.states import EARLY, LATE, Describer, run_states
 
 COMPARED = 32  # items with the mark, and as many without
 LESS_VARIED = 0.5  # ratio of variances
@@ -43,7 +43,7 @@ class ImageSet:
     rows: list[BulkRow]
     pixels: Tensor  # [item channel height width]
     early: np.ndarray  # [item row column channel]
-    late: np.ndarray  # the same, centred, of unit length
+    late: np.ndarray  # [item row column direction], described
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -53,7 +53,7 @@ class ImageSet:
         return ImageSet(self.rows[:count], self.pixels[:count], self.early[:count], self.late[:count])
 
 
-def read_images(rows: Sequence[BulkRow], medians: np.ndarray, reader: InputReader, most: int) -> ImageSet | None:
+def read_images(rows: Sequence[BulkRow], describer: Describer, reader: InputReader, most: int) -> ImageSet | None:
     """The first `most` of these images that can be read; None if there is none."""
     kept, images = reader.load(rows, most)
     if not kept or kept[0].grid is None:
@@ -65,8 +65,9 @@ def read_images(rows: Sequence[BulkRow], medians: np.ndarray, reader: InputReade
         pixels.append(encoded.inputs[encoded.main].detach().cpu())
         states.append(run_states(reader, some, (EARLY, LATE)))
     early, late = (np.concatenate([one[i] for one in states if one[i] is not None]) for i in (0, 1))
-    shape = (len(kept), *grid, -1)
-    return ImageSet(kept, torch.cat(pixels), early.reshape(shape), centre_states(late, medians).reshape(shape))
+    shape, patches = (len(kept), *grid, -1), np.arange(late.shape[1])
+    described = describer.describe(late, patches)
+    return ImageSet(kept, torch.cat(pixels), early.reshape(shape), described.reshape(shape))
 
 
 # --- growing ----------------------------------------------------------------------------------------------------------
@@ -74,7 +75,7 @@ def read_images(rows: Sequence[BulkRow], medians: np.ndarray, reader: InputReade
 
 def grow_mark(group: Group, inside: ImageSet, outside: ImageSet | None) -> np.ndarray:
     """[item row column] of bool: the patches of the mark in each image that shows it."""
-    matched = group.match(inside.late)
+    matched = group.match_parts(inside.late)
     best = (inside.late @ group.centre).reshape(len(matched), -1).argmax(1)
     matched.reshape(len(matched), -1)[np.arange(len(matched)), best] = True
     grown = np.stack([binary_dilation(one, FULL) for one in matched])
@@ -212,13 +213,25 @@ def try_inserting(
     pasted = paste_patches(inside.pixels[donor], recipients.pixels[into], masks[donor])
     after, _ = run_pixels(probe, pasted, into)
     told = Answers(count, float(before.mean()), float(after.mean()), area=float(masks.mean()))
-    if controls is None:
-        return None, told
-    other = np.arange(count) % len(controls.rows)
-    pasted = paste_patches(controls.pixels[other], recipients.pixels[into], masks[donor])
+    if controls is None:  # every item of the class shows it: as much other evidence of the donor
+        other, pixels, areas = donor, inside.pixels, choose_other_evidence(inside.rows, masks)[donor]
+    else:
+        other, pixels, areas = np.arange(count) % len(controls.rows), controls.pixels, masks[donor]
+    pasted = paste_patches(pixels[other], recipients.pixels[into], areas)
     null, _ = run_pixels(probe, pasted, into)
     by_donor = lambda values: values.reshape(RECIPIENTS, -1).mean(0)  # noqa: E731
     return measure_effect(by_donor(after - before), by_donor(null - before), seed), told
+
+
+def choose_other_evidence(rows: Sequence[BulkRow], masks: np.ndarray) -> np.ndarray:
+    """[item row column] of bool: the most relevant patches outside of the mark, as many as it has."""
+    chosen = np.zeros_like(masks)
+    for row, mask, other in zip(rows, masks, chosen, strict=True):
+        assert row.scores is not None
+        scores = np.where(mask.ravel(), -np.inf, row.scores)
+        count = min(int(mask.sum()), int((~mask).sum()))
+        other.ravel()[np.argsort(-scores, kind="stable")[:count]] = True
+    return chosen
 
 
 def list_sightings(group: Group, images: ImageSet, masks: np.ndarray) -> list[Sighting]:

@@ -1,7 +1,8 @@
 """What an image's most relevant patches look like to the model: its own hidden states there.
 
 A patch is described by the hidden state one block before the last, minus the median of that position over the data set
-(which removes the position embedding), scaled to unit length. Of the layers, this one sets marks apart from natural
+(which removes the position embedding), whitened along the main directions of all patches (which removes what the
+patches of an image have in common), scaled to unit length. Of the layers, this one sets marks apart from natural
 evidence best: it says what the model took the patch for, whatever is around it.
 
 The states are computed anew, on the sampled items, instead of being stored by `bulk`: a run that was made before, by
@@ -25,8 +26,32 @@ from whyformer.errors import InputError
 TOP = 5  # most relevant patches, which are clustered
 KEPT = 16  # patches of which the state is kept, to see where else a mark is
 FOR_MEDIANS = 256  # images
+DIRECTIONS = 64  # of largest variance
+LEAST_SPREAD = 0.1  # of the largest, added to each: directions without variance stay small
 BATCH = 32
 EARLY, LATE = 1, -2  # hidden states: after the first block, and before the last
+
+
+@dataclass(frozen=True, eq=False)
+class Describer:
+    """Turns hidden states into descriptions of patches."""
+
+    medians: np.ndarray  # [patch channel]
+    basis: np.ndarray  # [channel direction], scaled
+
+    def describe(self, states: np.ndarray, patches: np.ndarray) -> np.ndarray:
+        """[... direction] of unit length, from states [... channel] at these patches [...]."""
+        described = (states - self.medians[patches]) @ self.basis
+        return described / np.linalg.norm(described, axis=-1, keepdims=True).clip(min=1e-12)
+
+
+def fit_describer(states: np.ndarray) -> Describer:
+    """From the states [image patch channel] of some images."""
+    medians = np.median(states, axis=0)
+    centred = (states - medians).reshape(-1, states.shape[-1]).astype(np.float64)
+    values, vectors = np.linalg.eigh(centred.T @ centred / len(centred))
+    spreads = np.sqrt(values[::-1][:DIRECTIONS].clip(min=0.0))
+    return Describer(medians, vectors[:, ::-1][:, :DIRECTIONS] / (spreads + LEAST_SPREAD * spreads[0] + 1e-12))
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,12 +60,12 @@ class PatchStates:
 
     rows: tuple[BulkRow, ...]
     patches: np.ndarray  # [item KEPT], numbered row by row
-    states: np.ndarray  # [item KEPT channel], of unit length
-    medians: np.ndarray  # [patch channel]
+    states: np.ndarray  # [item KEPT direction], of unit length
+    describer: Describer
 
     def pick(self, items: np.ndarray) -> "PatchStates":
         return PatchStates(
-            tuple(self.rows[i] for i in items), self.patches[items], self.states[items], self.medians
+            tuple(self.rows[i] for i in items), self.patches[items], self.states[items], self.describer
         )  # fmt: skip
 
 
@@ -62,25 +87,15 @@ def read_patch_states(rows: Sequence[BulkRow], reader: InputReader) -> PatchStat
         states.append(np.take_along_axis(late, chosen[..., None], 1).astype(np.float32))
     if not kept:
         return None
-    medians = np.median(np.concatenate(whole)[:FOR_MEDIANS], axis=0)
-    places = np.concatenate(patches)
-    described = np.concatenate(states)
-    for start in range(0, len(described), 1024):
-        part = slice(start, start + 1024)
-        described[part] = centre_states(described[part], medians[places[part]])
-    return PatchStates(tuple(kept), places, described, medians)
+    describer, places = fit_describer(np.concatenate(whole)[:FOR_MEDIANS]), np.concatenate(patches)
+    described = [describer.describe(one, some) for one, some in zip(states, patches, strict=True)]
+    return PatchStates(tuple(kept), places, np.concatenate(described), describer)
 
 
 def rank_patches(row: BulkRow) -> np.ndarray:
     """[KEPT]: the patches with the highest scores; equal ones in their order."""
     assert row.scores is not None
     return np.argsort(-row.scores, kind="stable")[:KEPT]
-
-
-def centre_states(states: np.ndarray, medians: np.ndarray) -> np.ndarray:
-    """The states without what is usual at their position, of unit length."""
-    centred = states - medians
-    return centred / np.linalg.norm(centred, axis=-1, keepdims=True).clip(min=1e-12)
 
 
 def iterate_batches(rows: Sequence[BulkRow], reader: InputReader) -> Iterator[tuple[list[BulkRow], list[OneInput]]]:
