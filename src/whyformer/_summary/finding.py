@@ -18,6 +18,7 @@ from whyformer._runs.parts import BulkRow
 LEVEL = 0.05
 SMALLEST_EFFECT = 0.1  # of a probability
 SMALLEST_OFF_OBJECT = 0.5
+FIXED_PLACE = 0.8  # of the texts
 EvidenceKind: TypeAlias = Literal["patches", "words", "whole"]
 Box: TypeAlias = tuple[int, int, int, int]  # top, left, bottom, right; the last two are outside
 
@@ -129,6 +130,7 @@ class Finding:
     without: Answers | None = None  # in its own items, with the evidence hidden
     put_in: Answers | None = None  # in items of other classes, with the evidence inserted
     off_object: float | None = None  # share of the mark's patches off the object; None without masks
+    habits: tuple[str, ...] = ()  # of words: what else makes them uniform, one clause each
     links: tuple[Link, ...] = ()
     case: tuple[str, ...] = ()  # what speaks for a shortcut, one clause each
     is_suspicious: bool = False
@@ -154,11 +156,16 @@ class Finding:
         return max(0.0, inserted) * (self.uniformity.value if self.uniformity is not None else 0.0)
 
     @property
+    def is_uniform(self) -> bool | None:
+        """Whether it is nearly the same in all items; None if unknown."""
+        return None if self.uniformity is None else self.uniformity.is_certain or bool(self.habits)
+
+    @property
     def criteria(self) -> dict[str, bool | None]:
         """Which conditions of suspicion hold; None if unknown."""
         return {
             "used": self.inserting.is_certain() if self.inserting is not None else None,
-            "uniform": self.uniformity.is_certain if self.uniformity is not None else None,
+            "uniform": self.is_uniform,
             "off the object": None if self.off_object is None else self.off_object >= SMALLEST_OFF_OBJECT,
         }
 
@@ -226,9 +233,10 @@ def list_case(finding: Finding) -> Iterator[str]:
         yield f"inserted, it changes the answer by {finding.inserting.difference:+.2f} beyond control evidence"
     if uniform and finding.uniformity is not None:
         value, limit = finding.uniformity.value, finding.uniformity.limit
-        decides = f"it decides {value:.0%} of the class, and natural evidence seldom {limit:.0%}"
+        decides = f"it decides {value:.0%} of the class, natural evidence seldom {limit:.0%}"
         alike = f"it is nearly the same everywhere (uniformity {value:.2f}, natural evidence seldom {limit:.2f})"
-        yield decides if finding.kind == "words" else alike
+        yield from [decides if finding.kind == "words" else alike] if value >= limit else []
+        yield from finding.habits
     if off_object and finding.off_object is not None:
         yield f"{finding.off_object:.0%} of it is off the object"
     own, *others = finding.presence or (Presence("", 0, 0),)
