@@ -15,17 +15,18 @@ import torch
 from torch import Tensor
 
 from whyformer._cite.ablations import Ablations
+from whyformer._cite.documents import choose_unit, make_cited_prompt
 from whyformer._cite.faithfulness import measure_faithfulness
 from whyformer._cite.likelihood import Likelihood, measure_likelihood
 from whyformer._cite.mention import is_mentioned
 from whyformer._cite.sources import find_sources, make_source_players
 from whyformer._cite.verification import Verification, describe_verification, verify_sources
 from whyformer._engine import SCORE_NAMES, Answer, Probe, Scale, record
-from whyformer._explain.decoding import refuse_other_prompt
 from whyformer._explain.explain import ModelLike, as_model, explain_encoded
 from whyformer._explain.method_call import MethodLike, choose_method
 from whyformer._model import AnswerPart, Model, PromptLike, refuse_learned_prompt
-from whyformer._model.prompt import Prompt, Region, SplitBy, add_answer
+from whyformer._model.prompt import DocumentLike, Prompt, Region, SplitBy
+from whyformer._plain.json_value import JsonValue
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import InputError, TargetError
 from whyformer.methods._players import Players, choose_players
@@ -41,10 +42,11 @@ CITED_SCORE: Scale = "log_odds"
 @neutral_torch()
 def cite(
     model: ModelLike,
-    prompt: PromptLike,
-    by: SplitBy | Sequence[Region] = "passage",
+    prompt: PromptLike | Mapping[str, JsonValue],
+    by: SplitBy | Sequence[Region] | None = None,
     *,
     answer: str | Sequence[int] | None = None,
+    documents: Sequence[DocumentLike] | None = None,
     select: AnswerPart | Answer = None,
     within: Region | str | None = None,
     method: MethodLike = CITE_METHOD,
@@ -55,9 +57,13 @@ def cite(
 ) -> Citations:
     """Which passages or documents of a prompt its answer comes from, each with a verdict from leaving it out.
 
-    prompt: a Prompt with an answer, or a text or a list of messages with answer=, a text or token ids.
+    prompt: a Prompt with an answer; a text or a list of messages with answer=, a text or token ids; or a record of a
+    log, such as a request and its response of an API like that of OpenAI.
+    documents: of LangChain or LlamaIndex, dictionaries, (id, text, metadata) or texts. Where the prompt does not
+    contain them, the chat template writes them, or they are put before the question. Ids and metadata are kept.
     by: what the prompt is split into: "passage", "sentence", "paragraph", "document", "role"; a list of texts that
-    occur in it, of (start, stop) in characters or of regions; or a function of its text. The question, instructions and
+    occur in it, of (start, stop) in characters or of regions; or a function of its text. By default documents and
+    results of tools, if there are several, else passages. The question, instructions and
     what the system or the assistant says are no sources: they are shown apart (`apart`) and never left out.
     select: the part of the answer that is cited for: a text that occurs in it, numbers of its tokens, a slice or
     targets.Answer(...); by default all of it.
@@ -73,9 +79,9 @@ def cite(
     check_counts(verify=verify, samples=samples, seed=seed)
     model = as_model(model)
     refuse_learned_prompt(model.module, "cite")
-    prompt = require_answer(model, prompt, answer)
+    prompt = make_cited_prompt(model, prompt, answer, documents)
     aim = aim_at_part(select)
-    divided = find_sources(prompt, by, within)
+    divided = find_sources(prompt, choose_unit(prompt, by), within)
     sources = divided.sources
     players = make_source_players(prompt, sources)
     explanation = explain_sources(model, prompt, method, settings, aim, players)
@@ -122,25 +128,6 @@ def check_counts(**counts: int) -> None:
             raise InputError(f"{name} must be a whole number >= 0 and below 2**31, got {value!r:.80}.", code="E_OPTION")
     if counts["samples"] == 1:
         raise InputError("samples must be 0 or at least 2: one ablation has no rank correlation.", code="E_OPTION")
-
-
-def require_answer(model: Model, prompt: PromptLike, answer: str | Sequence[int] | None) -> Prompt:
-    """The prompt with an answer."""
-    if isinstance(prompt, str):
-        prompt = Prompt.from_text(model, prompt)
-    elif not isinstance(prompt, Prompt):
-        refuse_other_prompt(prompt)
-        prompt, answer = Prompt.from_messages(model, prompt, answer=answer), None
-    if answer is not None:
-        if prompt.answer:
-            raise InputError("The prompt has an answer already. Leave out answer=, or pass prompt.without_answer().")
-        prompt = add_answer(model, prompt, answer)
-    if not prompt.answer:
-        raise InputError(
-            "The prompt has no answer to cite sources for. Pass answer=..., or a Prompt with what the model answers: "
-            "generate(model, prompt)."
-        )
-    return prompt
 
 
 def aim_at_part(select: AnswerPart | Answer) -> Answer:
@@ -199,6 +186,8 @@ def list_citations(
             drop=None if verified is None else verified.drops.get(i),
             verdict=None if verified is None else verified.judge(i),
             is_control=verified is not None and i in verified.controls,
+            id=one.id,
+            metadata=one.metadata,
         )
         for i, (one, score) in enumerate(zip(parts, scores.tolist(), strict=True))
     )  # fmt: skip

@@ -14,7 +14,7 @@ from torch import Tensor
 from whyformer._engine import Target
 from whyformer._model.prompt import Prompt, Region
 from whyformer._plain import archive
-from whyformer._plain.json_value import JsonValue
+from whyformer._plain.json_value import JsonObject, JsonValue
 from whyformer._plain.schema import SchemaError, check_schema
 from whyformer._plain.tokens import Pieces
 from whyformer.results._fields import PIECES, TARGET, restore_saved_target, restore_saved_tokens
@@ -38,6 +38,7 @@ CITATION = {
     "name": str, "kind": str, "start": int, "stop": int, "text": str, "score": float, "share": float,
     "drop": (None, float), "verdict": (None, str), "is_control": bool,
 }  # fmt: skip
+IDENTITY = {"id": (None, str), "metadata": {str: object}}  # which files of earlier versions do not have
 DROP = {"size": int, "drop": float, "chance": float, "interval": [float], "draws": int}
 FAITHFULNESS = {"lds": (None, float), "chance": (None, [float]), "samples": int, "seed": int, "drops": [DROP]}
 PROMPT = {"ids": [int], "pieces": PIECES, "prompt_length": int, "regions": [REGION], "notes": [str]}
@@ -63,6 +64,8 @@ class Citation:
     drop: float | None = None  # of the log-odds of the answer without this source; None if it was not left out
     verdict: str | None = None  # supported, not needed, contradicted or caution; None if it was not verified
     is_control: bool = False  # left out to see what leaving out an unimportant source changes
+    id: str | None = None  # of the document that it is, or is part of
+    metadata: JsonObject = field(default_factory=dict, hash=False)  # of that document
 
 
 @dataclass(frozen=True)
@@ -204,6 +207,9 @@ class Citations(LoadableResult):
     @classmethod
     def _from_fields(cls, saved: archive.Fields) -> "Citations":
         saved = {"apart": [], "log_odds": None, **saved}  # which files of earlier versions do not have
+        check_schema(saved.get("prompt"), {"regions": [{}]}, "the prompt")
+        for part in (*saved["prompt"]["regions"], *saved.get("citations", ()), *saved["apart"]):
+            check_schema({"id": None, "metadata": {}, **part}, IDENTITY, "a source")
         check_schema(saved, SCHEMA, "the citations")
         prompt, length = saved["prompt"], len(saved["prompt"]["ids"])
         if tuple(saved["scores"].shape) != (length,) or not 0 < prompt["prompt_length"] <= length:
