@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from whyformer._bulk.items import Item
+from whyformer._bulk.items import Item, mark_content
 from whyformer._cite.log import LogLine
 from whyformer._plain.failure import describe_failure
 from whyformer.results.citations import Citation, Citations
@@ -19,7 +19,7 @@ from whyformer.show.wording import shorten_text
 LOG_COLUMNS = {
     "id": "string", "position": "int64", "line": "int64", "error": "string", "message": "string", "answer": "string",
     "verdict": "string", "log_probability": "double", "log_odds": "double", "sentences": "string",
-    "citations": "string", "notes": "[string]",
+    "citations": "string", "notes": "[string]", "content": "string",
 }  # fmt: skip
 KEPT_TEXT = 200  # characters of a source
 
@@ -40,6 +40,7 @@ class LogRow:
     sentences: str | None = None  # JSON: text, verdict and sources of each sentence of the answer
     citations: str | None = None  # JSON: the sources, highest score first
     notes: tuple[str, ...] = ()
+    content: str | None = None  # a hash of the record
 
 
 def make_log_row(item: Item, cited: Citations) -> LogRow:
@@ -52,6 +53,7 @@ def make_log_row(item: Item, cited: Citations) -> LogRow:
         sentences=write_json([vars(one) for one in getattr(cited, "sentences", ())]),
         citations=write_json([describe_source(one) for one in cited]),
         notes=cited.notes,
+        content=mark_content(item.content, "text"),
     )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from whyformer._bulk.held import hold_parts, list_items
 from whyformer._bulk.items import Item, ItemList
 from whyformer._bulk.job import BulkJob, run_missing
 from whyformer._bulk.plan import BatchSettings, BulkPlan, describe_preprocessing, read_stored_settings
@@ -132,6 +133,7 @@ def cite_log(
     threads: int | None = None,
     limit: int | None = None,
     retry_failed: bool = False,
+    grow: bool = False,
     seed: int = 0,
     **settings: Setting,
 ) -> CitedLog:
@@ -144,11 +146,13 @@ def cite_log(
     perhaps "id", "documents" and "answer"; docs/logs.md has them all.
     by, seed, settings: as for cite(), for every record.
     engine, workers, address, device, shard, threads, limit, retry_failed: as for bulk().
+    grow: the log has more records than when the folder was filled; only those are cited.
     """
     folder = check_run_folder(out)
     if folder is None:
         raise OutputError("out must be the path of a folder.")
-    check_run_flag("retry_failed", retry_failed)
+    for name, flag in {"retry_failed": retry_failed, "grow": grow}.items():
+        check_run_flag(name, flag)
     check_run_counts(workers=workers, shard=shard, threads=threads, limit=limit)
     check_engine_name(engine, address)
     log = read_log(records)
@@ -165,8 +169,11 @@ def cite_log(
         plan = make_log_plan(
             opened, items, chosen, site.device, BatchSettings(size, 1, int(threads or stored.get("threads") or 1))
         )
-        write_or_check_plan(plan, folder)
-        job = CiteJob(plan, items, PartStore(folder, plan), (CITED,), "text")
+        held = hold_parts(folder, plan, items, "text", grow=grow)
+        plan = plan.replace_data(items, "text")
+        write_or_check_plan(plan, folder, growing=("data",), grow=grow)
+        list_items(folder, items, "text")
+        job = CiteJob(plan, items, PartStore(folder, plan), (CITED,), "text", held)
         job.scan(retry_failed=retry_failed)
         if job.missing:
             run_missing(job, choose_engine(site, setup.follow_plan(plan), opened, len(job.missing), address), stop)
