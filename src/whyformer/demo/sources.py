@@ -93,6 +93,15 @@ class SourceQuestion(AskedPassages):
         ends = [len(" ".join(claim.text for claim in self.claims[: i + 1])) for i in range(len(self.claims))]
         return tuple((end - len(claim.text), end) for end, claim in zip(ends, self.claims, strict=True))
 
+    def answer_with(self, values: Sequence[str]) -> "SourceQuestion":
+        """The question with another value in each claim, and the truth of that."""
+        world, whole = SOURCE_WORLDS[self.world], self.kind == "sentences"
+        claims = [
+            make_claim(world, self.passages, claim.query, value, in_a_sentence=whole)
+            for claim, value in zip(self.claims, values, strict=True)
+        ]
+        return replace(self, claims=tuple(claims))
+
 
 def generate(
     count: int,
@@ -111,14 +120,14 @@ def generate(
         raise InputError(f"kind must be one of {', '.join(SOURCE_KINDS)}, got {kind!r}.", code="E_OPTION")
     if passages is not None:
         refuse_outside_range("passages", passages, FEWEST_SOURCES, MOST_SOURCES)
-    draw = partial(_draw_source_question, world=SOURCE_WORLDS[world], kind=kind, count=passages, part=part)
+    draw = partial(_draw_source_question, world=SOURCE_WORLDS[world], wanted=kind, count=passages, part=part)
     return generate_part(f"sources {world} {kind} {passages} {seed}", count, part, draw)
 
 
 def _draw_source_question(
-    rng: random.Random, world: World, kind: SourceKind | None, count: int | None, part: Part
+    rng: random.Random, world: World, wanted: SourceKind | None, count: int | None, part: Part
 ) -> SourceQuestion | None:
-    kind = kind or pick(rng, SOURCE_KINDS)
+    kind: SourceKind = wanted if wanted else pick(rng, SOURCE_KINDS)
     passages = draw_sources(rng, world, 4 + draw_index(rng, 9) if count is None else count, part)
     queries = list_queries(rng, world, passages, part)
     if kind == "sentences":
@@ -140,6 +149,7 @@ def list_statements(passages: Sequence[Passage]) -> Stated:
 
 def find_values(world: World, stated: Stated, query: Query) -> list[tuple[tuple[int, ...], str]]:
     """Every answer that the passages give to a query, with the passages that give it."""
+    found: list[tuple[tuple[int, ...], str]]
     found = [((i,), value) for i, value in stated.get((query.subject, query.relations[0]), ())]
     for relation in query.relations[1:]:
         found = [((*at, i), value) for at, person in found for i, value in stated.get((person, relation), ())]
@@ -164,7 +174,7 @@ def answer_wrongly(asked: SourceQuestion, rng: random.Random, *, is_stated: bool
 
     None if there is no such value for one of the claims.
     """
-    world, claims = SOURCE_WORLDS[asked.world], []
+    world, values = SOURCE_WORLDS[asked.world], []
     stated = list_statements(asked.passages)
     for claim in asked.claims:
         kind = world.relations[claim.query.relations[-1]].value
@@ -181,9 +191,8 @@ def answer_wrongly(asked: SourceQuestion, rng: random.Random, *, is_stated: bool
             options = [value for value in options if value not in asked.context]
         if not options:
             return None
-        in_a_sentence = asked.kind == "sentences"
-        claims.append(make_claim(world, asked.passages, claim.query, pick(rng, options), in_a_sentence=in_a_sentence))
-    return replace(asked, claims=tuple(claims))
+        values.append(pick(rng, options))
+    return asked.answer_with(values)
 
 
 @cache
