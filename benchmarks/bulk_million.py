@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 import whyformer as why
-from whyformer._bulk.items import ItemList
+from whyformer._bulk.items import ItemList, mark_content
 from whyformer._bulk.plan import BatchSettings, make_bulk_plan
 from whyformer._bulk.worker import WorkerSetup
 from whyformer._explain.method_call import label_methods
@@ -49,9 +49,13 @@ def write_finished_run(folder: Path, items: int, shard: int) -> None:
     write_or_check_plan(plan, out)
     store = PartStore(out, plan)
     scores = np.random.default_rng(0).normal(size=(shard, SCORES)).astype(np.float32)
-    rows = [BulkRow(f"ticket {n:08}", n, METHOD, "text", scores=scores[n]) for n in range(shard)]
     for number in range(plan.shards):
-        store.path(number).write_bytes(encode_part(rows, number, plan.fingerprint))
+        same = zip((listed[index] for index in plan.indices(number)), scores, strict=False)
+        rows = [
+            BulkRow(item.id, item.position, METHOD, "text", scores=row, content=mark_content(item.content, "text"))
+            for item, row in same
+        ]
+        store.path(number).write_bytes(encode_part(rows, number, store.fingerprint))
 
 
 def resume(folder: Path) -> None:

@@ -36,7 +36,7 @@ from whyformer._plain.failure import is_out_of_memory
 from whyformer._plain.peak_memory import free_memory
 from whyformer._plain.torch_state import neutral_torch
 from whyformer._plain.versions import __version__
-from whyformer._runs.parts import BulkRow, encode_part
+from whyformer._runs.parts import BulkRow, encode_part, fingerprint_parts
 from whyformer._runs.weights import hash_weights
 from whyformer.errors import ModelError
 from whyformer.results.explanation import Explanation
@@ -51,7 +51,7 @@ class ModelSetup(ABC):
 
     model: str | Model  # a name or path to open, or the model itself
     weights: str = field(default="", kw_only=True)  # the hash of the plan
-    fingerprint: str = field(default="", kw_only=True)  # of the plan
+    fingerprint: str = field(default="", kw_only=True)  # of the parts
     batch: int = field(default=1, kw_only=True)
     threads: int = field(default=1, kw_only=True)
     precision: str = field(default="", kw_only=True)  # of matrix products in float32 on a GPU
@@ -66,7 +66,7 @@ class ModelSetup(ABC):
         return replace(
             self,
             weights=plan.fields["model"]["weights"],
-            fingerprint=plan.fingerprint,
+            fingerprint=fingerprint_parts(plan.fields),
             batch=plan.settings.batch,
             threads=plan.settings.threads,
             precision=plan.fields["precision"],
@@ -155,14 +155,18 @@ class ShardWorker:
 
     @neutral_torch()
     def make_rows(self, items: Sequence[Item], feed: ShardFeed) -> list[BulkRow]:
-        """A row for each item and method, in the order of the input."""
+        """A row for each item and method that is missing, in the order of the input."""
         rows: RowsByKey = {}
         for batch, encoded in feed:
             self.check_stop()
-            rows |= self.explain_batch(batch, self.methods, encoded)
+            rows |= self.explain_batch(batch, self.choose_methods(batch[0].item), encoded)
         for item, error in feed.failed:
-            rows |= self.make_error_rows(item, self.methods, error)
-        return [rows[item.position, label] for item in items for label in self.methods]
+            rows |= self.make_error_rows(item, self.choose_methods(item), error)
+        return [rows[item.position, label] for item in items for label in self.choose_methods(item)]
+
+    def choose_methods(self, item: Item) -> Mapping[str, MethodCall]:
+        """What the item is explained by: all methods, or those whose rows are missing."""
+        return {label: self.methods[label] for label in item.methods} if item.methods else self.methods
 
     def explain_batch(
         self, batch: Sequence[LoadedItem], methods: Mapping[str, MethodCall], encoded: EncodedAhead = None

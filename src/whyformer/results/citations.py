@@ -20,6 +20,7 @@ from whyformer._plain.tokens import Pieces
 from whyformer.results._fields import PIECES, TARGET, restore_saved_target, restore_saved_tokens
 from whyformer.results.result import LoadableResult, choose_formats
 from whyformer.show import report, terminal
+from whyformer.show.footnotes import MarkedSentence, NotedSource, number_sources, write_markdown, write_marked_text
 from whyformer.show.prompt_page import make_prompt_page
 from whyformer.show.prompt_view import CitationRow, FaithfulnessRow, PromptView, view_prompt
 from whyformer.show.score_rows import CellValue
@@ -104,10 +105,11 @@ class Faithfulness:
 class Citations(LoadableResult):
     """The sources of an answer, highest score first. Question, instructions and roles are no sources: see `apart`.
 
-    Files: .json has everything and can be loaded again; .html, .txt show the table; .csv has a row for each source.
+    Files: .json has everything and can be loaded again; .html and .txt show the table, .md the answer with footnotes;
+    .csv has a row for each source.
     """
 
-    formats = choose_formats(".json .html .csv .txt")
+    formats = choose_formats(".json .html .md .csv .txt")
     csv_columns = ("rank", "name", "kind", "start", "stop", "score", "share", "drop", "verdict", "control", "text")
 
     prompt: Prompt
@@ -146,10 +148,17 @@ class Citations(LoadableResult):
         """The sources without which the answer would be unlikely."""
         return tuple(one for one in self.citations if one.verdict == SUPPORTED)
 
+    def mark_answer(self) -> tuple[list[MarkedSentence], list[str]]:
+        """The answer with the numbers of the sources that support it, and the names of these sources."""
+        names = [one.name for one in self.supported]
+        verdict = None if self.margin is None else SUPPORTED if names else "not supported by a single source"
+        return number_sources([(self.prompt.answer_text, verdict, names)])
+
     # --- displaying ---
 
     def view(self) -> PromptView:
         """The prompt with its scores and citations, for display; sources and what is apart are its parts."""
+        sentences, names = self.mark_answer()
         return view_prompt(
             self.prompt,
             (*self.citations, *self.apart),
@@ -157,9 +166,21 @@ class Citations(LoadableResult):
             headline=f"Why {make_visible(self.target.label)}?",
             signed=True,
             citations=[
-                CitationRow(one.name, one.start, one.stop, one.share, name_verdict(one), one.drop, one.text)
+                CitationRow(
+                    one.name,
+                    one.start,
+                    one.stop,
+                    one.share,
+                    name_verdict(one),
+                    one.drop,
+                    one.text,
+                    one.id,
+                    one.metadata,
+                    names.index(one.name) + 1 if one.name in names else None,
+                )
                 for one in self.list_shown()
             ],
+            marked=sentences,
             verdict_notes=describe_verdicts(self),
             faithfulness=list(list_figures(self.faithfulness)) if self.faithfulness is not None else [],
             **{name: getattr(self, name) for name in ("scores", "method", "model", "settings", "versions", "notes")},
@@ -168,6 +189,7 @@ class Citations(LoadableResult):
     def _list_parts(self, screen: Screen) -> Iterator[RenderableType]:
         """The sources with the highest scores as a table, then what their verdicts rest on."""
         yield Text(f"{make_visible(self.target.label)}, by {make_visible(self.method)}", "bold")
+        yield Text(make_visible(write_marked_text(self.mark_answer()[0])))
         width = max(screen.width - 60, 20)
         rows = [list_cells(one, width) for one in self.list_shown()]
         right = ("score", "share", DROP_HEADING)
@@ -238,6 +260,16 @@ class Citations(LoadableResult):
         for rank, one in enumerate(self.citations, 1):
             values = {**vars(one), "rank": rank, "control": one.is_control}
             yield tuple(values[column] for column in self.csv_columns)
+
+    def _make_markdown(self) -> str:
+        """The answer with a footnote for each source that supports it."""
+        sentences, names = self.mark_answer()
+        sources = [
+            NotedSource(one.name, one.text, name_verdict(one), one.share, one.drop, one.id, one.metadata)
+            for one in self.citations
+        ]
+        headline = f"Why {self.target.label}?"
+        return write_markdown(headline, sentences, sources, names, [*self.describe(), *self.notes])
 
     def _make_page(self) -> str:
         """A page with the answer, its sources, and the prompt with its scores."""

@@ -109,6 +109,16 @@ def find_document(given: Any) -> Document | None:
     return None
 
 
+def write_document(given: Any) -> JsonObject:
+    """As a dictionary, for a file; TypeError if it is no document."""
+    found = find_document(given)
+    if found is None and callable(dump := getattr(given, "model_dump", None)):
+        return read_metadata(dump())  # a response of a client
+    if found is None:
+        raise TypeError(f"{type(given).__name__} is no document")
+    return {"id": found.id, "text": found.text, "metadata": found.metadata}
+
+
 def find_document_tuple(given: Sequence[Any]) -> Document | None:
     """(id, text), (id, text, metadata), or (document, score)."""
     if len(given) == 2 and isinstance(given[1], int | float) and (inner := find_document(given[0])) is not None:

@@ -380,7 +380,8 @@ def make_logged_prompt(model: "Model", record: LogRecord, more: Mapping[str, Any
         return Prompt.from_messages(model, messages, **more)
     if isinstance(text, str):
         note = "The prompt was given as text and tokenised here; the engine may have read other tokens."
-        prompt = Prompt.from_text(model, text, special=True, documents=more.get("documents"))
+        is_rendered = find_special_text(model.tokenizer, text) is not None  # else engines add the usual tokens
+        prompt = Prompt.from_text(model, text, special=is_rendered, documents=more.get("documents"))
         return replace(prompt, notes=(*prompt.notes, note))
     raise InputError(
         f"The log has no prompt: it has {', '.join(map(str, record)) or 'nothing'}. Pass prompt_token_ids, messages or "
