@@ -45,8 +45,9 @@ def run_cite(
     ] = None,
     select: Annotated[Word, make_option("--select", "The part of the answer to cite sources for.", "TEXT")] = None,
     method: Annotated[Word, options.make_method_option("See: whyformer methods.")] = None,
-    verify: Annotated[int, make_option("--verify", "Top sources to leave out.", "N", min=0, show_default=True)] = 3,
-    samples: Annotated[int, make_option("--samples", "Random ablations.", "N", min=0, show_default=True)] = 32,
+    effort: Annotated[
+        str, make_option("--effort", "fast, checked or thorough: 4, 12 or up to 120 forwards.", "EFFORT")
+    ] = "checked",
     max_new_tokens: Annotated[
         int, make_option("-n --max-new-tokens", "Tokens to generate at most, without --answer.", min=1)
     ] = 20,
@@ -77,7 +78,7 @@ def run_cite(
         run = why.cite_log(
             model, prompt, out=str(out), by=by, device=device, engine=engine, address=address, workers=workers,
             shard=shard, threads=threads, limit=limit, retry_failed=retry_failed, grow=grow, seed=seed,
-            within=within, method=method or CITE_METHOD, verify=verify, samples=samples,
+            within=within, method=method or CITE_METHOD, effort=effort,
         )  # fmt: skip
         return show_run(run, as_json=as_json)
     source = prompts.PromptSource(None if prompt is None else [prompt], file, answer, messages, tokens)
@@ -89,9 +90,7 @@ def run_cite(
     read = source.make_prompt(opened, found)
     if not read.answer:
         read = why.generate(opened, read, max_new_tokens=max_new_tokens)
-    cited = why.cite(
-        opened, read, by, within=within, select=select, method=chosen, verify=verify, samples=samples, seed=seed
-    )
+    cited = why.cite(opened, read, by, within=within, select=select, method=chosen, effort=effort, seed=seed)
     running.show_result(cited, out, as_json=as_json)
 
 
