@@ -16,7 +16,7 @@ from whyformer._cite.log import LogLine, read_log, tell_apart
 from whyformer.cli import app
 from whyformer.errors import CODES, InputError, MethodError, OutputError
 
-QUICK = {"verify": 1, "samples": 0, "workers": 1}
+QUICK = {"effort": "fast", "workers": 1}
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def test_every_record_is_a_row_in_order(log, run):
 
 def test_a_row_says_what_cite_says(model, log, run):
     row = next(iter(run.rows()))
-    cited = why.cite(model, json.loads(log.read_text("utf-8").splitlines()[0]), verify=1, samples=0)
+    cited = why.cite(model, json.loads(log.read_text("utf-8").splitlines()[0]), effort="fast")
     stored = json.loads(row["citations"])
     names = ("name", "id", "score", "share", "drop", "verdict", "metadata")
     assert [[one[name] for name in names] for one in stored] == [
@@ -150,8 +150,15 @@ def test_the_summary_counts_what_the_rows_say(run):
     assert sum(one.count for one in found.errors) == 3 and {one.line for one in found.errors} <= {5, 10, 15}
     sources = [one for row in rows if row["citations"] for one in json.loads(row["citations"])]
     assert sum(one.offered for one in found.documents) == len(sources)
-    needed = {one["id"] for one in sources if one["verdict"] == "supported"}
-    assert needed and needed <= {one.key for one in found.documents if one.used}
+    needed = set()
+    for row in rows:
+        told = json.loads(row["sentences"] or "[]")
+        names = {name for one in told if one["verdict"] == "supported" for name in one["sources"]}
+        needed |= {one["id"] for one in json.loads(row["citations"] or "[]") if one["name"] in names}
+    assert needed and needed == {one.key for one in found.documents if one.used}
+    assert sum(found.answers.values()) == 12 and found.answers["supported"] > 6
+    without = sum(count for verdict, count in found.sentences.items() if verdict != "supported")
+    assert len(found.unsupported) == without
     saved = json.loads((run.folder / "summary.json").read_text())
     assert saved["never_used"] == [one.key for one in found.never_used] and saved["records"] == 15
     assert "Documents never used" in (run.folder / "summary.html").read_text()
@@ -159,11 +166,11 @@ def test_the_summary_counts_what_the_rows_say(run):
 
 
 def test_the_command_prints_the_summary(log, tmp_path):
-    words = ["cite", str(log), "-M", "demo/reader", "-o", str(tmp_path / "run"), "--workers", "1", "--verify", "1"]
-    shown = CliRunner().invoke(app, [*words, "--samples", "0"])
+    words = ["cite", str(log), "-M", "demo/reader", "-o", str(tmp_path / "run"), "--workers", "1", "--effort"]
+    shown = CliRunner().invoke(app, [*words, "fast"])
     assert shown.exit_code == 6, shown.output
     assert "15 records: 12 cited, 3 with an error." in shown.stdout and "Documents never used" in shown.stdout
-    again = CliRunner().invoke(app, [*words, "--samples", "0", "--json"])
+    again = CliRunner().invoke(app, [*words, "fast", "--json"])
     assert json.loads(again.stdout)["cited"] == 12
 
 
