@@ -11,7 +11,23 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import BertConfig, ViTConfig
+from transformers import (
+    BertConfig,
+    GPTNeoXConfig,
+    GPTNeoXForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedModel,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+    ViTConfig,
+)
+
+DECODERS = {  # by shape: the configuration, the model, and what else it is given
+    "llama": (LlamaConfig, LlamaForCausalLM, {}),
+    "neox": (GPTNeoXConfig, GPTNeoXForCausalLM, {"rotary_pct": 0.5}),
+    "qwen": (Qwen3Config, Qwen3ForCausalLM, {"head_dim": 32}),
+}
 
 
 def read_config(file: Path) -> dict[str, Any]:
@@ -148,6 +164,25 @@ def make_vit_config(config: Mapping[str, Any], size: int, labels: Sequence[str],
         id2label=dict(enumerate(labels)),
         label2id={name: i for i, name in enumerate(labels)},
     )
+
+
+def make_decoder(config: Mapping[str, Any], shape: str, vocabulary: int, **tokens: int | None) -> PreTrainedModel:
+    """A language model of the width, blocks and heads of this config, in one of DECODERS."""
+    make_config, make_model, own = DECODERS[shape]
+    return make_model(
+        make_config(
+            vocab_size=vocabulary,
+            hidden_size=config["width"],
+            intermediate_size=config["inner"],
+            num_hidden_layers=config["blocks"],
+            num_attention_heads=config["heads"],
+            num_key_value_heads=config["heads"],
+            max_position_embeddings=config["positions"],
+            tie_word_embeddings=True,
+            **tokens,
+            **own,
+        )
+    ).to(device())
 
 
 class Log:

@@ -12,11 +12,11 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import Tensor
 from torch.nn.functional import cross_entropy
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import PreTrainedModel
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from recipe import Average, Schedule, adamw, begin_training, device, save_decoder, take_step
+from recipe import Average, Schedule, adamw, begin_training, device, make_decoder, save_decoder, take_step
 
 from whyformer.demo import tracking
 
@@ -55,21 +55,10 @@ def read_rows(tokenizer: Tokenizer, seed: int, count: int) -> tuple[Tensor, Tens
     return ids, wanted
 
 
-def make_model(config: dict, tokenizer: Tokenizer) -> LlamaForCausalLM:
-    return LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=tokenizer.get_vocab_size(),
-            hidden_size=config["width"],
-            intermediate_size=config["inner"],
-            num_hidden_layers=config["blocks"],
-            num_attention_heads=config["heads"],
-            max_position_embeddings=config["longest"],
-            tie_word_embeddings=True,
-            bos_token_id=None,
-            eos_token_id=tokenizer.token_to_id(END),
-            pad_token_id=tokenizer.token_to_id(PAD),
-        )
-    ).to(device())
+def make_model(config: dict, tokenizer: Tokenizer) -> PreTrainedModel:
+    ids = {f"{name}_token_id": tokenizer.token_to_id(token) for name, token in (("eos", END), ("pad", PAD))}
+    sizes = {**config, "positions": config["longest"]}
+    return make_decoder(sizes, config.get("shape", "llama"), tokenizer.get_vocab_size(), bos_token_id=None, **ids)
 
 
 def main() -> None:
