@@ -96,8 +96,9 @@ def print_model(name: str, every: list[Row]) -> None:
     if not rows:
         print(f"\n{name}: none of {len(every)} programs written right")
         return
-    print(f"\n{name}: {len(rows)} of {len(every)} programs written right; chance {mean(rows, 'chance'):.3f}; the statements "
-          f"that count are those of the path in {sum(row['on the path'] for row in rows):.0f}\n")  # fmt: skip
+    same = sum(row["on the path"] for row in rows)
+    print(f"\n{name}: {len(rows)} of {len(every)} programs written right; chance {mean(rows, 'chance'):.3f}; the "
+          f"statements that count are those of the path in {same:.0f}\n")  # fmt: skip
     print("| score | precision | minus its one pass | minus the better one pass |\n|---|---|---|---|")
     best = max((f"{method}, one pass" for method in METHODS), key=lambda label: mean(rows, label))
     for method in METHODS:
