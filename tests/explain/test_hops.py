@@ -88,8 +88,8 @@ def test_a_step_sends_together_by_hand(monkeypatch):
     """Prompt: token 0; generated: 1, 2 (one step), then 0, which is explained.
 
     Hop 0, position 2: 1/4 * (8 - 4) = 1 at token 0, 1/4 * 0 at token 1, 1/2 * (12 - 4) = 4 at token 2. The step has
-    received 4, and each of its two tokens sends 2. Token 1 was predicted at position 0 from token 0 with -4 - 4 = -8: it was not
-    chosen and keeps its 2. Token 2 sends 2 * 2/8 to token 0 and 2 * 6/8 to token 1, which is of its step.
+    received 4, and each of its two tokens sends 2. Token 1 was predicted at position 0 from token 0 with -4 - 4 = -8:
+    it was not chosen and keeps its 2. Token 2 sends 2 * 2/8 to token 0 and 2 * 6/8 to token 1, which is of its step.
     Hop 2: 1.5 are left for the step, again halved: .75 are kept, .75 * 2/8 goes to token 0 and .75 * 6/8 to token 1.
     """
     monkeypatch.setattr(hops_module, "find_steps", lambda prompt: [[1, 2], [3]])
