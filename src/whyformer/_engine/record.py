@@ -160,7 +160,8 @@ def run_first_accepting(request: RunRequest) -> Capture:
             continue
         engine = EngineChoice(capture.engine.name, {**reasons, **capture.engine.reasons})
         logger.debug("%s: %s", request.model.name, engine)
-        return replace(capture, engine=engine)
+        why_full = LEAN.note_full_run(request, reasons[LEAN.name]) if runner is FULL else ()
+        return replace(capture, engine=engine, notes=(*capture.notes, *why_full))
     raise AssertionError("the full engine accepts every request")
 
 

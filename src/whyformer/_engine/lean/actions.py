@@ -100,6 +100,16 @@ class WriteResult:
         return target
 
 
+@dataclass(frozen=True)
+class CopyResult:
+    """An action whose result the model writes into later: autograd allows no writes into what a node of ours made."""
+
+    inner: Action
+
+    def __call__(self, function: Function, args: Arguments, options: Options) -> Any:
+        return self.inner(function, args, options).clone()
+
+
 def run_out_of_place(function: Function, target: Tensor, *args: Any, **options: Any) -> Tensor:
     """What a function would write, as a new tensor."""
     written = compute_written(Operation(operations.name_of(function), function, (target, *args), options), target)
@@ -158,8 +168,11 @@ class ScaleAttention:
             name: scale_gradient(operation.argument(position, name), self.factors[position])
             for position, name in enumerate(NAMES)
         }
+        value, width = changes["value"], changes["query"].size(-1)
+        if not value.is_cuda and value.size(-1) < width:  # there is no fused kernel for values of another width
+            changes["value"] = F.pad(value, (0, width - value.size(-1)))
         scaled = replace_arguments(operation, changes)
-        return function(*scaled.args, **scaled.kwargs)
+        return function(*scaled.args, **scaled.kwargs)[..., : value.size(-1)]
 
 
 # --- statistics of norms ---------------------------------------------------------------------------------------------

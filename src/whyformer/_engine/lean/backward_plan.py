@@ -16,10 +16,10 @@ A plan has no tensors and does not depend on the weights. Where a rule is none o
 plan.
 """
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 from torch import Tensor, nn
@@ -29,6 +29,7 @@ from whyformer._engine.lean.actions import (
     CONSTANT_SPREADS,
     Action,
     Arguments,
+    CopyResult,
     DetachOperands,
     Function,
     KeepStatistic,
@@ -42,12 +43,13 @@ from whyformer._engine.lean.actions import (
     run_without_graph,
 )
 from whyformer._engine.lean.deferred_attention import Use, find_deferrable
-from whyformer._engine.lean.loops import Loop, Place, Spot, count_frames, find_loops, find_place, fold, read_stack
+from whyformer._engine.lean.loops import Loop, Place, Spot, find_loops, find_place, fold, read_stack
 from whyformer._engine.relevance import Factors, Recipe, calls, find_factors, rules, slopes
-from whyformer._engine.run import Intercept, ModuleCall, Run, find_unattended
+from whyformer._engine.run import WRITERS, Intercept, ModuleCall, Run, find_unattended
 from whyformer._engine.tracing import Operation, find_tensors, is_embedding_sum, operations
 from whyformer.errors import UnsupportedModel
 
+Turns = list[tuple[Place, list[int]]]  # loops, and the drafts at which their turns start
 INPUT = -1  # instead of the number of a step: the explained input
 OF_A_HOOK = 2  # calls between that of a module and what its hook asks for
 MOST_ARGUMENTS = 32  # by position; those by name follow in the bits of a pattern
@@ -257,7 +259,7 @@ class PlanRecorder(Intercept):
         draft = Draft(operation, [t for t in operation.given if self.depends(t)])
         if draft.dependent:
             draft.operation = leave_out_weights(operation, draft.dependent)
-            draft.stack = read_stack(sys._getframe(1))
+            draft.stack = read_stack()
             self.drafts.append(draft)
         number = self.embeddings
         self.embeddings += name in operations.EMBEDDINGS
@@ -320,7 +322,7 @@ class PlanRecorder(Intercept):
         with self.go_deeper(None):
             super().enter(path, given)
         self.inside[self.open_calls[-1].number] = (len(self.drafts), len(self.drafts))
-        self.depths[self.open_calls[-1].number] = count_frames() - OF_A_HOOK
+        self.depths[self.open_calls[-1].number] = len(read_stack()) - OF_A_HOOK
 
     def leave(self, result: Tensor | None) -> None:
         number = self.open_calls[-1].number
@@ -359,8 +361,9 @@ def write_plan(run: Run, recipe: Recipe) -> BackwardPlan:
     source = mode.lineage[sources[0]][1]
     factors = find_factors(recipe, (True, True, True))
     writer = PlanWriter(mode, source, run.output, defers=factors is not None)
-    writer.write()
-    writer.fold_loops(mode)
+    turns = writer.find_turns(mode)
+    writer.write(turns)
+    writer.fold_loops(turns)
     names = tuple(name for name, _ in mode.lineage[: sources[0] + 1])
     return BackwardPlan(
         recipe,
@@ -420,6 +423,16 @@ def last_known(renumbered: Sequence[int | None], step: int) -> int:
     return next(found for found in renumbered[step:] if found is not None)
 
 
+def treat_last_turn_alike(is_alive: list[bool], turns: Turns) -> list[bool]:
+    """The state that the last turn of a recurrence leaves is used by nobody: it is computed as in the others."""
+    for _, starts in turns:
+        lengths = [after - before for before, after in pairwise(starts)]
+        if len(lengths) > 1 and lengths[-1] == lengths[-2]:
+            for number in range(starts[-2], starts[-1]):
+                is_alive[number] = is_alive[number] or is_alive[number - lengths[-1]]
+    return is_alive
+
+
 class PlanWriter:
     """From notes to steps: what is alive, and what needs a graph."""
 
@@ -445,10 +458,10 @@ class PlanWriter:
             tensor = self.read[id(tensor)][1]
         return self.memory.identify(self.source if id(tensor) == self.entered else tensor)
 
-    def write(self) -> None:
+    def write(self, turns: Turns) -> None:
         """What each operation on something that needs a graph does."""
         receiving = [self.find_receiving(draft, number in self.parts) for number, draft in enumerate(self.drafts)]
-        is_alive = self.find_alive(receiving)
+        is_alive = treat_last_turn_alike(self.find_alive(receiving), turns)
         graph, steps = {self.identify(self.source)}, self.steps
 
         def is_in_graph(tensor: Tensor) -> bool:
@@ -467,19 +480,25 @@ class PlanWriter:
                 continue
             alive = alive and bool(gets & graph)
             action = None if part else write_result(draft, self.make_action(draft, gets, graph, alive))
+            if alive and action is not None and not writes and any(map(self.memory.covers, draft.results)):
+                action = CopyResult(action)
             if alive:
                 self.made_by |= dict.fromkeys(made if writes else made - self.made_by.keys(), len(steps))
                 graph |= made
             steps.append(PlanStep(operation.name, pattern | writes, action, writes, part))
         self.before.append(len(steps))
 
-    def fold_loops(self, mode: PlanRecorder) -> None:
-        """Leave one turn of each loop inside a block that runs as often as the input asks for."""
+    def find_turns(self, mode: PlanRecorder) -> Turns:
+        """The loops inside blocks, with the drafts that their turns start at."""
         places: list[Place | None] = [None] * len(self.drafts)
         for call in list_block_calls(mode):
             for number in range(*mode.inside[call.number]):
                 places[number] = find_place(self.drafts[number].stack, mode.depths[call.number])
-        runs = [(place, [self.before[number] for number in starts]) for place, starts in find_loops(places)]
+        return find_loops(places)
+
+    def fold_loops(self, turns: Turns) -> None:
+        """Leave one turn of each loop inside a block that runs as often as the input asks for."""
+        runs = [(place, [self.before[number] for number in starts]) for place, starts in turns]
         folded = fold(self.steps, [(place, starts) for place, starts in runs if starts[0] < starts[-1]])
         self.steps, self.loops = folded.steps, folded.loops
         self.made_by = {
@@ -506,6 +525,8 @@ class PlanWriter:
     def find_blocks(self, mode: PlanRecorder) -> tuple[Block, ...]:
         """The blocks, if each is a module that is called once and leaves its input as it is; else ()."""
         calls = list_block_calls(mode)
+        if mode.guard is not None and mode.guard.module in WRITERS:  # it would write twice
+            return ()
         if any(call.input is None or self.memory.covers(call.input) for call in calls):
             return ()
         found = [Block(call.path, *(self.before[end] for end in mode.inside[call.number])) for call in calls]

@@ -31,11 +31,18 @@ from whyformer._engine.capture import (
 )
 from whyformer._engine.layout import keeps_order
 from whyformer._engine.lean.backward_plan import BackwardPlan, NotPlannable, make_plan_recorder, write_plan
-from whyformer._engine.lean.run import LeanRun, PlanDiffers, Positions, prepare_language_model, run_lean
+from whyformer._engine.lean.run import (
+    LeanRun,
+    PlanDiffers,
+    Positions,
+    find_output_embedding,
+    prepare_language_model,
+    run_lean,
+)
 from whyformer._engine.lean.shadow import borrow_shadow
 from whyformer._engine.lean.target import choose_lean_answer, find_read_positions
 from whyformer._engine.relevance import Recipe, Switch
-from whyformer._engine.run import WRITERS, ModelMemo, is_torch_watched, refuse_changed_weights, run_forward
+from whyformer._engine.run import ModelMemo, is_torch_watched, refuse_changed_weights, run_forward
 from whyformer._engine.targets import ChosenAnswer, TargetLike, find_task, is_causal
 from whyformer._engine.tracing import current_setting, find_free_memory
 from whyformer._model import EncodedBatch, Model, unwrap
@@ -44,8 +51,16 @@ from whyformer.errors import NonFinite, ResourceError, WhyformerError
 
 LEAN_FROM = 128  # tokens; below, the full engine takes little memory and tells more
 PLANNED_FROM = 16  # tokens of the first input
+PLANNED_AGAIN_FROM = 256  # where recurrences run over chunks of, mostly, 64 tokens
 LEAN_SITES = frozenset(("input_relevance", "hidden_relevance", "unattended", "mask"))
 NOT_FINITE = "The model's output is not finite. Open the model in float32, or check its weights."
+SWITCHED_OFF, WHOLE = "switched off", "attention is computed whole"
+NO_NEXT_TOKEN = "the model does not predict the next token"
+EXPECTED_REASONS = frozenset((SWITCHED_OFF, WHOLE, NO_NEXT_TOKEN))
+FULL_RUN = (
+    "The full engine ran instead of a lean run: {reason}. It keeps 4 to 6 times as much memory for its backward pass, "
+    "more where attention is not fused, and takes up to 8 times as long."
+)
 FILLED = 0.8  # of the free memory, from which on blocks are computed again
 RAN_OUT = "Blocks were computed again in the backward pass: memory ran out without."
 
@@ -62,7 +77,7 @@ class LeanRunner:
         asked, encoded = run_setting.get().lean, request.encoded
         ids, mask = encoded.inputs[encoded.main], encoded.token_mask
         if asked is False:
-            return "switched off"
+            return SWITCHED_OFF
         if not request.keep <= LEAN_SITES:
             return "more than the relevance of the input and of states is needed"
         if len(request.recipes) != 1 or request.recipes[0].sends != "slope":
@@ -72,13 +87,20 @@ class LeanRunner:
         if not asked and ids.size(1) < LEAN_FROM:
             return f"fewer than {LEAN_FROM} tokens"
         if not current_setting.get().is_on:
-            return "attention is computed whole"
-        if unwrap(request.model.module) in WRITERS:
-            return "the model writes into its own tensors"
+            return WHOLE
         return "another mode of torch watches operations" if is_torch_watched() else None
 
     def run(self, request: RunRequest) -> Capture:
         return self.run_by_known_plan(request)[1]
+
+    def note_full_run(self, request: RunRequest, reason: str) -> tuple[str, ...]:
+        """Why the full engine ran on a long text, and what that costs, where a lean run might be expected."""
+        ids, recipes = request.encoded.inputs[request.encoded.main], request.recipes
+        is_long = ids.dim() == 2 and not ids.is_floating_point() and ids.size(1) >= LEAN_FROM
+        is_expected = any(recipe.sends == "slope" for recipe in recipes) and reason not in EXPECTED_REASONS
+        if not is_long or not is_expected or find_output_embedding(request.model.module) is None:
+            return ()
+        return (FULL_RUN.format(reason=reason),)
 
     def run_each(self, request: RunRequest, targets: Sequence[TargetLike]) -> Iterator[Capture]:
         """A capture for each target: one forward for all but the first, unless blocks must be computed again."""
@@ -98,10 +120,11 @@ class LeanRunner:
         """The plan of the model, made now if there is none, and a run by it."""
         model, encoded, recipe = request.model, request.encoded, request.recipes[0]
         plans, key = PLANS.recall(model.module), describe_plan(model, recipe)
-        for _ in range(2):
+        tokens = PLANNED_FROM
+        for _ in range(3):
             is_new = key not in plans
             if is_new:
-                plans[key] = make_plan(model, encoded, recipe)
+                plans[key] = make_plan(model, encoded, recipe, tokens)
             plan = plans[key]
             if isinstance(plan, str):
                 raise Declined(plan)
@@ -111,10 +134,11 @@ class LeanRunner:
                 raise Declined("the states between blocks are not known")
             try:
                 return plan, run_by_plan(request, plan)
-            except PlanDiffers as difference:  # plan again; if it was made just now, do not try any more
+            except PlanDiffers as difference:  # plan again; if that was just done, from more tokens, and then no more
                 plans[key] = str(difference)
-                if not is_new:
+                if not is_new or tokens == PLANNED_FROM:
                     del plans[key]
+                    tokens = PLANNED_AGAIN_FROM if is_new else tokens
         raise Declined("the model does not keep to a backward plan")
 
 
@@ -126,10 +150,10 @@ def describe_plan(model: Model, recipe: Recipe) -> Hashable:
 # --- making a plan ---------------------------------------------------------------------------------------------------
 
 
-def make_plan(model: Model, encoded: EncodedBatch, recipe: Recipe) -> BackwardPlan | str:
+def make_plan(model: Model, encoded: EncodedBatch, recipe: Recipe, tokens: int = PLANNED_FROM) -> BackwardPlan | str:
     """The plan of a model, from a few tokens of the first example, or why there is none."""
     try:
-        few = take_first_tokens(encoded)
+        few = take_first_tokens(encoded, tokens)
         with (
             ExitStack() as stack,
             run_forward(
@@ -143,7 +167,7 @@ def make_plan(model: Model, encoded: EncodedBatch, recipe: Recipe) -> BackwardPl
             ) as run,
         ):
             if find_task(model, few, run.returned, lambda: is_causal(run)).kind != "next token":
-                return "the model does not predict the next token"
+                return NO_NEXT_TOKEN
             plan = write_plan(run, recipe)
             request = RunRequest(model, few, frozenset({"input_relevance"}), recipes=(recipe,))
             capture = CaptureBuilder(request, run).build()
@@ -197,11 +221,11 @@ def is_same(ours: Tensor, theirs: Tensor) -> bool:
     return bool(torch.cosine_similarity(a, b, dim=0) >= 0.99) or torch.equal(a, b)
 
 
-def take_first_tokens(encoded: EncodedBatch) -> EncodedBatch:
+def take_first_tokens(encoded: EncodedBatch, tokens: int) -> EncodedBatch:
     """The first tokens of the first example, without padding."""
     assert encoded.token_mask is not None
     mask = encoded.token_mask
-    real = mask[0].nonzero()[:PLANNED_FROM, 0]
+    real = mask[0].nonzero()[:tokens, 0]
     if any(tensor.shape[:2] != mask.shape for tensor in encoded.inputs.values()):
         raise NotPlannable("an input has no axis of tokens")
     inputs = {name: tensor[:1, real.to(tensor.device)] for name, tensor in encoded.inputs.items()}

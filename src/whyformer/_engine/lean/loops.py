@@ -6,11 +6,11 @@ become one turn in the plan; a lean run asks its own call stack whether the loop
 """
 
 import dis
-import sys
+import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import groupby
+from itertools import groupby, pairwise
 from types import CodeType, FrameType
 from typing import NamedTuple, TypeVar
 
@@ -38,8 +38,9 @@ class Loop:
     first: int
     last: int
 
-    def is_running(self, frame: FrameType | None) -> bool:
+    def is_running(self) -> bool:
         """Whether the innermost call of the function with the loop is inside it."""
+        frame = find_caller()
         for _ in range(MOST_FRAMES):
             if frame is None:
                 return False
@@ -49,18 +50,21 @@ class Loop:
         return False
 
 
-def read_stack(frame: FrameType | None) -> tuple[Spot, ...]:
-    """The calls that are running, from the outermost."""
-    spots = []
+def find_caller() -> FrameType | None:
+    """Of the function that asks for it."""
+    frame = inspect.currentframe()
+    for _ in range(2):
+        frame = frame and frame.f_back
+    return frame
+
+
+def read_stack() -> tuple[Spot, ...]:
+    """The calls that are running, from the outermost to the caller's."""
+    spots, frame = [], find_caller()
     while frame is not None:
         spots.append(Spot(frame.f_code, frame.f_lasti))
         frame = frame.f_back
     return tuple(reversed(spots))
-
-
-def count_frames() -> int:
-    """How many calls are running, the caller's included."""
-    return len(read_stack(sys._getframe(1)))
 
 
 @cache
@@ -98,7 +102,7 @@ def find_loops(places: Sequence[Place | None]) -> list[tuple[Place, list[int]]]:
         inside = list(group)
         if inside[0] is not None:
             starts = [position]
-            for number, (before, after) in enumerate(zip(inside, inside[1:], strict=False), position + 1):
+            for number, (before, after) in enumerate(pairwise(inside), position + 1):
                 assert before is not None and after is not None
                 if after.inside <= before.inside:
                     starts.append(number)
@@ -116,24 +120,26 @@ class Folded(NamedTuple):
 
 
 def fold(steps: Sequence[S], runs: Sequence[tuple[Place, list[int]]]) -> Folded:
-    """runs: the loops, with the steps that their turns start at. Loops whose turns differ stay as they ran."""
+    """runs: the loops, with the steps that their turns start at.
+
+    The first turn may differ from the others: a recurrence has no state before it. Loops whose other turns differ stay
+    as they ran.
+    """
     kept: list[S] = []
     loops: list[Loop] = []
     renumbered: list[int | None] = []
-    turns_at = {starts[0]: (place, starts) for place, starts in runs}
+    starts_of = {starts[0]: (place, starts) for place, starts in runs}
     number = 0
     while number < len(steps):
-        place, starts = turns_at.get(number, (None, [number, number + 1]))
-        turns = [tuple(steps[one:other]) for one, other in zip(starts, starts[1:], strict=False)]
-        turns = [turn for turn in turns if turn]
-        is_loop = place is not None and len(set(turns)) == 1
-        start = len(kept)
-        kept += turns[0] if is_loop else steps[starts[0] : starts[-1]]
-        if is_loop:
-            assert place is not None
-            loops.append(Loop(start, len(kept), place.code, place.first, place.last))
-            renumbered += [None] * (starts[-1] - starts[0])
-        else:
-            renumbered += range(start, len(kept))
+        place, starts = starts_of.get(number, (None, [number, number + 1]))
+        starts = list(dict.fromkeys(starts))  # turns without a step
+        turns = [tuple(steps[one:other]) for one, other in pairwise(starts)]
+        alike = next((count for count in (0, 1) if place is not None and len(set(turns[count:])) == 1), len(turns))
+        kept += steps[number : starts[alike]]
+        renumbered += range(len(kept) - (starts[alike] - number), len(kept))
+        if place is not None and alike < len(turns):
+            loops.append(Loop(len(kept), len(kept) + len(turns[alike]), place.code, place.first, place.last))
+            kept += turns[alike]
+            renumbered += [None] * (starts[-1] - starts[alike])
         number = starts[-1]
     return Folded(kept, tuple(loops), [*renumbered, len(kept)])

@@ -6,7 +6,6 @@ on the input. A run that takes another way raises PlanDiffers, and the full engi
 """
 
 import inspect
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -106,9 +105,8 @@ class LeanMode(TorchFunctionMode):
 
     def turn(self) -> None:
         """At either end of a loop: whether a turn comes now, or what follows the loop."""
-        frame = sys._getframe(2)
         for loop in self.turns[self.at]:
-            if loop.is_running(frame):
+            if loop.is_running():
                 self.at = loop.start
                 return
         self.at = max((loop.stop for loop in self.turns[self.at]), default=self.at)
@@ -280,7 +278,8 @@ def prepare_language_model(
 
 def leave_out_cache(shadow: nn.Module) -> list[RemovableHandle]:
     config = getattr(unwrap(shadow), "config", None)
-    if not hasattr(config, "use_cache") or not has_cache_option(type(shadow).forward):
+    base = getattr(shadow, "base_model", shadow)  # many heads pass on what they do not name
+    if not hasattr(config, "use_cache") or not any(has_cache_option(type(one).forward) for one in (shadow, base)):
         return []
     add = lambda _, args, options: (args, {"use_cache": False, **options})  # noqa: E731
     return [shadow.register_forward_pre_hook(add, with_kwargs=True)]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor, nn
 
-from whyformer._engine.run import ModelState, make_shadow
+from whyformer._engine.run import WRITERS, ModelState, make_shadow
 from whyformer._model import list_modules, unwrap
 from whyformer._plain.private_torch import buffers_of, parameters_of
 from whyformer._plain.torch_state import leave_inference
@@ -62,7 +62,8 @@ LOCK = threading.Lock()
 def borrow_shadow(module: nn.Module) -> Iterator[nn.Module]:
     """A shadow for one run and its backward pass."""
     own = find_shadows(module)
-    if not own.state.is_known or own.state.has_hooks or has_unusual_weights(module):
+    is_writer = unwrap(module) in WRITERS  # a new shadow has copies of what it writes into
+    if is_writer or not own.state.is_known or own.state.has_hooks or has_unusual_weights(module):
         yield make_shadow(module)
         return
     originals = list_modules(unwrap(module))
