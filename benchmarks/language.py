@@ -199,7 +199,8 @@ class Comparison:
 
     def add(self, shape: str, tokens: int, who: str, call: Callable[..., Any], *args: Any) -> None:
         row = {"shape": shape, "tokens": tokens, "who": who, **try_to_measure(lambda: call(*args), self.options)}
-        forward = [r["median"] for r in self.rows if (r["shape"], r["tokens"], r["who"]) == (shape, tokens, "forward")]
+        same = (r for r in self.rows if (r["shape"], r["tokens"], r["who"]) == (shape, tokens, "forward"))
+        forward = [r["median"] for r in same if "median" in r]
         if forward and "median" in row:
             row["forwards"] = row["median"] / forward[0]
         if self.options.device == "cpu" and who == "whyformer":

@@ -19,6 +19,7 @@ plan.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 from torch import Tensor, nn
@@ -48,6 +49,7 @@ from whyformer._engine.run import WRITERS, Intercept, ModuleCall, Run, find_unat
 from whyformer._engine.tracing import Operation, find_tensors, is_embedding_sum, operations
 from whyformer.errors import UnsupportedModel
 
+Turns = list[tuple[Place, list[int]]]  # loops, and the drafts at which their turns start
 INPUT = -1  # instead of the number of a step: the explained input
 OF_A_HOOK = 2  # calls between that of a module and what its hook asks for
 MOST_ARGUMENTS = 32  # by position; those by name follow in the bits of a pattern
@@ -359,8 +361,9 @@ def write_plan(run: Run, recipe: Recipe) -> BackwardPlan:
     source = mode.lineage[sources[0]][1]
     factors = find_factors(recipe, (True, True, True))
     writer = PlanWriter(mode, source, run.output, defers=factors is not None)
-    writer.write()
-    writer.fold_loops(mode)
+    turns = writer.find_turns(mode)
+    writer.write(turns)
+    writer.fold_loops(turns)
     names = tuple(name for name, _ in mode.lineage[: sources[0] + 1])
     return BackwardPlan(
         recipe,
@@ -420,6 +423,16 @@ def last_known(renumbered: Sequence[int | None], step: int) -> int:
     return next(found for found in renumbered[step:] if found is not None)
 
 
+def treat_last_turn_alike(is_alive: list[bool], turns: Turns) -> list[bool]:
+    """The state that the last turn of a recurrence leaves is used by nobody: it is computed as in the others."""
+    for _, starts in turns:
+        lengths = [after - before for before, after in pairwise(starts)]
+        if len(lengths) > 1 and lengths[-1] == lengths[-2]:
+            for number in range(starts[-2], starts[-1]):
+                is_alive[number] = is_alive[number] or is_alive[number - lengths[-1]]
+    return is_alive
+
+
 class PlanWriter:
     """From notes to steps: what is alive, and what needs a graph."""
 
@@ -445,10 +458,10 @@ class PlanWriter:
             tensor = self.read[id(tensor)][1]
         return self.memory.identify(self.source if id(tensor) == self.entered else tensor)
 
-    def write(self) -> None:
+    def write(self, turns: Turns) -> None:
         """What each operation on something that needs a graph does."""
         receiving = [self.find_receiving(draft, number in self.parts) for number, draft in enumerate(self.drafts)]
-        is_alive = self.find_alive(receiving)
+        is_alive = treat_last_turn_alike(self.find_alive(receiving), turns)
         graph, steps = {self.identify(self.source)}, self.steps
 
         def is_in_graph(tensor: Tensor) -> bool:
@@ -475,13 +488,17 @@ class PlanWriter:
             steps.append(PlanStep(operation.name, pattern | writes, action, writes, part))
         self.before.append(len(steps))
 
-    def fold_loops(self, mode: PlanRecorder) -> None:
-        """Leave one turn of each loop inside a block that runs as often as the input asks for."""
+    def find_turns(self, mode: PlanRecorder) -> Turns:
+        """The loops inside blocks, with the drafts that their turns start at."""
         places: list[Place | None] = [None] * len(self.drafts)
         for call in list_block_calls(mode):
             for number in range(*mode.inside[call.number]):
                 places[number] = find_place(self.drafts[number].stack, mode.depths[call.number])
-        runs = [(place, [self.before[number] for number in starts]) for place, starts in find_loops(places)]
+        return find_loops(places)
+
+    def fold_loops(self, turns: Turns) -> None:
+        """Leave one turn of each loop inside a block that runs as often as the input asks for."""
+        runs = [(place, [self.before[number] for number in starts]) for place, starts in turns]
         folded = fold(self.steps, [(place, starts) for place, starts in runs if starts[0] < starts[-1]])
         self.steps, self.loops = folded.steps, folded.loops
         self.made_by = {

@@ -51,6 +51,7 @@ from whyformer.errors import NonFinite, ResourceError, WhyformerError
 
 LEAN_FROM = 128  # tokens; below, the full engine takes little memory and tells more
 PLANNED_FROM = 16  # tokens of the first input
+PLANNED_AGAIN_FROM = 256  # where recurrences run over chunks of, mostly, 64 tokens
 LEAN_SITES = frozenset(("input_relevance", "hidden_relevance", "unattended", "mask"))
 NOT_FINITE = "The model's output is not finite. Open the model in float32, or check its weights."
 SWITCHED_OFF, WHOLE = "switched off", "attention is computed whole"
@@ -119,10 +120,11 @@ class LeanRunner:
         """The plan of the model, made now if there is none, and a run by it."""
         model, encoded, recipe = request.model, request.encoded, request.recipes[0]
         plans, key = PLANS.recall(model.module), describe_plan(model, recipe)
-        for _ in range(2):
+        tokens = PLANNED_FROM
+        for _ in range(3):
             is_new = key not in plans
             if is_new:
-                plans[key] = make_plan(model, encoded, recipe)
+                plans[key] = make_plan(model, encoded, recipe, tokens)
             plan = plans[key]
             if isinstance(plan, str):
                 raise Declined(plan)
@@ -132,10 +134,11 @@ class LeanRunner:
                 raise Declined("the states between blocks are not known")
             try:
                 return plan, run_by_plan(request, plan)
-            except PlanDiffers as difference:  # plan again; if it was made just now, do not try any more
+            except PlanDiffers as difference:  # plan again; if that was just done, from more tokens, and then no more
                 plans[key] = str(difference)
-                if not is_new:
+                if not is_new or tokens == PLANNED_FROM:
                     del plans[key]
+                    tokens = PLANNED_AGAIN_FROM if is_new else tokens
         raise Declined("the model does not keep to a backward plan")
 
 
@@ -147,10 +150,10 @@ def describe_plan(model: Model, recipe: Recipe) -> Hashable:
 # --- making a plan ---------------------------------------------------------------------------------------------------
 
 
-def make_plan(model: Model, encoded: EncodedBatch, recipe: Recipe) -> BackwardPlan | str:
+def make_plan(model: Model, encoded: EncodedBatch, recipe: Recipe, tokens: int = PLANNED_FROM) -> BackwardPlan | str:
     """The plan of a model, from a few tokens of the first example, or why there is none."""
     try:
-        few = take_first_tokens(encoded)
+        few = take_first_tokens(encoded, tokens)
         with (
             ExitStack() as stack,
             run_forward(
@@ -218,11 +221,11 @@ def is_same(ours: Tensor, theirs: Tensor) -> bool:
     return bool(torch.cosine_similarity(a, b, dim=0) >= 0.99) or torch.equal(a, b)
 
 
-def take_first_tokens(encoded: EncodedBatch) -> EncodedBatch:
+def take_first_tokens(encoded: EncodedBatch, tokens: int) -> EncodedBatch:
     """The first tokens of the first example, without padding."""
     assert encoded.token_mask is not None
     mask = encoded.token_mask
-    real = mask[0].nonzero()[:PLANNED_FROM, 0]
+    real = mask[0].nonzero()[:tokens, 0]
     if any(tensor.shape[:2] != mask.shape for tensor in encoded.inputs.values()):
         raise NotPlannable("an input has no axis of tokens")
     inputs = {name: tensor[:1, real.to(tensor.device)] for name, tensor in encoded.inputs.items()}

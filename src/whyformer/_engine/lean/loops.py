@@ -120,24 +120,26 @@ class Folded(NamedTuple):
 
 
 def fold(steps: Sequence[S], runs: Sequence[tuple[Place, list[int]]]) -> Folded:
-    """runs: the loops, with the steps that their turns start at. Loops whose turns differ stay as they ran."""
+    """runs: the loops, with the steps that their turns start at.
+
+    The first turn may differ from the others: a recurrence has no state before it. Loops whose other turns differ stay
+    as they ran.
+    """
     kept: list[S] = []
     loops: list[Loop] = []
     renumbered: list[int | None] = []
-    turns_at = {starts[0]: (place, starts) for place, starts in runs}
+    starts_of = {starts[0]: (place, starts) for place, starts in runs}
     number = 0
     while number < len(steps):
-        place, starts = turns_at.get(number, (None, [number, number + 1]))
+        place, starts = starts_of.get(number, (None, [number, number + 1]))
+        starts = list(dict.fromkeys(starts))  # turns without a step
         turns = [tuple(steps[one:other]) for one, other in pairwise(starts)]
-        turns = [turn for turn in turns if turn]
-        is_loop = place is not None and len(set(turns)) == 1
-        start = len(kept)
-        kept += turns[0] if is_loop else steps[starts[0] : starts[-1]]
-        if is_loop:
-            assert place is not None
-            loops.append(Loop(start, len(kept), place.code, place.first, place.last))
-            renumbered += [None] * (starts[-1] - starts[0])
-        else:
-            renumbered += range(start, len(kept))
+        alike = next((count for count in (0, 1) if place is not None and len(set(turns[count:])) == 1), len(turns))
+        kept += steps[number : starts[alike]]
+        renumbered += range(len(kept) - (starts[alike] - number), len(kept))
+        if place is not None and alike < len(turns):
+            loops.append(Loop(len(kept), len(kept) + len(turns[alike]), place.code, place.first, place.last))
+            kept += turns[alike]
+            renumbered += [None] * (starts[-1] - starts[alike])
         number = starts[-1]
     return Folded(kept, tuple(loops), [*renumbered, len(kept)])
