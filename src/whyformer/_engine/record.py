@@ -120,7 +120,7 @@ def record_each(
     for runner, reasons in route(request, runners):
         try:
             for capture in runner.run_each(request, aimed):
-                yield replace(capture, engine=EngineChoice(runner.name, reasons))
+                yield note_engine(request, replace(capture, engine=EngineChoice(runner.name, reasons)))
         except Declined as declined:
             reasons[runner.name] = str(declined)
         else:
@@ -160,9 +160,15 @@ def run_first_accepting(request: RunRequest) -> Capture:
             continue
         engine = EngineChoice(capture.engine.name, {**reasons, **capture.engine.reasons})
         logger.debug("%s: %s", request.model.name, engine)
-        why_full = LEAN.note_full_run(request, reasons[LEAN.name]) if runner is FULL else ()
-        return replace(capture, engine=engine, notes=(*capture.notes, *why_full))
+        return note_engine(request, replace(capture, engine=engine))
     raise AssertionError("the full engine accepts every request")
+
+
+def note_engine(request: RunRequest, capture: Capture) -> Capture:
+    """The capture with a note if the full engine had to run where a lean run might be expected."""
+    if capture.engine.name != FULL.name:
+        return capture
+    return replace(capture, notes=(*capture.notes, *LEAN.note_full_run(request, capture.engine.reasons[LEAN.name])))
 
 
 # --- a model that moves the rows of a batch ---------------------------------------------------------------------------
