@@ -16,7 +16,7 @@ A plan has no tensors and does not depend on the weights. Where a rule is none o
 plan.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -407,11 +407,19 @@ def find_address(tensor: Tensor) -> int:
 
 
 def list_block_calls(mode: PlanRecorder) -> Sequence[ModuleCall]:
-    """The calls of blocks; () if they are not known."""
+    """The calls of blocks, of those without attention too: the other modules of a list; () if they are not known."""
     try:
-        return find_block_calls(mode)
+        blocks = find_block_calls(mode)
     except UnsupportedModel:
         return ()
+    lists = {path for call in blocks for path, _, number in [call.path.rpartition(".")] if number.isdigit()}
+    known = {call.number for call in blocks}
+    return [call for call in mode.calls if call.number in known or is_in_list(call.path, lists)]
+
+
+def is_in_list(path: str, lists: Collection[str]) -> bool:
+    parent, _, number = path.rpartition(".")
+    return parent in lists and number.isdigit()
 
 
 def renumber(step: int, renumbered: Sequence[int | None]) -> int | None:
