@@ -387,13 +387,13 @@ class Fickle(nn.Module):
 
     def forward(self, input_ids: Tensor) -> Tensor:
         states = self.inner.model(input_ids=input_ids, use_cache=False).last_hidden_state
-        if input_ids.size(1) > 30:
+        if input_ids.size(1) > lean.PLANNED_AGAIN_FROM:
             states = states + states.square()
         return self.inner.lm_head(states)
 
 
 def test_an_input_that_takes_another_way_runs_in_the_full_engine():
-    module, inputs = Fickle().eval(), {"input_ids": make_ids(1, 40)}
+    module, inputs = Fickle().eval(), {"input_ids": make_ids(1, lean.PLANNED_AGAIN_FROM + 10)}
     with why.engine(lean=True):
         ours = why.explain(module, inputs, method="attnlrp")
     with why.engine(lean=False):

@@ -58,8 +58,8 @@ SWITCHED_OFF, WHOLE = "switched off", "attention is computed whole"
 NO_NEXT_TOKEN = "the model does not predict the next token"
 EXPECTED_REASONS = frozenset((SWITCHED_OFF, WHOLE, NO_NEXT_TOKEN))
 FULL_RUN = (
-    "The full engine ran instead of a lean run: {reason}. It keeps 4 to 6 times as much memory for its backward pass, "
-    "more where attention is not fused, and takes up to 8 times as long."
+    "The full engine ran instead of a lean run: {reason}. It keeps 4 to 6 times as much for its backward pass, more if "
+    "weights have 16 bits or attention is not fused, and takes up to 20 times as long on a GPU."
 )
 FILLED = 0.8  # of the free memory, from which on blocks are computed again
 RAN_OUT = "Blocks were computed again in the backward pass: memory ran out without."
