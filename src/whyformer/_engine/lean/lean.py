@@ -113,7 +113,7 @@ class LeanRunner:
                     yield capture
                     left.pop(0)
             except ResourceError:  # the rest by runs that keep less
-                free_memory()
+                drop_aborted_run()
         yield from (self.run(replace(request, target=target)) for target in left)
 
     def run_by_known_plan(self, request: RunRequest) -> tuple[BackwardPlan, Capture]:
@@ -254,14 +254,14 @@ def run_by_plan(request: RunRequest, plan: BackwardPlan, *, recomputes: bool | N
     except ResourceError as error:
         if not may_again:
             raise ResourceError(describe_room(plan, request.encoded, recomputes)) from error
-    free_memory()  # here, as the error holds what was computed
+    drop_aborted_run()  # here, as the error holds what was computed
     try:
         return run_once(request, plan, True, (RAN_OUT,))
     except ResourceError as error:
         raise ResourceError(describe_room(plan, request.encoded, True)) from error
 
 
-def free_memory() -> None:
+def drop_aborted_run() -> None:
     """Give back what an aborted run has left."""
     gc.collect()
     if torch.cuda.is_available():
