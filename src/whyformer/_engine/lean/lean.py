@@ -10,7 +10,6 @@ A lean run computes in the dtype of the weights; relevance itself, input times s
 conservation check and no estimate of rounding: ask for health=True to have them, from the full engine.
 """
 
-import gc
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -46,6 +45,7 @@ from whyformer._engine.run import ModelMemo, is_torch_watched, refuse_changed_we
 from whyformer._engine.targets import ChosenAnswer, TargetLike, find_task, is_causal
 from whyformer._engine.tracing import current_setting, find_free_memory
 from whyformer._model import EncodedBatch, Model, unwrap
+from whyformer._plain.peak_memory import free_memory
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import NonFinite, ResourceError, WhyformerError
 
@@ -259,13 +259,6 @@ def run_by_plan(request: RunRequest, plan: BackwardPlan, *, recomputes: bool | N
         return run_once(request, plan, True, (RAN_OUT,))
     except ResourceError as error:
         raise ResourceError(describe_room(plan, request.encoded, True)) from error
-
-
-def free_memory() -> None:
-    """Give back what an aborted run has left."""
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
 
 
 def describe_room(plan: BackwardPlan, encoded: EncodedBatch, recomputes: bool) -> str:

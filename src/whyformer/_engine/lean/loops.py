@@ -123,7 +123,7 @@ def fold(steps: Sequence[S], runs: Sequence[tuple[Place, list[int]]]) -> Folded:
     """runs: the loops, with the steps that their turns start at.
 
     The first turn may differ from the others: a recurrence has no state before it. Loops whose other turns differ stay
-    as they ran.
+    as they ran, and so do those of one turn: whether its results are used by a next one is not known.
     """
     kept: list[S] = []
     loops: list[Loop] = []
@@ -134,10 +134,12 @@ def fold(steps: Sequence[S], runs: Sequence[tuple[Place, list[int]]]) -> Folded:
         place, starts = starts_of.get(number, (None, [number, number + 1]))
         starts = list(dict.fromkeys(starts))  # turns without a step
         turns = [tuple(steps[one:other]) for one, other in pairwise(starts)]
-        alike = next((count for count in (0, 1) if place is not None and len(set(turns[count:])) == 1), len(turns))
+        is_loop = place is not None and len(turns) > 1
+        alike = next((count for count in (0, 1) if is_loop and len(set(turns[count:])) == 1), len(turns))
         kept += steps[number : starts[alike]]
         renumbered += range(len(kept) - (starts[alike] - number), len(kept))
-        if place is not None and alike < len(turns):
+        if is_loop and alike < len(turns):
+            assert place is not None
             loops.append(Loop(len(kept), len(kept) + len(turns[alike]), place.code, place.first, place.last))
             kept += turns[alike]
             renumbered += [None] * (starts[-1] - starts[alike])
