@@ -1,9 +1,10 @@
 """A finding: evidence that many items of one class share, what happens without and with it, and what makes the case.
 
-Evidence is *used* if hiding it lowers the probability of the class, or putting it into other items raises it, by at
-least SMALLEST_EFFECT more than matched control evidence of the same class does (p < LEVEL, Holm over all findings). It
-is *uniform* if it is nearly the same in all items, beyond what the model's other evidence reaches. It is *not part of
-the thing* unless masks show it on the object. All three make it suspicious; `Finding.case` says what speaks for it.
+Evidence is *used* if putting it into items of other classes raises the probability of the class by at least
+SMALLEST_EFFECT more than matched control evidence of the same class does (p < LEVEL, Holm over all findings). Hiding
+is measured too; for words it counts as well, while an object that is hidden says nothing about a shortcut. Evidence is
+*uniform* if it is nearly the same in all items, beyond what the model's other evidence reaches. It is *not part of the
+thing* unless masks show it on the object. All three make it suspicious; `Finding.case` says what speaks for it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,6 +19,7 @@ from whyformer._runs.parts import BulkRow
 LEVEL = 0.05
 SMALLEST_EFFECT = 0.1  # of a probability
 SMALLEST_OFF_OBJECT = 0.5
+FIXED_PLACE = 0.8  # of the texts
 EvidenceKind: TypeAlias = Literal["patches", "words", "whole"]
 Box: TypeAlias = tuple[int, int, int, int]  # top, left, bottom, right; the last two are outside
 
@@ -129,6 +131,7 @@ class Finding:
     without: Answers | None = None  # in its own items, with the evidence hidden
     put_in: Answers | None = None  # in items of other classes, with the evidence inserted
     off_object: float | None = None  # share of the mark's patches off the object; None without masks
+    habits: tuple[str, ...] = ()  # of words: what else makes them uniform, one clause each
     links: tuple[Link, ...] = ()
     case: tuple[str, ...] = ()  # what speaks for a shortcut, one clause each
     is_suspicious: bool = False
@@ -149,16 +152,29 @@ class Finding:
 
     @property
     def score(self) -> float:
-        """The order of suspicion: what inserting does beyond its control, times uniformity."""
+        """The order of suspicion: what inserting does beyond its control (of words: or hiding), times uniformity."""
         inserted = self.inserting.difference if self.inserting is not None else 0.0
-        return max(0.0, inserted) * (self.uniformity.value if self.uniformity is not None else 0.0)
+        used = self.effect if self.kind == "words" else max(0.0, inserted)
+        return used * (self.uniformity.value if self.uniformity is not None else 0.0)
+
+    @property
+    def is_used_alone(self) -> bool | None:
+        """Whether it changes the answer without the thing: of patches, where they are inserted; None if unknown."""
+        if self.kind == "words":
+            return self.is_used if self.is_tested else None
+        return self.inserting.is_certain() if self.inserting is not None else None
+
+    @property
+    def is_uniform(self) -> bool | None:
+        """Whether it is nearly the same in all items; None if unknown."""
+        return None if self.uniformity is None else self.uniformity.is_certain or bool(self.habits)
 
     @property
     def criteria(self) -> dict[str, bool | None]:
         """Which conditions of suspicion hold; None if unknown."""
         return {
-            "used": self.inserting.is_certain() if self.inserting is not None else None,
-            "uniform": self.uniformity.is_certain if self.uniformity is not None else None,
+            "used": self.is_used_alone,
+            "uniform": self.is_uniform,
             "off the object": None if self.off_object is None else self.off_object >= SMALLEST_OFF_OBJECT,
         }
 
@@ -222,13 +238,14 @@ def judge_findings(findings: Sequence[Finding]) -> list[Finding]:
 def list_case(finding: Finding) -> Iterator[str]:
     """What speaks for a shortcut, one clause each."""
     used, uniform, off_object = finding.criteria.values()
-    if used and finding.inserting is not None:
-        yield f"inserted, it changes the answer by {finding.inserting.difference:+.2f} beyond control evidence"
+    if used:
+        yield f"it changes the answer by {finding.effect:.2f} beyond control evidence"
     if uniform and finding.uniformity is not None:
         value, limit = finding.uniformity.value, finding.uniformity.limit
-        decides = f"it decides {value:.0%} of the class, and natural evidence seldom {limit:.0%}"
+        decides = f"it decides {value:.0%} of the class, natural evidence seldom {limit:.0%}"
         alike = f"it is nearly the same everywhere (uniformity {value:.2f}, natural evidence seldom {limit:.2f})"
-        yield decides if finding.kind == "words" else alike
+        yield from [decides if finding.kind == "words" else alike] if value >= limit else []
+        yield from finding.habits
     if off_object and finding.off_object is not None:
         yield f"{finding.off_object:.0%} of it is off the object"
     own, *others = finding.presence or (Presence("", 0, 0),)

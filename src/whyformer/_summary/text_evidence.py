@@ -4,13 +4,15 @@ A *unit* is a word or a run of punctuation. A text is decided by its five most r
 texts of a class is grown to a phrase: the next unit on either side belongs to it if it is the same in nearly all of
 these texts.
 
-**Hiding** deletes the phrase from its texts; the control deletes, from texts of the class without it, as much of the
-evidence that they are decided by. **Inserting** writes the phrase into texts of other classes, at the start, in the
-middle and at the end; the control writes as much of the evidence of the class's other texts. So a word with the meaning
-of the class, such as 'excellent' among 'superb' and 'great', has no effect beyond its control, and a mark has.
+**Hiding** deletes the phrase from its texts; the control deletes as many of the least relevant units of texts of the
+class without it. **Inserting** writes the phrase into texts of other classes, at the start, in the middle and at the
+end; the control writes as many of those units. A word with the meaning of the class has such an effect too, so effect
+alone accuses no word.
 
-*Uniformity* is the share of the class that is decided by this very phrase, against what its natural evidence reaches: a
-meaning is put in many words, a mark always in the same.
+It is *uniform* if it is at least twice as frequent in the class as in any other, and one of this holds: it is the same
+phrase of two such units everywhere; nearly all its texts begin or end with it; it decides more than twice as many texts
+as the most frequent of the other such units (a meaning is put in many words, a mark always in the same); or it is
+beside other words each time where natural evidence has its place in the sentence.
 """
 
 import re
@@ -22,7 +24,17 @@ import numpy as np
 
 from whyformer._plain.statistics import bootstrap
 from whyformer._runs.parts import BulkRow
-from whyformer._summary.finding import Answers, Effect, Finding, Outlier, Presence, Sighting, Uniformity, measure_effect
+from whyformer._summary.finding import (
+    FIXED_PLACE,
+    Answers,
+    Effect,
+    Finding,
+    Outlier,
+    Presence,
+    Sighting,
+    Uniformity,
+    measure_effect,
+)
 from whyformer._summary.inputs import InputReader, compare_right, open_probe, to_array
 from whyformer._summary.shares import take_positive_shares
 
@@ -33,7 +45,10 @@ MIN_TEXTS, MIN_TEXT_SHARE = 8, 0.04  # of the class, to be tested
 SAME_NEIGHBOUR = 0.8  # of the texts, to grow
 MAX_PHRASE = 8  # units
 LEAST_COMMON = 0.1  # of the class: what is rarer is called natural
-ABOVE_NATURAL = 2.0  # times the share of the most frequent other evidence
+ABOVE_NATURAL = 2.2  # times the share of the most frequent other evidence
+EXCLUSIVE = 2.0  # times as frequent as in any other class
+MIN_CONTROLS = 4  # texts of the class without the phrase
+MISPLACED = 0.5  # of the share of natural evidence with its most frequent neighbour
 BATCH = 64
 
 
@@ -103,14 +118,14 @@ class TextEvidence:
         target = texts[0].row.target
         assert target is not None
         deciding = [one for one in texts if is_decided_by(one, phrase)]
-        uniformity = measure_commonness(phrase, texts, self.seed)
+        uniformity = self.measure_commonness(name, phrase)
         sightings = [
             Sighting(one.row, spans=find_spans(one, phrase), likeness=share_of(one, phrase)) for one in deciding
         ]
         sightings.sort(key=lambda one: (-round(one.likeness, 9), one.row.id))
         known = Finding(
             name, target, "words", name_phrase(phrase), len(texts), tuple(sightings), self.count_presence(name, phrase),
-            uniformity=uniformity,
+            uniformity=uniformity, habits=tuple(self.list_habits(name, phrase, deciding)),
         )  # fmt: skip
         if self.reader is None:
             return replace(known, untested=self.untested)
@@ -130,6 +145,44 @@ class TextEvidence:
         ]
         return tuple(sorted(found, key=lambda one: (one.class_name != name, -one.share, one.class_name)))
 
+    def is_exclusive(self, name: str, phrase: Sequence[str]) -> bool:
+        """Whether it is much more frequent in this class than in any other."""
+        own, *others = self.count_presence(name, phrase)
+        return own.share >= EXCLUSIVE * max((one.share for one in others), default=0.0)
+
+    def list_natural(self, name: str, phrase: tuple[str, ...]) -> list[tuple[str, float]]:
+        """Units that decide texts of the class without the phrase and are most frequent there, and their share."""
+        plain = [one for one in self.texts[name] if not one.find(phrase)]
+        if len(plain) < MIN_TEXTS:
+            return []
+        counts = rank_counts(count_deciding(plain))
+        return [(unit, count / len(plain)) for unit, count in counts[:50] if self.is_exclusive(name, (unit,))]
+
+    def measure_commonness(self, name: str, phrase: tuple[str, ...]) -> Uniformity:
+        """The share of the class that the phrase decides; the limit is set by what decides the other texts."""
+        decided = np.array([is_decided_by(one, phrase) for one in self.texts[name]], dtype=np.float64)
+        most = max((share for _, share in self.list_natural(name, phrase)), default=0.0)
+        limit = max(LEAST_COMMON, ABOVE_NATURAL * most) if self.is_exclusive(name, phrase) else float("inf")
+        return Uniformity(*bootstrap(decided, self.seed), limit)
+
+    def list_habits(self, name: str, phrase: tuple[str, ...], deciding: Sequence[TextUnits]) -> Iterator[str]:
+        """What else makes it uniform, one clause each."""
+        if not self.is_exclusive(name, phrase) or len(deciding) < LEAST_COMMON * len(self.texts[name]):
+            return
+        if sum(self.is_exclusive(name, (unit,)) and unit[0].isalnum() for unit in phrase) > 1:
+            yield "it is the same phrase each time"
+        at_end = measure_fixed_place(deciding, phrase)
+        if at_end >= FIXED_PLACE:
+            yield f"{at_end:.0%} of its texts begin or end with it"
+        natural = [unit for unit, share in self.list_natural(name, phrase) if share >= MIN_TEXT_SHARE]
+        usual = [measure_slot([one for one in self.texts[name] if one.find((unit,))], (unit,)) for unit in natural]
+        own = measure_slot(deciding, phrase)
+        if len(usual) >= 3 and own < MISPLACED * float(np.median(usual)):
+            yield (
+                f"it has no place in the sentence (the same neighbour {own:.0%} of the time, natural evidence "
+                f"{np.median(usual):.0%})"
+            )
+
     def hide(
         self, deciding: Sequence[TextUnits], phrase: tuple[str, ...], plain: Sequence[TextUnits], target: int
     ) -> tuple[Effect | None, Answers | None]:
@@ -144,11 +197,10 @@ class TextEvidence:
             float(after.mean()),
             *compare_right([one.row for one in deciding], predicted, self.reader),
         )
-        if not plain:
-            return None, told
-        control = [plain[i % len(plain)] for i in range(len(deciding))]
+        sources = plain if len(plain) >= MIN_CONTROLS else deciding
+        control = [sources[i % len(sources)] for i in range(len(deciding))]
         was, _ = self.ask([one.text for one in control], target)
-        cuts = [delete_spans(one.text, [one.spans[i] for i in one.top[: len(phrase)]]) for one in control]
+        cuts = [delete_spans(one.text, [one.spans[i] for i in choose_others(one, phrase)]) for one in control]
         now, _ = self.ask(cuts, target)
         return measure_effect(before - after, was - now, self.seed), told
 
@@ -167,9 +219,8 @@ class TextEvidence:
         own = [write_phrase(deciding[i % len(deciding)], phrase) for i in range(len(others))]
         after = self.ask_at_places(others, own, target)
         told = Answers(len(others), float(before.mean()), float(after.mean()))
-        if not plain:
-            return None, told
-        drawn = [draw_evidence(plain[i % len(plain)], len(phrase)) for i in range(len(others))]
+        sources = plain if len(plain) >= MIN_CONTROLS else deciding
+        drawn = [write_others(sources[i % len(sources)], phrase) for i in range(len(others))]
         return measure_effect(after - before, self.ask_at_places(others, drawn, target) - before, self.seed), told
 
     def ask_at_places(self, texts: Sequence[TextUnits], phrases: Sequence[str], target: int) -> np.ndarray:
@@ -230,14 +281,23 @@ def share_of(one: TextUnits, phrase: Sequence[str]) -> float:
     return float(sum(one.shares[i : i + len(phrase)].sum() for i in one.find(phrase)))
 
 
-def measure_commonness(phrase: tuple[str, ...], texts: Sequence[TextUnits], seed: int) -> Uniformity:
-    """The share of the class that the phrase decides; the limit is set by the units of the texts without it."""
-    decided = np.array([is_decided_by(one, phrase) for one in texts], dtype=np.float64)
-    value, low, high = bootstrap(decided, seed)
-    natural = count_deciding([one for one in texts if not one.find(phrase)])
-    rest = sum(not one.find(phrase) for one in texts)
-    most = max(natural.values(), default=0) / rest if rest >= MIN_TEXTS else 0.0
-    return Uniformity(value, low, high, max(LEAST_COMMON, ABOVE_NATURAL * most))
+def measure_fixed_place(texts: Sequence[TextUnits], phrase: Sequence[str]) -> float:
+    """The share of the texts that begin with the phrase, or that end with it; the larger one."""
+    size = len(phrase)
+    starts = [one.names[:size] == tuple(phrase) for one in texts]
+    ends = [one.names[-size:] == tuple(phrase) for one in texts]
+    return max(sum(starts), sum(ends)) / max(len(texts), 1)
+
+
+def measure_slot(texts: Sequence[TextUnits], phrase: Sequence[str]) -> float:
+    """How often the phrase has its most frequent neighbour, on the left or on the right."""
+    left: Counter[str] = Counter()
+    right: Counter[str] = Counter()
+    for one in texts:
+        for i in one.find(phrase)[:1]:
+            left[one.names[i - 1] if i else ""] += 1
+            right[one.names[i + len(phrase)] if i + len(phrase) < len(one.names) else ""] += 1
+    return max([0, *left.values(), *right.values()]) / max(len(texts), 1)
 
 
 def name_phrase(phrase: Sequence[str]) -> str:
@@ -273,9 +333,15 @@ def write_phrase(one: TextUnits, phrase: Sequence[str]) -> str:
     return one.text[start:end]
 
 
-def draw_evidence(one: TextUnits, count: int) -> str:
-    """As many of the most relevant units of a text, in their order."""
-    return " ".join(one.text[slice(*one.spans[i])] for i in sorted(one.top[:count]))
+def choose_others(one: TextUnits, phrase: Sequence[str]) -> list[int]:
+    """As many of the least relevant units outside of the phrase, in their order."""
+    own = {i for start in one.find(phrase) for i in range(start, start + len(phrase))}
+    order = [int(i) for i in np.argsort(np.round(one.shares, 12), kind="stable") if i not in own]
+    return sorted(order[: len(phrase)])
+
+
+def write_others(one: TextUnits, phrase: Sequence[str]) -> str:
+    return " ".join(one.text[slice(*one.spans[i])] for i in choose_others(one, phrase))
 
 
 def write_at_places(one: TextUnits, phrase: str) -> list[str]:
