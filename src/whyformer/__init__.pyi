@@ -14,6 +14,9 @@ from whyformer._audit import audit as audit
 from whyformer._audit import swap_heads as swap_heads
 from whyformer._bulk.result import BulkRun as BulkRun
 from whyformer._bulk.run import bulk as bulk
+from whyformer._cite.log_run import CitedLog as CitedLog
+from whyformer._cite.log_run import cite_log as cite_log
+from whyformer._cite.log_summary import LogSummary as LogSummary
 from whyformer._cite.run import cite as cite
 from whyformer._engine import RECIPES as RECIPES
 from whyformer._engine import SITES as SITES
