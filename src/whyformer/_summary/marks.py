@@ -100,7 +100,7 @@ def grow_mark(group: Group, inside: ImageSet, outside: ImageSet | None) -> np.nd
 
 
 def sketch_mark(group: Group, patches: np.ndarray, states: np.ndarray, usual: np.ndarray) -> np.ndarray:
-    """[row column] of bool, without another run: the kept patches that match, those around them, and the usual place."""
+    """[row column] of bool, without another run: kept patches that match, those around them, the usual place."""
     matched = np.zeros(usual.shape, dtype=bool)
     matched.ravel()[patches[group.match_parts(states)]] = True
     return np.asarray(binary_dilation(matched, FULL) | usual)
