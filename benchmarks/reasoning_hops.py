@@ -5,10 +5,10 @@
 
 Held-out programs with two and three links that the model writes without a mistake. The truth is found by regeneration:
 each statement of the prompt sets another value in turn (with --keep-links a link leads to another value, as a link),
-the model writes again, and a statement counts if the explained answer is another one. A score of each statement is right to the
-degree that its top k are the k that count (the precision at k). The explained answer is the printed value. With --two
-the programs print two names, for models that know such (training/tracking/second.toml), and one of the two values is
-explained: half of what they write does not lead to it, so that explaining all of it at once cannot do.
+the model writes again, and a statement counts if the explained answer is another one. A score of each statement is
+right to the degree that its top k are the k that count (the precision at k). The explained answer is the printed value.
+With --two the programs print two names, for models that know such (training/tracking/second.toml), and one of the two
+values is explained: half of what they write does not lead to it, so that explaining all of it at once cannot do.
 
 *One pass* is hop 0, the relevance of the answer; *tokens* and *steps* are the total over all hops, with each token
 sending what it received itself, or what its step received. Means with 95 % bootstrap intervals over programs, and of
@@ -59,7 +59,7 @@ def find_truth(
 
 
 def choose_other(program: tracking.Assignments, place: int, keeps_links: bool) -> str:
-    """What a statement sets instead: a new value, or for a link another name with another value, if one is set before."""
+    """What a statement sets instead: a new value; or for a link another name with another value, if there is one."""
     values: dict[str, str] = {}
     for name, value in program.statements[: place + 1]:
         values[name] = values.get(value, value)
