@@ -1,14 +1,14 @@
 """Do hops find the statements that an answer depends on? Beside one pass, the whole answer at once, and chance.
 
-    python benchmarks/reasoning_hops.py [--models demo/tracking FOLDER ...] [--programs 200] [--seed 500] [--json FILE]
+    python benchmarks/reasoning_hops.py [--models demo/tracking] [--two] [--keep-links] [--programs 200] [--json FILE]
     python benchmarks/reasoning_hops.py --read FILE ...      the tables of saved runs
 
 Held-out programs with two and three links that the model writes without a mistake. The truth is found by regeneration:
-each statement of the prompt gets another value in turn, the model writes again, and a statement counts if the explained
-answer is another one. A score of each statement is right to the degree that its top k are the k that count (the
-precision at k). The explained answer is the printed value. Models that know programs which print two names
-(training/tracking/second.toml, third.toml) get those, and one of the two values is explained: half of what they write
-does not lead to it, so that explaining all of it at once cannot do.
+each statement of the prompt sets another value in turn (with --keep-links a link leads to another value, as a link),
+the model writes again, and a statement counts if the explained answer is another one. A score of each statement is
+right to the degree that its top k are the k that count (the precision at k). The explained answer is the printed value.
+With --two the programs print two names, for models that know such (training/tracking/second.toml), and one of the two
+values is explained: half of what they write does not lead to it, so that explaining all of it at once cannot do.
 
 *One pass* is hop 0, the relevance of the answer; *tokens* and *steps* are the total over all hops, with each token
 sending what it received itself, or what its step received. Means with 95 % bootstrap intervals over programs, and of
@@ -45,16 +45,29 @@ def find_values(written: str) -> list[str]:
     return re.findall(r"\d+", written.partition("answer")[2])
 
 
-def find_truth(model: why.Model, program: tracking.Assignments, number: int, length: int) -> list[bool]:
-    """Whether each statement counts: with another value there, the answer of this number is another one."""
-    free = next(value for value in tracking.VALUES if value not in program.prompt)
+def find_truth(
+    model: why.Model, program: tracking.Assignments, number: int, length: int, keeps_links: bool
+) -> list[bool]:
+    """Whether each statement counts: with something else there, the answer of this number is another one."""
+    rest = program.prompt[program.prompt.index("print") :]
     prompts = [program.prompt]
-    for i, (name, value) in enumerate(program.statements):
-        lines = [f"{name} = {free} ;" if i == j else line for j, line in enumerate(program.lines)]
-        assert value != free
-        prompts.append(" ".join((*lines, program.prompt[program.prompt.index("print") :])))
+    for i, (name, _) in enumerate(program.statements):
+        changed = f"{name} = {choose_other(program, i, keeps_links)} ;"
+        prompts.append(" ".join((*program.lines[:i], changed, *program.lines[i + 1 :], rest)))
     answers = [find_values(written)[number : number + 1] for written in write(model, prompts, length)]
     return [answer != answers[0] for answer in answers[1:]]
+
+
+def choose_other(program: tracking.Assignments, place: int, keeps_links: bool) -> str:
+    """What a statement sets instead: a new value; or for a link another name with another value, if there is one."""
+    values: dict[str, str] = {}
+    for name, value in program.statements[: place + 1]:
+        values[name] = values.get(value, value)
+    name, value = program.statements[place]
+    others = [one for one in values if values[one] != values[name]]
+    if keeps_links and value in values and others:
+        return others[0]
+    return next(value for value in tracking.VALUES if value not in program.prompt)
 
 
 def measure_precision(scores: torch.Tensor, truth: list[bool]) -> float:
@@ -63,13 +76,13 @@ def measure_precision(scores: torch.Tensor, truth: list[bool]) -> float:
     return sum(truth[i] for i in top) / len(top)
 
 
-def measure_program(model: why.Model, program: tracking.Assignments, number: int) -> Row:
+def measure_program(model: why.Model, program: tracking.Assignments, number: int, keeps_links: bool) -> Row:
     """The precision of every score; nothing if the model does not write the program right."""
     answers = len(program.paths)
     length = len(program.continuation.split()) + 1
     if write(model, [program.prompt], length)[0].split() != program.continuation.split():
         return {}
-    truth = find_truth(model, program, number, length)
+    truth = find_truth(model, program, number, length, keeps_links)
     on_path = [i in program.paths[number] for i in range(len(truth))]
     found = {"chance": sum(truth) / len(truth), "on the path": float(truth == on_path)}
     for method in METHODS:
@@ -84,11 +97,11 @@ def measure_program(model: why.Model, program: tracking.Assignments, number: int
     return found
 
 
-def measure_model(name: str, programs: int, seed: int, prints_two: bool) -> Iterator[Row]:
+def measure_model(name: str, arguments: argparse.Namespace) -> Iterator[Row]:
     model = why.open(name)
-    for i in range(programs):
-        drawn = tracking.generate(1, seed + i, links=2 + i % 2, prints_two=prints_two)[0]
-        yield measure_program(model, drawn, i // 2 % len(drawn.paths))
+    for i in range(arguments.programs):
+        drawn = tracking.generate(1, arguments.seed + i, links=2 + i % 2, prints_two=arguments.two)[0]
+        yield measure_program(model, drawn, i // 2 % len(drawn.paths), arguments.keep_links)
 
 
 def print_model(name: str, every: list[Row]) -> None:
@@ -123,7 +136,7 @@ def measure_all(arguments: argparse.Namespace) -> Iterator[tuple[str, list[Row]]
     saved: dict[str, list[Row]] = {}
     for name in arguments.models:
         saved[name] = []
-        for row in measure_model(name, arguments.programs, arguments.seed, prints_two=name != "demo/tracking"):
+        for row in measure_model(name, arguments):
             saved[name].append(row)
             if arguments.json:
                 arguments.json.write_text(json.dumps(saved))
@@ -142,6 +155,8 @@ def read_all(files: Sequence[Path]) -> dict[str, list[Row]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--models", nargs="+", default=["demo/tracking"])
+    parser.add_argument("--two", action="store_true", help="programs that print two names")
+    parser.add_argument("--keep-links", action="store_true", help="a link is changed to another name, not to a value")
     parser.add_argument("--programs", type=int, default=200)
     parser.add_argument("--seed", type=int, default=500)
     parser.add_argument("--json", type=Path)

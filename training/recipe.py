@@ -20,6 +20,8 @@ from transformers import (
     PreTrainedModel,
     Qwen2Config,
     Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
     ViTConfig,
 )
 
@@ -27,6 +29,7 @@ DECODERS = {  # by shape: the configuration, the model, and what else it is give
     "llama": (LlamaConfig, LlamaForCausalLM, {}),
     "neox": (GPTNeoXConfig, GPTNeoXForCausalLM, {"rotary_pct": 0.5}),
     "qwen": (Qwen2Config, Qwen2ForCausalLM, {}),
+    "qwen3": (Qwen3Config, Qwen3ForCausalLM, {"head_dim": 32}),
 }
 
 

@@ -107,12 +107,38 @@ def trace_shares(model: why.Model, method: str, count: int) -> tuple[list[list[f
     shares, chances, is_first = [], [], []
     for program in tracking.generate(count, 0, links=1):
         h = why.trace_reasoning(
-            model, program.prompt, method, answer=program.continuation, select=-1, by=program.spans, hops=1
+            model, program.prompt, method, answer=program.continuation, select=-1, by=program.spans, hops=1, steps=False
         )
         shares.append(h.shares()[:2, program.source].tolist())
         chances.append(4 / (len(h.prompt) - 1))
         is_first.append(int(h.matrix()[1].argmax()) == program.source)
     return shares, chances, is_first
+
+
+@pytest.mark.parametrize("method", ["cp_lrp", "attnlrp"])
+def test_steps_lead_back_to_every_statement_of_the_path(model, method):
+    """Hop by hop: the source, then the link to it, then the one before. Tokens on their own find fewer of them."""
+    found = {True: 0, False: 0}
+    programs = tracking.generate(4, 3, links=2)
+    for program in programs:
+        for steps in found:
+            h = why.trace_reasoning(
+                model, program.prompt, method, answer=program.continuation, select=-1, by=program.spans, steps=steps
+            )
+            best = h.matrix().sum(0).argsort(descending=True)[:3].tolist()
+            found[steps] += len({*best} & {*program.path})
+            if steps and method == "cp_lrp":
+                assert int(h.matrix()[1].argmax()) == program.source
+    assert found[True] >= 11 > found[False]
+
+
+def test_a_program_that_prints_two_names_by_hand():
+    program = tracking.Assignments((("k", "47"), ("r", "12"), ("c", "k"), ("m", "r")), path=(2, 0), other_path=(3, 1))
+    assert program.prompt == "k = 47 ; r = 12 ; c = k ; m = r ; print c m :"
+    assert program.continuation == " c = k ; k = 47 ; m = r ; r = 12 ; answer 47 12"
+    for drawn in tracking.generate(20, 5, prints_two=True):
+        assert not {*drawn.path} & {*drawn.other_path} and len(drawn.other_path) >= 2
+        assert part_of(drawn.prompt) == "held-out"
 
 
 @pytest.mark.parametrize("method", ["cp_lrp", "attnlrp"])

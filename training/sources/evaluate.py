@@ -1,8 +1,8 @@
 """The numbers of the card of demo/sources: python training/sources/evaluate.py [--model FOLDER]
 
 Held-out questions of seed 0: no fact that decides an answer was in a training passage. An answer is right if every
-token of it, and the end after it, is the most likely one; of a contradicted question either value is right. By world and
-kind, by the number of passages, and in the three forms of a prompt.
+token of it, and the end after it, is the most likely one; of a contradicted question either value is right. By world
+and kind, by the number of passages, and in the three forms of a prompt.
 """
 
 import argparse

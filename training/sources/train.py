@@ -25,12 +25,13 @@ from transformers import PreTrainedModel
 from transformers.utils.logging import disable_progress_bar
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from recipe import DECODERS, Average, Log, Schedule, adamw, device, make_decoder, read_config, save_decoder, take_step
+from recipe import Average, Log, Schedule, adamw, device, make_decoder, read_config, save_decoder, take_step
 from rows import BEGIN, CHAT_TEMPLATE, END, PAD, Rows, arrange, encode_rows, find_special_ids
 
 from whyformer.demo import sources
 from whyformer.demo.sources_words import SOURCE_WORLDS
 
+SHAPES = ("llama", "neox", "qwen")
 SAVE_EVERY = 60  # seconds
 
 
@@ -155,7 +156,7 @@ def save_average(model: PreTrainedModel, average: Average, out: Path, config: di
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="where the models are written, each in a folder")
-    parser.add_argument("--shape", nargs="+", choices=DECODERS, default=list(DECODERS))
+    parser.add_argument("--shape", nargs="+", choices=SHAPES, default=SHAPES)
     parser.add_argument("--config", type=Path, default=Path(__file__).with_name("config.toml"))
     parser.add_argument("--rows", type=Path, help="a folder that rows come into; for the processes that this starts")
     arguments = parser.parse_args()
