@@ -30,7 +30,7 @@ from whyformer._summary.states import EARLY, LATE, Describer, run_states
 
 COMPARED = 32  # items with the mark, and as many without
 LESS_VARIED = 0.5  # ratio of variances
-MAX_AREA = 0.5  # of the image
+MAX_AREA = 0.6  # of the image
 RECIPIENTS = 2  # for each donor
 FEATHER = 0.25  # of the side of a patch: standard deviation of the soft edge
 FULL = np.ones((3, 3), dtype=bool)
@@ -97,6 +97,13 @@ def grow_mark(group: Group, inside: ImageSet, outside: ImageSet | None) -> np.nd
         if added.mean() <= MAX_AREA:
             grown[item] |= added
     return grown
+
+
+def sketch_mark(group: Group, patches: np.ndarray, states: np.ndarray, usual: np.ndarray) -> np.ndarray:
+    """[row column] of bool, without another run: kept patches that match, those around them, the usual place."""
+    matched = np.zeros(usual.shape, dtype=bool)
+    matched.ravel()[patches[group.match_parts(states)]] = True
+    return np.asarray(binary_dilation(matched, FULL) | usual)
 
 
 def find_constant_offsets(early: np.ndarray, anchors: np.ndarray, usual: float) -> list[tuple[int, int]]:
