@@ -105,7 +105,7 @@ def read_held_items(
                 (held.gone if one.done else replaceable).append(one.id)
                 held.missing[index] = wanted
                 continue
-            if one.done and not is_same(one, items, place, kind, stamps):
+            if one.done and not is_same_input(one, items, place, kind, stamps):
                 held.changed.append(one.id)
             held.placed[index] = place
             if missing := wanted - one.done - one.failed:
@@ -137,7 +137,7 @@ def iterate_held(table: "Table", methods: Collection[str]) -> Iterator[HeldItem]
         yield HeldItem(id, first_label, first_content, done, failed)
 
 
-def is_same(one: HeldItem, items: ItemList, place: int, kind: InputKind, stamps: Stamps) -> bool:
+def is_same_input(one: HeldItem, items: ItemList, place: int, kind: InputKind, stamps: Stamps) -> bool:
     """Whether the input has the item that the row was computed from. A file is read only if it was touched."""
     item = items[place]
     if one.label != (None if item.label is None else str(item.label)):

@@ -72,7 +72,7 @@ def write_or_check_plan(plan: RunPlan, folder: Path, *, growing: Collection[str]
             raise OutputError(
                 f"{folder} has Parquet files but no {PLAN_FILE}. Use another folder.", code="E_OUT_MISMATCH"
             )
-        write_plan(plan, path)
+        write_plan_file(plan, path)
         return
     try:
         stored = get_plan_fields(read_plan_file(path))
@@ -89,7 +89,7 @@ def write_or_check_plan(plan: RunPlan, folder: Path, *, growing: Collection[str]
     if differences := list_plan_differences(stored, plan.fields):
         can_grow = all(name.split(" ")[0] in growing for name in differences)
         if can_grow and grow:
-            write_plan(plan, path)
+            write_plan_file(plan, path)
             return
         verb = "differs" if len(differences) == 1 else "differ"
         advice = f" To add {' and '.join(growing)} to it, pass grow=True (--grow)." if can_grow else ""
@@ -100,7 +100,7 @@ def write_or_check_plan(plan: RunPlan, folder: Path, *, growing: Collection[str]
         )
 
 
-def write_plan(plan: RunPlan, path: Path) -> None:
+def write_plan_file(plan: RunPlan, path: Path) -> None:
     contents = {"version": PLAN_VERSION, **plan.fields, "fingerprint": plan.fingerprint}
     archive.write_file(path, f"{json.dumps(contents, indent=1)}\n".encode())
 

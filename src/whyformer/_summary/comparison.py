@@ -15,7 +15,7 @@ from rich.text import Text
 
 from whyformer._plain import archive
 from whyformer._runs.arguments import check_run_number
-from whyformer._summary.comparison_page import make_comparison_fragment, make_comparison_page
+from whyformer._summary.comparison_page import make_runs_fragment, make_runs_page
 from whyformer._summary.moves import (
     LEVEL,
     MIN_ITEMS,
@@ -63,7 +63,7 @@ class RunComparison(Result):
     notes: tuple[str, ...] = ()
 
     formats: ClassVar[Mapping[str, Callable[[Any], bytes]]] = {
-        ".html": lambda comparison: make_comparison_page(comparison).encode("utf-8"),
+        ".html": lambda comparison: make_runs_page(comparison).encode("utf-8"),
         ".json": lambda comparison: comparison_to_json(comparison),
         ".csv": lambda comparison: moves_to_csv(comparison).encode("utf-8", "backslashreplace"),
         ".txt": to_plain_text,
@@ -132,7 +132,7 @@ class RunComparison(Result):
 
     def to_html(self) -> str:
         """The verdict and the classes as a fragment of HTML, for a notebook."""
-        return make_comparison_fragment(self)
+        return make_runs_fragment(self)
 
 
 def compare_runs(

@@ -27,7 +27,7 @@ ABOUT_MOVES = (
 )
 
 
-def make_comparison_page(comparison: "RunComparison") -> str:
+def make_runs_page(comparison: "RunComparison") -> str:
     """The whole page."""
     sections = {
         "In short": make_overview_blocks(comparison),
@@ -39,15 +39,15 @@ def make_comparison_page(comparison: "RunComparison") -> str:
     anchors = report.make_anchors(shown)
     content = [report.make_section(title, *shown[title], anchor=anchor) for anchor, title in anchors.items()]
     about = {"first run": str(comparison.a), "second run": str(comparison.b), "method": comparison.method}
-    return report.make_page(TITLE, content, lead=describe_scope(comparison), about=about, contents=anchors)
+    return report.make_page(TITLE, content, lead=describe_compared_runs(comparison), about=about, contents=anchors)
 
 
-def make_comparison_fragment(comparison: "RunComparison") -> str:
+def make_runs_fragment(comparison: "RunComparison") -> str:
     verdict = make_element("p", make_element("strong", comparison.verdict))
     return report.make_fragment(report.make_section(TITLE, verdict, tabulate_moves(comparison)))
 
 
-def describe_scope(comparison: "RunComparison") -> str:
+def describe_compared_runs(comparison: "RunComparison") -> str:
     (first, second), (a, b) = comparison.items, comparison.names
     return f"{a} ({first:,} items) and {b} ({second:,} items, {comparison.shared:,} in both), by {comparison.method}."
 
@@ -135,7 +135,7 @@ def make_answer_blocks(comparison: "RunComparison") -> list[Html]:
 
 def make_moved_blocks(comparison: "RunComparison") -> list[Html]:
     rows = [
-        [shorten_text(one.before.id, NAME_LENGTH), describe_answer(one.before), describe_answer(one.after),
+        [shorten_text(one.before.id, NAME_LENGTH), describe_item_answer(one.before), describe_item_answer(one.after),
          f"{one.moved:.0%}"]
         for one in comparison.moved_items
     ]  # fmt: skip
@@ -148,7 +148,7 @@ def make_moved_blocks(comparison: "RunComparison") -> list[Html]:
     return [report.arrange_figures(figures, small=True), table] if figures else [table]
 
 
-def describe_answer(item: RunItem) -> str:
+def describe_item_answer(item: RunItem) -> str:
     probability = "" if item.probability is None else f" ({item.probability:.0%})"
     wrong = f", label {item.label}" if item.is_right is False else ""
     return shorten_text(f"{item.prediction or item.class_name}{probability}{wrong}", NAME_LENGTH)
@@ -162,8 +162,8 @@ def make_item_figures(one: MovedItem, names: tuple[str, str]) -> list[Html]:
     name = shorten_text(one.before.id, 40)
     drawn: Mapping[str, Image.Image | None] = {
         name: load_source(one.before),
-        f"{names[0]}: {describe_answer(one.before)}": draw_mean_map(before),
-        f"{names[1]}: {describe_answer(one.after)}": draw_mean_map(after),
+        f"{names[0]}: {describe_item_answer(one.before)}": draw_mean_map(before),
+        f"{names[1]}: {describe_item_answer(one.after)}": draw_mean_map(after),
     }
     return [
         report.embed_image(image, f"{name}, {text}", text, crisp=text != name, is_map=text != name)

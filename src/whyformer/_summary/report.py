@@ -159,7 +159,7 @@ def show_evidence(
 
 def make_crop(one: Sighting, reader: InputReader | None, where: np.ndarray | None = None) -> Html | None:
     """What is around the mark, with the mark outlined; None if the file is gone."""
-    image = load_image(one.row, reader)
+    image = load_row_image(one.row, reader)
     if image is None:
         return None
     name = shorten_text(one.row.id, CAPTION_LENGTH)
@@ -300,7 +300,7 @@ def make_outlier_blocks(summary: "BulkSummary") -> list[Html]:
     if not summary.outliers:
         return []
     rows = [[shorten_text(o.id, NAME_LENGTH), shorten_text(o.class_name, 40), o.score] for o in summary.outliers]
-    sightings = [Sighting(one.row, patches=find_strongest(one.row)) for one in summary.outliers[:SHOWN_CROPS]]
+    sightings = [Sighting(one.row, patches=find_strongest_patch(one.row)) for one in summary.outliers[:SHOWN_CROPS]]
     shown = [figure for sight in sightings if (figure := show_sighting(sight, summary)) is not None]
     table = report.make_table(["item", "class", "deviations from the class"], rows)
     return [join_sightings(shown, sightings), table]
@@ -316,7 +316,7 @@ def join_sightings(shown: Sequence[Html], sightings: Sequence[Sighting]) -> Html
     return report.arrange_figures(shown, small=True)
 
 
-def find_strongest(row: BulkRow) -> tuple[int, ...]:
+def find_strongest_patch(row: BulkRow) -> tuple[int, ...]:
     """The patch with the largest score; none for a text."""
     return () if row.grid is None or row.scores is None else (int(row.scores.argmax()),)
 
@@ -352,7 +352,7 @@ def make_method_blocks(summary: "BulkSummary") -> list[Html]:
     return [report.make_fact_list(facts)]
 
 
-def load_image(row: BulkRow, reader: InputReader | None) -> Image.Image | None:
+def load_row_image(row: BulkRow, reader: InputReader | None) -> Image.Image | None:
     """The image as the model sees it; without the model, the whole image as a square. None if the file is gone."""
     try:
         if reader is None:
