@@ -25,7 +25,7 @@ from whyformer._bulk.site import check_engine_name, choose_engine, choose_site, 
 from whyformer._bulk.stopping import listen_for_stop
 from whyformer._bulk.trial import DEFAULT_SHARD, TRIED, UNUSABLE
 from whyformer._bulk.worker import ModelSetup
-from whyformer._cite.log import parse_record, read_log
+from whyformer._cite.log import parse_log_line, read_log
 from whyformer._cite.log_rows import LOG_COLUMNS, LogRow, make_log_error, make_log_row
 from whyformer._cite.log_summary import LogSummary, summarise_rows
 from whyformer._cite.run import cite
@@ -73,7 +73,7 @@ class CiteWorker:
     def cite_item(self, item: Item) -> LogRow:
         """The row of a record, or the error that it ends in."""
         try:
-            return make_log_row(item, cite(self.model, parse_record(item.content), **self.setup.settings))
+            return make_log_row(item, cite(self.model, parse_log_line(item.content), **self.setup.settings))
         except Exception as error:
             return make_log_error(item, error)
 
@@ -185,7 +185,7 @@ def try_records(worker: CiteWorker, items: ItemList) -> None:
     """Raise what every record would fail with, before anything is written."""
     for item in islice(items, TRIED):
         try:
-            cite(worker.model, parse_record(item.content), **worker.setup.settings)
+            cite(worker.model, parse_log_line(item.content), **worker.setup.settings)
         except UNUSABLE:
             raise
         except WhyformerError as error:

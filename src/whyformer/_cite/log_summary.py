@@ -43,7 +43,7 @@ class DocumentUse:
 
 
 @dataclass
-class ErrorCount:
+class LogErrors:
     """Records that ended with the same code."""
 
     code: str
@@ -68,7 +68,7 @@ class LogSummary(Result):
     sentences: Mapping[str, int] = field(default_factory=dict)  # verdict -> sentences
     unsupported: Sequence[UnsupportedSentence] = ()  # the first thousand
     documents: Sequence[DocumentUse] = ()  # by how often they are offered
-    errors: Sequence[ErrorCount] = ()  # most frequent first
+    errors: Sequence[LogErrors] = ()  # most frequent first
 
     def __repr__(self) -> str:
         return f"<LogSummary of {self.records:,} records, {self.cited:,} cited>"
@@ -163,11 +163,11 @@ def summarise_rows(rows: Iterable[archive.Fields]) -> LogSummary:
     sentences: Counter[str] = Counter()
     unsupported: list[UnsupportedSentence] = []
     documents: dict[str, DocumentUse] = {}
-    errors: dict[str, ErrorCount] = {}
+    errors: dict[str, LogErrors] = {}
     for row in rows:
         records += 1
         if row["error"] is not None:
-            own = errors.setdefault(row["error"], ErrorCount(row["error"], 0, row["line"], row["message"] or ""))
+            own = errors.setdefault(row["error"], LogErrors(row["error"], 0, row["line"], row["message"] or ""))
             own.count += 1
             continue
         cited += 1

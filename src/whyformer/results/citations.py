@@ -196,7 +196,8 @@ class Citations(LoadableResult):
         return view_prompt(
             self.prompt,
             (*self.citations, *self.apart),
-            magnitude=sum(abs(one.score) for one in self.citations) + abs(self.rest),
+            magnitude=sum(abs(float(self.scores[one.start : one.stop].sum())) for one in self.citations)
+            + abs(self.rest),
             headline=f"Why {make_visible(self.target.label)}?",
             signed=True,
             citations=[

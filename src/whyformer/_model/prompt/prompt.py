@@ -16,7 +16,7 @@ from whyformer._model.preprocessors import ChatMessage, MessageLike, Tokenizer, 
 from whyformer._model.prompt.chat import RenderedChat, find_special_text, render_chat
 from whyformer._model.prompt.continuation import encode_continuation
 from whyformer._model.prompt.documents import (
-    Document,
+    RetrievedDocument,
     DocumentLike,
     cut_parts,
     identify_part,
@@ -173,7 +173,7 @@ class Prompt:
         trimmed = [trim_blanks(self.text, region.characters or (0, 0)) for region in regions]
         documents = self.list_documents()
         return tuple(
-            replace(region, text=self.text[slice(*place)], characters=place, **identify_part(place, documents))
+            identify_part(replace(region, text=self.text[slice(*place)], characters=place), documents)
             for region, place in zip(regions, trimmed, strict=True)
         )
 
@@ -315,7 +315,7 @@ class Prompt:
 # --- documents --------------------------------------------------------------------------------------------------------
 
 
-def add_documents(prompt: Prompt, documents: Sequence[Document], notes: Sequence[str] = ()) -> Prompt:
+def add_documents(prompt: Prompt, documents: Sequence[RetrievedDocument], notes: Sequence[str] = ()) -> Prompt:
     """The prompt with a region for each document, with its id and metadata. notes: on how they came there."""
     named = {f"document {number}": one for number, one in enumerate(documents, 1)}
     written = [region.name for region in prompt.regions if region.kind == "document"]
