@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeAlias
 
 from whyformer._model.preprocessors import ChatMessage
-from whyformer._model.prompt.chat import RenderedChat
+from whyformer._model.prompt.chat import RenderedChat, list_texts
 from whyformer._model.prompt.regions import Characters, NamedPart, Region
 from whyformer._plain.json_value import Json, JsonObject, JsonValue
 from whyformer._plain.setting_checks import list_entries
@@ -259,9 +259,8 @@ def render_with_documents(
     render: RenderDocuments, messages: Sequence[ChatMessage], documents: Sequence[RetrievedDocument]
 ) -> tuple[RenderedChat, tuple[str, ...]]:
     """The chat with its documents: in its messages, by its template, or before its last question."""
-    chat = render(messages, None)
-    if not documents or are_written(chat.text, documents):
-        return chat, ()
+    if not documents or are_written("\n".join(list_texts(messages)), documents):
+        return render(messages, None), ()
     by_template = render(messages, [one.for_template for one in documents])
     if are_written(by_template.text, documents):
         return by_template, ()

@@ -16,8 +16,8 @@ from whyformer._model.preprocessors import ChatMessage, MessageLike, Tokenizer, 
 from whyformer._model.prompt.chat import RenderedChat, find_special_text, render_chat
 from whyformer._model.prompt.continuation import encode_continuation
 from whyformer._model.prompt.documents import (
-    RetrievedDocument,
     DocumentLike,
+    RetrievedDocument,
     cut_parts,
     identify_part,
     list_document_regions,
@@ -303,10 +303,12 @@ class Prompt:
         model = open_language_model(model, needs_tokenizer=find_first(record, PROMPT_IDS) is None)
         answer = read_logged_answer(record)
         more = {**find_extras(record), **template}
-        prompt = make_logged_prompt(model, record, more)
+        if is_rendered_whole(model, record, answer):
+            record = {**record, "messages": [*record["messages"], answer.message]}
+        whole = make_logged_prompt(model, record, more)
         if answer.is_empty:
-            return prompt
-        whole = add_logged_answer(model, prompt, answer, record, more)
+            return whole
+        whole = whole if whole.answer else add_logged_answer(model, whole, answer)
         whole = replace(whole, notes=(*whole.notes, *answer.notes))
         has_all = answer.log_probabilities is not None and len(answer.log_probabilities) == len(whole.answer)
         return replace(whole, logged=answer.log_probabilities if has_all else None)
@@ -413,9 +415,16 @@ def add_roles(prompt: Prompt, chat: Prompt) -> Prompt:
     return replace(prompt, regions=fill_gaps(prompt.text, len(prompt), regions, "template" if parts else WHOLE))
 
 
-def add_logged_answer(
-    model: "Model", prompt: Prompt, answer: LoggedAnswer, record: LogRecord, more: Mapping[str, Any]
-) -> Prompt:
+def is_rendered_whole(model: "Model", record: LogRecord, answer: LoggedAnswer) -> bool:
+    """Whether the answer is known as a message only, which the template writes after the others."""
+    if answer.message is None or answer.ids is not None or find_first(record, PROMPT_IDS) is not None:
+        return False
+    has_tokens = answer.tokens is not None and answer.text is not None
+    is_known = has_tokens and find_token_ids(model.tokenizer, answer.tokens or (), answer.text or "") is not None
+    return isinstance(record.get("messages"), list) and not is_known
+
+
+def add_logged_answer(model: "Model", prompt: Prompt, answer: LoggedAnswer) -> Prompt:
     """The prompt with the logged answer, by the first of these that the log has: ids, tokens as texts, text."""
     if answer.ids is not None:
         whole = append_tokens(model, prompt, check_ids(answer.ids, "token_ids"))
@@ -426,8 +435,6 @@ def add_logged_answer(
         ids = find_token_ids(model.tokenizer, answer.tokens, answer.text)
         if ids is not None:
             return append_tokens(model, prompt, ids)
-    if answer.message is not None and "messages" in record and find_first(record, PROMPT_IDS) is None:
-        return Prompt.from_messages(model, [*record["messages"], answer.message], **more)
     return add_answer(model, prompt, answer.text or "")
 
 
