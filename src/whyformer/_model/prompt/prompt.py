@@ -299,13 +299,13 @@ class Prompt:
         text is known, it is tokenised once and a note says so. check_answer() says whether this model finds the answer
         as likely as the log does.
         """
-        record = join_request_and_response(record)
-        model = open_language_model(model, needs_tokenizer=find_first(record, PROMPT_IDS) is None)
-        answer = read_logged_answer(record)
-        more = {**find_extras(record), **template}
-        if is_rendered_whole(model, record, answer):
-            record = {**record, "messages": [*record["messages"], answer.message]}
-        whole = make_logged_prompt(model, record, more)
+        log = join_request_and_response(record)
+        model = open_language_model(model, needs_tokenizer=find_first(log, PROMPT_IDS) is None)
+        answer = read_logged_answer(log)
+        more = {**find_extras(log), **template}
+        if is_rendered_whole(model, log, answer):
+            log = {**log, "messages": [*log["messages"], answer.message]}
+        whole = make_logged_prompt(model, log, more)
         if answer.is_empty:
             return whole
         whole = whole if whole.answer else add_logged_answer(model, whole, answer)
