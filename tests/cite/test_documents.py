@@ -10,7 +10,7 @@ from tiny_prompts import chat_decoder
 import whyformer as why
 from whyformer.errors import InputError
 
-QUICK = {"verify": 1, "samples": 0}
+QUICK = {"effort": "fast"}
 MESSAGES = [{"role": "user", "content": "What does the Aurora carry?"}]
 WHOLE = "\n\n".join([*TEXTS, QUESTION])
 
