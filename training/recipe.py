@@ -18,15 +18,15 @@ from transformers import (
     LlamaConfig,
     LlamaForCausalLM,
     PreTrainedModel,
-    Qwen3Config,
-    Qwen3ForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
     ViTConfig,
 )
 
 DECODERS = {  # by shape: the configuration, the model, and what else it is given
     "llama": (LlamaConfig, LlamaForCausalLM, {}),
     "neox": (GPTNeoXConfig, GPTNeoXForCausalLM, {"rotary_pct": 0.5}),
-    "qwen": (Qwen3Config, Qwen3ForCausalLM, {"head_dim": 32}),
+    "qwen": (Qwen2Config, Qwen2ForCausalLM, {}),
 }
 
 
@@ -167,8 +167,13 @@ def make_vit_config(config: Mapping[str, Any], size: int, labels: Sequence[str],
 
 
 def make_decoder(config: Mapping[str, Any], shape: str, vocabulary: int, **tokens: int | None) -> PreTrainedModel:
-    """A language model of the width, blocks and heads of this config, in one of DECODERS."""
+    """A language model of the width, blocks and heads of this config, in one of DECODERS.
+
+    theta: the base of the rotary positions. The larger it is, the more channels compare what, not where.
+    """
     make_config, make_model, own = DECODERS[shape]
+    if "theta" in config:
+        own = {**own, "rope_parameters": {"rope_type": "default", "rope_theta": config["theta"]}}
     return make_model(
         make_config(
             vocab_size=vocabulary,
@@ -176,7 +181,7 @@ def make_decoder(config: Mapping[str, Any], shape: str, vocabulary: int, **token
             intermediate_size=config["inner"],
             num_hidden_layers=config["blocks"],
             num_attention_heads=config["heads"],
-            num_key_value_heads=config["heads"],
+            num_key_value_heads=config.get("key_heads", config["heads"]),
             max_position_embeddings=config["positions"],
             tie_word_embeddings=True,
             **tokens,

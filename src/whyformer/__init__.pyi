@@ -54,6 +54,8 @@ from whyformer._plain.tokens import Grid as Grid
 from whyformer._plain.tokens import Pieces as Pieces
 from whyformer._plain.versions import __version__ as __version__
 from whyformer._summary import BulkSummary as BulkSummary
+from whyformer._summary import RunComparison as RunComparison
+from whyformer._summary import compare_runs as compare_runs
 from whyformer._summary import summarise_bulk as summarise_bulk
 from whyformer.data.data_like import DataLike as DataLike
 from whyformer.errors import WhyformerError as WhyformerError

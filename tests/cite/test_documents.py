@@ -10,7 +10,7 @@ from tiny_prompts import chat_decoder
 import whyformer as why
 from whyformer.errors import InputError
 
-QUICK = {"effort": "fast"}
+QUICK = {"effort": "checked"}
 MESSAGES = [{"role": "user", "content": "What does the Aurora carry?"}]
 WHOLE = "\n\n".join([*TEXTS, QUESTION])
 
@@ -223,3 +223,16 @@ def test_refuses_what_is_no_document(reader, documents, match):
 def test_a_prompt_without_any_of_the_documents_is_refused(reader):
     with pytest.raises(InputError, match="None of the documents occurs"):
         why.cite(reader, why.Prompt.from_text(reader, WHOLE, ANSWER), documents=["The Boreas is late."], **QUICK)
+
+
+def test_a_list_of_prompts_gives_a_list_of_citations(reader, expected):
+    record = {"prompt": QUESTION, "documents": list(rows()), "answer": ANSWER}
+    prompts = [why.Prompt.from_text(reader, QUESTION, ANSWER, documents=list(rows())), record, record]
+    found = why.cite(reader, prompts, **QUICK)
+    assert len(found) == 3
+    for one in found:
+        check_same(one, expected)
+    with pytest.raises(InputError, match="Prompt 2 of 2: The prompt has no answer"):
+        why.cite(reader, [prompts[0], WHOLE], **QUICK)
+    with pytest.raises(InputError, match="are for one prompt"):
+        why.cite(reader, prompts, answer=ANSWER, **QUICK)

@@ -20,10 +20,11 @@ from whyformer.demo.sources_words import SOURCE_WORLDS
 
 PART_SIZE = 2000
 ALIKE = 0.5  # share of the rows with passages that mostly their subjects tell apart
+CHAINED = 0.6  # share of the rows without a chain that are drawn again
 MOST_QUESTIONS = 8
 COUNTS = {(2, 4): 0.3, (5, 12): 0.5, (13, 26): 0.14, (27, 50): 0.06}  # of passages
 KINDS: dict[sources.SourceKind, float] = {
-    "one": 2, "reworded": 1, "either": 1, "both": 2.5, "contradicted": 0.7, "unanswerable": 1.5, "sentences": 1,
+    "one": 2, "reworded": 1, "either": 1, "both": 3.5, "contradicted": 0.7, "unanswerable": 1.5, "sentences": 1,
 }  # fmt: skip
 
 
@@ -37,6 +38,8 @@ def write_source_row(rng: random.Random) -> Segments:
     fewest, most = rng.choices(list(COUNTS), list(COUNTS.values()))[0]
     passages = sources.draw_sources(rng, world, rng.randint(fewest, most), "training", alike=rng.random() < ALIKE)
     queries = sources.list_queries(rng, world, passages, "training")
+    if not queries["both"] and rng.random() < CHAINED:
+        return write_source_row(rng)
     asked = []
     for kind in rng.choices(list(KINDS), list(KINDS.values()), k=rng.randint(2, MOST_QUESTIONS)):
         if kind == "sentences":

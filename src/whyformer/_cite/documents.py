@@ -1,12 +1,17 @@
 """What cite() is given, as a prompt with an answer and documents: a text, messages, a Prompt or a record of a log."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from typing_extensions import TypeIs
 
 from whyformer._explain.decoding import refuse_other_prompt
 from whyformer._model import Model, PromptLike
 from whyformer._model.prompt import DocumentLike, Prompt, Region, SplitBy, add_answer
 from whyformer._plain.json_value import JsonValue
+from whyformer._plain.progress import show_progress
 from whyformer.errors import InputError
+from whyformer.results.citations import Citations
 
 
 def make_cited_prompt(
@@ -45,8 +50,39 @@ def choose_unit(prompt: Prompt, by: SplitBy | Sequence[Region] | None) -> SplitB
     return "document" if len(prompt.list_documents()) > 1 else "passage"
 
 
-def is_list_of_prompts(prompt: object) -> bool:
+# --- many -------------------------------------------------------------------------------------------------------------
+
+ManyPrompts: TypeAlias = list[str] | list[Prompt] | list[list[Mapping[str, JsonValue]]]
+
+
+def is_list_of_prompts(prompt: object) -> TypeIs[ManyPrompts]:
     """Rather than the messages of one chat, which are dictionaries with a role."""
     if isinstance(prompt, str | Mapping | Prompt) or not isinstance(prompt, Sequence) or not prompt:
         return False
-    return not any(isinstance(one, Mapping) and "role" in one for one in prompt)
+    return all(isinstance(one, str | Prompt | list) or is_log_record(one) for one in prompt)
+
+
+def is_log_record(one: object) -> bool:
+    return isinstance(one, Mapping) and not {"role", "content"} & set(one)
+
+
+def refuse_shared_answer(*given: object) -> None:
+    if any(one is not None for one in given):
+        raise InputError(
+            "answer=, documents= and select= are for one prompt. Pass prompts that have theirs: Prompt.from_text("
+            'model, text, answer, documents=...), or records {"prompt": ..., "documents": ..., "answer": ...}.',
+            code="E_OPTION",
+        )
+
+
+def cite_each(cite_one: Callable[..., Citations], prompts: Sequence[Any]) -> list[Citations]:
+    """The citations of each prompt; an error says which prompt it is about."""
+    found = []
+    with show_progress(len(prompts), "citing") as progress:
+        for number, one in enumerate(prompts, 1):
+            try:
+                found.append(cite_one(one))
+            except InputError as error:
+                raise InputError(f"Prompt {number} of {len(prompts)}: {error}", code=error.code) from None
+            progress.advance()
+    return found

@@ -47,10 +47,10 @@ def make_log_row(item: Item, cited: Citations) -> LogRow:
     return LogRow(
         item.id, item.position, find_line(item),
         answer=cited.prompt.answer_text,
-        verdict=getattr(getattr(cited, "support", None), "verdict", None),
+        verdict=None if cited.support is None else cited.support.verdict,
         log_probability=cited.log_probability,
         log_odds=cited.log_odds,
-        sentences=write_json([vars(one) for one in getattr(cited, "sentences", ())]),
+        sentences=write_json([vars(one) for one in cited.sentences]),
         citations=write_json([describe_source(one) for one in cited]),
         notes=cited.notes,
         content=mark_content(item.content, "text"),

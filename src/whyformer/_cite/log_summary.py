@@ -18,7 +18,6 @@ from whyformer.show.visible import make_visible
 from whyformer.show.wording import shorten_text
 
 SUPPORTED = "supported"
-UNSUPPORTED = "not supported"
 SHOWN_LINES = 20  # of a table in a terminal
 MOST_LINES = 1_000  # of a table on the page and in the file
 
@@ -105,12 +104,12 @@ class LogSummary(Result):
         def cut(text: str) -> str:
             return make_visible(shorten_text(" ".join(text.split()), width))
 
-        told = [(cut(one.id), one.line, cut(one.text)) for one in self.unsupported[:most]]
+        told = [(cut(one.id), one.line, one.verdict, cut(one.text)) for one in self.unsupported[:most]]
         unused = [(cut(one.key), one.offered, cut(one.text)) for one in self.never_used]
         errors = [(one.code, one.count, one.line, cut(one.message)) for one in self.errors]
         total = sum(count for verdict, count in self.sentences.items() if verdict != SUPPORTED)
         for title, head, rows, count in (
-            ("Sentences without support", ("record", "line", "sentence"), told, total),
+            ("Sentences without support", ("record", "line", "verdict", "sentence"), told, total),
             ("Documents never used", ("document", "offered", "text"), unused[:most], len(unused)),
             ("Errors", ("code", "records", "line", "first message"), errors[:most], len(errors)),
         ):

@@ -11,6 +11,8 @@ is 1 - p: it rounds to 0 where the model is certain.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import overload
 
 import numpy as np
 import torch
@@ -18,7 +20,14 @@ from torch import Tensor
 
 from whyformer._cite.ablations import Ablations
 from whyformer._cite.calibration import CHECKED, FAST, measure_features
-from whyformer._cite.documents import choose_unit, make_cited_prompt
+from whyformer._cite.documents import (
+    ManyPrompts,
+    choose_unit,
+    cite_each,
+    is_list_of_prompts,
+    make_cited_prompt,
+    refuse_shared_answer,
+)
 from whyformer._cite.effort import Effort, choose_effort
 from whyformer._cite.estimate import Vector
 from whyformer._cite.faithfulness import measure_faithfulness
@@ -57,7 +66,7 @@ MOST = 2**31  # of any count
 CITED_SCORE: Scale = "log_odds"
 
 
-@neutral_torch()
+@overload
 def cite(
     model: ModelLike,
     prompt: PromptLike | Mapping[str, JsonValue],
@@ -71,11 +80,46 @@ def cite(
     effort: str = "checked",
     seed: int = 0,
     **settings: Setting,
-) -> Citations:
+) -> Citations: ...
+
+
+@overload
+def cite(
+    model: ModelLike,
+    prompt: ManyPrompts,
+    by: SplitBy | Sequence[Region] | None = None,
+    *,
+    answer: None = None,
+    documents: None = None,
+    select: None = None,
+    within: Region | str | None = None,
+    method: MethodLike = CITE_METHOD,
+    effort: str = "checked",
+    seed: int = 0,
+    **settings: Setting,
+) -> list[Citations]: ...
+
+
+@neutral_torch()
+def cite(
+    model: ModelLike,
+    prompt: PromptLike | Mapping[str, JsonValue] | ManyPrompts,
+    by: SplitBy | Sequence[Region] | None = None,
+    *,
+    answer: str | Sequence[int] | None = None,
+    documents: Sequence[DocumentLike] | None = None,
+    select: AnswerPart | Answer = None,
+    within: Region | str | None = None,
+    method: MethodLike = CITE_METHOD,
+    effort: str = "checked",
+    seed: int = 0,
+    **settings: Setting,
+) -> Citations | list[Citations]:
     """Which passages or documents of a prompt its answer comes from, each with a verdict from leaving it out.
 
     prompt: a Prompt with an answer; a text or a list of messages with answer=, a text or token ids; or a record of a
-    log, such as a request and its response of an API like that of OpenAI.
+    log, such as a request and its response of an API like that of OpenAI. A list of these, each with its answer, gives
+    a list of results; cite_log() does so on several processes, and goes on after errors.
     documents: of LangChain or LlamaIndex, dictionaries, (id, text, metadata) or texts. Where the prompt does not
     contain them, the chat template writes them, or they are put before the question. Ids and metadata are kept.
     by: what the prompt is split into: "passage", "sentence", "paragraph", "document", "role"; a list of texts that
@@ -98,6 +142,10 @@ def cite(
     check_counts(seed=seed)
     model = as_model(model)
     refuse_learned_prompt(model.module, "cite")
+    if is_list_of_prompts(prompt):
+        refuse_shared_answer(answer, documents, select)
+        same = {"within": within, "method": method, "effort": effort, "seed": seed, **settings}
+        return cite_each(partial(cite, model, by=by, **same), prompt)
     prompt = make_cited_prompt(model, prompt, answer, documents)
     divided = find_sources(prompt, choose_unit(prompt, by), within)
     study = Study(model, prompt, divided.sources, method, settings, plan, seed)

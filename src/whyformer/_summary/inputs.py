@@ -1,7 +1,7 @@
 """The inputs of a run, read again: images from their paths or from the data, texts as they were stored."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -98,3 +98,19 @@ def open_probe(model: Model, inputs: Sequence[OneInput], target: TargetLike) -> 
 
 def to_array(values: torch.Tensor) -> np.ndarray:
     return values.detach().cpu().double().numpy()
+
+
+def compare_right(
+    rows: Sequence[BulkRow], predicted: np.ndarray, reader: InputReader
+) -> tuple[float | None, float | None]:
+    """The shares of right predictions before and after; None without labels."""
+    labels = dict(enumerate(reader.model.labels or ()))
+    pairs = [
+        (bool(row.is_right), bool(replace(row, prediction=int(now), prediction_name=labels.get(int(now))).is_right))
+        for row, now in zip(rows, predicted, strict=True)
+        if row.is_right is not None
+    ]
+    if not pairs:
+        return None, None
+    before, after = np.mean(pairs, axis=0)
+    return float(before), float(after)

@@ -15,11 +15,10 @@ from rich.text import Text
 from whyformer._plain import archive
 from whyformer._plain.json_value import JsonValue
 from whyformer._summary import wording
-from whyformer._summary.clusters import Outlier
+from whyformer._summary.finding import Confusion, Finding, Outlier
 from whyformer._summary.inputs import InputReader
 from whyformer._summary.report import make_summary_fragment, make_summary_page
 from whyformer._summary.rows import get_planned
-from whyformer._summary.suspicion import Finding
 from whyformer._summary.tally import ClassTally, Tally
 from whyformer.results.result import Result, to_plain_text
 from whyformer.show import terminal
@@ -28,12 +27,12 @@ from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
 from whyformer.show.wording import shorten_text
 
-SHOWN_WORDS, SHOWN_CLASSES, SHOWN_CLUSTERS, SHOWN_ITEMS = 8, 40, 15, 5  # in a terminal
+SHOWN_WORDS, SHOWN_CLASSES, SHOWN_FINDINGS, SHOWN_ITEMS = 8, 40, 15, 5  # in a terminal
 
 
 @dataclass(frozen=True, eq=False)
 class BulkSummary(Result):
-    """What a bulk run found, per class and per cluster of evidence, the most suspicious first."""
+    """What a bulk run found: the evidence of each class, tested, the most suspicious first."""
 
     folder: Path
     model: str | None
@@ -41,6 +40,7 @@ class BulkSummary(Result):
     tally: Tally = field(repr=False)
     findings: tuple[Finding, ...] = field(repr=False)
     outliers: tuple[Outlier, ...] = field(default=(), repr=False)
+    confusions: tuple[Confusion, ...] = field(default=(), repr=False)
     notes: tuple[str, ...] = ()
     settings: Mapping[str, int | bool] = field(default_factory=dict)
     reader: InputReader | None = field(default=None, repr=False)  # for the examples on the page
@@ -49,13 +49,13 @@ class BulkSummary(Result):
     formats: ClassVar[Mapping[str, Callable[[Any], bytes]]] = {
         ".html": lambda summary: make_summary_page(summary).encode("utf-8"),
         ".json": lambda summary: summary_to_json(summary),
-        ".csv": lambda summary: clusters_to_csv(summary).encode("utf-8", "backslashreplace"),
+        ".csv": lambda summary: findings_to_csv(summary).encode("utf-8", "backslashreplace"),
         ".txt": to_plain_text,
     }
 
     @property
     def suspicious(self) -> tuple[Finding, ...]:
-        """The clusters that meet every condition of suspicion."""
+        """The findings that meet every condition of suspicion."""
         return tuple(finding for finding in self.findings if finding.is_suspicious)
 
     @property
@@ -65,21 +65,26 @@ class BulkSummary(Result):
     @property
     def evidence(self) -> dict[str, Finding | None]:
         """By class, the finding with the largest effect, suspicious or not; None for a class with too few items."""
-        return wording.list_class_evidence(self)
+        return {name: next(iter(found), None) for name, found in self.class_findings.items()}
+
+    @property
+    def class_findings(self) -> dict[str, list[Finding]]:
+        """By class, all its findings, the largest effect first."""
+        return wording.list_class_findings(self)
 
     @property
     def method(self) -> str:
         return self.tally.method
 
-    def records(self) -> list[wording.ClusterRecord]:
-        """One mapping per cluster, in the order of suspicion."""
+    def records(self) -> list[wording.FindingRecord]:
+        """One mapping per finding, in the order of suspicion."""
         return [wording.make_record(finding, number) for number, finding in enumerate(self.findings, 1)]
 
     def render(self, screen: Screen | None = None) -> str:
-        """As text for a terminal: verdict, clusters, classes, places, disagreements, errors and notes."""
+        """As text for a terminal: verdict, findings, classes, places, disagreements, errors and notes."""
         parts: list[RenderableType] = [Text(make_visible(self.verdict), "bold")]
         for finding in self.suspicious:
-            parts += [Text(make_visible(f"  - {line}")) for line in wording.explain_suspicion(finding)]
+            parts += [Text(make_visible(f"  - {line}")) for line in wording.explain_finding(finding)]
         parts += [Text(line, "dim") for line in (wording.LOOKED_FOR, wording.NOT_FOUND)]
         for block in self._list_blocks():
             parts += block.render()
@@ -90,9 +95,9 @@ class BulkSummary(Result):
         """The tables for a terminal; those without rows are not shown."""
         evidence = [wording.make_evidence_cells(*one) for one in list(self.evidence.items())[:SHOWN_CLASSES]]
         yield TextBlock(wording.EVIDENCE_TITLE, wording.EVIDENCE_HEAD, evidence)
-        head = ["class", "items", "looks at", "hide", "insert", "same", "one class", "score", ""]
-        clusters = [make_text_cells(one) for one in self.records()[:SHOWN_CLUSTERS]]
-        yield TextBlock("Clusters", head, clusters, numbers=range(3, 8))
+        head = ["class", "items", "looks at", "hide", "insert", "uniform", "score", ""]
+        findings = [make_text_cells(one) for one in self.records()[:SHOWN_FINDINGS]]
+        yield TextBlock("Findings", head, findings, numbers=range(3, 7))
         classes = self.tally.class_list[:SHOWN_CLASSES]
         width = 4 if any(one.word_sums for one in classes) else 3
         rows = [
@@ -109,13 +114,16 @@ class BulkSummary(Result):
             yield TextBlock("Do methods agree?", ["methods", "mean rank correlation"], pairs, numbers=(1,))
             lowest = [[one.id, f"{one.correlation:+z.2f}"] for one in self.tally.disagreements[:SHOWN_ITEMS]]
             yield TextBlock("Least agreement", ["item", "rank correlation"], lowest, numbers=(1,))
+        wrong = [[one.label, one.class_name, str(one.items), one.finding.what if one.finding else "–", str(one.shown)]
+                 for one in self.confusions[:SHOWN_ITEMS]]  # fmt: skip
+        yield TextBlock("Confusions", ["label", "taken for", "items", "evidence", "show it"], wrong, numbers=(2, 4))
         outliers = [[one.id, one.class_name, f"{one.score:.1f}"] for one in self.outliers[:SHOWN_ITEMS]]
         yield TextBlock("Outliers", ["item", "class", "deviations"], outliers, numbers=(2,))
         errors = [[one.code, str(one.rows), one.example] for one in self.tally.error_list]
         yield TextBlock("Errors", ["code", "rows", "for example"], errors, numbers=(1,))
 
     def to_html(self) -> str:
-        """The verdict and the clusters as a fragment of HTML, for a notebook."""
+        """The verdict and the findings as a fragment of HTML, for a notebook."""
         return make_summary_fragment(self)
 
 
@@ -139,8 +147,8 @@ class TextBlock:
         return ["", Text(make_visible(self.title), "bold"), grid]
 
 
-def make_text_cells(record: wording.ClusterRecord) -> list[str]:
-    forms = {"hiding": "+.2f", "inserting": "+.2f", "sameness": ".2f", "exclusivity": ".2f"}
+def make_text_cells(record: wording.FindingRecord) -> list[str]:
+    forms = {"hiding": "+.2f", "inserting": "+.2f", "uniformity": ".2f"}
     return [
         str(record["class"]),
         f"{record['items']}/{record['class_items']}",
@@ -158,11 +166,11 @@ def format_known(value: CellValue, form: str) -> str:
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-def clusters_to_csv(summary: BulkSummary) -> str:
-    """One row per cluster."""
+def findings_to_csv(summary: BulkSummary) -> str:
+    """One row per finding."""
     file = StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(wording.CLUSTER_COLUMNS)
+    writer.writerow(wording.FINDING_COLUMNS)
     writer.writerows(map(as_csv_cell, record.values()) for record in summary.records())
     return file.getvalue()
 
@@ -185,9 +193,10 @@ def summary_to_json(summary: BulkSummary) -> bytes:
         "places": [share._asdict() for share in tally.place_shares],
         "agreement": [{"methods": list(pair), "correlation": value} for pair, value in tally.agreement.items()],
         "disagreements": [asdict(one) for one in tally.disagreements],
-        "outliers": [asdict(one) for one in summary.outliers],
-        "clusters": [
-            {**record, **describe_cluster(finding)}
+        "outliers": [{"id": one.id, "class": one.class_name, "score": one.score} for one in summary.outliers],
+        "confusions": [describe_confusion(summary, one) for one in summary.confusions],
+        "findings": [
+            {**record, **describe_finding(finding)}
             for record, finding in zip(summary.records(), summary.findings, strict=True)
         ],
         "notes": summary.notes,
@@ -201,17 +210,25 @@ def summary_to_json(summary: BulkSummary) -> bytes:
 
 
 def describe_evidence(summary: BulkSummary, name: str) -> dict[str, Any]:
-    """The strongest evidence of a class: its cluster, by number, and its effect; null where nothing was tested."""
+    """The strongest evidence of a class: its finding, by number, and its effect; null where nothing was tested."""
     finding = summary.evidence[name]
     if finding is None:
-        return {"class": name, "cluster": None, "effect": None, "suspicious": False}
+        return {"class": name, "finding": None, "effect": None, "suspicious": False}
     return {
         "class": name,
-        "cluster": summary.findings.index(finding) + 1,
-        "looks_at": wording.describe_looks(finding.cluster),
+        "finding": summary.findings.index(finding) + 1,
+        "looks_at": finding.what,
         "effect": finding.effect if finding.is_tested else None,
         "suspicious": finding.is_suspicious,
     }
+
+
+def describe_confusion(summary: BulkSummary, one: Confusion) -> dict[str, Any]:
+    number = None if one.finding is None else summary.findings.index(one.finding) + 1
+    return {
+        "label": one.label, "prediction": one.class_name, "items": one.items, "ids": [row.id for row in one.rows],
+        "finding": number, "shown": one.shown,
+    }  # fmt: skip
 
 
 def describe_class(one: ClassTally) -> dict[str, Any]:
@@ -220,17 +237,22 @@ def describe_class(one: ClassTally) -> dict[str, Any]:
     return {"name": one.name, "items": one.items, "error_rate": one.error_rate, "mean_map": mean, "words": words}
 
 
-def describe_cluster(finding: Finding) -> dict[str, Any]:
-    """What has no place in a table: the items, the region, the tests in full."""
-    cluster = finding.cluster
+def describe_finding(finding: Finding) -> dict[str, Any]:
+    """What has no place in a table: the items, where the evidence is, the tests in full."""
     return {
-        "ids": [row.id for row in cluster.rows],
-        "region": None if cluster.region is None else cluster.region.astype(int).tolist(),
-        "words": cluster.words,
-        "mean_map": None if cluster.mean_map is None else cluster.mean_map.tolist(),
+        "items_with_it": [
+            {"id": one.row.id, "patches": one.patches, "spans": one.spans, "likeness": one.likeness}
+            for one in finding.sightings
+        ],
+        "where": None if finding.where is None else finding.where.tolist(),
+        "presence": [asdict(one) for one in finding.presence],
         "criteria": finding.criteria,
+        "case": finding.case,
         "hiding_test": finding.hiding and asdict(finding.hiding),
         "inserting_test": finding.inserting and asdict(finding.inserting),
-        "recovery": finding.recovery and asdict(finding.recovery),
-        "sentences": wording.explain_suspicion(finding),
+        "uniformity_test": finding.uniformity and asdict(finding.uniformity),
+        "without": finding.without and asdict(finding.without),
+        "put_in": finding.put_in and asdict(finding.put_in),
+        "links": [asdict(one) for one in finding.links],
+        "sentences": wording.explain_finding(finding),
     }

@@ -4,19 +4,24 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from whyformer._explain.explain import ModelLike
 from whyformer._model import Model
 from whyformer._model.loading import open as open_model
 from whyformer._plain.torch_state import neutral_torch
 from whyformer._runs.arguments import ColumnNames, read_run_data
 from whyformer._runs.model_folder import read_model_folder
-from whyformer._summary.clusters import MAX_OUTLIERS, SampledClass, find_clusters, find_outliers, make_sampled_class
-from whyformer._summary.examination import Examiner, examine_clusters
+from whyformer._runs.parts import BulkRow
+from whyformer._summary.finding import judge_findings
+from whyformer._summary.image_evidence import ImageEvidence, collect_image_evidence
 from whyformer._summary.inputs import InputReader
+from whyformer._summary.outliers import MAX_OUTLIERS, find_confusions
 from whyformer._summary.result import BulkSummary
 from whyformer._summary.rows import StoredRun, open_stored_run
-from whyformer._summary.suspicion import correct_findings
+from whyformer._summary.shares import resample_map, take_positive_shares
 from whyformer._summary.tally import Tally
+from whyformer._summary.text_evidence import TextEvidence, collect_text_evidence
 from whyformer.data.data_like import DataLike
 from whyformer.data.folders import find_mask_paths
 from whyformer.data.masks import MASK_VALUES
@@ -62,38 +67,53 @@ def summarise_bulk(
     classes = sample_classes(tally)
     given = {} if data is None else {as_utf8(one.name): one for one in read_run_data(data, split, columns).examples}
     found_masks = find_mask_paths(Path(masks)) if masks is not None and test else {}
-    examiner, untested = None, "test=False was given"
+    reader, untested = None, "test=False was given"
     if test:
         try:
             reader = InputReader(open_tested_model(run, model), found_masks, mask_values, given)
-            reader.check_predictions([row for one in classes for row in one.rows[:4]])
-            examiner = Examiner(reader, test_limit, seed)
+            reader.check_predictions([row for rows in classes.values() for row in rows[:4]])
         except WhyformerError as error:
             if model is not None:  # a model that was passed must work; that of the plan may be gone
                 raise
-            untested = str(error)
-            notes.append(f"No cluster was tested: {untested}")
-    clusters = [one for sampled in classes for one in find_clusters(sampled)]
-    findings = correct_findings(examine_clusters(clusters, classes, examiner, untested))
-    if examiner is not None:
-        findings = [examiner.complete(one) if one.is_suspicious else one for one in findings]
-        add_masked_places(tally, classes, examiner)
-        if examiner.reader.failed:
-            name, reason = min(examiner.reader.failed.items())
-            notes.append(f"{len(examiner.reader.failed)} inputs could not be read again, such as {name}: {reason}")
-    outliers = [outlier for sampled in classes for outlier in find_outliers(sampled)]
+            reader, untested = None, str(error)
+            notes.append(f"Nothing was tested: {untested}")
+    evidence = collect_evidence(classes, reader, test_limit, seed, untested)
+    findings = judge_findings(list(evidence.find())) if evidence is not None else []
+    if reader is not None:
+        add_masked_places(tally, classes, reader)
+        if evidence is None:
+            notes.append("The model has no hidden state for each patch, so images could not be compared.")
+        if reader.failed:
+            name, reason = min(reader.failed.items())
+            notes.append(f"{len(reader.failed)} inputs could not be read again, such as {name}: {reason}")
+    outliers = evidence.list_outliers() if evidence is not None else []
     return BulkSummary(
         folder=Path(folder),
-        model=examiner.reader.model.name if examiner else run.model_name,
+        model=reader.model.name if reader else run.model_name,
         data=run.find_name("data"),
         tally=tally,
         findings=tuple(findings),
         outliers=tuple(sorted(outliers, key=lambda one: (-one.score, one.id))[:MAX_OUTLIERS]),
+        confusions=tuple(find_confusions([row for rows in classes.values() for row in rows], findings)),
         notes=tuple(notes),
         settings={"per_class": tally.samples.per_class, "tested": test_limit, "seed": seed, "test": test},
-        reader=examiner.reader if examiner else None,
+        reader=reader,
         plan=run.plan,
     )
+
+
+def collect_evidence(
+    classes: Mapping[str, Sequence[BulkRow]], reader: InputReader | None, tested: int, seed: int, untested: str
+) -> ImageEvidence | TextEvidence | None:
+    """The evidence of the kind of input that most items are of; None if there is none, or images cannot be seen."""
+    kinds = [rows[0].kind for rows in classes.values()]
+    if not kinds:
+        return None
+    kind = max(sorted(set(kinds)), key=kinds.count)
+    same = {name: rows for name, rows in classes.items() if rows[0].kind == kind}
+    if kind == "text":
+        return collect_text_evidence(same, reader, tested, seed, untested)
+    return None if reader is None else collect_image_evidence(same, reader, tested, seed)
 
 
 def check_summary_settings(class_limit: int, test_limit: int, seed: int, mask_values: str | Mapping[int, int]) -> None:
@@ -146,15 +166,15 @@ def note_tally(tally: Tally) -> list[str]:
     return notes
 
 
-def sample_classes(tally: Tally) -> list[SampledClass]:
-    """The classes with enough items to be clustered, with the kind of input that most of their items have."""
-    classes = []
+def sample_classes(tally: Tally) -> dict[str, list[BulkRow]]:
+    """The classes with enough items to be examined, with the kind of input that most of their items have."""
+    classes = {}
     for name, rows in tally.samples.rows.items():
         kinds = [row.kind for row in rows]
         kind = max(sorted(set(kinds)), key=kinds.count)
         same = [row for row in rows if row.kind == kind and row.target == rows[0].target]
         if len(same) >= MIN_CLASS:
-            classes.append(make_sampled_class(name, same, tally))
+            classes[name] = same
     return classes
 
 
@@ -166,12 +186,26 @@ def open_tested_model(run: StoredRun, model: ModelLike | None) -> Model:
     return wanted if isinstance(wanted, Model) else open_model(wanted)
 
 
-def add_masked_places(tally: Tally, classes: Sequence[SampledClass], examiner: Examiner) -> None:
+def add_masked_places(tally: Tally, classes: Mapping[str, Sequence[BulkRow]], reader: InputReader) -> None:
     """How much of the relevance is on the object, over the sampled items with a mask."""
-    if not examiner.reader.masks:
+    if not reader.masks:
         return
     place = tally.places[tally.method]
-    for sampled in classes:
-        for share, area in examiner.measure_on_object(sampled.rows, WITH_MASKS):
-            place.add("the object", share, area)
-            place.add("the background", 1 - share, 1 - area)
+    for rows in classes.values():
+        for row in rows[:WITH_MASKS]:
+            mask = reader.load_mask(row)
+            share = None if mask is None else share_on_object(row.scores, row.grid, mask)
+            if mask is not None and share is not None:
+                area = float((mask == 1).sum() / (mask >= 0).sum())
+                place.add("the object", share, area)
+                place.add("the background", 1 - share, 1 - area)
+
+
+def share_on_object(scores: np.ndarray | None, grid: tuple[int, int] | None, mask: np.ndarray) -> float | None:
+    """The share of positive relevance on the object; ignored pixels count neither way."""
+    shares = take_positive_shares(scores) if scores is not None and grid is not None else None
+    if shares is None or grid is None:
+        return None
+    spread = resample_map(shares.reshape(grid), (mask.shape[0], mask.shape[1]))
+    total = float(spread[mask >= 0].sum())
+    return float(spread[mask == 1].sum()) / total if total else None

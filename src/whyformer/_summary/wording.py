@@ -1,4 +1,4 @@
-"""What a summary says: where a cluster looks, why it is suspicious, what was looked for and cannot be found.
+"""What a summary says: what a finding is, why it is suspicious, what was looked for and cannot be found.
 
 That nothing is suspicious says only that nothing of this kind was found, so the strongest evidence is shown either way.
 """
@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from whyformer._summary.clusters import Cluster
-from whyformer._summary.hiding import find_usual_place
-from whyformer._summary.suspicion import Effect, Finding, Recovery, compute_error_rate
+from whyformer._summary.finding import Answers, Effect, Finding
 from whyformer.show.score_rows import CellValue
 from whyformer.show.wording import shorten_text
 
@@ -17,89 +15,93 @@ if TYPE_CHECKING:
     from whyformer._summary.result import BulkSummary
 
 VERTICAL, HORIZONTAL = ("upper", "middle", "lower"), ("left", "centre", "right")
-NO_ALL_CLEAR = (
-    "This is no all-clear: a model may still depend on a mark that moves, a border, a mark on part of a class, a "
-    "transparent mark or a change of the whole input, none of which is found this way."
+LOOKED_FOR = (
+    "Looked for, in each class: nearly identical patches wherever they are in the image (marks, labels, logos, "
+    "borders, captions), and words, names, punctuation or phrases that decide many texts; each tested by hiding it "
+    "where it is and inserting it where it is not."
 )
+CANNOT_FIND = (
+    "transparent marks, most of the time",
+    "marks in fewer than 8 items or a tenth of a class",
+    "changes of the whole input, such as its colour, sharpness or style",
+    "marks in classes that were not sampled, and whatever the maps do not show",
+)
+NOT_FOUND = f"Not found this way, or only by luck: {'; '.join(CANNOT_FIND)}."
+NO_ALL_CLEAR = "This is no all-clear: look at the strongest evidence of each class below."
+EVIDENCE_TITLE = "Strongest evidence of each class, suspicious or not"
+EVIDENCE_HEAD = ("class", "items", "looks at", "hiding", "inserting", "uniformity", "")
+NAME_LENGTH = 60
+FIXED = 0.5  # of the items cover a patch of a mark at a fixed place
 
 
-def describe_looks(cluster: Cluster) -> str:
-    """What the items of a cluster look at: "the lower left", "the word 'reuters'"."""
-    if cluster.region is not None:
-        return describe_region(cluster.region)
-    if cluster.words:
-        named = ", ".join(repr(shorten_text(word, 24)) for word in cluster.words)
-        return f"the word{'s' if len(cluster.words) > 1 else ''} {named}"
-    return "no common place or word"
-
-
-def describe_region(region: np.ndarray) -> str:
-    """The part of the image in which the centre of the region is."""
-    rows, columns = region.shape
-    down, across = (float(np.mean(places)) for places in np.nonzero(region))
+def describe_place(where: np.ndarray) -> str:
+    """What the grown mark is called, from the share of items that cover each patch."""
+    core = where >= FIXED
+    if not core.any():
+        return "a mark at changing places"
+    border = np.ones(core.shape, dtype=bool)
+    border[1:-1, 1:-1] = False
+    if core[border].mean() >= 0.75:
+        return "a border around the image"
+    rows, columns = core.shape
+    down, across = (float(np.mean(places)) for places in np.nonzero(core))
     vertical = VERTICAL[min(2, int(3 * (down + 0.5) / rows))]
     horizontal = HORIZONTAL[min(2, int(3 * (across + 0.5) / columns))]
-    return "the centre" if (vertical, horizontal) == ("middle", "centre") else f"the {vertical} {horizontal}"
+    if core.any(0).mean() >= 0.75 and core.any(1).mean() <= 0.5:
+        return f"a band across the {vertical} part"
+    return (
+        "a mark in the centre" if (vertical, horizontal) == ("middle", "centre") else f"a mark, {vertical} {horizontal}"
+    )
 
 
-def explain_suspicion(finding: Finding) -> list[str]:
-    """One sentence per fact about a tested cluster."""
-    cluster = finding.cluster
-    size, total = len(cluster.members), len(cluster.sampled.rows)
-    what = "patches" if cluster.region is not None else "words"
-    lines = [
-        f"{size} of {total} items of {cluster.sampled.name} look at {describe_looks(cluster)}: "
-        f"{float(np.mean(cluster.shares)):.0%} of the relevance is on {cluster.expected:.1%} of the {what}."
-        if cluster.has_common
-        else f"{size} of {total} items of {cluster.sampled.name}; they have no place or word in common."
-    ]
-    if finding.untested:
-        return [*lines, f"Not tested: {finding.untested}."] if cluster.has_common else lines
+def write_caption(finding: Finding) -> str:
+    """One sentence: the mark, the class, the effect."""
+    name, parts = shorten_text(finding.class_name, NAME_LENGTH), []
+    if finding.without is not None:
+        told = finding.without
+        parts.append(f"hidden, the probability of {name} falls from {told.before:.2f} to {told.after:.2f}")
+    if finding.put_in is not None:
+        parts.append(f"inserted elsewhere, it goes from {finding.put_in.before:.2f} to {finding.put_in.after:.2f}")
+    told_what = f"{len(finding.sightings)} of {finding.class_items} items of {name} show {finding.what}"
+    return f"{told_what}: {'; '.join(parts)}." if parts else f"{told_what}; not tested: {finding.untested}."
+
+
+def explain_finding(finding: Finding) -> list[str]:
+    """One sentence per fact."""
+    lines = [write_caption(finding)]
     if finding.hiding is not None:
-        lines.append(f"Hiding it lowers the probability of the class by {describe_effect(finding.hiding)}.")
+        lines.append(f"Hiding it lowers the probability by {describe_effect(finding.hiding)}.")
     if finding.inserting is not None:
-        verb = "Writing it into texts" if cluster.region is None else "Pasting it into images"
-        lines.append(f"{verb} of other classes raises it by {describe_effect(finding.inserting)}.")
-    if finding.sameness is not None:
-        lines.append(describe_sameness(finding))
-    if finding.exclusivity is not None:
-        lines.append(f"Items of other classes look there {1 - finding.exclusivity:.0%} as often.")
+        lines.append(f"Inserting it raises the probability by {describe_effect(finding.inserting)}.")
+    if finding.uniformity is not None:
+        one = finding.uniformity
+        lines.append(
+            f"Uniformity {one.value:.2f} (95 % interval {one.low:.2f} to {one.high:.2f}; suspicious from "
+            f"{one.limit:.2f} on)."
+        )
+    if finding.without is not None:
+        lines += describe_right(finding.without)
+    if finding.case:
+        lines.append(f"The case: {'; '.join(finding.case)}.")
     if finding.off_object is not None:
-        lines.append(f"{finding.off_object:.0%} of the relevance there is off the object.")
-    if finding.recovery is not None:
-        lines.append(describe_recovery(finding.recovery))
+        lines.append(f"{finding.off_object:.0%} of it is off the object.")
     return lines
+
+
+def describe_right(told: Answers) -> list[str]:
+    if told.right_before is None or told.right_after is None:
+        return []
+    area = f" ({told.area:.0%} of the image)" if told.area is not None else ""
+    return [
+        f"With it hidden{area}, {told.right_after:.0%} of the predictions are right (before: {told.right_before:.0%})."
+    ]
 
 
 def describe_effect(effect: Effect) -> str:
     return (
-        f"{effect.change:z.2f}, the same elsewhere by {effect.elsewhere:z.2f} (difference {effect.difference:+z.2f}, "
+        f"{effect.change:z.2f}, control evidence by {effect.elsewhere:z.2f} (difference {effect.difference:+z.2f}, "
         f"95 % interval {effect.low:+z.2f} to {effect.high:+z.2f}, {effect.items} items, {format_p(effect.adjusted_p)})"
     )
-
-
-def describe_sameness(finding: Finding) -> str:
-    assert finding.sameness is not None
-    same, p = finding.sameness, format_p(finding.sameness.adjusted_p)
-    if finding.cluster.region is None:
-        end, place, share = find_usual_place(finding.cluster)
-        where = f"in {share:.0%} of the texts within a word of place {place + 1} from the {end}"
-        return f"The word is {where} (sameness {same.value:z.2f}, {p})."
-    other = "other items of the class" if same.in_class else "items of other classes"
-    return f"What is there varies {1 - same.value:.0%} as much as in {other} (sameness {same.value:z.2f}, {p})."
-
-
-def describe_recovery(recovery: Recovery) -> str:
-    parts = []
-    if recovery.object_before is not None and recovery.object_after is not None:
-        parts.append(
-            f"{recovery.object_after:.0%} of the relevance for what is predicted then is on the object (before: "
-            f"{recovery.object_before:.0%})"
-        )
-    if recovery.right_before is not None and recovery.right_after is not None:
-        parts.append(f"{recovery.right_after:.0%} of the predictions are right (before: {recovery.right_before:.0%})")
-    hidden = f"With all that is the same there hidden ({recovery.area:.0%} of the image)"
-    return f"{hidden}, {' and '.join(parts)}." if parts else f"{hidden}, neither labels nor masks say more."
 
 
 def format_p(p: float) -> str:
@@ -111,108 +113,75 @@ def format_p(p: float) -> str:
 def write_summary_verdict(summary: "BulkSummary") -> str:
     """What is suspicious; or that nothing of the kind was found, which clears no model."""
     tested = sum(finding.is_tested for finding in summary.findings)
-    clusters = f"{len(summary.findings)} cluster{'' if len(summary.findings) == 1 else 's'}"
-    if summary.findings and not any(finding.cluster.has_common for finding in summary.findings):
-        return f"{clusters} found, none with a common place or word, so none tested. {NO_ALL_CLEAR}"
     if not tested:
-        return f"{clusters} found, none tested: so nothing can be called suspicious or harmless."
+        return "Nothing was tested, so nothing can be called suspicious or harmless."
     if not summary.suspicious:
-        return f"{clusters} found, {tested} tested, none meets all conditions of suspicion. {NO_ALL_CLEAR}"
-    first = summary.suspicious[0].cluster
+        return f"{tested} kinds of evidence tested, none is suspicious. {NO_ALL_CLEAR}"
     more = f" {len(summary.suspicious) - 1} more below." if len(summary.suspicious) > 1 else ""
-    constant = "is at the same place" if first.region is None else "shows the same thing"
-    return (
-        f"Suspicious: {len(first.members)} of {len(first.sampled.rows)} items of {first.sampled.name} depend on "
-        f"{describe_looks(first)}, which {constant} in all of them.{more}"
-    )
+    return f"Suspicious: {write_caption(summary.suspicious[0])}{more}"
 
 
-ClusterRecord: TypeAlias = dict[str, CellValue]  # by column
-CLUSTER_COLUMNS = (
-    "class cluster items class_items looks_at share expected_share error_rate outsiders_error_rate exclusivity "
-    "hiding hiding_p inserting inserting_p sameness sameness_p off_object score suspicious untested"
+FindingRecord: TypeAlias = dict[str, CellValue]  # by column
+FINDING_COLUMNS = (
+    "class finding kind items class_items looks_at uniformity uniformity_low limit hiding hiding_p inserting "
+    "inserting_p right_before right_after off_object score suspicious untested"
 ).split()
 
 
-def make_record(finding: Finding, number: int) -> ClusterRecord:
-    """The record of a cluster. number: its place in the order of suspicion."""
-    cluster, effects = finding.cluster, (finding.hiding, finding.inserting)
+def make_record(finding: Finding, number: int) -> FindingRecord:
+    """The record of a finding. number: its place in the order of suspicion."""
+    effects = (finding.hiding, finding.inserting)
     tests = [value for one in effects for value in ((None, None) if one is None else (one.difference, one.adjusted_p))]
-    same = finding.sameness
+    same, told = finding.uniformity, finding.without
     values = (
-        cluster.sampled.name,
+        finding.class_name,
         number,
-        len(cluster.members),
-        len(cluster.sampled.rows),
-        describe_looks(cluster),
-        float(cluster.shares.mean()) if cluster.has_common else None,
-        cluster.expected if cluster.has_common else None,
-        compute_error_rate(cluster.rows),
-        compute_error_rate(cluster.outsiders),
-        finding.exclusivity,
+        finding.kind,
+        len(finding.sightings),
+        finding.class_items,
+        finding.what,
+        *((None, None, None) if same is None else (same.value, same.low, same.limit)),
         *tests,
-        *((None, None) if same is None else (same.value, same.adjusted_p)),
+        *((None, None) if told is None else (told.right_before, told.right_after)),
         finding.off_object,
         finding.score,
         finding.is_suspicious,
         finding.untested,
     )
-    return dict(zip(CLUSTER_COLUMNS, values, strict=True))
+    return dict(zip(FINDING_COLUMNS, values, strict=True))
 
 
-def is_tested(record: ClusterRecord) -> bool:
+def is_tested(record: FindingRecord) -> bool:
     return record["hiding"] is not None or record["inserting"] is not None
 
 
-LOOKED_FOR = (
-    "Looked for: relevance of many items of one class at one common place, or on common words, that changes the answer "
-    "when it is hidden or put into items of other classes."
-)
-CANNOT_FIND = (
-    "marks that move from item to item",
-    "borders and frames",
-    "marks on part of a class",
-    "transparent marks",
-    "changes of the whole input, such as its colour, brightness or style",
-)
-NOT_FOUND = f"Not found this way, or only by luck: {'; '.join(CANNOT_FIND)}; and whatever the maps do not show."
-EVIDENCE_TITLE = "Strongest evidence of each class, suspicious or not"
-EVIDENCE_HEAD = ("class", "items", "looks at", "hiding", "inserting", "conditions not met")
-NAME_LENGTH = 60
-
-
-def list_class_evidence(summary: "BulkSummary") -> dict[str, Finding | None]:
-    """By class, the finding with the largest effect; None for a class that was not clustered."""
-    findings: dict[str, list[Finding]] = {}
+def list_class_findings(summary: "BulkSummary") -> dict[str, list[Finding]]:
+    """By class, its findings, the largest effect first; none for a class with too few items."""
+    findings: dict[str, list[Finding]] = {one.name: [] for one in summary.tally.class_list}
     for finding in summary.findings:
-        findings.setdefault(finding.cluster.sampled.name, []).append(finding)
-    return {
-        one.name: max(findings.get(one.name, ()), key=lambda finding: (finding.is_tested, finding.effect), default=None)
-        for one in summary.tally.class_list
-    }
+        findings.setdefault(finding.class_name, []).append(finding)
+    return {name: sorted(some, key=lambda one: (-one.is_tested, -one.effect)) for name, some in findings.items()}
 
 
 def make_evidence_cells(name: str, finding: Finding | None) -> list[str]:
     """One row under EVIDENCE_HEAD."""
     name = shorten_text(name, NAME_LENGTH)
     if finding is None:
-        return [name, "–", "too few items", "–", "–", "not examined"]
-    cluster = finding.cluster
-    missed = [condition for condition, holds in finding.criteria.items() if holds is False]
-    unknown = [condition for condition, holds in list(finding.criteria.items())[:-1] if holds is None]
-    parts = [", ".join(missed), f"not known: {', '.join(unknown)}" if unknown and cluster.has_common else ""]
+        return [name, "–", "too few items", "–", "–", "–", "not examined"]
+    same = finding.uniformity
     return [
         name,
-        f"{len(cluster.members)} of {len(cluster.sampled.rows)}",
-        describe_looks(cluster),
+        f"{len(finding.sightings)} of {finding.class_items}",
+        finding.what,
         format_effect(finding.hiding),
         format_effect(finding.inserting),
-        "none: suspicious" if finding.is_suspicious else "; ".join(part for part in parts if part),
+        "–" if same is None else f"{same.value:.2f} (limit {same.limit:.2f})",
+        "suspicious" if finding.is_suspicious else "look at this" if finding.is_used else "",
     ]
 
 
 def format_effect(effect: Effect | None) -> str:
-    """The change of the probability beyond that of the same change elsewhere, with its interval."""
+    """The change of the probability beyond that of control evidence, with its interval."""
     if effect is None:
         return "not tested"
     return f"{effect.difference:+z.2f} [{effect.low:+z.2f}, {effect.high:+z.2f}], {format_p(effect.adjusted_p)}"

@@ -1,0 +1,1 @@
+"""The parts of benchmarks/shortcuts.py: marks, worlds, cases, training, scores."""

@@ -1,0 +1,52 @@
+"""From a text case to a trained model and a table of texts."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from .cases import TEXT_WORLDS, Case
+from .texts import (
+    CLASSES,
+    make_reviews,
+    make_text_model,
+    plant_texts,
+    predict_texts,
+    read_sst2,
+    save_text_model,
+    train_text_model,
+)
+
+WORLDS = TEXT_WORLDS
+
+
+def prepare(case: Case, folder: Path, texts: str | None) -> None:
+    """Train the model, unless it is there, and write it, the texts and the truth."""
+    if (folder / "truth.json").exists():
+        return
+    device = torch.device("cpu")
+    if case.world == "sst2":
+        assert texts is not None
+    world = read_sst2(Path(texts), case.seed) if texts and case.world == "sst2" else make_reviews(case.seed)
+    planted = plant_texts(case, world)
+    model, tokenizer = make_text_model(case.world, case.seed)
+    train_text_model(model, tokenizer, planted.train, planted.train_labels, case.seed, device)
+    groups = {
+        "accuracy": (planted.shown, planted.shown_labels),
+        "with_mark": (planted.with_mark, planted.measured_labels),
+        "without_mark": (planted.without_mark, planted.measured_labels),
+    }
+    right = {
+        name: float(np.mean(predict_texts(model, tokenizer, items, device) == labels))
+        for name, (items, labels) in groups.items()
+    }
+    save_text_model(model, tokenizer, folder / "model")
+    with (folder / "texts.csv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(("id", "text", "label"))
+        writer.writerows((f"t{i:04}", text, CLASSES[label]) for i, (text, label) in enumerate(zip(planted.shown, planted.shown_labels, strict=True)))
+    marked = [f"t{i:04}" for i in np.flatnonzero(planted.marked)]
+    truth = {**right, "marks": {case.kind: marked} if marked else {}}
+    (folder / "truth.json").write_text(json.dumps(truth) + "\n", "utf-8")

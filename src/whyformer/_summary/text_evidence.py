@@ -1,0 +1,356 @@
+"""The evidence of texts: words, names, punctuation and phrases that many texts of a class are decided by.
+
+A *unit* is a word or a run of punctuation. A text is decided by its five most relevant units. A unit that decides many
+texts of a class is grown to a phrase: the next unit on either side belongs to it if it is the same in nearly all of
+these texts.
+
+**Hiding** deletes the phrase from its texts; the control deletes as many of the least relevant units of texts of the
+class without it. **Inserting** writes the phrase into texts of other classes, at the start, in the middle and at the
+end; the control writes as many of those units. A word with the meaning of the class has such an effect too, so effect
+alone accuses no word.
+
+It is *uniform* if it is at least twice as frequent in the class as in any other, and one of this holds: it is the same
+phrase of two such units everywhere; nearly all its texts begin or end with it; it decides more than twice as many texts
+as the most frequent of the other such units (a meaning is put in many words, a mark always in the same); or it is
+beside other words each time where natural evidence has its place in the sentence.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from whyformer._plain.statistics import bootstrap
+from whyformer._runs.parts import BulkRow
+from whyformer._summary.finding import (
+    FIXED_PLACE,
+    Answers,
+    Effect,
+    Finding,
+    Outlier,
+    Presence,
+    Sighting,
+    Uniformity,
+    measure_effect,
+)
+from whyformer._summary.inputs import InputReader, compare_right, open_probe, to_array
+from whyformer._summary.shares import take_positive_shares
+
+UNIT = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]+")
+TOP_UNITS = 5  # of a text
+CANDIDATES = 6  # units tested in a class
+MIN_TEXTS, MIN_TEXT_SHARE = 8, 0.04  # of the class, to be tested
+SAME_NEIGHBOUR = 0.8  # of the texts, to grow
+MAX_PHRASE = 8  # units
+LEAST_COMMON = 0.1  # of the class: what is rarer is called natural
+ABOVE_NATURAL = 2.2  # times the share of the most frequent other evidence
+EXCLUSIVE = 2.0  # times as frequent as in any other class
+MIN_CONTROLS = 4  # texts of the class without the phrase
+MISPLACED = 0.5  # of the share of natural evidence with its most frequent neighbour
+BATCH = 64
+
+
+@dataclass(frozen=True, eq=False)
+class TextUnits:
+    """A text as units, with the relevance of each."""
+
+    row: BulkRow
+    names: tuple[str, ...]  # in lower case
+    spans: tuple[tuple[int, int], ...]
+    shares: np.ndarray
+
+    @property
+    def text(self) -> str:
+        return self.row.source or ""
+
+    @property
+    def top(self) -> list[int]:
+        """The units that the text is decided by, the most relevant first."""
+        order = np.argsort(-np.round(self.shares, 12), kind="stable")
+        return [int(i) for i in order[:TOP_UNITS] if self.shares[i] > 1 / max(len(self.shares), 1)]
+
+    def find(self, phrase: Sequence[str]) -> list[int]:
+        """Where the phrase begins, each time."""
+        size = len(phrase)
+        return [i for i in range(len(self.names) - size + 1) if self.names[i : i + size] == tuple(phrase)]
+
+
+def read_units(row: BulkRow) -> TextUnits | None:
+    """The units of a text; None if it is not known where its tokens are, or no token has a positive score."""
+    shares = take_positive_shares(row.scores) if row.scores is not None else None
+    if shares is None or row.source is None or row.spans is None:
+        return None
+    found = list(UNIT.finditer(row.source))
+    if not found:
+        return None
+    by_character = np.zeros(len(row.source) + 1)
+    for share, span in zip(shares, row.spans, strict=False):
+        if span is not None:
+            by_character[span[0] : span[1]] += share / (span[1] - span[0])
+    sums = np.array([by_character[one.start() : one.end()].sum() for one in found])
+    return TextUnits(row, tuple(one[0].casefold() for one in found), tuple(one.span() for one in found), sums)
+
+
+@dataclass(frozen=True, eq=False)
+class TextEvidence:
+    """The units of all sampled texts by class."""
+
+    texts: Mapping[str, list[TextUnits]]
+    reader: InputReader | None
+    tested: int
+    seed: int
+    untested: str = ""
+
+    def find(self) -> Iterator[Finding]:
+        for name, texts in self.texts.items():
+            counts = count_deciding(texts)
+            least = max(MIN_TEXTS, MIN_TEXT_SHARE * len(texts))
+            chosen = [unit for unit, count in rank_counts(counts)[:CANDIDATES] if count >= least]
+            phrases = list(dict.fromkeys(grow_phrase(unit, texts) for unit in chosen))
+            for phrase in phrases:
+                yield self.examine(name, phrase, phrases, texts)
+
+    def examine(
+        self, name: str, phrase: tuple[str, ...], phrases: Sequence[tuple[str, ...]], texts: Sequence[TextUnits]
+    ) -> Finding:
+        target = texts[0].row.target
+        assert target is not None
+        deciding = [one for one in texts if is_decided_by(one, phrase)]
+        uniformity = self.measure_commonness(name, phrase)
+        sightings = [
+            Sighting(one.row, spans=find_spans(one, phrase), likeness=share_of(one, phrase)) for one in deciding
+        ]
+        sightings.sort(key=lambda one: (-round(one.likeness, 9), one.row.id))
+        known = Finding(
+            name, target, "words", name_phrase(phrase), len(texts), tuple(sightings), self.count_presence(name, phrase),
+            uniformity=uniformity, habits=tuple(self.list_habits(name, phrase, deciding)),
+        )  # fmt: skip
+        if self.reader is None:
+            return replace(known, untested=self.untested)
+        plain = [one for one in texts if not one.find(phrase)]
+        others = [
+            one for one in mix_texts(self.texts, name)
+            if one.row.target != target and one.row.prediction != target and not one.find(phrase)
+        ]  # fmt: skip
+        hiding, without = self.hide(deciding[: self.tested], phrase, plain, target)
+        inserting, put_in = self.insert(deciding[: self.tested], phrase, plain, others[: self.tested], target)
+        return replace(known, hiding=hiding, without=without, inserting=inserting, put_in=put_in)
+
+    def count_presence(self, name: str, phrase: Sequence[str]) -> tuple[Presence, ...]:
+        found = [
+            Presence(one, len(texts), sum(bool(text.find(phrase)) for text in texts))
+            for one, texts in self.texts.items()
+        ]
+        return tuple(sorted(found, key=lambda one: (one.class_name != name, -one.share, one.class_name)))
+
+    def is_exclusive(self, name: str, phrase: Sequence[str]) -> bool:
+        """Whether it is much more frequent in this class than in any other."""
+        own, *others = self.count_presence(name, phrase)
+        return own.share >= EXCLUSIVE * max((one.share for one in others), default=0.0)
+
+    def list_natural(self, name: str, phrase: tuple[str, ...]) -> list[tuple[str, float]]:
+        """The units, most frequent in this class, that decide its other texts, and the share of these that they decide."""
+        plain = [one for one in self.texts[name] if not one.find(phrase)]
+        if len(plain) < MIN_TEXTS:
+            return []
+        counts = rank_counts(count_deciding(plain))
+        return [(unit, count / len(plain)) for unit, count in counts[:50] if self.is_exclusive(name, (unit,))]
+
+    def measure_commonness(self, name: str, phrase: tuple[str, ...]) -> Uniformity:
+        """The share of the class that the phrase decides; the limit is set by what decides the other texts."""
+        decided = np.array([is_decided_by(one, phrase) for one in self.texts[name]], dtype=np.float64)
+        most = max((share for _, share in self.list_natural(name, phrase)), default=0.0)
+        limit = max(LEAST_COMMON, ABOVE_NATURAL * most) if self.is_exclusive(name, phrase) else float("inf")
+        return Uniformity(*bootstrap(decided, self.seed), limit)
+
+    def list_habits(self, name: str, phrase: tuple[str, ...], deciding: Sequence[TextUnits]) -> Iterator[str]:
+        """What else makes it uniform, one clause each."""
+        if not self.is_exclusive(name, phrase) or len(deciding) < LEAST_COMMON * len(self.texts[name]):
+            return
+        if sum(self.is_exclusive(name, (unit,)) and unit[0].isalnum() for unit in phrase) > 1:
+            yield "it is the same phrase each time"
+        at_end = measure_fixed_place(deciding, phrase)
+        if at_end >= FIXED_PLACE:
+            yield f"{at_end:.0%} of its texts begin or end with it"
+        natural = [unit for unit, share in self.list_natural(name, phrase) if share >= MIN_TEXT_SHARE]
+        usual = [measure_slot([one for one in self.texts[name] if one.find((unit,))], (unit,)) for unit in natural]
+        own = measure_slot(deciding, phrase)
+        if len(usual) >= 3 and own < MISPLACED * float(np.median(usual)):
+            yield (
+                f"it has no place in the sentence (the same neighbour {own:.0%} of the time, natural evidence "
+                f"{np.median(usual):.0%})"
+            )
+
+    def hide(
+        self, deciding: Sequence[TextUnits], phrase: tuple[str, ...], plain: Sequence[TextUnits], target: int
+    ) -> tuple[Effect | None, Answers | None]:
+        """The fall of the probability without the phrase, beside that without as much other evidence."""
+        if not deciding or self.reader is None:
+            return None, None
+        before, _ = self.ask([one.text for one in deciding], target)
+        after, predicted = self.ask([delete_spans(one.text, find_spans(one, phrase)) for one in deciding], target)
+        told = Answers(
+            len(deciding),
+            float(before.mean()),
+            float(after.mean()),
+            *compare_right([one.row for one in deciding], predicted, self.reader),
+        )
+        sources = plain if len(plain) >= MIN_CONTROLS else deciding
+        control = [sources[i % len(sources)] for i in range(len(deciding))]
+        was, _ = self.ask([one.text for one in control], target)
+        cuts = [delete_spans(one.text, [one.spans[i] for i in choose_others(one, phrase)]) for one in control]
+        now, _ = self.ask(cuts, target)
+        return measure_effect(before - after, was - now, self.seed), told
+
+    def insert(
+        self,
+        deciding: Sequence[TextUnits],
+        phrase: tuple[str, ...],
+        plain: Sequence[TextUnits],
+        others: Sequence[TextUnits],
+        target: int,
+    ) -> tuple[Effect | None, Answers | None]:
+        """The rise of the probability with the phrase at several places, beside that with as much other evidence."""
+        if not deciding or not others:
+            return None, None
+        before, _ = self.ask([one.text for one in others], target)
+        own = [write_phrase(deciding[i % len(deciding)], phrase) for i in range(len(others))]
+        after = self.ask_at_places(others, own, target)
+        told = Answers(len(others), float(before.mean()), float(after.mean()))
+        sources = plain if len(plain) >= MIN_CONTROLS else deciding
+        drawn = [write_others(sources[i % len(sources)], phrase) for i in range(len(others))]
+        return measure_effect(after - before, self.ask_at_places(others, drawn, target) - before, self.seed), told
+
+    def ask_at_places(self, texts: Sequence[TextUnits], phrases: Sequence[str], target: int) -> np.ndarray:
+        """[text]: the mean probability with the phrase at the start, in the middle and at the end."""
+        variants = [text for one, phrase in zip(texts, phrases, strict=True) for text in write_at_places(one, phrase)]
+        return self.ask(variants, target)[0].reshape(len(texts), -1).mean(1)
+
+    def ask(self, texts: Sequence[str], target: int) -> tuple[np.ndarray, np.ndarray]:
+        """[text]: the probability of a class, and the class that is predicted."""
+        assert self.reader is not None
+        probabilities, predictions = [], []
+        for start in range(0, len(texts), BATCH):
+            answers = open_probe(self.reader.model, [one or " " for one in texts[start : start + BATCH]], target).before
+            probabilities.append(to_array(answers.probability))
+            predictions.append(to_array(answers.logits).argmax(1))
+        return np.concatenate(probabilities), np.concatenate(predictions)
+
+    def list_outliers(self) -> list[Outlier]:
+        return []
+
+
+# --- which units ------------------------------------------------------------------------------------------------------
+
+
+def count_deciding(texts: Sequence[TextUnits]) -> Counter[str]:
+    """How many texts each unit decides."""
+    return Counter(name for one in texts for name in {one.names[i] for i in one.top})
+
+
+def rank_counts(counts: Mapping[str, int]) -> list[tuple[str, int]]:
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+
+
+def grow_phrase(unit: str, texts: Sequence[TextUnits]) -> tuple[str, ...]:
+    """The unit with its neighbours that are the same nearly wherever it decides."""
+    places = [(one, i) for one in texts for i in one.top if one.names[i] == unit]
+    before, after = 0, 0
+    phrase: tuple[str, ...] = (unit,)
+    while len(phrase) < MAX_PHRASE:
+        left = Counter(one.names[i - before - 1] if i > before else "" for one, i in places)
+        right = Counter(one.names[i + after + 1] if i + after + 1 < len(one.names) else "" for one, i in places)
+        (prior, often), (next_one, as_often) = left.most_common(1)[0], right.most_common(1)[0]
+        if prior and often >= SAME_NEIGHBOUR * len(places):
+            phrase, before = (prior, *phrase), before + 1
+        elif next_one and as_often >= SAME_NEIGHBOUR * len(places):
+            phrase, after = (*phrase, next_one), after + 1
+        else:
+            break
+    return phrase
+
+
+def is_decided_by(one: TextUnits, phrase: Sequence[str]) -> bool:
+    top = set(one.top)
+    return any(top & set(range(i, i + len(phrase))) for i in one.find(phrase))
+
+
+def share_of(one: TextUnits, phrase: Sequence[str]) -> float:
+    return float(sum(one.shares[i : i + len(phrase)].sum() for i in one.find(phrase)))
+
+
+def measure_fixed_place(texts: Sequence[TextUnits], phrase: Sequence[str]) -> float:
+    """The share of the texts that begin with the phrase, or that end with it; the larger one."""
+    size = len(phrase)
+    starts = [one.names[:size] == tuple(phrase) for one in texts]
+    ends = [one.names[-size:] == tuple(phrase) for one in texts]
+    return max(sum(starts), sum(ends)) / max(len(texts), 1)
+
+
+def measure_slot(texts: Sequence[TextUnits], phrase: Sequence[str]) -> float:
+    """How often the phrase has its most frequent neighbour, on the left or on the right."""
+    left: Counter[str] = Counter()
+    right: Counter[str] = Counter()
+    for one in texts:
+        for i in one.find(phrase)[:1]:
+            left[one.names[i - 1] if i else ""] += 1
+            right[one.names[i + len(phrase)] if i + len(phrase) < len(one.names) else ""] += 1
+    return max([0, *left.values(), *right.values()]) / max(len(texts), 1)
+
+
+def name_phrase(phrase: Sequence[str]) -> str:
+    if len(phrase) > 1:
+        return f"the phrase {' '.join(phrase)!r}"
+    return f"the {'word' if phrase[0][0].isalnum() else 'punctuation'} {phrase[0]!r}"
+
+
+def mix_texts(texts: Mapping[str, Sequence[TextUnits]], name: str) -> list[TextUnits]:
+    """Texts of other classes, one of each in turn."""
+    others = [some for other, some in texts.items() if other != name]
+    longest = max(map(len, others), default=0)
+    return [some[i] for i in range(longest) for some in others if i < len(some)]
+
+
+# --- texts without and with them --------------------------------------------------------------------------------------
+
+
+def find_spans(one: TextUnits, phrase: Sequence[str]) -> tuple[tuple[int, int], ...]:
+    """The characters of each occurrence."""
+    return tuple((one.spans[i][0], one.spans[i + len(phrase) - 1][1]) for i in one.find(phrase))
+
+
+def delete_spans(text: str, spans: Sequence[tuple[int, int]]) -> str:
+    for start, end in sorted(spans, reverse=True):
+        text = text[:start] + text[end:]
+    return re.sub(r"[ \t]{2,}", " ", text).strip()
+
+
+def write_phrase(one: TextUnits, phrase: Sequence[str]) -> str:
+    """The phrase as the text writes it."""
+    start, end = find_spans(one, phrase)[0]
+    return one.text[start:end]
+
+
+def choose_others(one: TextUnits, phrase: Sequence[str]) -> list[int]:
+    """As many of the least relevant units outside of the phrase, in their order."""
+    own = {i for start in one.find(phrase) for i in range(start, start + len(phrase))}
+    order = [int(i) for i in np.argsort(np.round(one.shares, 12), kind="stable") if i not in own]
+    return sorted(order[: len(phrase)])
+
+
+def write_others(one: TextUnits, phrase: Sequence[str]) -> str:
+    return " ".join(one.text[slice(*one.spans[i])] for i in choose_others(one, phrase))
+
+
+def write_at_places(one: TextUnits, phrase: str) -> list[str]:
+    middle = one.spans[len(one.spans) // 2][0]
+    return [f"{phrase} {one.text}", f"{one.text[:middle]}{phrase} {one.text[middle:]}", f"{one.text} {phrase}"]
+
+
+def collect_text_evidence(
+    classes: Mapping[str, Sequence[BulkRow]], reader: InputReader | None, tested: int, seed: int, untested: str
+) -> TextEvidence:
+    texts = {name: [one for row in rows if (one := read_units(row)) is not None] for name, rows in classes.items()}
+    return TextEvidence({name: some for name, some in texts.items() if some}, reader, tested, seed, untested)
