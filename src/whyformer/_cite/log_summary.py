@@ -4,11 +4,11 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from rich.console import RenderableType
 from rich.text import Text
 
+from whyformer._plain import archive
 from whyformer.results.result import Result, choose_formats
 from whyformer.show import report, terminal
 from whyformer.show.html import Content
@@ -138,7 +138,7 @@ class LogSummary(Result):
 
     # --- files ---
 
-    def to_fields(self) -> dict[str, Any]:
+    def to_fields(self) -> archive.WrittenFields:
         return {**vars(self), "never_used": [one.key for one in self.never_used]}
 
     def _list_rows(self) -> Iterator[tuple[CellValue, ...]]:
@@ -156,7 +156,7 @@ def name_table(title: str, shown: int, total: int) -> str:
 # --- counting ---------------------------------------------------------------------------------------------------------
 
 
-def summarise_rows(rows: Iterable[Mapping[str, Any]]) -> LogSummary:
+def summarise_rows(rows: Iterable[archive.Fields]) -> LogSummary:
     """Counts over the rows of a cited log, read once."""
     records = cited = 0
     answers: Counter[str] = Counter()

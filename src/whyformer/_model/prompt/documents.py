@@ -74,7 +74,7 @@ class Document:
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-def read_documents(given: Any) -> tuple[Document, ...]:
+def read_documents(given: object) -> tuple[Document, ...]:
     """Documents in any of the forms above, in the caller's order."""
     listed = list_entries(given)
     if listed is None:
@@ -84,7 +84,7 @@ def read_documents(given: Any) -> tuple[Document, ...]:
     return tuple(check_document(find_document(one), one, number) for number, one in enumerate(listed, 1))
 
 
-def check_document(found: Document | None, given: Any, number: int) -> Document:
+def check_document(found: Document | None, given: object, number: int) -> Document:
     if found is None:
         has = f" with {', '.join(map(str, given))[:80] or 'nothing'}" if isinstance(given, Mapping) else ""
         raise InputError(f"Document {number} is {type(given).__name__}{has}; pass {FORMS}.", code="E_TXT_TYPE")
@@ -93,7 +93,7 @@ def check_document(found: Document | None, given: Any, number: int) -> Document:
     return found
 
 
-def find_document(given: Any) -> Document | None:
+def find_document(given: object) -> Document | None:
     """The document in one of the forms above; None if it is none of them."""
     if isinstance(given, str):
         return Document(given)
@@ -109,7 +109,7 @@ def find_document(given: Any) -> Document | None:
     return None
 
 
-def write_document(given: Any) -> JsonObject:
+def write_document(given: object) -> JsonObject:
     """As a dictionary, for a file; TypeError if it is no document."""
     found = find_document(given)
     if found is None and callable(dump := getattr(given, "model_dump", None)):
@@ -119,7 +119,7 @@ def write_document(given: Any) -> JsonObject:
     return {"id": found.id, "text": found.text, "metadata": found.metadata}
 
 
-def find_document_tuple(given: Sequence[Any]) -> Document | None:
+def find_document_tuple(given: Sequence[Json]) -> Document | None:
     """(id, text), (id, text, metadata), or (document, score)."""
     if len(given) == 2 and isinstance(given[1], int | float) and (inner := find_document(given[0])) is not None:
         return replace(inner, metadata={**inner.metadata, "score": as_json(given[1])})
@@ -128,7 +128,7 @@ def find_document_tuple(given: Sequence[Any]) -> Document | None:
     return Document(given[1], as_id(given[0]), read_metadata(given[2] if len(given) == 3 else None))
 
 
-def find_document_fields(given: Mapping[Any, Any]) -> Document | None:
+def find_document_fields(given: Mapping[str, Json]) -> Document | None:
     """A dictionary; what it holds beside text, id and metadata is metadata too."""
     for name in HOLDERS:
         if isinstance(given.get(name), Mapping) and (inner := find_document(given[name])) is not None:
@@ -143,7 +143,7 @@ def find_document_fields(given: Mapping[Any, Any]) -> Document | None:
     return None
 
 
-def join_parts(content: Any) -> str | None:
+def join_parts(content: object) -> str | None:
     """A text, or the texts of content parts: [{"type": "text", "text": "..."}]; None if it is neither."""
     if isinstance(content, str):
         return content
@@ -152,22 +152,22 @@ def join_parts(content: Any) -> str | None:
     return "".join(map(str, texts)) if all(isinstance(text, str) for text in texts) else None
 
 
-def find_attribute_id(given: Any) -> str | None:
+def find_attribute_id(given: object) -> str | None:
     return next((as_id(own) for name in ("node_id", *IDS) if (own := getattr(given, name, None)) is not None), None)
 
 
-def as_id(given: Any) -> str | None:
+def as_id(given: object) -> str | None:
     return None if given is None else str(given)
 
 
-def read_metadata(given: Any) -> JsonObject:
+def read_metadata(given: object) -> JsonObject:
     """As JSON; what has no form in it, such as a date, as text."""
     if given is None or not isinstance(given, Mapping):
         return {} if given is None else {"metadata": as_json(given)}
     return {str(name): as_json(value) for name, value in given.items()}
 
 
-def as_json(value: Any) -> Json:
+def as_json(value: object) -> Json:
     match value:
         case bool() | int() | str() | None:
             return value
