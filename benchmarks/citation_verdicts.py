@@ -70,7 +70,7 @@ def examine_claims(model: why.Model, asked: sources.SourceQuestion, effort: str)
         seen = study.examine(aim)
         yield {
             "support": [list(one) for one in claim.support], "against": [list(one) for one in claim.against],
-            "basis": list(seen.evidence.basis) or [seen.evidence.first], "how": seen.evidence.how,
+            "basis": list(seen.evidence.likely_basis), "how": seen.evidence.how,
             "opposed": list(seen.evidence.against), "features": dict(seen.features),
             "spent": dict(seen.spent),
         }  # fmt: skip

@@ -1,7 +1,5 @@
 """Verdicts on answers: the rule by hand, their sentences, what an effort costs, and files."""
 
-import dataclasses
-
 import pytest
 from tiny_prompts import PASSAGES, decoder, make_prompt
 
@@ -10,6 +8,7 @@ from whyformer._cite.calibration import CHECKED, FAST, Calibration
 from whyformer._cite.effort import EFFORTS, describe_effort
 from whyformer.errors import InputError
 from whyformer.results.citations import Support
+from whyformer.targets import Answer
 
 
 def test_the_rule_by_hand():
@@ -56,11 +55,13 @@ def test_the_cost_is_said_beforehand():
 
 
 def test_every_sentence_has_its_verdict_and_files_keep_it(tmp_path):
-    cited = why.cite(decoder(), make_prompt(), by=PASSAGES)
-    assert [one.text for one in cited.sentences] == ["good.", "not bad."] and cited.support.text == "good. not bad."
+    prompt = make_prompt(" good. The film is bad.")
+    cited = why.cite(decoder(), prompt, by=PASSAGES)
+    assert [one.text for one in cited.sentences] == ["good.", "The film is bad."]
+    assert cited.support.text == "good. The film is bad."
     assert all(0 <= one.probability <= 1 for one in cited.sentences)
-    alone = why.cite(decoder(), make_prompt(), by=PASSAGES, select="not bad.")
-    assert dataclasses.replace(alone.support) == cited.sentences[1] and alone.sentences == (alone.support,)
+    alone = why.cite(decoder(), prompt, by=PASSAGES, select=Answer(1, unit="sentence"))
+    assert alone.support == cited.sentences[1] and alone.sentences == (alone.support,)
     cited.save(tmp_path / "c.json")
     again = why.Citations.load(tmp_path / "c.json")
     assert again.support == cited.support and again.sentences == cited.sentences
@@ -76,3 +77,15 @@ def test_a_passage_said_twice_is_either_of():
         assert wording in str(cited.support)
     wrong = why.cite(model, "\n\n".join([*passages, "Question: What does the Aurora carry?\nAnswer:"]), answer=" salt")
     assert str(wrong.support) == "contradicted by passage 1" and not wrong.supported
+
+
+def test_the_match_with_the_question_by_hand():
+    """Tokens of the question: 7 is in sources 0 and 1 of 4, 8 in all, 9 in none."""
+    from whyformer._cite.mention import match_question
+
+    pieces = make_prompt().pieces
+    prompt = why.Prompt((7, 1, 8, 7, 2, 8, 3, 8, 4, 8, 7, 8, 9, 5), pieces, 13)
+    sources = [why.Region(str(n), "passage", a, b, "") for n, (a, b) in enumerate([(0, 3), (3, 6), (6, 8), (8, 10)])]
+    assert match_question(prompt, sources, [0, 1]) == pytest.approx(1)
+    assert match_question(prompt, sources, [0]) == pytest.approx(0.5)
+    assert match_question(prompt, sources, [2]) == pytest.approx(0)
