@@ -84,7 +84,7 @@ def test_the_match_with_the_question_by_hand():
     from whyformer._cite.mention import match_question
 
     pieces = make_prompt().pieces
-    prompt = why.Prompt((7, 1, 8, 7, 2, 8, 3, 8, 4, 8, 7, 8, 9, 5), pieces, 13)
+    prompt = why.Prompt((7, 1, 8, 7, 2, 8, 3, 8, 4, 8, 7, 8, 9, 5), pieces, 13, ())
     sources = [why.Region(str(n), "passage", a, b, "") for n, (a, b) in enumerate([(0, 3), (3, 6), (6, 8), (8, 10)])]
     assert match_question(prompt, sources, [0, 1]) == pytest.approx(1)
     assert match_question(prompt, sources, [0]) == pytest.approx(0.5)
