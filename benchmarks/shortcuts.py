@@ -124,7 +124,9 @@ def print_table(rows: Sequence[Scored]) -> None:
         means = [sum(float(str(row[name])) for row in own) / len(own) for name in ("with_mark", "without_mark")]
         missed = sorted({f"{row['world']}: {row['missed']}" for row in own if not row["found"]})
         note = " (kept out)" if kind in KEPT_OUT else " (global)" if kind in GLOBAL_KINDS else ""
-        print(f"| {kind}{note} | {count['used']} | {count['found']} | {means[0]:.0%} / {means[1]:.0%} | {'; '.join(missed)} |")
+        print(
+            f"| {kind}{note} | {count['used']} | {count['found']} | {means[0]:.0%} / {means[1]:.0%} | {'; '.join(missed)} |"
+        )
 
 
 def main() -> None:

@@ -57,7 +57,11 @@ def explain_miss(holding: Sequence[Found], is_suspicious: bool) -> str:
     uniformity = holding[0].uniformity
     if uniformity is not None and not uniformity.is_certain:
         return "gathered, but not uniform enough"
-    return f"gathered, but not tested: {', '.join(missing)}" if len(missing) > 1 else "gathered, but without a clear effect"
+    return (
+        f"gathered, but not tested: {', '.join(missing)}"
+        if len(missing) > 1
+        else "gathered, but without a clear effect"
+    )
 
 
 def name_role(role: str, with_mark: float, without_mark: float) -> str:

@@ -46,7 +46,10 @@ def prepare(case: Case, folder: Path, texts: str | None) -> None:
     with (folder / "texts.csv").open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(("id", "text", "label"))
-        writer.writerows((f"t{i:04}", text, CLASSES[label]) for i, (text, label) in enumerate(zip(planted.shown, planted.shown_labels, strict=True)))
+        writer.writerows(
+            (f"t{i:04}", text, CLASSES[label])
+            for i, (text, label) in enumerate(zip(planted.shown, planted.shown_labels, strict=True))
+        )
     marked = [f"t{i:04}" for i in np.flatnonzero(planted.marked)]
     truth = {**right, "marks": {case.kind: marked} if marked else {}}
     (folder / "truth.json").write_text(json.dumps(truth) + "\n", "utf-8")
