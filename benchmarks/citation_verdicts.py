@@ -24,6 +24,7 @@ import json
 import random
 import time
 from collections.abc import Iterator, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,7 @@ def examine_claims(model: why.Model, asked: sources.SourceQuestion, effort: str)
         seen = study.examine(aim)
         yield {
             "support": [list(one) for one in claim.support], "against": [list(one) for one in claim.against],
-            "basis": list(seen.evidence.basis) or [seen.evidence.first], "how": seen.evidence.how,
+            "basis": list(seen.evidence.likely_basis), "how": seen.evidence.how,
             "opposed": list(seen.evidence.against), "features": dict(seen.features),
             "spent": dict(seen.spent),
         }  # fmt: skip
@@ -78,17 +79,15 @@ def examine_claims(model: why.Model, asked: sources.SourceQuestion, effort: str)
 def measure(model_name: str, arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     model = why.open(model_name)
     begin = time.perf_counter()
-    for seed in arguments.seeds:
-        for passages in arguments.passages:
-            for kind in KINDS:
-                some = sources.generate(arguments.questions, seed, world=arguments.world, kind=kind, passages=passages)
-                for number, asked in enumerate(some):
-                    if time.perf_counter() - begin > arguments.seconds:
-                        return
-                    for way, answered in answer_in_ways(model, asked, random.Random(f"{seed} {kind} {number}")):
-                        label = {"model": Path(model_name).name, "seed": seed, "passages": passages, "kind": kind}
-                        for one in examine_claims(model, answered, arguments.effort):
-                            yield {**label, "way": way, "effort": arguments.effort, "world": arguments.world, **one}
+    for number in range(arguments.questions):
+        for seed, passages, kind in product(arguments.seeds, arguments.passages, KINDS):
+            if time.perf_counter() - begin > arguments.seconds:
+                return
+            some = sources.generate(number + 1, seed, world=arguments.world, kind=kind, passages=passages)
+            label = {"model": Path(model_name).name, "seed": seed, "passages": passages, "kind": kind}
+            for way, answered in answer_in_ways(model, some[number], random.Random(f"{seed} {kind} {number}")):
+                for one in examine_claims(model, answered, arguments.effort):
+                    yield {**label, "way": way, "effort": arguments.effort, "world": arguments.world, **one}
 
 
 # --- choosing ---------------------------------------------------------------------------------------------------------

@@ -94,7 +94,7 @@ def test_the_planted_passage_is_first_and_supported_where_the_answer_is_certain(
     model = why.open(module, tokenizer=bundled.tokenizer)
     for question in choose_questions(1):
         prompt = why.Prompt.from_text(model, question.text, answer=f" {question.answer}")
-        cited = why.cite(model, prompt, samples=0)
+        cited = why.cite(model, prompt)
         assert cited.log_probability > -1e-3
         assert cited[0].text == question.passages[question.source].text and cited[0].verdict == "supported"
         assert [one.verdict for one in cited[1:]].count("supported") == 0
@@ -106,14 +106,14 @@ def test_an_answer_of_another_passage_gets_a_caution():
     model = why.open("demo/reader")
     passages = ["The Aurora carries tea. It left in March.", "The Orion carries salt.", "The Iris carries wool."]
     text = "\n\n".join([*passages, "Question: What does the Aurora carry?\nAnswer:"])
-    cited = why.cite(model, text, answer=" salt", samples=0)
+    cited = why.cite(model, text, answer=" salt")
     assert cited.log_probability < -6.9 and "supported" not in {one.verdict for one in cited}
     assert any("would hardly give this answer itself" in note for note in cited.notes)
-    right = why.cite(model, text, answer=" tea", samples=0)
+    right = why.cite(model, text, answer=" tea")
     assert right[0].verdict == "supported" and not any("Caution" in note for note in right.notes)
 
 
 def test_passages_of_the_tiny_decoder_are_scored_in_log_odds():
-    cited = why.cite(decoder(), make_prompt(), by=PASSAGES, verify=0, samples=0)
+    cited = why.cite(decoder(), make_prompt(), by=PASSAGES, effort="fast")
     logit = why.explain(decoder(), make_prompt(), "attnlrp", target=Answer(score="logp"))
     assert cited[0].score != pytest.approx(float(logit.scores[0, cited[0].start : cited[0].stop].sum()))

@@ -52,6 +52,7 @@ def run_with_kills(log: Path, out: Path, kills: int, shard: int, seed: int = 0) 
         victim = child if is_caller else random.choice(workers)
         os.kill(victim, signal.SIGKILL)
         told.append(f"killed {'the caller' if is_caller else 'a worker'} at {count_parts(out)} of {shards} parts")
+        print(told[-1], flush=True)
         if is_caller:
             assert wait_for(child) == -signal.SIGKILL
             child = start_child(call)
@@ -94,8 +95,7 @@ def main(count: int, malformed: int, kills: int, folder: str | None = None) -> N
     place = Path(folder or tempfile.mkdtemp())
     began = time.monotonic()
     log = write_log(place / "log.jsonl", count, malformed)
-    for line in run_with_kills(log, place / "run", kills, shard=min(64, max(1, count // 20))):
-        print(line)
+    run_with_kills(log, place / "run", kills, shard=min(64, max(1, count // 20)))
     print(f"{count:,} records, {kills} kills, {time.monotonic() - began:.0f} s")
     errors = check_rows(log, place / "run", malformed)
     print(f"no row lost or doubled; error records: {dict(errors)}")

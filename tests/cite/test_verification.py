@@ -1,22 +1,16 @@
-"""Verdicts by hand: games in which the log-odds of the answer are a known function of the sources."""
+"""What an answer rests on, by hand: games in which its log-odds are a known function of the sources."""
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from games import Game, additive_game
 
 from whyformer._cite.ablations import Ablations
-from whyformer._cite.verification import (
-    choose_against,
-    choose_controls,
-    choose_top,
-    describe_verification,
-    verify_sources,
-)
+from whyformer._cite.estimate import code_blocks, estimate_weights
+from whyformer._cite.verification import find_evidence
 from whyformer.methods._players import Players
-
-NAMES = [f"passage {n}" for n in range(1, 9)]
 
 
 def ablations_of(worth, sources):
@@ -24,89 +18,105 @@ def ablations_of(worth, sources):
     return Ablations(Game(worth, sources), Players(torch.arange(sources), sources, (1, sources)))
 
 
-def test_verdicts_by_hand():
-    """log-odds = -20 + 6 a - 4 b + 0.5 c: a is supported, b contradicted, c not needed; d to f change nothing."""
-    ablations = ablations_of(additive_game([6.0, -4.0, 0.5, 0.0, 0.0, 0.0], base=-20.0), 6)
-    verified = verify_sources(ablations, torch.tensor([9.0, 5.0, 3.0, 0.1, 0.0, -0.2]), 3)
-    assert verified.top == (0, 1, 2) and verified.controls == (4, 3, 5)
-    assert [verified.drops[i] for i in range(6)] == pytest.approx([6, -4, 0.5, 0, 0, 0])
-    assert [verified.judge(i) for i in range(4)] == ["supported", "contradicted", "not needed", None]
-    assert verified.margin == math.log(2) and verified.together == pytest.approx(2.5)
-    assert describe_verification(verified, NAMES) == []
+def search(worth, relevance, *, without=None, blocks=3, checks=1):
+    """Relevance without the first source: the same without it, unless given."""
+    relevance = np.array(relevance, dtype=float)
+    ablations = ablations_of(worth, len(relevance))
+
+    def explain_without(first):
+        return np.where(np.arange(len(relevance)) == first, 0.0, relevance if without is None else np.array(without))
+
+    return find_evidence(ablations, relevance, explain_without, blocks, checks), ablations
 
 
-def test_a_control_that_matters_raises_the_margin_and_is_named():
-    """A drop of 2 is no evidence where leaving out something unimportant changes the answer by 3."""
-    ablations = ablations_of(additive_game([2.0, 0.0, 3.0, 0.0], base=-20.0), 4)
-    verified = verify_sources(ablations, torch.tensor([9.0, 8.0, 0.0, 0.1]), 2)
-    assert verified.margin == pytest.approx(3) and verified.judge(0) == "not needed"
-    (note,) = describe_verification(verified, NAMES)
-    assert "Leaving out passage 3" in note and "-3.00" in note and "the scores miss it" in note
+def test_one_source_decides():
+    """log-odds = -4 + 9 a + 0.2 b: a takes 9 with it, the blocks of the others at most 0.2."""
+    found, ablations = search(additive_game([9.0, 0.2, 0, 0, 0, 0], base=-4.0), [5, 0.3, 0.2, 0.1, -0.1, 0])
+    assert (found.basis, found.how, found.against) == ((0,), "one", ())
+    assert (
+        found.drop == pytest.approx(9) and found.margin == pytest.approx(1.84) and found.control == pytest.approx(0.2)
+    )
+    assert found.scores[0] == pytest.approx(9) and np.abs(found.scores[1:]).sum() == pytest.approx(4.5)
+    assert ablations.probe.rows_asked == 5  # the first, three blocks, one check
 
 
-def test_two_sources_that_say_the_same_are_not_needed_alone():
-    """Log-odds of -1 with either, -9 with none."""
-    ablations = ablations_of(lambda there: -1.0 if there & {0, 1} else -9.0, 4)
-    verified = verify_sources(ablations, torch.tensor([5.0, 5.0, 0.0, 0.0]), 2)
-    assert [verified.judge(i) for i in (0, 1)] == ["not needed"] * 2
-    assert verified.together == pytest.approx(8)
-    (note,) = describe_verification(verified, NAMES)
-    assert "passage 1, passage 2" in note and "8.00" in note and "any one of them may suffice" in note
+def test_two_sources_that_say_the_same_are_left_out_together():
+    """Log-odds of 8 with either, -4 with none: neither is needed alone."""
+    found, _ = search(lambda there: 8.0 if there & {0, 3} else -4.0, [5, 0.1, 0, 4, 0.2, 0])
+    assert (found.basis, found.how) == ((0, 3), "either")
+    assert found.drop == pytest.approx(12) and found.scores[[0, 3]].tolist() == pytest.approx([6, 6])
 
 
-def test_without_a_control_a_factor_of_two_decides():
-    ablations = ablations_of(additive_game([0.7, 0.69], base=-5.0), 2)
-    verified = verify_sources(ablations, torch.tensor([2.0, 1.0]), 5)
-    assert verified.controls == () and [verified.judge(i) for i in (0, 1)] == ["supported", "not needed"]
-    assert "so there are no controls" in describe_verification(verified, NAMES)[0]
+def test_three_that_say_the_same_are_found_by_a_thorough_search():
+    worth = lambda there: 8.0 if there & {0, 3, 4} else -4.0  # noqa: E731
+    found, _ = search(worth, [5, 0.1, 0, 4, 3, 0], blocks=5, checks=8)
+    assert (found.basis, found.how) == ((0, 3, 4), "either")
 
 
-def test_top_and_controls():
-    scores = torch.tensor([1.0, -9.0, 3.0, 3.0, 0.5, -0.1, 0.2])
-    assert choose_top(scores, 3) == (2, 3, 0)  # of equals, the first
-    assert choose_controls(scores, (2, 3, 0), 3) == (5, 6, 4)  # nearest to 0: not the most negative
-    assert choose_controls(scores, (2,), 1) == (5,)
+def test_two_sources_that_are_needed_together():
+    """Log-odds of 8 with both, -4 otherwise; the second one is found in its block, and left out alone."""
+    found, _ = search(lambda there: 8.0 if {0, 2} <= there else -4.0, [5, 0.1, 3, 0, 0.2, 0])
+    assert (found.basis, found.how) == ((0, 2), "together")
+    assert found.scores[[0, 2]].tolist() == pytest.approx([12, 12])
 
 
-def test_a_control_has_a_score_near_0_or_there_is_none():
-    """Scores of -46 % and -77 % are no controls: they are verified."""
-    for scores in ([0.5, 0.04, -0.46], [0.23, -0.77]):
-        scores = torch.tensor(scores)
-        (low,) = choose_against(scores, (0,))
-        assert low == len(scores) - 1 and low not in choose_controls(scores, (0, low), 3)
-    assert choose_controls(torch.tensor([0.23, -0.77]), (0, 1), 3) == ()
-    assert choose_against(torch.tensor([3.0, 2.0, 1.0, -0.1]), (0,)) == ()
-    assert choose_against(torch.zeros(3), (0,)) == () and choose_controls(torch.zeros(3), (0,), 1) == (1,)
+def test_a_source_that_contradicts():
+    """The answer is unlikely because of b: log-odds = 1 + 2 a - 9 b."""
+    found, _ = search(additive_game([2.0, -9.0, 0, 0, 0], base=1.0), [1, -5, 0.1, 0, 0.2])
+    assert found.against == (1,) and found.scores[1] == pytest.approx(-9)
 
 
-def test_a_strongly_negative_source_is_verified():
-    """Without the passage that says otherwise, the answer is likelier: contradicted."""
-    ablations = ablations_of(additive_game([6.0, 0.0, 0.0, -5.0], base=-3.0), 4)
-    verified = verify_sources(ablations, torch.tensor([5.0, 0.1, 0.0, -4.0]), 1)
-    assert verified.against == (3,) and verified.judge(3) == "contradicted" and verified.judge(0) == "supported"
-    assert verified.controls == (2,)
+def test_nothing_decides():
+    """A change that is no larger than without a control is no evidence."""
+    found, _ = search(additive_game([0.3, 0.2, 0.3, 0.2], base=-7.0), [0.3, 0.2, 0.1, 0.1])
+    assert (found.basis, found.how, found.against) == ((), "", ()) and found.margin == math.log(2)
+    found, _ = search(additive_game([2.0, 3.0, 0.0, 0.0, 0.0], base=-1.0), [9.0, 0.1, 0.0, 0.0, 0.0], checks=0)
+    assert found.margin == pytest.approx(3) and found.basis == ()
 
 
-def test_a_fifth_of_the_drop_together_is_the_margin_of_a_sharp_model():
-    """Three times the logits is three times every drop: what is small beside the whole is still no support."""
-    for factor in (1, 3, 30):
-        game = additive_game([10.0 * factor, 1.2 * factor, 0.1 * factor, 0.0], base=-3.0)
-        verified = verify_sources(ablations_of(game, 4), torch.tensor([5.0, 1.0, 0.5, 0.0]), 3)
-        assert verified.margin == pytest.approx(0.2 * 11.3 * factor)
-        assert [verified.judge(i) for i in range(3)] == ["supported", "not needed", "not needed"]
+@pytest.mark.parametrize("factor", [1.0, 3.0, 30.0])
+def test_a_sharper_model_gives_the_same_verdicts(factor):
+    worth = additive_game([10 * factor, 1.2 * factor, 0.1 * factor, 0.0], base=-3.0 * factor)
+    found, _ = search(worth, [5.0, 1.0, 0.5, 0.0])
+    assert (found.basis, found.how) == ((0,), "one")
 
 
-def test_a_doubtful_answer_is_supported_by_nothing():
-    ablations = ablations_of(additive_game([6.0, 0.0, -5.0, 0.0], base=-20.0), 4)
-    verified = verify_sources(ablations, torch.tensor([5.0, 0.1, -4.0, 0.0]), 2, ["it is made up."])
-    assert [verified.judge(i) for i in (0, 1, 2)] == ["caution", "not needed", "contradicted"]
-    assert describe_verification(verified, NAMES) == ["Caution: it is made up."]
+def test_the_order_of_the_sources_does_not_matter():
+    weights, relevance = [9.0, 0.3, -0.2, 0.1, 0.4, 0.05, -0.4], [5.0, 0.31, -0.2, 0.12, 0.3, 0.07, -0.4]
+    found, _ = search(additive_game(weights, base=-4.0), relevance)
+    order = [3, 5, 0, 6, 1, 4, 2]
+    moved, _ = search(additive_game([weights[i] for i in order], base=-4.0), [relevance[i] for i in order])
+    assert moved.scores.tolist() == pytest.approx(found.scores[order].tolist())
+    assert [order[i] for i in moved.basis] == list(found.basis)
 
 
-def test_an_ablation_is_asked_for_once():
+def test_blocks_deal_the_others_by_magnitude():
+    assert code_blocks(np.array([9.0, 0.1, -3.0, 2.0, 1.0]), 0, 2) == [[2, 4], [3, 1]]
+    assert code_blocks(np.array([1.0, 2.0]), 1, 3) == [[0]]
+
+
+def test_weights_of_an_additive_model_are_found():
+    """With all ablations, the order of the weak sources is that of their weights, whatever the relevance says."""
+    true = np.array([10.0, 0.5, -0.4, 0.2, 0.0])
+    keep = np.array([[bool(n >> j & 1) for j in range(5)] for n in range(32)])
+    for prior in ([5, 0, 0, 0, 0], [5, -1, 1, 0.5, 0.2]):
+        found = estimate_weights(keep, keep @ true - 3, {0: 10.0}, np.array(prior, float), np.array(prior, float))
+        assert found.argsort().tolist() == true.argsort().tolist()
+        assert np.abs(found[1:]).sum() == pytest.approx(5) and found[0] == 10
+
+
+def test_without_ablations_the_relevance_is_the_order():
+    relevance = np.array([5.0, 0.3, -0.2, 0.1])
+    found = estimate_weights(np.ones((1, 4), bool), np.zeros(1), {0: 8.0}, relevance, relevance)
+    assert (found[1:] / found[1] == pytest.approx(relevance[1:] / relevance[1])) and found[0] == 8
+
+
+def test_an_ablation_is_asked_for_once_and_what_is_known_not_at_all():
     ablations = ablations_of(additive_game([1.0, 2.0], base=-5.0), 2)
     keep = torch.tensor([[True, True], [True, False], [True, False]])
     assert ablations.ask(keep).tolist() == pytest.approx([-2, -4, -4])
     assert ablations.ask(keep).tolist() == pytest.approx([-2, -4, -4])
     assert ablations.probe.rows_asked == 1  # all sources: known from the start
+    ablations.learn([0], -3.5)
+    assert ablations.ask_without([[0]]).tolist() == pytest.approx([1.5]) and ablations.probe.rows_asked == 1
     assert ablations.probe.fills == {"delete"}

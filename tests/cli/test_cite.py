@@ -9,7 +9,7 @@ import whyformer as why
 from whyformer.cli import app
 
 TEXT = "the keys are old.\nthe men near the door are late.\nthe cabinet is new.\nthe keys to the cabinet"
-QUICK = ("--verify", "1", "--samples", "0")
+QUICK = ("--effort", "fast")
 
 
 def run(*words):
@@ -71,3 +71,18 @@ def test_refuses_what_it_cannot_read(tmp_path, words, code, match):
     places = {f"{{{name}}}": str(tmp_path / f"{name}.json") for name in files}
     shown = run(*(places.get(word, word) for word in words))
     assert shown.exit_code == code and match in shown.stderr
+
+
+def test_documents_come_from_a_file_with_ids(tmp_path):
+    """A JSON list, or one a line; the table and the Markdown name them by id."""
+    documents = [{"id": "keys", "text": "the keys are old."}, {"id": "men", "text": "the men are late."}]
+    (tmp_path / "d.json").write_text(json.dumps(documents))
+    (tmp_path / "d.jsonl").write_text("\n".join(map(json.dumps, documents)))
+    given = ("the keys to the cabinet", "--answer", " are old.", *QUICK)
+    shown = [run(*given, "--documents", tmp_path / name) for name in ("d.json", "d.jsonl")]
+    assert shown[0].exit_code == 0, shown[0].output
+    assert shown[0].stdout == shown[1].stdout and "keys" in shown[0].stdout and "men" in shown[0].stdout
+    assert run(*given, "--documents", tmp_path / "d.json", "-o", tmp_path / "c.md").exit_code == 0
+    assert "| document 1 | keys |" in (tmp_path / "c.md").read_text()
+    (tmp_path / "d.json").write_text("[")
+    assert "is not valid JSON" in run(*given, "--documents", tmp_path / "d.json").stderr

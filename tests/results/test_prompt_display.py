@@ -144,7 +144,7 @@ def test_a_long_generation_is_shown_once(generated, monkeypatch, tmp_path):
 
 
 def test_citations_are_a_page_with_the_sources_as_regions():
-    found = why.cite(decoder(), make_prompt(), by="passage", verify=2, samples=8)
+    found = why.cite(decoder(), make_prompt(), by="passage", effort="thorough")
     view = found.view()
     assert [one.name for one in view.regions] == [*sorted(one.name for one in found), "question"]
     for row, one in zip(view.citations, found.list_shown(), strict=True):

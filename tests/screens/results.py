@@ -69,7 +69,7 @@ class Workbench:
 
 def cite_passages(bench: Workbench) -> why.Citations:
     asked = reader.generate(1, seed=3)[0]
-    return why.cite(bench.open("reader"), asked.text, answer=f" {asked.answer}", samples=8)
+    return why.cite(bench.open("reader"), asked.text, answer=f" {asked.answer}")
 
 
 def trace_program(bench: Workbench) -> why.Hops:

@@ -7,6 +7,7 @@ A logistic regression of answers whose truth is known. Every feature speaks for 
 * `certainty`: asinh of the log-odds of the least certain token of the answer;
 * `share`: of the relevance of what it rests on, in the magnitudes of all sources;
 * `mention`: 1 if a source contains the answer (mention.py), else 0;
+* `topic`: how well a word of the question tells what it rests on from the other sources (mention.py);
 * `need`: asinh of the drop of the log-odds without what it rests on;
 * `clarity`: the logarithm of that drop beside the largest change without a control.
 
@@ -48,19 +49,30 @@ class Calibration:
         return CONTRADICTED if is_opposed else NOT_SUPPORTED
 
 
-FAST = Calibration(-3.0, {"certainty": 1.0, "share": 2.0, "mention": 1.0}, 0.5, 0.5)
-CHECKED = Calibration(-6.0, {"certainty": 1.0, "share": 2.0, "mention": 1.0, "need": 1.0, "clarity": 1.0}, 0.5, 0.5)
+FAST = Calibration(
+    base=-8.831,
+    coefficients={"certainty": 1.1536, "share": 0.5481, "mention": 3.9695, "topic": 4.3482},
+    low=0.5412,
+    high=0.8215,
+)
+CHECKED = Calibration(
+    base=-8.694,
+    coefficients={"certainty": 1.0078, "share": 0.0, "mention": 3.5757, "topic": 4.4415, "need": 0.0, "clarity": 0.379},
+    low=0.5414,
+    high=0.8083,
+)
 
 
-def measure_features(likelihood: Likelihood, evidence: Evidence, mentioned: bool) -> dict[str, float]:
+def measure_features(likelihood: Likelihood, evidence: Evidence, mentioned: bool, topic: float) -> dict[str, float]:
     """What the verdict rests on; without ablations, `need` and `clarity` are 0."""
-    basis = list(evidence.basis) or [evidence.first]
+    basis = list(evidence.likely_basis)
     total = float(abs(evidence.relevance).sum())
     drop = max(evidence.drop, 0.0)
     return {
         "certainty": math.asinh(min(max(likelihood.least_log_odds, -1e6), 1e6)),
         "share": float(evidence.relevance[basis].sum()) / total if total else 0.0,
         "mention": float(mentioned),
+        "topic": topic,
         "need": math.asinh(drop) if evidence.drops else 0.0,
         "clarity": math.log((drop + FLOOR) / (evidence.control + FLOOR)) if evidence.drops else 0.0,
     }

@@ -1,7 +1,7 @@
 """What cite() is given, as a prompt with an answer and documents: a text, messages, a Prompt or a record of a log."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from typing_extensions import TypeIs
 
@@ -75,7 +75,7 @@ def refuse_shared_answer(*given: object) -> None:
         )
 
 
-def cite_each(cite_one: Callable[..., Citations], prompts: Sequence[Any]) -> list[Citations]:
+def cite_each(cite_one: Callable[..., Citations], prompts: Sequence[object]) -> list[Citations]:
     """The citations of each prompt; an error says which prompt it is about."""
     found = []
     with show_progress(len(prompts), "citing") as progress:

@@ -12,7 +12,6 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from whyformer._model.prompt import write_document
 from whyformer._plain.archive import describe_os_error
@@ -62,7 +61,7 @@ def read_lines(path: Path) -> Iterator[LogLine]:
             yield LogLine.make(number, line.strip())
 
 
-def write_lines(records: Iterable[Any]) -> Iterator[LogLine]:
+def write_lines(records: Iterable[object]) -> Iterator[LogLine]:
     """Records in memory as JSON; documents of LangChain and LlamaIndex as dictionaries."""
     for number, record in enumerate(records, 1):
         try:
@@ -72,7 +71,7 @@ def write_lines(records: Iterable[Any]) -> Iterator[LogLine]:
         yield LogLine.make(number, text)
 
 
-def parse_record(line: LogLine) -> JsonObject:
+def parse_log_line(line: LogLine) -> JsonObject:
     """The record of a line; a list is the messages of a chat."""
     try:
         line.encode("utf-8")
@@ -97,7 +96,7 @@ def parse_record(line: LogLine) -> JsonObject:
 def find_record_id(line: LogLine) -> str:
     """The id that a record has; else that of its line."""
     try:
-        record = parse_record(line)
+        record = parse_log_line(line)
     except InputError:
         return f"line {line.number}"
     found = (record[name] for name in RECORD_IDS if isinstance(record.get(name), str | int))

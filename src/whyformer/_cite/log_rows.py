@@ -7,7 +7,6 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from whyformer._bulk.items import Item, mark_content
 from whyformer._cite.log import LogLine
@@ -66,7 +65,7 @@ def find_line(item: Item) -> int:
     return item.content.number if isinstance(item.content, LogLine) else item.position + 1
 
 
-def describe_source(one: Citation) -> dict[str, Any]:
+def describe_source(one: Citation) -> dict[str, object]:
     """A source as it is stored. key: what tells documents apart across records, the id or a hash of the text."""
     digest = hashlib.sha256(one.text.encode("utf-8", "backslashreplace")).hexdigest()[:12]
     names = ("name", "id", "score", "share", "drop", "verdict", "metadata")
@@ -74,5 +73,5 @@ def describe_source(one: Citation) -> dict[str, Any]:
     return {**fields, "key": digest if one.id is None else one.id, "text": shorten_text(one.text, KEPT_TEXT)}
 
 
-def write_json(values: Sequence[Any]) -> str:
+def write_json(values: Sequence[object]) -> str:
     return json.dumps(values, ensure_ascii=True, default=list)

@@ -9,11 +9,10 @@ theirs explains an item.
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -26,7 +25,7 @@ from whyformer._bulk.site import check_engine_name, choose_engine, choose_site, 
 from whyformer._bulk.stopping import listen_for_stop
 from whyformer._bulk.trial import DEFAULT_SHARD, TRIED, UNUSABLE
 from whyformer._bulk.worker import ModelSetup
-from whyformer._cite.log import parse_record, read_log
+from whyformer._cite.log import parse_log_line, read_log
 from whyformer._cite.log_rows import LOG_COLUMNS, LogRow, make_log_error, make_log_row
 from whyformer._cite.log_summary import LogSummary, summarise_rows
 from whyformer._cite.run import cite
@@ -38,7 +37,7 @@ from whyformer._plain.torch_state import neutral_torch
 from whyformer._plain.versions import __version__
 from whyformer._runs.arguments import check_run_counts, check_run_flag, check_run_folder
 from whyformer._runs.lock import lock_folder
-from whyformer._runs.parts import PartStore, encode_part
+from whyformer._runs.parts import PARTS_FOLDER, PartStore, encode_part, read_part
 from whyformer._runs.plan import write_or_check_plan
 from whyformer._runs.weights import describe_planned_model
 from whyformer.errors import OutputError, WhyformerError
@@ -51,7 +50,7 @@ CITED = "cite"  # what takes the place of a method in the plan
 class CiteSetup(ModelSetup):
     """Everything that a worker needs to cite records."""
 
-    settings: Mapping[str, Any] = field(default_factory=dict)  # of cite()
+    settings: archive.Fields = field(default_factory=dict)  # of cite()
 
     def make_worker(self, model: Model) -> "CiteWorker":
         return CiteWorker(self, model)
@@ -74,7 +73,7 @@ class CiteWorker:
     def cite_item(self, item: Item) -> LogRow:
         """The row of a record, or the error that it ends in."""
         try:
-            return make_log_row(item, cite(self.model, parse_record(item.content), **self.setup.settings))
+            return make_log_row(item, cite(self.model, parse_log_line(item.content), **self.setup.settings))
         except Exception as error:
             return make_log_error(item, error)
 
@@ -104,12 +103,10 @@ class CitedLog:
     @property
     def parts(self) -> Path:
         """The folder of Parquet files, one row for each record."""
-        return self.folder / "parts"
+        return self.folder / PARTS_FOLDER
 
-    def rows(self) -> "Iterable[dict[str, Any]]":
+    def rows(self) -> Iterator[dict[str, JsonValue]]:
         """Every row as a dictionary, in the order of the log. A part that is damaged is refused."""
-        from whyformer._runs.parts import read_part
-
         for path in sorted(self.parts.glob("*.parquet")):
             yield from read_part(path).to_pylist()
 
@@ -188,7 +185,7 @@ def try_records(worker: CiteWorker, items: ItemList) -> None:
     """Raise what every record would fail with, before anything is written."""
     for item in islice(items, TRIED):
         try:
-            cite(worker.model, parse_record(item.content), **worker.setup.settings)
+            cite(worker.model, parse_log_line(item.content), **worker.setup.settings)
         except UNUSABLE:
             raise
         except WhyformerError as error:
@@ -199,7 +196,7 @@ def try_records(worker: CiteWorker, items: ItemList) -> None:
 
 
 def make_log_plan(
-    model: Model, items: ItemList, settings: Mapping[str, Any], device: torch.device, batches: BatchSettings
+    model: Model, items: ItemList, settings: archive.Fields, device: torch.device, batches: BatchSettings
 ) -> BulkPlan:
     """Everything that the rows depend on."""
     template = str(getattr(model.tokenizer, "chat_template", None))

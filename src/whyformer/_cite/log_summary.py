@@ -4,11 +4,11 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from rich.console import RenderableType
 from rich.text import Text
 
+from whyformer._plain import archive
 from whyformer.results.result import Result, choose_formats
 from whyformer.show import report, terminal
 from whyformer.show.html import Content
@@ -43,7 +43,7 @@ class DocumentUse:
 
 
 @dataclass
-class ErrorCount:
+class LogErrors:
     """Records that ended with the same code."""
 
     code: str
@@ -68,7 +68,7 @@ class LogSummary(Result):
     sentences: Mapping[str, int] = field(default_factory=dict)  # verdict -> sentences
     unsupported: Sequence[UnsupportedSentence] = ()  # the first thousand
     documents: Sequence[DocumentUse] = ()  # by how often they are offered
-    errors: Sequence[ErrorCount] = ()  # most frequent first
+    errors: Sequence[LogErrors] = ()  # most frequent first
 
     def __repr__(self) -> str:
         return f"<LogSummary of {self.records:,} records, {self.cited:,} cited>"
@@ -138,7 +138,7 @@ class LogSummary(Result):
 
     # --- files ---
 
-    def to_fields(self) -> dict[str, Any]:
+    def to_fields(self) -> archive.WrittenFields:
         return {**vars(self), "never_used": [one.key for one in self.never_used]}
 
     def _list_rows(self) -> Iterator[tuple[CellValue, ...]]:
@@ -156,18 +156,18 @@ def name_table(title: str, shown: int, total: int) -> str:
 # --- counting ---------------------------------------------------------------------------------------------------------
 
 
-def summarise_rows(rows: Iterable[Mapping[str, Any]]) -> LogSummary:
+def summarise_rows(rows: Iterable[archive.Fields]) -> LogSummary:
     """Counts over the rows of a cited log, read once."""
     records = cited = 0
     answers: Counter[str] = Counter()
     sentences: Counter[str] = Counter()
     unsupported: list[UnsupportedSentence] = []
     documents: dict[str, DocumentUse] = {}
-    errors: dict[str, ErrorCount] = {}
+    errors: dict[str, LogErrors] = {}
     for row in rows:
         records += 1
         if row["error"] is not None:
-            own = errors.setdefault(row["error"], ErrorCount(row["error"], 0, row["line"], row["message"] or ""))
+            own = errors.setdefault(row["error"], LogErrors(row["error"], 0, row["line"], row["message"] or ""))
             own.count += 1
             continue
         cited += 1

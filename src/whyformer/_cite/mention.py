@@ -1,6 +1,16 @@
-"""Does any source say the answer? A model may depend on a passage and still make its answer up."""
+r"""Does any source say the answer, of what was asked? A model may depend on a passage and still make its answer up.
 
+The match with the question of the sources $B$ that an answer rests on is
+
+$$ \max_w \; 1 - \log\bigl(n_w / n_w^B\bigr) / \log n $$
+
+over the tokens $w$ of the prompt outside its $n$ sources, with $n_w$ the sources that contain $w$ and $n_w^B$ those of
+$B$: 1 if a token of the question is in $B$ and in no other source, 0 if all sources contain it or none of $B$ does.
+"""
+
+import math
 import re
+from collections import Counter
 from collections.abc import Sequence
 
 from whyformer._model.prompt import Prompt, Region
@@ -25,3 +35,15 @@ def is_mentioned(prompt: Prompt, tokens: Sequence[int], sources: Sequence[Region
 
 def list_answer_words(text: str) -> list[str]:
     return re.findall(r"\w+", text.casefold())
+
+
+def match_question(prompt: Prompt, sources: Sequence[Region], basis: Sequence[int]) -> float:
+    """How well a token of the question, or of what else is no source, tells these sources from the others."""
+    ids = prompt.ids[: prompt.prompt_length]
+    own = [frozenset(ids[one.start : one.stop]) for one in sources]
+    inside = {place for one in sources for place in range(one.start, one.stop)}
+    asked = {token for place, token in enumerate(ids) if place not in inside}
+    everywhere = Counter(token for some in own for token in some)
+    here = Counter(token for source in basis for token in own[source] if token in asked)
+    rare = [1 - math.log(everywhere[token] / count) / math.log(len(own)) for token, count in here.items()]
+    return max(rare, default=0.0)

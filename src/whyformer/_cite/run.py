@@ -32,7 +32,7 @@ from whyformer._cite.effort import Effort, choose_effort
 from whyformer._cite.estimate import Vector
 from whyformer._cite.faithfulness import measure_faithfulness
 from whyformer._cite.likelihood import Likelihood, measure_likelihood
-from whyformer._cite.mention import is_mentioned
+from whyformer._cite.mention import is_mentioned, match_question
 from whyformer._cite.sources import find_sources, make_source_players
 from whyformer._cite.verification import Evidence, find_evidence
 from whyformer._engine import SCORE_NAMES, Answer, Probe, Scale, record
@@ -228,10 +228,11 @@ class Study:
             faithfulness = self._measure(ablations, evidence)
             spent += [ablations.probe.spent, {"forward": 1.0}]  # one for the log-odds
         rule = CHECKED if self.plan.blocks else FAST
-        features = measure_features(likelihood, evidence, mentioned)
+        topic = match_question(self.prompt, self.sources, evidence.likely_basis)
+        features = measure_features(likelihood, evidence, mentioned, topic)
         probability = rule.estimate_support(features)
         verdict = rule.judge(probability, bool(evidence.against))
-        basis = evidence.basis or ((evidence.first,) if verdict == SUPPORTED else ())
+        basis = evidence.likely_basis if verdict == SUPPORTED else evidence.basis
         support = Support(
             cut_answer_text(self.prompt, tokens), verdict,
             sources=tuple(self.sources[i].name for i in basis),

@@ -50,6 +50,11 @@ class Evidence:
     control: float = 0.0  # the largest change without a control
 
     @property
+    def likely_basis(self) -> tuple[int, ...]:
+        """What decides, or else the first source."""
+        return self.basis or (self.first,)
+
+    @property
     def drop(self) -> float:
         """Of the log-odds, without what decides, or without the first source."""
         return self.drops.get(self.basis, self.drops.get((self.first,), 0.0))

@@ -4,7 +4,7 @@ c = cite(model, prompt, by="passage")
 c[0].name; c[0].verdict; print(c); c.save("why.html")
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 from rich.console import RenderableType
@@ -34,6 +34,7 @@ NOT_SUPPORTED, UNDECIDED = "not supported", "undecided"
 ANSWER_VERDICTS = (SUPPORTED, NOT_SUPPORTED, CONTRADICTED, UNDECIDED)
 ONE, EITHER, TOGETHER = "one", "either", "together"
 SHOWN = 10  # sources in a terminal
+LONGEST_ID = 24  # characters of an id in a terminal
 DROP_HEADING = "log-odds fall by"
 HEADINGS = ("source", "score", "share", "verdict", DROP_HEADING, "text")
 
@@ -195,7 +196,8 @@ class Citations(LoadableResult):
         return view_prompt(
             self.prompt,
             (*self.citations, *self.apart),
-            magnitude=sum(abs(one.score) for one in self.citations) + abs(self.rest),
+            magnitude=sum(abs(float(self.scores[one.start : one.stop].sum())) for one in self.citations)
+            + abs(self.rest),
             headline=f"Why {make_visible(self.target.label)}?",
             signed=True,
             citations=[
@@ -222,9 +224,11 @@ class Citations(LoadableResult):
     def _list_parts(self, screen: Screen) -> Iterator[RenderableType]:
         """The sources with the highest scores as a table, then what their verdicts rest on."""
         yield Text(f"{make_visible(self.target.label)}, by {make_visible(self.method)}", "bold")
-        yield Text(make_visible(write_marked_text(self.mark_answer()[0])))
-        width = max(screen.width - 60, 20)
-        rows = [list_cells(one, width) for one in self.list_shown()]
+        sentences, marks = self.mark_answer()
+        yield Text(make_visible(write_marked_text(sentences)))
+        shown = [self.name_source(one, marks) for one in self.list_shown()]
+        width = max(screen.width - 48 - max(map(len, shown), default=0), 20)
+        rows = [[name, *list_cells(one, width)[1:]] for name, one in zip(shown, self.list_shown(), strict=True)]
         right = ("score", "share", DROP_HEADING)
         yield from ("", terminal.render_table(HEADINGS, rows, right=right, wrapped=("text",)), "")
         for one in self.apart:
@@ -232,6 +236,11 @@ class Citations(LoadableResult):
             yield Text(make_visible(f"Not a source, never left out: {one.name} {100 * one.share:+z.0f} %  {text}"))
         yield from (Text(make_visible(line), "dim") for line in self.describe())
         yield from terminal.render_notes(self.notes)
+
+    def name_source(self, one: Citation, marks: Sequence[str]) -> str:
+        """A source in a terminal: with its mark in the answer, and by its id if it has one."""
+        mark = f"[{marks.index(one.name) + 1}] " if one.name in marks else ""
+        return mark + (one.name if one.id is None else shorten_text(one.id, LONGEST_ID))
 
     def list_shown(self) -> list[Citation]:
         """The sources with the highest scores, and those that were left out."""

@@ -15,10 +15,10 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from whyformer._model.preprocessors import ChatMessage
-from whyformer._model.prompt.chat import RenderedChat
+from whyformer._model.prompt.chat import RenderedChat, list_texts
 from whyformer._model.prompt.regions import Characters, NamedPart, Region
 from whyformer._plain.json_value import Json, JsonObject, JsonValue
 from whyformer._plain.setting_checks import list_entries
@@ -43,7 +43,9 @@ class PageDocument(Protocol):
     """A document of LangChain."""
 
     page_content: str
-    metadata: dict[str, Any]
+
+    @property
+    def metadata(self) -> Mapping[str, object]: ...
 
 
 class ContentNode(Protocol):
@@ -56,7 +58,7 @@ DocumentLike: TypeAlias = str | Mapping[str, JsonValue] | Sequence[JsonValue] | 
 
 
 @dataclass(frozen=True)
-class Document:
+class RetrievedDocument:
     """A text that an answer may come from."""
 
     text: str
@@ -74,17 +76,17 @@ class Document:
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-def read_documents(given: Any) -> tuple[Document, ...]:
+def read_documents(given: object) -> tuple[RetrievedDocument, ...]:
     """Documents in any of the forms above, in the caller's order."""
     listed = list_entries(given)
     if listed is None:
         raise InputError(f"documents must be a list, got {type(given).__name__}. Each is {FORMS}.", code="E_TXT_TYPE")
     if not listed:
         raise InputError("documents is empty. Pass at least one, or leave documents out.", code="E_TXT_EMPTY")
-    return tuple(check_document(find_document(one), one, number) for number, one in enumerate(listed, 1))
+    return tuple(check_document(recognise_document(one), one, number) for number, one in enumerate(listed, 1))
 
 
-def check_document(found: Document | None, given: Any, number: int) -> Document:
+def check_document(found: RetrievedDocument | None, given: object, number: int) -> RetrievedDocument:
     if found is None:
         has = f" with {', '.join(map(str, given))[:80] or 'nothing'}" if isinstance(given, Mapping) else ""
         raise InputError(f"Document {number} is {type(given).__name__}{has}; pass {FORMS}.", code="E_TXT_TYPE")
@@ -93,25 +95,25 @@ def check_document(found: Document | None, given: Any, number: int) -> Document:
     return found
 
 
-def find_document(given: Any) -> Document | None:
+def recognise_document(given: object) -> RetrievedDocument | None:
     """The document in one of the forms above; None if it is none of them."""
     if isinstance(given, str):
-        return Document(given)
+        return RetrievedDocument(given)
     if isinstance(given, Mapping):
         return find_document_fields(given)
     if isinstance(given, list | tuple):
         return find_document_tuple(given)
     for name in TEXTS[:2]:
         if isinstance(text := getattr(given, name, None), str):
-            return Document(text, find_attribute_id(given), read_metadata(getattr(given, "metadata", None)))
+            return RetrievedDocument(text, find_attribute_id(given), read_metadata(getattr(given, "metadata", None)))
     if callable(read := getattr(given, "get_content", None)) and isinstance(text := read(), str):
-        return Document(text, find_attribute_id(given), read_metadata(getattr(given, "metadata", None)))
+        return RetrievedDocument(text, find_attribute_id(given), read_metadata(getattr(given, "metadata", None)))
     return None
 
 
-def write_document(given: Any) -> JsonObject:
+def write_document(given: object) -> JsonObject:
     """As a dictionary, for a file; TypeError if it is no document."""
-    found = find_document(given)
+    found = recognise_document(given)
     if found is None and callable(dump := getattr(given, "model_dump", None)):
         return read_metadata(dump())  # a response of a client
     if found is None:
@@ -119,19 +121,19 @@ def write_document(given: Any) -> JsonObject:
     return {"id": found.id, "text": found.text, "metadata": found.metadata}
 
 
-def find_document_tuple(given: Sequence[Any]) -> Document | None:
+def find_document_tuple(given: Sequence[Json]) -> RetrievedDocument | None:
     """(id, text), (id, text, metadata), or (document, score)."""
-    if len(given) == 2 and isinstance(given[1], int | float) and (inner := find_document(given[0])) is not None:
+    if len(given) == 2 and isinstance(given[1], int | float) and (inner := recognise_document(given[0])) is not None:
         return replace(inner, metadata={**inner.metadata, "score": as_json(given[1])})
     if len(given) not in (2, 3) or not isinstance(given[1], str) or isinstance(given[0], list | tuple | Mapping):
         return None
-    return Document(given[1], as_id(given[0]), read_metadata(given[2] if len(given) == 3 else None))
+    return RetrievedDocument(given[1], as_id(given[0]), read_metadata(given[2] if len(given) == 3 else None))
 
 
-def find_document_fields(given: Mapping[Any, Any]) -> Document | None:
+def find_document_fields(given: Mapping[str, Json]) -> RetrievedDocument | None:
     """A dictionary; what it holds beside text, id and metadata is metadata too."""
     for name in HOLDERS:
-        if isinstance(given.get(name), Mapping) and (inner := find_document(given[name])) is not None:
+        if isinstance(given.get(name), Mapping) and (inner := recognise_document(given[name])) is not None:
             beside = {key: value for key, value in given.items() if key not in (*HOLDERS, *IDS)}
             return replace(inner, metadata={**read_metadata(beside), **inner.metadata})
     for name in TEXTS:
@@ -139,11 +141,11 @@ def find_document_fields(given: Mapping[Any, Any]) -> Document | None:
             own = next((key for key in IDS if given.get(key) is not None), None)
             beside = {key: value for key, value in given.items() if key not in (name, own, "metadata")}
             metadata = {**read_metadata(beside), **read_metadata(given.get("metadata"))}
-            return Document(text, None if own is None else as_id(given[own]), metadata, given)
+            return RetrievedDocument(text, None if own is None else as_id(given[own]), metadata, given)
     return None
 
 
-def join_parts(content: Any) -> str | None:
+def join_parts(content: object) -> str | None:
     """A text, or the texts of content parts: [{"type": "text", "text": "..."}]; None if it is neither."""
     if isinstance(content, str):
         return content
@@ -152,22 +154,22 @@ def join_parts(content: Any) -> str | None:
     return "".join(map(str, texts)) if all(isinstance(text, str) for text in texts) else None
 
 
-def find_attribute_id(given: Any) -> str | None:
+def find_attribute_id(given: object) -> str | None:
     return next((as_id(own) for name in ("node_id", *IDS) if (own := getattr(given, name, None)) is not None), None)
 
 
-def as_id(given: Any) -> str | None:
+def as_id(given: object) -> str | None:
     return None if given is None else str(given)
 
 
-def read_metadata(given: Any) -> JsonObject:
+def read_metadata(given: object) -> JsonObject:
     """As JSON; what has no form in it, such as a date, as text."""
     if given is None or not isinstance(given, Mapping):
         return {} if given is None else {"metadata": as_json(given)}
     return {str(name): as_json(value) for name, value in given.items()}
 
 
-def as_json(value: Any) -> Json:
+def as_json(value: object) -> Json:
     match value:
         case bool() | int() | str() | None:
             return value
@@ -183,7 +185,7 @@ def as_json(value: Any) -> Json:
 # --- where they are ---------------------------------------------------------------------------------------------------
 
 
-def locate_documents(text: str, documents: Sequence[Document]) -> list[Characters | None]:
+def locate_documents(text: str, documents: Sequence[RetrievedDocument]) -> list[Characters | None]:
     """Where each document is in a text: in their order if they all are, else the longest first, without overlap."""
     cores = [one.text.strip() for one in documents]
     in_order: list[Characters | None] = []
@@ -227,12 +229,13 @@ def cut_parts(text: str, parts: Sequence[NamedPart], documents: Sequence[NamedPa
     return sorted(cut, key=lambda part: part.characters)
 
 
-def identify_part(place: Characters, documents: Sequence[Region]) -> dict[str, Any]:
-    """Id and metadata of the document around these characters."""
+def identify_part(part: Region, documents: Sequence[Region]) -> Region:
+    """The part with id and metadata of the document around it."""
+    start, stop = part.characters or (0, 0)
     for one in documents:
-        if one.characters is not None and one.characters[0] <= place[0] and place[1] <= one.characters[1]:
-            return {"id": one.id, "metadata": one.metadata}
-    return {}
+        if one.characters is not None and one.characters[0] <= start and stop <= one.characters[1]:
+            return replace(part, id=one.id, metadata=one.metadata)
+    return part
 
 
 # --- a prompt with documents ------------------------------------------------------------------------------------------
@@ -240,12 +243,12 @@ def identify_part(place: Characters, documents: Sequence[Region]) -> dict[str, A
 RenderDocuments: TypeAlias = Callable[[Sequence[ChatMessage], Sequence[ChatMessage] | None], RenderedChat]
 
 
-def are_written(text: str, documents: Sequence[Document]) -> bool:
+def are_written(text: str, documents: Sequence[RetrievedDocument]) -> bool:
     """Whether a prompt has the documents in it: half of them at least, since a short one may occur by chance."""
     return 2 * sum(place is not None for place in locate_documents(text, documents)) >= len(documents)
 
 
-def write_documents(text: str, documents: Sequence[Document]) -> tuple[str, tuple[str, ...]]:
+def write_documents(text: str, documents: Sequence[RetrievedDocument]) -> tuple[str, tuple[str, ...]]:
     """The text of a prompt that has the documents in it, and a note if they were put there."""
     if are_written(text, documents):
         return text, ()
@@ -253,19 +256,18 @@ def write_documents(text: str, documents: Sequence[Document]) -> tuple[str, tupl
 
 
 def render_with_documents(
-    render: RenderDocuments, messages: Sequence[ChatMessage], documents: Sequence[Document]
+    render: RenderDocuments, messages: Sequence[ChatMessage], documents: Sequence[RetrievedDocument]
 ) -> tuple[RenderedChat, tuple[str, ...]]:
     """The chat with its documents: in its messages, by its template, or before its last question."""
-    chat = render(messages, None)
-    if not documents or are_written(chat.text, documents):
-        return chat, ()
+    if not documents or are_written("\n".join(list_texts(messages)), documents):
+        return render(messages, None), ()
     by_template = render(messages, [one.for_template for one in documents])
     if are_written(by_template.text, documents):
         return by_template, ()
     return render(put_before_question(messages, documents), None), (PUT_BEFORE,)
 
 
-def put_before_question(messages: Sequence[ChatMessage], documents: Sequence[Document]) -> list[ChatMessage]:
+def put_before_question(messages: Sequence[ChatMessage], documents: Sequence[RetrievedDocument]) -> list[ChatMessage]:
     """The messages with the documents at the beginning of the last message of the user."""
     last = max((n for n, one in enumerate(messages) if one.get("role") in ("user", "human")), default=None)
     if last is None:
@@ -273,20 +275,20 @@ def put_before_question(messages: Sequence[ChatMessage], documents: Sequence[Doc
     content = messages[last].get("content") or ""
     written = join_documents(documents)
     if isinstance(content, str):
-        whole: Any = f"{written}{BETWEEN}{content}"
+        whole: str | list[ChatMessage] = f"{written}{BETWEEN}{content}"
     else:
         whole = [{"type": "text", "text": f"{written}{BETWEEN}"}, *content]
     return [*messages[:last], {**messages[last], "content": whole}, *messages[last + 1 :]]
 
 
-def join_documents(documents: Sequence[Document]) -> str:
+def join_documents(documents: Sequence[RetrievedDocument]) -> str:
     return BETWEEN.join(one.text.strip() for one in documents)
 
 
 # --- results of tools -------------------------------------------------------------------------------------------------
 
 
-def list_document_regions(regions: Sequence[Region]) -> Iterator[tuple[Region, Document | None]]:
+def list_document_regions(regions: Sequence[Region]) -> Iterator[tuple[Region, RetrievedDocument | None]]:
     """Documents and results of tools; a result that lists documents as JSON is divided, each with where it is."""
     for region in regions:
         if region.kind == "document":
@@ -303,7 +305,7 @@ def list_document_regions(regions: Sequence[Region]) -> Iterator[tuple[Region, D
                 yield region, None
 
 
-def find_listed_documents(text: str) -> Iterator[tuple[Characters, Document]]:
+def find_listed_documents(text: str) -> Iterator[tuple[Characters, RetrievedDocument]]:
     """The documents of a JSON list, or of the first such list in a JSON object, with the characters of each."""
     try:
         value = json.loads(text)
@@ -311,18 +313,18 @@ def find_listed_documents(text: str) -> Iterator[tuple[Characters, Document]]:
         return
     inside = [one for one in value.values() if isinstance(one, list)] if isinstance(value, dict) else []
     lists = [value] if isinstance(value, list) else [one for one in inside if not any(isinstance(e, str) for e in one)]
-    wanted = [one for one in lists if one and all(find_document(entry) for entry in one)]
+    wanted = [one for one in lists if one and all(recognise_document(entry) for entry in one)]
     for start in (n for n, letter in enumerate(text) if letter == "[" and wanted):
         entries = list(scan_entries(text, start))
         if [entry for _, entry in entries] in wanted:
             for place, entry in entries:
-                document = find_document(entry)
+                document = recognise_document(entry)
                 assert document is not None
                 yield place, document
             return
 
 
-def scan_entries(text: str, start: int) -> Iterator[tuple[Characters, Any]]:
+def scan_entries(text: str, start: int) -> Iterator[tuple[Characters, Json]]:
     """The entries of the JSON list that begins here, with the characters of each."""
     decoder, at = json.JSONDecoder(), start + 1
     while True:

@@ -16,8 +16,8 @@ from whyformer._model.preprocessors import ChatMessage, MessageLike, Tokenizer, 
 from whyformer._model.prompt.chat import RenderedChat, find_special_text, render_chat
 from whyformer._model.prompt.continuation import encode_continuation
 from whyformer._model.prompt.documents import (
-    Document,
     DocumentLike,
+    RetrievedDocument,
     cut_parts,
     identify_part,
     list_document_regions,
@@ -173,7 +173,7 @@ class Prompt:
         trimmed = [trim_blanks(self.text, region.characters or (0, 0)) for region in regions]
         documents = self.list_documents()
         return tuple(
-            replace(region, text=self.text[slice(*place)], characters=place, **identify_part(place, documents))
+            identify_part(replace(region, text=self.text[slice(*place)], characters=place), documents)
             for region, place in zip(regions, trimmed, strict=True)
         )
 
@@ -299,14 +299,16 @@ class Prompt:
         text is known, it is tokenised once and a note says so. check_answer() says whether this model finds the answer
         as likely as the log does.
         """
-        record = join_request_and_response(record)
-        model = open_language_model(model, needs_tokenizer=find_first(record, PROMPT_IDS) is None)
-        answer = read_logged_answer(record)
-        more = {**find_extras(record), **template}
-        prompt = make_logged_prompt(model, record, more)
+        log = join_request_and_response(record)
+        model = open_language_model(model, needs_tokenizer=find_first(log, PROMPT_IDS) is None)
+        answer = read_logged_answer(log)
+        more = {**find_extras(log), **template}
+        if is_rendered_whole(model, log, answer):
+            log = {**log, "messages": [*log["messages"], answer.message]}
+        whole = make_logged_prompt(model, log, more)
         if answer.is_empty:
-            return prompt
-        whole = add_logged_answer(model, prompt, answer, record, more)
+            return whole
+        whole = whole if whole.answer else add_logged_answer(model, whole, answer)
         whole = replace(whole, notes=(*whole.notes, *answer.notes))
         has_all = answer.log_probabilities is not None and len(answer.log_probabilities) == len(whole.answer)
         return replace(whole, logged=answer.log_probabilities if has_all else None)
@@ -315,7 +317,7 @@ class Prompt:
 # --- documents --------------------------------------------------------------------------------------------------------
 
 
-def add_documents(prompt: Prompt, documents: Sequence[Document], notes: Sequence[str] = ()) -> Prompt:
+def add_documents(prompt: Prompt, documents: Sequence[RetrievedDocument], notes: Sequence[str] = ()) -> Prompt:
     """The prompt with a region for each document, with its id and metadata. notes: on how they came there."""
     named = {f"document {number}": one for number, one in enumerate(documents, 1)}
     written = [region.name for region in prompt.regions if region.kind == "document"]
@@ -413,9 +415,16 @@ def add_roles(prompt: Prompt, chat: Prompt) -> Prompt:
     return replace(prompt, regions=fill_gaps(prompt.text, len(prompt), regions, "template" if parts else WHOLE))
 
 
-def add_logged_answer(
-    model: "Model", prompt: Prompt, answer: LoggedAnswer, record: LogRecord, more: Mapping[str, Any]
-) -> Prompt:
+def is_rendered_whole(model: "Model", record: LogRecord, answer: LoggedAnswer) -> bool:
+    """Whether the answer is known as a message only, which the template writes after the others."""
+    if answer.message is None or answer.ids is not None or find_first(record, PROMPT_IDS) is not None:
+        return False
+    has_tokens = answer.tokens is not None and answer.text is not None
+    is_known = has_tokens and find_token_ids(model.tokenizer, answer.tokens or (), answer.text or "") is not None
+    return isinstance(record.get("messages"), list) and not is_known
+
+
+def add_logged_answer(model: "Model", prompt: Prompt, answer: LoggedAnswer) -> Prompt:
     """The prompt with the logged answer, by the first of these that the log has: ids, tokens as texts, text."""
     if answer.ids is not None:
         whole = append_tokens(model, prompt, check_ids(answer.ids, "token_ids"))
@@ -426,8 +435,6 @@ def add_logged_answer(
         ids = find_token_ids(model.tokenizer, answer.tokens, answer.text)
         if ids is not None:
             return append_tokens(model, prompt, ids)
-    if answer.message is not None and "messages" in record and find_first(record, PROMPT_IDS) is None:
-        return Prompt.from_messages(model, [*record["messages"], answer.message], **more)
     return add_answer(model, prompt, answer.text or "")
 
 

@@ -45,11 +45,11 @@ class LoggedAnswer:
 
 def join_request_and_response(record: Any) -> LogRecord:
     """One level of fields; prompts that are token ids or a list of one, under the names that they have elsewhere."""
-    given = as_record(record, "A log")
-    request = as_record(given.get("request") or {}, '"request" of the log')
+    given = open_record(record, "A log")
+    request = open_record(given.get("request") or {}, '"request" of the log')
     response = given.get("response")
     if response is not None and not isinstance(response, str):
-        response = as_record(response, '"response" of the log')
+        response = open_record(response, '"response" of the log')
     own = {name: value for name, value in given.items() if name not in ("request", "response")}
     answered = {"answer": response} if isinstance(response, str) else response or {}
     joined = {**request, **answered, **own}
@@ -63,13 +63,13 @@ def join_request_and_response(record: Any) -> LogRecord:
     return joined
 
 
-def as_record(given: Any, what: str) -> LogRecord:
+def open_record(given: Any, what: str) -> LogRecord:
     """A dictionary, or an object of a client that has the form of one; the inner one of {"body": ...}."""
     if not isinstance(given, Mapping) and callable(dump := getattr(given, "model_dump", None)):
         given = dump()
     if not isinstance(given, Mapping):
         raise InputError(f"{what} must be a dictionary, got {type(given).__name__}.", code="E_TXT_TYPE")
-    return as_record(given["body"], f'"body" in {what}') if isinstance(given.get("body"), Mapping) else given
+    return open_record(given["body"], f'"body" in {what}') if isinstance(given.get("body"), Mapping) else given
 
 
 def read_logged_answer(record: LogRecord) -> LoggedAnswer:

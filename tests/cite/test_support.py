@@ -1,0 +1,91 @@
+"""Verdicts on answers: the rule by hand, their sentences, what an effort costs, and files."""
+
+import pytest
+from tiny_prompts import PASSAGES, decoder, make_prompt
+
+import whyformer as why
+from whyformer._cite.calibration import CHECKED, FAST, Calibration
+from whyformer._cite.effort import EFFORTS, describe_effort
+from whyformer.errors import InputError
+from whyformer.results.citations import Support
+from whyformer.targets import Answer
+
+
+def test_the_rule_by_hand():
+    rule = Calibration(-1.0, {"certainty": 0.5, "share": 2.0}, 0.3, 0.7)
+    assert rule.estimate_support({"certainty": 2.0, "share": 0.0, "need": 99.0}) == pytest.approx(0.5)
+    assert [rule.judge(p, False) for p in (0.9, 0.5, 0.1)] == ["supported", "undecided", "not supported"]
+    assert rule.judge(0.1, True) == "contradicted" and rule.judge(0.9, True) == "supported"
+    assert rule.estimate_support({"certainty": -1e9, "share": 0.0}) < 1e-200
+
+
+@pytest.mark.parametrize("rule", [FAST, CHECKED], ids=["fast", "checked"])
+def test_no_feature_speaks_against_support(rule):
+    assert min(rule.coefficients.values()) >= 0 and 0 < rule.low <= rule.high < 1
+
+
+@pytest.mark.parametrize(
+    ("verdict", "sources", "how", "against", "wording"),
+    [
+        ("supported", ("passage 1",), "one", (), "supported by passage 1"),
+        ("supported", ("passage 1", "passage 2"), "either", (), "supported by either of passage 1 and passage 2"),
+        ("supported", ("passage 1", "passage 2"), "together", (), "supported by passage 1 and passage 2 together"),
+        ("not supported", (), "", (), "not supported by any source"),
+        ("contradicted", (), "", ("passage 3",), "contradicted by passage 3"),
+        ("undecided", ("passage 1",), "one", (), "undecided"),
+    ],
+)
+def test_verdicts_in_words(verdict, sources, how, against, wording):
+    assert str(Support("tea", verdict, sources, how, against, 0.5, 1.0)) == wording
+
+
+@pytest.mark.parametrize("effort", EFFORTS)
+def test_an_effort_spends_no_more_than_it_says(effort):
+    cited = why.cite(decoder(), make_prompt(" good"), by=PASSAGES, effort=effort)
+    spent = cited.spent["forward"] + 2 * cited.spent["relevance"]
+    assert spent <= EFFORTS[effort].count_forwards() and cited.spent["relevance"] == EFFORTS[effort].relevance_passes
+    assert (cited.faithfulness is not None) == (effort == "thorough") and (cited.margin is None) == (effort == "fast")
+
+
+def test_the_cost_is_said_beforehand():
+    assert [EFFORTS[name].count_forwards() for name in ("fast", "checked")] == [4, 12]
+    assert "at most 12 forwards" in describe_effort("checked") and "at most 36" in describe_effort("checked", 2)
+    with pytest.raises(InputError, match="effort must be one of fast, checked, thorough, got 'hard'"):
+        why.cite(decoder(), make_prompt(), effort="hard")
+
+
+def test_every_sentence_has_its_verdict_and_files_keep_it(tmp_path):
+    prompt = make_prompt(" good. The film is bad.")
+    cited = why.cite(decoder(), prompt, by=PASSAGES)
+    assert [one.text for one in cited.sentences] == ["good.", "The film is bad."]
+    assert cited.support.text == "good. The film is bad."
+    assert all(0 <= one.probability <= 1 for one in cited.sentences)
+    alone = why.cite(decoder(), prompt, by=PASSAGES, select=Answer(1, unit="sentence"))
+    assert alone.support == cited.sentences[1] and alone.sentences == (alone.support,)
+    cited.save(tmp_path / "c.json")
+    again = why.Citations.load(tmp_path / "c.json")
+    assert again.support == cited.support and again.sentences == cited.sentences
+    assert "The answer is " in str(cited) and "good.: " in str(cited)
+
+
+def test_a_passage_said_twice_is_either_of():
+    model = why.open("demo/reader")
+    passages = ["The Aurora carries tea. It left in March.", "The Orion carries salt.", "The Iris carries wool."]
+    for more, wording in (([], "supported by passage 1"), (["The Aurora is loaded with tea."], "either of passage 1")):
+        text = "\n\n".join([*passages, *more, "Question: What does the Aurora carry?\nAnswer:"])
+        cited = why.cite(model, text, answer=" tea")
+        assert wording in str(cited.support)
+    wrong = why.cite(model, "\n\n".join([*passages, "Question: What does the Aurora carry?\nAnswer:"]), answer=" salt")
+    assert str(wrong.support) == "contradicted by passage 1" and not wrong.supported
+
+
+def test_the_match_with_the_question_by_hand():
+    """Tokens of the question: 7 is in sources 0 and 1 of 4, 8 in all, 9 in none."""
+    from whyformer._cite.mention import match_question
+
+    pieces = make_prompt().pieces
+    prompt = why.Prompt((7, 1, 8, 7, 2, 8, 3, 8, 4, 8, 7, 8, 9, 5), pieces, 13, ())
+    sources = [why.Region(str(n), "passage", a, b, "") for n, (a, b) in enumerate([(0, 3), (3, 6), (6, 8), (8, 10)])]
+    assert match_question(prompt, sources, [0, 1]) == pytest.approx(1)
+    assert match_question(prompt, sources, [0]) == pytest.approx(0.5)
+    assert match_question(prompt, sources, [2]) == pytest.approx(0)

@@ -1,0 +1,94 @@
+"""Attacks in every field of citations and of a cited log: names, ids, metadata, texts, answers, messages."""
+
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+from markdown_it import MarkdownIt
+from show.payloads import PAYLOADS
+from tiny_prompts import decoder, make_prompt
+
+import whyformer as why
+from whyformer._cite.log_summary import summarise_rows
+from whyformer.show.footnotes import NotedSource, number_sources, write_markdown
+from whyformer.show.terminal import Screen
+
+ACTIVE = {"link_open", "image", "html_inline", "html_block", "code_inline", "fence"}
+
+
+class Elements(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.found = []
+
+    def handle_starttag(self, tag, attributes):
+        self.found.append((tag, tuple(sorted(name for name, _ in attributes))))
+
+
+def list_elements(page):
+    parser = Elements()
+    parser.feed(page)
+    return parser.found
+
+
+def list_markdown_tokens(text):
+    for token in MarkdownIt("commonmark", {"html": True}).enable("table").parse(text):
+        yield token.type
+        yield from (inner.type for inner in token.children or ())
+
+
+@pytest.fixture(scope="module")
+def cited():
+    return why.cite(decoder(), make_prompt(), effort="checked")
+
+
+def put_everywhere(cited, text):
+    """The same citations with this text in every field that others write."""
+    sources = [replace(one, text=text, id=text, metadata={text: text, "list": [text]}) for one in (*cited.citations,)]
+    sentences = tuple(
+        replace(one, text=text, verdict="supported", sources=(sources[0].name,)) for one in cited.sentences
+    )
+    return replace(cited, citations=tuple(sources), sentences=sentences, notes=(text,), method=text, model=text)
+
+
+@pytest.mark.parametrize("payload", PAYLOADS, ids=range(len(PAYLOADS)))
+def test_no_field_of_citations_adds_an_element(cited, payload):
+    harmless, attacked = (put_everywhere(cited, text) for text in ("plain", payload))
+    assert list_elements(attacked._make_page()) == list_elements(harmless._make_page())
+    assert list_elements(attacked.to_html()) == list_elements(harmless.to_html())
+    written = attacked._make_markdown()
+    assert not ACTIVE & set(list_markdown_tokens(written)) and not re.search(r"\bhttps?://", written)
+    assert len(written.splitlines()) == len(harmless._make_markdown().splitlines())
+    assert "\x1b" not in attacked.render(Screen(width=80, colours=None))
+
+
+@pytest.mark.parametrize("payload", PAYLOADS, ids=range(len(PAYLOADS)))
+def test_no_field_of_a_log_adds_an_element(payload):
+    def summarise(text):
+        source = {"name": text, "key": text, "text": text, "verdict": None}
+        told = [{"text": text, "verdict": "not supported", "sources": []}]
+        row = {"id": text, "line": 1, "verdict": "not supported", "error": None, "message": None}
+        good = {**row, "citations": json.dumps([source]), "sentences": json.dumps(told)}
+        return summarise_rows([good, {**row, "error": "E_DATA", "message": text}])
+
+    harmless, attacked = summarise("plain"), summarise(payload)
+    assert list_elements(attacked._make_page()) == list_elements(harmless._make_page())
+    assert list_elements(attacked.to_html()) == list_elements(harmless.to_html())
+    assert "\x1b" not in attacked.render(Screen(width=80, colours=None))
+    assert json.loads(attacked.formats[".json"](attacked))["never_used"] == [payload]
+
+
+def test_footnotes_are_numbered_in_the_order_of_the_answer():
+    told = [("It is tea.", "supported", ["b", "a"]), ("It left\nin May.", "undecided", []), ("So.", "supported", ["b"])]
+    sentences, names = number_sources(told)
+    sources = [
+        NotedSource("a", "one", id="d1", metadata={"page": 4}),
+        NotedSource("b", "two"),
+        NotedSource("c", "three"),
+    ]
+    written = write_markdown("Why 'tea'?", sentences, sources, names)
+    assert "It is tea.[^1][^2] It left in May. *(undecided)* So.[^1]" in written
+    assert "[^1]: **b**: two\n[^2]: **a**, d1: one; page: 4\n" in written
+    assert "[^3]" not in written and "| c |" in written
