@@ -53,7 +53,10 @@ def prepare(cases: Sequence[Case], out: Path, photos: str | None, device: torch.
             "without_mark": np.mean(predict(model, own.without_mark, device) == own.measured_labels),
         }
         save_image_model(model, folder / "model")
-        truth = {**{name: float(value) for name, value in right.items()}, **describe_marks(case, own, name_images(own, world))}
+        truth = {
+            **{name: float(value) for name, value in right.items()},
+            **describe_marks(case, own, name_images(own, world)),
+        }
         (folder / "truth.json").write_text(json.dumps(truth) + "\n", "utf-8")
 
 
