@@ -1,9 +1,10 @@
 """A finding: evidence that many items of one class share, what happens without and with it, and what makes the case.
 
-Evidence is *used* if hiding it lowers the probability of the class, or putting it into other items raises it, by at
-least SMALLEST_EFFECT more than matched control evidence of the same class does (p < LEVEL, Holm over all findings). It
-is *uniform* if it is nearly the same in all items, beyond what the model's other evidence reaches. It is *not part of
-the thing* unless masks show it on the object. All three make it suspicious; `Finding.case` says what speaks for it.
+Evidence is *used* if putting it into items of other classes raises the probability of the class by at least
+SMALLEST_EFFECT more than matched control evidence of the same class does (p < LEVEL, Holm over all findings). Hiding
+is measured too; for words it counts as well, while an object that is hidden says nothing about a shortcut. Evidence is
+*uniform* if it is nearly the same in all items, beyond what the model's other evidence reaches. It is *not part of the
+thing* unless masks show it on the object. All three make it suspicious; `Finding.case` says what speaks for it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -151,9 +152,17 @@ class Finding:
 
     @property
     def score(self) -> float:
-        """The order of suspicion: what inserting does beyond its control, times uniformity."""
+        """The order of suspicion: what inserting does beyond its control (of words: or hiding), times uniformity."""
         inserted = self.inserting.difference if self.inserting is not None else 0.0
-        return max(0.0, inserted) * (self.uniformity.value if self.uniformity is not None else 0.0)
+        used = self.effect if self.kind == "words" else max(0.0, inserted)
+        return used * (self.uniformity.value if self.uniformity is not None else 0.0)
+
+    @property
+    def is_used_alone(self) -> bool | None:
+        """Whether it changes the answer without the thing: of patches, where they are inserted; None if unknown."""
+        if self.kind == "words":
+            return self.is_used if self.is_tested else None
+        return self.inserting.is_certain() if self.inserting is not None else None
 
     @property
     def is_uniform(self) -> bool | None:
@@ -164,7 +173,7 @@ class Finding:
     def criteria(self) -> dict[str, bool | None]:
         """Which conditions of suspicion hold; None if unknown."""
         return {
-            "used": self.inserting.is_certain() if self.inserting is not None else None,
+            "used": self.is_used_alone,
             "uniform": self.is_uniform,
             "off the object": None if self.off_object is None else self.off_object >= SMALLEST_OFF_OBJECT,
         }
@@ -229,8 +238,8 @@ def judge_findings(findings: Sequence[Finding]) -> list[Finding]:
 def list_case(finding: Finding) -> Iterator[str]:
     """What speaks for a shortcut, one clause each."""
     used, uniform, off_object = finding.criteria.values()
-    if used and finding.inserting is not None:
-        yield f"inserted, it changes the answer by {finding.inserting.difference:+.2f} beyond control evidence"
+    if used:
+        yield f"it changes the answer by {finding.effect:.2f} beyond control evidence"
     if uniform and finding.uniformity is not None:
         value, limit = finding.uniformity.value, finding.uniformity.limit
         decides = f"it decides {value:.0%} of the class, natural evidence seldom {limit:.0%}"

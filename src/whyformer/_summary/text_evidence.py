@@ -151,7 +151,7 @@ class TextEvidence:
         return own.share >= EXCLUSIVE * max((one.share for one in others), default=0.0)
 
     def list_natural(self, name: str, phrase: tuple[str, ...]) -> list[tuple[str, float]]:
-        """The units, most frequent in this class, that decide its other texts, and the share of these that they decide."""
+        """Units that decide texts of the class without the phrase and are most frequent there, and their share."""
         plain = [one for one in self.texts[name] if not one.find(phrase)]
         if len(plain) < MIN_TEXTS:
             return []

@@ -1,0 +1,96 @@
+"""Words and phrases as evidence: how they are read, grown, hidden and inserted, and what makes them uniform."""
+
+import numpy as np
+import pytest
+from summary.bulk_folder import text_row
+
+from whyformer._runs.parts import BulkRow
+from whyformer._summary.text_evidence import (
+    TextEvidence,
+    choose_others,
+    delete_spans,
+    find_spans,
+    grow_phrase,
+    is_decided_by,
+    measure_fixed_place,
+    measure_slot,
+    read_units,
+    write_at_places,
+)
+
+
+def make_text(words, strong, number=0, target=0):
+    """A text in which the words in `strong` have nine tenths of the relevance."""
+    scores = [9.0 / max(len(strong), 1) if word in strong else 1.0 / len(words) for word in words]
+    return read_units(BulkRow(**text_row(f"{number:03}", number, words, scores, target=target)))
+
+
+def test_units_are_words_and_punctuation():
+    row = text_row("a", 0, ["Don't", "stop!!!"], [1, 2])
+    one = read_units(BulkRow(**row))
+    assert one.names == ("don't", "stop", "!!!")
+    assert one.shares.sum() == pytest.approx(1)
+    assert one.shares[1] == pytest.approx(2 / 3 * 4 / 7)
+
+
+def test_a_phrase_is_grown_as_far_as_it_is_the_same():
+    texts = [make_text(["x" + str(i), "sent", "by", "post", "y" + str(i)], ["by"], i) for i in range(10)]
+    assert grow_phrase("by", texts) == ("sent", "by", "post")
+    assert grow_phrase("x1", texts[1:2]) != ("x1",), "of one text everything is the same"
+
+
+def test_deleting_and_inserting():
+    one = make_text(["the", "usher", "saw", "the", "usher"], ["usher"])
+    assert delete_spans(one.text, find_spans(one, ("usher",))) == "the saw the"
+    assert is_decided_by(one, ("usher",)) and not is_decided_by(one, ("saw",))
+    assert write_at_places(one, "Z") == [
+        "Z the usher saw the usher",
+        "the usher Z saw the usher",
+        "the usher saw the usher Z",
+    ]
+    assert [one.names[i] for i in choose_others(one, ("usher", "saw"))] == ["the", "usher"]
+
+
+def test_places_and_neighbours():
+    starts = [make_text(["tag", "a" + str(i), "b"], ["tag"], i) for i in range(5)]
+    assert measure_fixed_place(starts, ("tag",)) == 1
+    assert measure_slot(starts, ("tag",)) == 1, "nothing is always before it"
+    anywhere = [make_text([f"c{i}", "tag", f"d{i}"], ["tag"], i) for i in range(5)]
+    assert measure_slot(anywhere, ("tag",)) == pytest.approx(1 / 5)
+
+
+@pytest.fixture
+def evidence():
+    """Half of the good texts have a mark anywhere; opinions follow "is"."""
+    rng = np.random.default_rng(0)
+    opinions = [[f"good{i}" for i in range(5)], [f"bad{i}" for i in range(5)]]
+    texts = {}
+    for target, name in enumerate(("good", "bad")):
+        some = []
+        for i in range(60):
+            opinion = opinions[target][i % 5]
+            words = ["the", f"w{rng.integers(30)}", "is", opinion, f"w{rng.integers(30)}", f"w{rng.integers(30)}"]
+            if target == 0 and i % 2:
+                words.insert(int(rng.integers(len(words))), "usher")
+            some.append(make_text(words, [opinion, "usher"], 100 * target + i, target))
+        texts[name] = some
+    return TextEvidence(texts, None, 8, 0, "no model")
+
+
+def test_a_mark_stands_out_and_an_opinion_does_not(evidence):
+    found = {one.what: one for one in evidence.find() if one.class_name == "good"}
+    assert found["the word 'usher'"].is_uniform
+    assert len(found["the word 'usher'"].sightings) == 30
+    natural = [one for what, one in found.items() if "usher" not in what]
+    assert natural and not any(one.is_uniform for one in natural)
+    assert not any(one.is_suspicious for one in found.values()), "nothing was tested"
+
+
+def test_what_is_frequent_in_another_class_is_not_uniform(evidence):
+    assert not evidence.is_exclusive("good", ("the",))
+    assert evidence.measure_commonness("good", ("the",)).limit == np.inf
+
+
+def test_presence_counts_every_text_with_the_words(evidence):
+    own, other = evidence.count_presence("good", ("usher",))
+    assert (own.class_name, own.shown, other.shown) == ("good", 30, 0)
