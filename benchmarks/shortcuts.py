@@ -38,6 +38,8 @@ from shortcut_cases.scores import name_role, score_findings  # noqa: E402
 
 METHOD = "attnlrp"
 COUNTS = ROOT / "src/whyformer/_summary/accuracy.json"
+PAGE = ROOT / "docs/bulk-summary.md"
+BEGIN, END = "<!-- table of benchmarks/shortcuts.py -->", "<!-- end of the table -->"
 Scored = dict[str, object]
 
 
@@ -75,12 +77,12 @@ def run_cases(cases: Sequence[Case], out: Path, settings: dict[str, str | None],
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         texts = [case for case in cases if case.world in text_cases.WORLDS]
         futures: dict[Future[Scored], Case] = {}
-        image_groups = image_cases.group(case for case in cases if case not in texts)
-        image_cases.make_worlds(image_groups, out, settings["photos"], pool)
+        image_groups = image_cases.group([case for case in cases if case not in texts])
+        worlds = image_cases.make_worlds(image_groups, out, settings["photos"], pool)
         for case in texts:
             futures[pool.submit(evaluate, case, out / case.name, settings)] = case
         for group in image_groups:
-            image_cases.prepare(group, out, settings["photos"], device)
+            image_cases.prepare(group, out, worlds, device)
             futures |= {pool.submit(evaluate, case, out / case.name, settings): case for case in group}
             yield from collect([future for future in futures if future.done()], futures)
         yield from collect(as_completed(list(futures)), futures)
@@ -144,16 +146,17 @@ def describe_missed(rows: Sequence[Scored]) -> str:
 
 
 def publish(rows: Sequence[Scored]) -> None:
-    """Print the table for docs/bulk-summary.md, and write the counts that the verdict of a summary quotes."""
+    """Write the table into docs/bulk-summary.md, and the counts that the verdict of a summary quotes."""
     COUNTS.write_text(json.dumps(count_rows(rows), indent=1) + "\n", "utf-8")
+    before, _, rest = PAGE.read_text("utf-8").partition(BEGIN)
+    after = rest.partition(END)[2]
+    PAGE.write_text(f"{before}{BEGIN}\n\n{make_table(rows)}\n\n{END}{after}", "utf-8")
     print(make_table(rows))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--out", type=Path, default=Path("shortcuts"), help="for models, data, runs and scores"
-    )
+    parser.add_argument("--out", type=Path, default=Path("shortcuts"), help="for models, data, runs and scores")
     parser.add_argument("--seeds", type=int, nargs="+", default=[5, 6, 7, 8, 9])
     parser.add_argument("--kinds", nargs="+", choices=sorted(SHARES), help="by default all; clean twins always")
     parser.add_argument("--worlds", nargs="+", help="of shapes, creatures, pets, reviews, sst2; by default all present")
@@ -162,9 +165,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes that explain")
     parser.add_argument("--again", action="store_true", help="explain and score anew; trained models are kept")
     parser.add_argument("--table", type=Path, help="write all rows as JSON")
-    parser.add_argument(
-        "--publish", type=Path, help="print the table of this file, and write the package's counts"
-    )
+    parser.add_argument("--publish", type=Path, help="put the table of this file into docs and package")
     arguments = parser.parse_args()
     if arguments.publish:
         publish(json.loads(arguments.publish.read_text("utf-8")))
