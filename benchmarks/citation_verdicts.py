@@ -1,168 +1,195 @@
-"""Are the verdicts of cite right? Planted, other and absent answers, at three degrees of certainty, in two precisions.
+"""Are the verdicts of cite right? Answers whose truth is known, of models that were trained to read.
 
-    python benchmarks/citation_verdicts.py [--seeds 7002 7003 7004] [--questions 100] [--sharpness 1 2 3]
-        [--dtypes float32 bfloat16] [--device cuda] [--json FILE]
-    python benchmarks/citation_verdicts.py --read FILE ... [--write]      the table of saved runs, into docs/cite.md
+    python benchmarks/citation_verdicts.py MODEL ... [--world harbour] [--seeds 1] [--questions 10] --json fit.json
+    python benchmarks/citation_verdicts.py --fit fit.json ...                    coefficients and limits, to be pasted
+    python benchmarks/citation_verdicts.py MODEL ... --world valley --seeds 11 12 13 --json test.json
+    python benchmarks/citation_verdicts.py --read test.json ... [--write]        the table, into docs/cite.md
 
-Held-out questions of demo/reader; the last norm of the model is multiplied by the sharpness, so that its logits are:
-at 3 the probability of most answers is 1 in float32. Each question is asked three times, with the defaults of cite:
+Questions of whyformer.demo.sources about held-out facts: one passage states the answer, in the same or in other words;
+two do; two together; one contradicts; none does. Every question is asked with the model's own answer, if that is right
+("not stated" for unanswerable ones, which no source supports), with a wrong value that a passage states of something
+else, and with one that no passage contains. Each claim of the answer is a case: *supported* if its truth says so.
 
-* with the right answer: is the passage that states it first, and is it supported? Questions where another passage
-  contains the same words are counted apart. Any other passage that is supported is a mistake.
-* with an answer of the same kind that no passage contains: any passage that is supported is a mistake.
-* without the passage that states it, and with the model's own answer, if no passage contains that: made up.
+* false support: of the claims that no source supports, those called supported;
+* missed support: of the supported claims, those called anything but supported or undecided;
+* undecided: of all claims; named right: of those called supported that are, the sources named are one set of the truth
+  (*either*: any part of it that is enough);
+* unanswerable: false support where the question has no answer in the sources.
 
-A passage contains an answer if its text does.
+Limits are chosen on world "harbour", the table is of world "valley", whose words, wordings and facts are others.
 """
 
 import argparse
-import copy
 import json
 import random
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from page_table import DOCS, insert_table
 
 import whyformer as why
-from whyformer.demo import reader
-from whyformer.demo.reader_words import NAMES, RELATIONS, VALUES
+from whyformer._cite.calibration import CHECKED, FAST, Calibration
+from whyformer._cite.effort import choose_effort
+from whyformer._cite.run import CITE_METHOD, Study
+from whyformer._cite.sources import find_sources
+from whyformer.demo import sources
+from whyformer.targets import Answer
 
-HEADINGS = (
-    "precision", "sharpness", "seed", "stated: first", "stated once: supported", "stated twice: supported",
-    "other passages supported", "absent answer supported (caution)", "made-up answer supported (caution)",
-)  # fmt: skip
-
+KINDS = ("one", "reworded", "either", "both", "contradicted", "unanswerable", "sentences")
 BEGIN = "<!-- table of benchmarks/citation_verdicts.py -->"
+HEADINGS = (
+    "model", "effort", "passages", "claims", "false support", "missed support", "undecided", "sources named right",
+    "unanswerable called supported",
+)  # fmt: skip
+RULES = {"fast": FAST, "checked": CHECKED, "thorough": CHECKED}
+MOST_FALSE, MOST_MISSED = 0.02, 0.04  # on the data of the choice: below what is promised
 
 
-def sharpen(model: why.Model, factor: float, dtype: torch.dtype, device: str) -> why.Model:
-    """The reader with logits `factor` times as large."""
-    module = copy.deepcopy(model.module).to(device, dtype)
-    with torch.no_grad():
-        module.model.norm.weight.mul_(factor)
-    return why.open(module, tokenizer=model.tokenizer)
+def answer_in_ways(model: why.Model, asked: sources.SourceQuestion, rng: random.Random) -> Iterator[tuple[str, Any]]:
+    """The question with the model's own right answer, and with wrong ones."""
+    own = why.generate(model, asked.text, max_new_tokens=40).answer_text.strip()
+    if own.rstrip(".") == asked.answer.strip().rstrip("."):
+        yield "own", asked
+    for is_stated in (True, False):
+        wrong = sources.answer_wrongly(asked, rng, is_stated=is_stated)
+        if wrong is not None:
+            yield "stated elsewhere" if is_stated else "absent", wrong
 
 
-def choose_absent_answer(question: reader.PassageQuestion, rng: random.Random) -> str:
-    """Another value of the relation that is asked for, which no passage contains."""
-    kind = RELATIONS[question.passages[question.source].facts[question.fact].relation].value
-    options = NAMES if kind == "person" else VALUES[kind]
-    return rng.choice([value for value in options if value not in question.context] or ["nothing"])
+def examine_claims(model: why.Model, asked: sources.SourceQuestion, effort: str) -> Iterator[dict[str, Any]]:
+    prompt = why.Prompt.from_text(model, asked.text, answer=f" {asked.answer}")
+    found = find_sources(prompt, list(asked.passage_spans), None).sources
+    study = Study(model, prompt, found, CITE_METHOD, {}, choose_effort(effort))
+    for claim, (start, stop) in zip(asked.claims, asked.claim_spans, strict=True):
+        aim = Answer(None) if len(asked.claims) == 1 else Answer((start + 1, stop + 1), unit="character")
+        seen = study.examine(aim)
+        yield {
+            "support": [list(one) for one in claim.support], "against": [list(one) for one in claim.against],
+            "basis": list(seen.evidence.basis) or [seen.evidence.first], "how": seen.evidence.how,
+            "opposed": list(seen.evidence.against), "features": dict(seen.features),
+            "spent": dict(seen.spent),
+        }  # fmt: skip
 
 
-def cite_in_order(model: why.Model, prompt: why.Prompt, passages: Sequence[str]) -> list[why.Citation]:
-    """The citations of these passages, in the order of the prompt."""
-    cited = sorted(why.cite(model, prompt, samples=0), key=lambda one: one.start)
-    assert [one.text for one in cited] == list(passages)
-    return cited
+def measure(model_name: str, arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    model = why.open(model_name)
+    begin = time.perf_counter()
+    for seed in arguments.seeds:
+        for passages in arguments.passages:
+            for kind in KINDS:
+                some = sources.generate(arguments.questions, seed, world=arguments.world, kind=kind, passages=passages)
+                for number, asked in enumerate(some):
+                    if time.perf_counter() - begin > arguments.seconds:
+                        return
+                    for way, answered in answer_in_ways(model, asked, random.Random(f"{seed} {kind} {number}")):
+                        label = {"model": Path(model_name).name, "seed": seed, "passages": passages, "kind": kind}
+                        for one in examine_claims(model, answered, arguments.effort):
+                            yield {**label, "way": way, "effort": arguments.effort, "world": arguments.world, **one}
 
 
-def ask_stated(model: why.Model, question: reader.PassageQuestion) -> dict[str, Any]:
-    prompt = why.Prompt.from_text(model, question.text, answer=f" {question.answer}")
-    cited = cite_in_order(model, prompt, [passage.text for passage in question.passages])
-    holds = [question.answer in one.text for one in cited]
-    others = [one.verdict == "supported" for one, held in zip(cited, holds, strict=True) if not held]
-    planted = cited[question.source]
-    return {
-        "first": planted.score == max(one.score for one in cited),
-        "twice": sum(holds) > 1,
-        "supported": planted.verdict == "supported",
-        "others": len(others),
-        "others supported": sum(others),
-    }
+# --- choosing ---------------------------------------------------------------------------------------------------------
 
 
-def find_strongest(cited: Sequence[why.Citation]) -> str | None:
-    """Supported before caution, which is what leaving passages out alone would call supported; None without either."""
-    verdicts = {one.verdict for one in cited}
-    return next((verdict for verdict in ("supported", "caution") if verdict in verdicts), None)
+def fit_rule(cases: Sequence[dict[str, Any]], names: Sequence[str]) -> Calibration:
+    """Coefficients >= 0 by projected gradient steps; then the widest limits that keep both errors low."""
+    x = np.array([[case["features"][name] for name in names] for case in cases])
+    y = np.array([bool(case["support"]) for case in cases], dtype=float)
+    weight = np.where(y > 0, 0.5 / y.sum(), 0.5 / (1 - y).sum())
+    scale = x.std(0) + 1e-9
+    z, c, b = x / scale, np.zeros(len(names)), 0.0
+    for _ in range(20_000):
+        slip = weight * (1 / (1 + np.exp(-(z @ c + b))) - y)
+        c, b = np.maximum(c - 1.0 * (z.T @ slip + 1e-3 * c), 0), b - 1.0 * slip.sum()
+    p = 1 / (1 + np.exp(-(z @ c + b)))
+    high = float(np.quantile(p[y == 0], 1 - MOST_FALSE))
+    low = float(np.quantile(p[y == 1], MOST_MISSED))
+    middle = (high + low) / 2
+    low, high = (middle, middle) if low > high else (low, high)
+    return Calibration(round(float(b), 3), {n: round(float(v), 4) for n, v in zip(names, c / scale, strict=True)},
+                       round(low, 4), round(high, 4))  # fmt: skip
 
 
-def ask_absent(model: why.Model, question: reader.PassageQuestion, rng: random.Random) -> str | None:
-    prompt = why.Prompt.from_text(model, question.text, answer=f" {choose_absent_answer(question, rng)}")
-    cited = cite_in_order(model, prompt, [passage.text for passage in question.passages])
-    return find_strongest(cited)
+# --- the table --------------------------------------------------------------------------------------------------------
 
 
-def ask_made_up(model: why.Model, question: reader.PassageQuestion) -> dict[str, Any]:
-    """Nothing if one of the other passages contains what the model answers."""
-    left = [passage.text for i, passage in enumerate(question.passages) if i != question.source]
-    text = "\n\n".join([*left, f"Question: {question.question}\nAnswer:"])
-    prompt = why.generate(model, text, max_new_tokens=6)
-    answer = prompt.answer_text.strip().rstrip(".")
-    if len(left) < 2 or not answer or any(answer in one for one in left):
-        return {}
-    return {"made up": find_strongest(cite_in_order(model, prompt, left))}
+def judge(case: dict[str, Any], rule: Calibration) -> str:
+    return rule.judge(rule.estimate_support(case["features"]), bool(case["opposed"]))
 
 
-def measure_seed(model: why.Model, seed: int, questions: int) -> list[dict[str, Any]]:
-    return [
-        {
-            **ask_stated(model, question),
-            "absent": ask_absent(model, question, random.Random(f"{seed} {i}")),
-            **ask_made_up(model, question),
-        }
-        for i, question in enumerate(reader.generate(questions, seed))
-    ]
+def is_named_right(case: dict[str, Any]) -> bool:
+    basis = set(case["basis"])
+    return any(set(one) <= basis for one in case["support"]) and basis <= {i for one in case["support"] for i in one}
 
 
-def format_row(label: Sequence[Any], rows: Sequence[dict[str, Any]]) -> str:
-    def count(some: Sequence[Any]) -> str:
-        return f"{sum(some)} of {len(some)}"
+def format_row(label: Sequence[Any], cases: Sequence[dict[str, Any]], rule: Calibration) -> str:
+    verdicts = [judge(case, rule) for case in cases]
+    pairs = list(zip(cases, verdicts, strict=True))
 
-    def count_verdicts(kind: str) -> str:
-        found = [row[kind] for row in rows if kind in row]
-        return f"{found.count('supported')} of {len(found)} ({found.count('caution')})"
+    def share(wanted: Sequence[bool]) -> str:
+        return f"{sum(wanted)} of {len(wanted)} ({sum(wanted) / max(len(wanted), 1):.1%})"
 
-    once, twice = ([row["supported"] for row in rows if row["twice"] == is_twice] for is_twice in (False, True))
-    others, wrong = sum(row["others"] for row in rows), sum(row["others supported"] for row in rows)
     cells = [
-        *label, count([row["first"] for row in rows]), count(once), count(twice),
-        f"{wrong} of {others} ({wrong / max(others, 1):.1%})", count_verdicts("absent"), count_verdicts("made up"),
+        *label, len(cases),
+        share([verdict == "supported" for case, verdict in pairs if not case["support"]]),
+        share([verdict not in ("supported", "undecided") for case, verdict in pairs if case["support"]]),
+        share([verdict == "undecided" for _, verdict in pairs]),
+        share([is_named_right(case) for case, verdict in pairs if case["support"] and verdict == "supported"]),
+        share([verdict == "supported" for case, verdict in pairs if case["kind"] == "unanswerable"]),
     ]  # fmt: skip
     return "| " + " | ".join(map(str, cells)) + " |"
 
 
-def measure_all(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    reader_model = why.open("demo/reader")
-    for dtype in arguments.dtypes:
-        for sharpness in arguments.sharpness:
-            model = sharpen(reader_model, sharpness, getattr(torch, dtype), arguments.device)
-            for seed in arguments.seeds:
-                rows = measure_seed(model, seed, arguments.questions)
-                yield {"label": [dtype, f"{sharpness:g}", seed], "rows": rows}
+def list_table(cases: Sequence[dict[str, Any]]) -> Iterator[str]:
+    yield "| " + " | ".join(HEADINGS) + " |"
+    yield "|---" * len(HEADINGS) + "|"
+    labels = sorted({(case["model"], case["effort"], case["passages"]) for case in cases})
+    for label in labels:
+        some = [case for case in cases if (case["model"], case["effort"], case["passages"]) == label]
+        yield format_row(label, some, RULES[label[1]])
+    for effort in sorted({case["effort"] for case in cases}):
+        yield format_row(("all", effort, "all"), [one for one in cases if one["effort"] == effort], RULES[effort])
 
 
 def read_all(files: Sequence[Path]) -> list[dict[str, Any]]:
-    """What was saved, float32 first, then by sharpness and seed."""
-    saved = [one for file in files for one in json.loads(file.read_text())]
-    return sorted(saved, key=lambda one: (one["label"][0] != "float32", *one["label"]))
+    return [case for file in files for case in json.loads(file.read_text())]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--seeds", nargs="+", type=int, default=[7002, 7003, 7004])
-    parser.add_argument("--questions", type=int, default=100)
-    parser.add_argument("--sharpness", nargs="+", type=float, default=[1.0, 2.0, 3.0])
-    parser.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"])
-    parser.add_argument("--device", default="cpu")
+    parser.add_argument("models", nargs="*")
+    parser.add_argument("--world", default="harbour")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1])
+    parser.add_argument("--questions", type=int, default=10, help="of each kind, seed and number of passages")
+    parser.add_argument("--passages", nargs="+", type=int, default=[8, 20])
+    parser.add_argument("--effort", default="checked")
+    parser.add_argument("--seconds", type=float, default=1e9, help="stop each model after so long")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--fit", nargs="+", type=Path)
+    parser.add_argument("--read", nargs="+", type=Path)
     parser.add_argument("--write", action="store_true", help="write the table into docs/cite.md")
-    parser.add_argument("--read", nargs="+", type=Path, help="files of earlier runs, instead of a run")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    done = []
-    for one in read_all(arguments.read) if arguments.read else measure_all(arguments):
-        done.append(one)
-        print(format_row(one["label"], one["rows"]), flush=True)
-        if arguments.json:
-            arguments.json.write_text(json.dumps(done))
+    if arguments.fit:
+        cases = read_all(arguments.fit)
+        print("FAST =", fit_rule(cases, list(FAST.coefficients)))
+        print("CHECKED =", fit_rule([one for one in cases if one["effort"] != "fast"], list(CHECKED.coefficients)))
+        return
+    cases = read_all(arguments.read) if arguments.read else []
+    for name in arguments.models:
+        for case in measure(name, arguments):
+            cases.append(case)
+            if arguments.json and len(cases) % 50 == 0:
+                arguments.json.write_text(json.dumps(cases))
+    if arguments.json:
+        arguments.json.write_text(json.dumps(cases))
+    lines = list(list_table(cases))
+    print("\n".join(lines))
     if arguments.write:
-        head = ["| " + " | ".join(HEADINGS) + " |", "|---" * len(HEADINGS) + "|"]
-        insert_table(DOCS / "cite.md", BEGIN, [*head, *(format_row(one["label"], one["rows"]) for one in done)])
+        insert_table(DOCS / "cite.md", BEGIN, lines)
 
 
 if __name__ == "__main__":

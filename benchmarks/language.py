@@ -1,19 +1,26 @@
-"""AttnLRP of long prompts: time and memory of whyformer beside LXT's fused path and a plain forward pass.
+"""AttnLRP of long prompts: time and memory of whyformer beside a plain forward, plain autograd and LXT's fused path.
 
-    python benchmarks/language.py --device cuda                        Llama of 1B and 8B shape, 512 to 8,192 tokens
+    python benchmarks/language.py --device cuda                        Llama of 1B and 8B shape, 2,048 to 32,768 tokens
+    python benchmarks/language.py --device cuda --shapes mixtral qwen3_moe gpt_oss
     python benchmarks/language.py --device cuda --checkpoint           also with blocks computed again
     python benchmarks/language.py --device cuda --span                 also 8,192 tokens in, 2,048 out, as one span
+    python benchmarks/language.py --device cuda --shapes 8B --offload 8  weights in main memory, 8 GiB of the GPU
+    python benchmarks/language.py --device cuda --shapes 1B --limit 5  a GPU of 5 GiB: what would not fit is an error
+    python benchmarks/language.py --table a.json b.json                the table of docs/language-models.md
     python benchmarks/language.py --device cpu --shapes small --tokens 2048 4096
     python benchmarks/language.py --precision 100                      trained weights in bfloat16 against float32
 
-Weights are random, in bfloat16 on a GPU and in float32 on a CPU, one sequence, one target logit. Time is the median
-after warm-up (on a CPU: processor time), memory the peak above the weights: allocated by torch on a GPU, on a CPU the
-largest resident set of a process of its own. The first call has the lesson in it (docs/engine.md) and is measured
-apart. LXT is optional (python -m pip install lxt). It replaces code of transformers for the whole process, so it runs
-last: as its examples do, with the logits of all tokens, and with those of the last one.
+Weights are random, in bfloat16 on a GPU and in float32 on a CPU, one sequence, one target logit. "autograd" is the
+plain gradient of that logit by the embeddings, with weights that need none. Time is the median after warm-up (on a CPU:
+processor time), memory the peak above the weights: allocated by torch on a GPU, on a CPU the largest resident set of a
+process of its own. The first call of a model has its backward plan in it (docs/engine.md) and is measured apart, after
+a tiny model of the same kind has been explained: the first call of a process also loads code and kernels. LXT is
+optional (python -m pip install lxt). It replaces code of transformers for the whole process, so it runs last: as its
+examples do, with the logits of all tokens, and with those of the last one.
 """
 
 import argparse
+import gc
 import json
 import os
 import platform
@@ -31,7 +38,7 @@ import transformers
 from multiples import Absent, patch_for_lxt
 from scipy.stats import spearmanr
 from torch import Tensor, nn
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
 
 import whyformer as why
 from whyformer import targets
@@ -39,31 +46,50 @@ from whyformer.demo import agreement
 
 GIB = 2**30
 PROMPT, ANSWER = 8192, 2048  # tokens of the span
-SHAPES: dict[str, dict[str, int]] = {
-    "tiny": dict(hidden_size=64, intermediate_size=256, num_hidden_layers=2, num_attention_heads=4, vocab_size=512)
-    | dict(num_key_value_heads=2),
-    "1B": dict(hidden_size=2048, intermediate_size=8192, num_hidden_layers=16, num_attention_heads=32)
-    | dict(num_key_value_heads=8, vocab_size=128256),
-    "8B": dict(hidden_size=4096, intermediate_size=14336, num_hidden_layers=32, num_attention_heads=32)
-    | dict(num_key_value_heads=8, vocab_size=128256),
+ENDS = dict(bos_token_id=0, eos_token_id=0, pad_token_id=0)
+TINY = dict(hidden_size=64, intermediate_size=256, num_hidden_layers=2, num_attention_heads=4, vocab_size=512)
+TINY |= dict(num_key_value_heads=2, head_dim=16)
+EXPERTS = dict(hidden_size=1024, num_hidden_layers=12, num_attention_heads=16, num_key_value_heads=4, vocab_size=32000)
+EXPERTS |= dict(head_dim=64)
+SHAPES: dict[str, dict[str, Any]] = {
+    "tiny": dict(model_type="llama", **TINY),
+    "1B": dict(model_type="llama", hidden_size=2048, intermediate_size=8192, num_hidden_layers=16)
+    | dict(num_attention_heads=32, num_key_value_heads=8, vocab_size=128256),
+    "8B": dict(model_type="llama", hidden_size=4096, intermediate_size=14336, num_hidden_layers=32)
+    | dict(num_attention_heads=32, num_key_value_heads=8, vocab_size=128256),
+    "mixtral": dict(model_type="mixtral", **EXPERTS, intermediate_size=3584)
+    | dict(num_local_experts=8, num_experts_per_tok=2),
+    "qwen3_moe": dict(model_type="qwen3_moe", **EXPERTS, moe_intermediate_size=384)
+    | dict(num_experts=64, num_experts_per_tok=8, norm_topk_prob=True),
+    "gpt_oss": dict(model_type="gpt_oss", **EXPERTS, intermediate_size=1024)
+    | dict(num_local_experts=32, num_experts_per_tok=4, sliding_window=128),
 }
+FEW = dict(moe_intermediate_size=32, num_local_experts=4, num_experts=4, num_experts_per_tok=2)
 SMALL = dict(vocab_size=8000, n_embd=256, n_layer=6, n_head=4, bos_token_id=0, eos_token_id=0)
 
 
 def make_model(shape: str, longest: int, device: str) -> nn.Module:
-    """A model of this shape with random weights, made on the device."""
+    """A model of this shape with random weights, made on the device; "tiny <shape>" is a small one of the same kind."""
     torch.manual_seed(0)
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
     with torch.device(device), torch.no_grad():
-        if shape == "small":
+        if shape.endswith("small"):
             module = GPT2LMHeadModel._from_config(GPT2Config(n_positions=longest, **SMALL), attn_implementation="sdpa")
         else:
-            config = LlamaConfig(max_position_embeddings=longest, bos_token_id=0, eos_token_id=0, **SHAPES[shape])
-            with transformers.initialization.no_init_weights():
-                module = LlamaForCausalLM._from_config(config, attn_implementation="sdpa", dtype=dtype)
-            for weight in module.parameters():
-                weight.normal_(0, 0.02) if weight.dim() > 1 else weight.fill_(1)
+            module = make_decoder(shape, longest, dtype)
     return module.to(dtype).requires_grad_(False).eval()
+
+
+def make_decoder(shape: str, longest: int, dtype: torch.dtype) -> nn.Module:
+    own = SHAPES[shape.removeprefix("tiny ")]
+    few = TINY | {name: value for name, value in FEW.items() if name in own}
+    sizes = own | few if shape.startswith("tiny ") else own
+    config = AutoConfig.for_model(**ENDS | sizes, max_position_embeddings=longest)
+    with transformers.initialization.no_init_weights():
+        module = AutoModelForCausalLM.from_config(config, dtype=dtype)
+    for name, weight in module.named_parameters():
+        weight.fill_(1) if name.endswith("norm.weight") else weight.normal_(0, 0.02)
+    return module
 
 
 def make_ids(tokens: int, module: nn.Module, device: str) -> Tensor:
@@ -79,13 +105,13 @@ def run_forward(module: nn.Module, ids: Tensor) -> Any:
         return module(input_ids=ids, use_cache=False, logits_to_keep=1).logits
 
 
-def run_ours(model: Any, ids: Tensor, recompute: bool = False, target: Any = None) -> Any:
+def run_ours(model: Any, ids: Tensor, recompute: bool | None = None, target: Any = None) -> Any:
     with why.engine(lean=True, recompute=recompute):
         return why.explain(model, {"input_ids": ids}, method="attnlrp", target=target).scores
 
 
-def run_lxt(module: nn.Module, ids: Tensor, logits_to_keep: int) -> Tensor:
-    """As LXT's own examples do it; logits_to_keep=0: of all tokens."""
+def run_autograd(module: nn.Module, ids: Tensor, logits_to_keep: int = 1) -> Tensor:
+    """Embeddings times the gradient of the highest logit; LXT's own examples do the same. logits_to_keep=0: of all."""
     words = module.get_input_embeddings()(ids).detach().requires_grad_()
     logits = module(inputs_embeds=words, use_cache=False, logits_to_keep=logits_to_keep).logits
     logits[0, -1].max().backward()
@@ -127,9 +153,13 @@ def measure(call: Callable[[], Any], device: str, repeats: int) -> dict[str, flo
 def try_to_measure(call: Callable[[], Any], options: argparse.Namespace) -> dict[str, Any]:
     try:
         return measure(call, options.device, options.repeats)
-    except torch.cuda.OutOfMemoryError:
+    except Exception as error:  # one row must not end the others
+        code = getattr(error, "code", type(error).__name__)
+        found = {"failed": f"{code}: {' '.join(str(error).split())[:400]}"}
+    gc.collect()
+    if options.device == "cuda":
         torch.cuda.empty_cache()
-        return {"failed": "out of memory"}
+    return found
 
 
 def measure_cpu_memory(shape: str, tokens: int) -> float:
@@ -151,12 +181,13 @@ def print_own_memory(options: argparse.Namespace) -> None:
 
 
 def show(row: dict[str, Any]) -> None:
-    words = f"{row['shape']:>6} {row['tokens']:>7,} {row['who']:<24}"
+    words = f"{row['shape']:>9} {row['tokens']:>7,} {row['who']:<24}"
     if "failed" in row:
         print(words, row["failed"], flush=True)
         return
     memory = f"{row['memory']:8.2f} GiB" if "memory" in row else " " * 12
-    print(f"{words} {row['median']:9.1f} ms {memory}   first call {row['first']:,.0f} ms", flush=True)
+    times = f"{row['forwards']:6.1f} forwards" if "forwards" in row else " " * 15
+    print(f"{words} {row['median']:9.1f} ms {times} {memory}   first call {row['first']:,.0f} ms", flush=True)
 
 
 class Comparison:
@@ -168,10 +199,15 @@ class Comparison:
 
     def add(self, shape: str, tokens: int, who: str, call: Callable[..., Any], *args: Any) -> None:
         row = {"shape": shape, "tokens": tokens, "who": who, **try_to_measure(lambda: call(*args), self.options)}
+        forward = [r["median"] for r in self.rows if (r["shape"], r["tokens"], r["who"]) == (shape, tokens, "forward")]
+        if forward and "median" in row:
+            row["forwards"] = row["median"] / forward[0]
         if self.options.device == "cpu" and who == "whyformer":
             row["memory"] = measure_cpu_memory(shape, tokens)
         self.rows.append(row)
         show(row)
+        if self.options.out is not None:
+            self.options.out.write_text(json.dumps(self.rows, indent=1))
 
     def run(self) -> None:
         for shape in self.options.shapes:
@@ -184,39 +220,85 @@ class Comparison:
             print(error)
             return
         for shape in self.options.shapes:
-            if shape in SHAPES:
+            if SHAPES.get(shape.removeprefix("tiny "), {}).get("model_type") == "llama":
                 self.run_lxt(shape)
 
     def run_ours(self, shape: str) -> None:
-        module = make_model(shape, self.longest, self.options.device)
+        device = self.options.device
+        tiny = make_model(f"tiny {shape.removeprefix('tiny ')}", 512, device)  # loads code and kernels
+        run_ours(why.open(tiny), make_ids(256, tiny, device))
+        module = make_model(shape, self.longest, device)
+        if self.options.offload:
+            self.run_offloaded(shape, module)
+            return
+        if self.options.limit:
+            limit_memory(self.options.limit)
         model = why.open(module)
         for tokens in self.options.tokens:
-            ids = make_ids(tokens, module, self.options.device)
+            ids = make_ids(tokens, module, device)
             self.add(shape, tokens, "forward", run_forward, module, ids)
-            self.add(shape, tokens, "whyformer", run_ours, model, ids)
+            self.add(shape, tokens, "autograd", run_autograd, module, ids)
+            self.add(shape, tokens, "whyformer", run_ours, model, ids, self.options.recompute)
             if self.options.checkpoint:
                 self.add(shape, tokens, "whyformer, blocks again", run_ours, model, ids, True)
             if self.options.profile:
-                profile(lambda ids=ids: run_ours(model, ids), self.options.device)
+                profile(lambda ids=ids: run_ours(model, ids), device)
         if self.options.span and shape == self.options.shapes[-1]:
-            ids = make_ids(PROMPT + ANSWER, module, self.options.device)
+            ids = make_ids(PROMPT + ANSWER, module, device)
             span = targets.Tokens(PROMPT, PROMPT + ANSWER - 1)
-            self.add(shape, PROMPT + ANSWER, f"span of {ANSWER:,} tokens", run_ours, model, ids, False, span)
+            self.add(shape, PROMPT + ANSWER, f"span of {ANSWER:,} tokens", run_ours, model, ids, None, span)
+
+    def run_offloaded(self, shape: str, module: nn.Module) -> None:
+        """All weights in main memory, loaded layer by layer; the GPU lends so many GiB, weights and all."""
+        import accelerate
+
+        module.to("cpu")
+        torch.cuda.empty_cache()
+        limit_memory(self.options.offload)
+        model = why.open(accelerate.cpu_offload(module, torch.device(self.options.device)))
+        for tokens in self.options.tokens:
+            ids = make_ids(tokens, module, self.options.device)
+            self.add(shape, tokens, "forward", run_forward, module, ids)
+            self.add(shape, tokens, "whyformer, offloaded", run_ours, model, ids)
 
     def run_lxt(self, shape: str) -> None:
         module = make_model(shape, self.longest, self.options.device)
         for tokens in self.options.tokens:
             ids = make_ids(tokens, module, self.options.device)
-            self.add(shape, tokens, "LXT", run_lxt, module, ids, 0)
-            self.add(shape, tokens, "LXT, one logit", run_lxt, module, ids, 1)
+            self.add(shape, tokens, "LXT", run_autograd, module, ids, 0)
+            self.add(shape, tokens, "LXT, one logit", run_autograd, module, ids, 1)
             if self.options.profile:
-                profile(lambda ids=ids: run_lxt(module, ids, 1), self.options.device)
+                profile(lambda ids=ids: run_autograd(module, ids), self.options.device)
         if self.options.checkpoint:
             module.train()
             module.gradient_checkpointing_enable({"use_reentrant": False})
             for tokens in self.options.tokens:
                 ids = make_ids(tokens, module, self.options.device)
-                self.add(shape, tokens, "LXT, blocks again", run_lxt, module, ids, 1)
+                self.add(shape, tokens, "LXT, blocks again", run_autograd, module, ids, 1)
+
+
+def limit_memory(gib: float) -> None:
+    """Let this process have so many GiB of the GPU and no more."""
+    torch.cuda.set_per_process_memory_fraction(gib * GIB / torch.cuda.get_device_properties(0).total_memory)
+
+
+COLUMNS = ("forward", "autograd", "whyformer", "LXT, one logit")
+
+
+def print_table(files: list[Path]) -> None:
+    """Time and memory above the weights, in Markdown; in brackets the multiple of a plain forward."""
+    rows = {(r["shape"], r["tokens"], r["who"]): r for file in files for r in json.loads(file.read_text())}
+    print("| shape | tokens | plain forward | plain autograd | `attnlrp` | LXT |\n|---|---|---|---|---|---|")
+    for shape, tokens in dict.fromkeys((shape, tokens) for shape, tokens, who in rows if who == "whyformer"):
+        cells = [rows.get((shape, tokens, who)) for who in COLUMNS]
+        print(f"| {shape} | {tokens:,} | {' | '.join(map(write_cell, cells))} |")
+
+
+def write_cell(row: dict[str, Any] | None) -> str:
+    if row is None or "failed" in row:
+        return "-" if row is None else "out of memory" if "emory" in row["failed"] else "failed"
+    times = f" ({row['forwards']:.1f})" if row["who"] == "whyformer" else ""
+    return f"{row['median']:,.0f} ms{times}, {row['memory']:.1f} GiB"
 
 
 # --- 16 bits ----------------------------------------------------------------------------------------------------------
@@ -263,18 +345,29 @@ def profile(call: Callable[[], Any], device: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=("cpu", "cuda"))
-    parser.add_argument("--shapes", nargs="+", default=["1B", "8B"], choices=(*SHAPES, "small"))
-    parser.add_argument("--tokens", nargs="+", type=int, default=[512, 2048, 8192])
+    parser.add_argument(
+        "--shapes", nargs="+", default=["1B", "8B"], choices=(*SHAPES, *(f"tiny {shape}" for shape in SHAPES), "small")
+    )
+    parser.add_argument("--tokens", nargs="+", type=int, default=[2048, 8192, 32768])
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--no-lxt", action="store_true")
     parser.add_argument("--checkpoint", action="store_true", help="also compute blocks again in the backward pass")
+    parser.add_argument("--recompute", action=argparse.BooleanOptionalAction, help="blocks again; default: by memory")
+    parser.add_argument("--offload", type=float, metavar="GIB", help="weights in main memory, and so much of the GPU")
+    parser.add_argument("--limit", type=float, metavar="GIB", help="let this process have so much of the GPU")
     parser.add_argument("--span", action="store_true", help="also a span, of the last shape")
     parser.add_argument("--profile", action="store_true", help="also list the functions that take most time")
     parser.add_argument("--precision", type=int, metavar="PROMPTS", help="compare bfloat16 with float32 instead")
     parser.add_argument("--out", type=Path, help="write the figures as JSON")
+    parser.add_argument(
+        "--table", nargs="+", type=Path, metavar="JSON", help="print the table of these figures instead"
+    )
     parser.add_argument("--memory", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.table:
+        print_table(options.table)
+        return
     if options.precision:
         torch.set_num_threads(options.threads)
         compare_precisions(options.precision)
@@ -288,10 +381,7 @@ def main() -> None:
         torch.cuda.get_device_name() if options.device == "cuda" else f"{platform.machine()}, {os.cpu_count()} cores"
     )
     print(f"torch {torch.__version__}, transformers {transformers.__version__}, {where}")
-    comparison = Comparison(options)
-    comparison.run()
-    if options.out is not None:
-        options.out.write_text(json.dumps(comparison.rows, indent=1))
+    Comparison(options).run()
 
 
 if __name__ == "__main__":

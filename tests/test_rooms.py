@@ -41,7 +41,7 @@ ROOMS = {
     "_explain": {*GROUND, *ENGINE, "_model", "methods", "show", "results"},
     "metrics": {*GROUND, *ENGINE, "targets", "_model", "methods", "results", "_explain"},
     "data": {*GROUND, "_model", "demo"},
-    "_cite": {*EXPLAINING, "metrics"},
+    "_cite": {*EXPLAINING, "metrics", "data", "_runs", "_bulk"},
     "_runs": {*EXPLAINING, "targets", "metrics", "data"},
     "_judge": {*EXPLAINING, "targets", "metrics", "data", "_runs"},
     "_audit.checks": EXPLAINING,

@@ -17,7 +17,7 @@ PUBLIC = [name for name in why.__all__ if callable(getattr(why, name)) and not i
 VERBS = (
     "open explain compare explain_classes explain_generation explain_similarity compare_redistribution "
     "inspect_attention trace_reasoning cite generate check_answer diagnose record judge judge_metrics audit swap_heads "
-    "bulk summarise_bulk"
+    "bulk summarise_bulk compare_runs"
 ).split()
 PAGE = (Path(__file__).parents[1] / "docs" / "parameters.md").read_text("utf-8")
 KNOWN: dict[str, set[str]] = {}  # verb -> parameters that the page does not list
@@ -99,8 +99,8 @@ def read_rows(heading: str) -> list[list[str]]:
 def read_functions_of_parameters() -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for names, _, functions in read_rows("name"):
-        but = {"open"} if functions.startswith("all but") else None
-        users = set(VERBS) - but if but else set(re.findall(r"`(\w+)`", functions))
+        named = set(re.findall(r"`(\w+)`", functions))
+        users = set(VERBS) - named if functions.startswith("all but") else named
         for name in re.findall(r"`(\w+)`", names):
             assert name not in found, f"{name} has two meanings"
             found[name] = users

@@ -11,7 +11,23 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import BertConfig, ViTConfig
+from transformers import (
+    BertConfig,
+    GPTNeoXConfig,
+    GPTNeoXForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedModel,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    ViTConfig,
+)
+
+DECODERS = {  # by shape: the configuration, the model, and what else it is given
+    "llama": (LlamaConfig, LlamaForCausalLM, {}),
+    "neox": (GPTNeoXConfig, GPTNeoXForCausalLM, {"rotary_pct": 0.5}),
+    "qwen": (Qwen2Config, Qwen2ForCausalLM, {}),
+}
 
 
 def read_config(file: Path) -> dict[str, Any]:
@@ -148,6 +164,30 @@ def make_vit_config(config: Mapping[str, Any], size: int, labels: Sequence[str],
         id2label=dict(enumerate(labels)),
         label2id={name: i for i, name in enumerate(labels)},
     )
+
+
+def make_decoder(config: Mapping[str, Any], shape: str, vocabulary: int, **tokens: int | None) -> PreTrainedModel:
+    """A language model of the width, blocks and heads of this config, in one of DECODERS.
+
+    theta: the base of the rotary positions. The larger it is, the more channels compare what, not where.
+    """
+    make_config, make_model, own = DECODERS[shape]
+    if "theta" in config:
+        own = {**own, "rope_parameters": {"rope_type": "default", "rope_theta": config["theta"]}}
+    return make_model(
+        make_config(
+            vocab_size=vocabulary,
+            hidden_size=config["width"],
+            intermediate_size=config["inner"],
+            num_hidden_layers=config["blocks"],
+            num_attention_heads=config["heads"],
+            num_key_value_heads=config.get("key_heads", config["heads"]),
+            max_position_embeddings=config["positions"],
+            tie_word_embeddings=True,
+            **tokens,
+            **own,
+        )
+    ).to(device())
 
 
 class Log:

@@ -14,6 +14,9 @@ from whyformer._audit import audit as audit
 from whyformer._audit import swap_heads as swap_heads
 from whyformer._bulk.result import BulkRun as BulkRun
 from whyformer._bulk.run import bulk as bulk
+from whyformer._cite.log_run import CitedLog as CitedLog
+from whyformer._cite.log_run import cite_log as cite_log
+from whyformer._cite.log_summary import LogSummary as LogSummary
 from whyformer._cite.run import cite as cite
 from whyformer._engine import RECIPES as RECIPES
 from whyformer._engine import SITES as SITES
@@ -51,6 +54,8 @@ from whyformer._plain.tokens import Grid as Grid
 from whyformer._plain.tokens import Pieces as Pieces
 from whyformer._plain.versions import __version__ as __version__
 from whyformer._summary import BulkSummary as BulkSummary
+from whyformer._summary import RunComparison as RunComparison
+from whyformer._summary import compare_runs as compare_runs
 from whyformer._summary import summarise_bulk as summarise_bulk
 from whyformer.data.data_like import DataLike as DataLike
 from whyformer.errors import WhyformerError as WhyformerError

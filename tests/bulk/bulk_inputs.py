@@ -13,10 +13,10 @@ MODEL = "demo/untrained-vit"
 METHODS = ("rollout", "transformer_attribution")
 
 
-def write_images(folder: Path, count: int, *, side: int = 20) -> Path:
-    """PNG files of noise in two class folders."""
-    rng = np.random.default_rng(0)
-    for number in range(count):
+def write_images(folder: Path, count: int, *, side: int = 20, first: int = 0) -> Path:
+    """PNG files of noise in two class folders; from number `first` on, which is the name of each."""
+    for number in range(first, first + count):
+        rng = np.random.default_rng(number)
         path = folder / ("cat", "dog")[number % 2] / f"{number:04}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(rng.integers(0, 255, (side, side, 3), dtype=np.uint8)).save(path)

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from whyformer import data
-from whyformer._bulk.items import ItemList
+from whyformer._bulk.items import ItemList, mark_content, stamp_content
 from whyformer.data import Example
 from whyformer.errors import InputError
 
@@ -102,13 +102,27 @@ def test_the_fingerprint_notices_every_change(tmp_path):
         base[:1],
     ]
     assert len({fingerprint(examples) for examples in [base, *others]}) == 6
-    path = tmp_path / "a.png"
+
+
+def test_a_file_is_known_by_its_contents_and_cheaply_by_its_size_and_time(tmp_path):
+    """Not by its path; the plan has only its id, since its row has the rest."""
+    path, other = tmp_path / "a.png", tmp_path / "b.png"
     Image.new("L", (8, 8)).save(path)
-    before = ItemList(data.read([path])).fingerprint("image")
+    other.write_bytes(path.read_bytes())
+    assert mark_content(path, "image") == mark_content(str(other), "image") and len(mark_content(path, "image")) == 32
+    plan, mark, stamp = (
+        ItemList(data.read([path])).fingerprint("image"),
+        mark_content(path, "image"),
+        stamp_content(path, "image"),
+    )
     os.utime(path, ns=(0, 0))
-    changed = ItemList(data.read([path])).fingerprint("image")
+    assert (mark_content(path, "image"), stamp_content(path, "image") == stamp) == (mark, False)
+    Image.new("L", (8, 8), 255).save(path)
+    assert mark_content(path, "image") != mark
     path.unlink()
-    assert len({before, changed, ItemList(data.read([path])).fingerprint("image")}) == 3
+    assert stamp_content(path, "image") == "unreadable" and mark_content(path, "image") != mark
+    assert ItemList(data.read([path])).fingerprint("image") == plan
+    assert stamp_content(str(other), "text") is None and mark_content(str(other), "text") != mark
 
 
 def test_items_can_be_sent_to_another_process(tmp_path):

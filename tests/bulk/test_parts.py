@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from whyformer._bulk.plan import BulkPlan
-from whyformer._runs.parts import BulkRow, PartStore, encode_part, make_schema, read_part
+from whyformer._runs.parts import BulkRow, PartStore, encode_part, fingerprint_parts, make_schema, read_part
 from whyformer._runs.seal import make_unsealed_header, read_seal, seal_file
 from whyformer.errors import ResourceError
 
@@ -36,7 +36,7 @@ COLUMNS = {
     "prediction_name": pa.string(), "probability": pa.float32(), "target": pa.int32(), "target_name": pa.string(),
     "scores": pa.list_(pa.float32()), "rows": pa.int32(), "columns": pa.int32(), "tokens": pa.list_(pa.string()),
     "special": pa.list_(pa.bool_()), "starts": pa.list_(pa.int32()), "ends": pa.list_(pa.int32()),
-    "map_png": pa.binary(),
+    "map_png": pa.binary(), "content": pa.string(),
 }  # fmt: skip
 
 
@@ -46,7 +46,7 @@ def store(tmp_path):
 
 
 def make_part(number: int = 0, rows=ROWS) -> bytes:
-    return encode_part(rows, number, PLAN.fingerprint)
+    return encode_part(rows, number, fingerprint_parts(PLAN.fields))
 
 
 def test_the_columns_are_those_of_the_schema(store):

@@ -1,5 +1,6 @@
 """Ray actors on a cluster of three nodes, simulated on this machine: workers, nodes and the caller are killed."""
 
+import json
 import os
 import secrets
 import signal
@@ -21,6 +22,7 @@ ray = pytest.importorskip("ray")
 from bulk.bulk_inputs import check_complete, hash_parts, run_bulk, write_images  # noqa: E402
 from bulk.fake_workers import FakeStart  # noqa: E402
 
+import whyformer as why  # noqa: E402
 from whyformer._bulk.queue import ShardTask  # noqa: E402
 from whyformer._bulk.ray_engine import RayEngine  # noqa: E402
 from whyformer._bulk.stopping import StopRequest  # noqa: E402
@@ -193,11 +195,12 @@ def test_ray_and_local_engines_give_the_same_bytes(cluster, tmp_path):
         assert hash_parts(run.folder) == golden
 
 
-def start_driver(cluster, images, out) -> "subprocess.Popen[bytes]":
+def start_driver(cluster, images, out, options="") -> "subprocess.Popen[bytes]":
     script = f"""
     from pathlib import Path
     from bulk.bulk_inputs import run_bulk
-    run_bulk(Path({str(images)!r}), Path({str(out)!r}), engine="ray", address={cluster.address!r}, workers=None)
+    run_bulk(Path({str(images)!r}), Path({str(out)!r}), engine="ray", address={cluster.address!r}, workers=None,
+             {options})
     """
     with open(out.with_name("driver.log"), "a") as log:
         return subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)], stdout=log, stderr=log)
@@ -242,3 +245,53 @@ def test_killed_workers_nodes_and_callers_lose_nothing(cluster, tmp_path, kills)
     run = run_bulk(images, out)
     assert run.computed == 0
     check_complete(run, [str(path.relative_to(images)) for path in sorted(images.rglob("*.png"))])
+
+
+MANY = int(os.environ.get("IMAGES", 5_000))
+
+
+@pytest.mark.slow
+def test_summary_and_comparison_of_many_images_are_those_of_local_runs(cluster, tmp_path):
+    """Two runs, half of the second one's images changed, while workers, nodes and the caller are killed in both."""
+    random = Random(1)
+    for name, first in (("one", 0), ("two", MANY // 2)):
+        write_images(tmp_path / name, MANY, first=first)
+        local = run_bulk(
+            tmp_path / name, tmp_path / f"local {name}", shard=MANY // 50, batch_size=25, methods="rollout"
+        )
+        out = tmp_path / f"ray {name}"
+        driver, kinds = None, ["worker", "node", "driver", "worker", "node"]
+        while driver is None or driver.poll() is None or kinds:
+            if driver is None or driver.poll() is not None:
+                assert driver is None or driver.returncode in (0, -signal.SIGKILL)
+                assert driver is None or driver.returncode or not kinds, "it ended before it was killed often enough"
+                driver = start_driver(
+                    cluster, tmp_path / name, out, f"shard={MANY // 50}, batch_size=25, methods='rollout'"
+                )
+            seen = len(list(out.glob("parts/part-*")))
+            while driver.poll() is None and len(list(out.glob("parts/part-*"))) == seen:
+                time.sleep(0.1)
+            if kinds and driver.poll() is None:
+                kind = kinds[-1]
+                if kind == "driver":
+                    driver.kill()
+                    driver.wait()
+                elif kind == "node":
+                    cluster.kill_node(random)
+                elif not cluster.kill_worker(random):
+                    continue
+                kinds.pop()
+                print(f"killed: {kind}, {len(list(out.glob('parts/part-*')))} of 50 parts are there", flush=True)
+        assert driver.returncode == 0, (tmp_path / "driver.log").read_text()[-3000:]
+        assert hash_parts(out) == hash_parts(local.folder)
+        check_same(why.summarise_bulk(out, class_limit=60), why.summarise_bulk(local.folder, class_limit=60))
+    runs = [[tmp_path / f"{engine} {name}" for name in ("one", "two")] for engine in ("ray", "local")]
+    far, near = (why.compare_runs(*pair) for pair in runs)
+    assert far.shared == MANY // 2 and near.items == (MANY, MANY)
+    check_same(far, near)
+
+
+def check_same(one, other) -> None:
+    """Everything that a JSON file holds, apart from the names of the folders."""
+    texts = [json.dumps(json.loads(result.formats[".json"](result))) for result in (one, other)]
+    assert texts[0].replace("ray ", "local ") == texts[1].replace("ray ", "local ") and len(texts[0]) > 1000

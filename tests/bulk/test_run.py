@@ -109,16 +109,14 @@ def test_failed_items_are_tried_again_only_if_asked(images, tmp_path):
     data = tmp_path / "data"
     shutil.copytree(images, data)
     broken = sorted(data.rglob("*.png"))[5]
-    whole, status = broken.read_bytes(), os.stat(broken)
-    broken.write_bytes(b"x" * len(whole))
-    os.utime(broken, ns=(status.st_atime_ns, status.st_mtime_ns))
+    whole = broken.read_bytes()
+    broken.write_bytes(b"x")
     run = run_bulk(data, tmp_path / "run")
     assert run.failed == 1 and [row["error"] for row in run.errors()] == ["E_IMG_FORMAT"] * 2
     broken.write_bytes(whole)
-    os.utime(broken, ns=(status.st_atime_ns, status.st_mtime_ns))
     assert run_bulk(data, tmp_path / "run").failed == 1
     again = run_bulk(data, tmp_path / "run", retry_failed=True)
-    assert (again.failed, again.computed) == (0, 4)
+    assert (again.failed, again.computed) == (0, 1)
     check_complete(again, list_ids(data))
 
 

@@ -11,7 +11,9 @@ from torch import nn
 
 import whyformer as why
 from whyformer import targets
+from whyformer._explain import hops as hops_module
 from whyformer._explain.hops import KEPT, PassedOn, PredictedTokens
+from whyformer._explain.written_steps import find_steps, share_within_steps
 from whyformer.errors import InputError, MethodError, TargetError
 
 LINEAR_CALLS = [  # every recipe that sends slopes
@@ -80,6 +82,42 @@ def test_two_hops_by_hand():
     torch.testing.assert_close(h.total, torch.tensor([2.0, 3, 0, 0], dtype=torch.float64))
     assert h[1].sent_by == pytest.approx({2: 4.0})
     assert h.left == 0
+
+
+def test_a_step_sends_together_by_hand(monkeypatch):
+    """Prompt: token 0; generated: 1, 2 (one step), then 0, which is explained.
+
+    Hop 0, position 2: 1/4 * (8 - 4) = 1 at token 0, 1/4 * 0 at token 1, 1/2 * (12 - 4) = 4 at token 2. The step has
+    received 4, and each of its two tokens sends 2. Token 1 was predicted at position 0 from token 0 with -4 - 4 = -8:
+    it was not chosen and keeps its 2. Token 2 sends 2 * 2/8 to token 0 and 2 * 6/8 to token 1, which is of its step.
+    Hop 2: 1.5 are left for the step, again halved: .75 are kept, .75 * 2/8 goes to token 0 and .75 * 6/8 to token 1.
+    """
+    monkeypatch.setattr(hops_module, "find_steps", lambda prompt: [[1, 2], [3]])
+    model = why.open(FixedAttention(WEIGHTS, TABLE))
+    prompt = why.Prompt.from_tokens(model, [0], [1, 2, 0])
+    h = why.trace_reasoning(model, prompt, select=-1, hops=2)
+    torch.testing.assert_close(h[0].scores, torch.tensor([1.0, 0, 4, 0], dtype=torch.float64))
+    assert h[1].sent_by == pytest.approx({1: 2.0, 2: 2.0}) and h[1].received == 4
+    torch.testing.assert_close(h[1].scores, torch.tensor([0.5, 1.5, 0, 0], dtype=torch.float64))
+    torch.testing.assert_close(h[2].scores, torch.tensor([0.1875, 0.5625, 0, 0], dtype=torch.float64))
+    assert [hop.absorbed for hop in h] == pytest.approx([0, 2, 0.75])
+
+
+def test_steps_of_a_text():
+    """They end with a sentence, a semicolon and a line; every token is in one."""
+    model = why.open("demo/reader")
+    answer = " Anna left. The ship carries tea; it left in May.\nSo Oslo"
+    prompt = why.Prompt.from_text(model, "The Aurora left.", answer=answer)
+    steps = find_steps(prompt)
+    assert [token for step in steps for token in step] == [*prompt.answer]
+    spans = [(prompt.pieces.spans[step[0]][0], prompt.pieces.spans[step[-1]][1]) for step in steps]
+    texts = [prompt.text[start:stop].strip() for start, stop in spans]
+    assert texts == ["Anna left.", "The ship carries tea;", "it left in May.", "So Oslo"]
+
+
+def test_what_is_written_after_the_target_sends_nothing():
+    assert share_within_steps({3: 1.0, 4: 2.0, 6: 5.0}, [[3, 4, 5], [6, 7]], 6) == {3: 1.0, 4: 1.0, 5: 1.0, 6: 5.0}
+    assert share_within_steps({0: 1.0}, [[0], [1]], 1) == {}
 
 
 def test_a_token_that_the_model_would_not_choose_keeps_what_it_received():

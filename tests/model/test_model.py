@@ -195,38 +195,6 @@ def test_a_text_that_is_too_long(text_model):
         text_model.encode("a" * 1_000_000)
 
 
-def make_llama(**rope: object) -> hf.LlamaForCausalLM:
-    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-    positions = {"max_position_embeddings": 16, "rope_parameters": {"rope_theta": 10000.0, **rope}}
-    torch.manual_seed(0)
-    return hf.LlamaForCausalLM(hf.LlamaConfig(vocab_size=20, pad_token_id=0, **sizes, **positions)).double().eval()
-
-
-@pytest.mark.parametrize(
-    ("rope", "longest"),
-    [
-        ({"rope_type": "default"}, 16),
-        ({"rope_type": "linear", "factor": 2.0}, 16),  # where the trained length is not given
-        ({"rope_type": "yarn", "factor": 4.0}, 64),
-        ({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4}, 16),
-        ({"rope_type": "dynamic", "factor": 2.0}, None),
-    ],
-)
-def test_stretched_rotary_positions_reach_beyond_the_trained_length(rope, longest):
-    module = make_llama(**rope)
-    ids = torch.arange(40)[None] % 19 + 1
-    model = whyformer.open(module)
-    assert model.max_length == longest
-    if longest == 16:
-        with pytest.raises(InputError, match="The sequence is 40 tokens long; LlamaForCausalLM accepts at most 16"):
-            whyformer.explain(model, {"input_ids": ids}, "rollout")
-        return
-    e = whyformer.explain(model, {"input_ids": ids}, "gradient_x_input")
-    with torch.no_grad():
-        logits = module(ids).logits[0, -1]
-    assert e.scores.shape == (1, 40) and e.targets[0].score == pytest.approx(float(logits.max()))
-
-
 def test_positions_derived_from_the_padding_reduce_the_max_length():
     model = whyformer.open(roberta(), tokenizer=wordpiece())
     assert model.max_length == 32

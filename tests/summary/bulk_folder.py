@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from whyformer._runs.parts import fingerprint_parts
 from whyformer._runs.plan import PLAN_VERSION, RunPlan
 from whyformer._runs.seal import HEADER_KEY, make_unsealed_header, seal_file
 
@@ -33,6 +34,7 @@ SCHEMA = pa.schema(
         ("starts", pa.list_(pa.int32())),
         ("ends", pa.list_(pa.int32())),
         ("map_png", pa.binary()),
+        ("content", pa.string()),
     ]
 )
 
@@ -46,7 +48,7 @@ def write_run(folder, rows, *, parts=1, plan=None):
     size = -(-len(rows) // max(1, parts))
     for number in range(parts):
         chunk = [{name: row.get(name) for name in SCHEMA.names} for row in rows[number * size : (number + 1) * size]]
-        write_part_file(folder, number, pa.Table.from_pylist(chunk, SCHEMA), fingerprint)
+        write_part_file(folder, number, pa.Table.from_pylist(chunk, SCHEMA), fingerprint_parts(fields))
     return folder
 
 

@@ -3,18 +3,23 @@
 import csv
 import json
 import re
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
 import html5lib
 import numpy as np
 import pytest
+from PIL import Image
 from summary.bulk_folder import image_row, text_row, write_run
 from typer.testing import CliRunner
 
 import whyformer
 from whyformer import cli
-from whyformer._summary.wording import CANNOT_FIND, EVIDENCE_TITLE, LOOKED_FOR
+from whyformer._summary.finding import Answers, Confusion, Effect, Finding, Link, Outlier, Presence, Sighting
+from whyformer._summary.pictures import crop_mark
+from whyformer._summary.report import make_snippet
+from whyformer._summary.wording import CANNOT_FIND, EVIDENCE_TITLE, LOOKED_FOR, write_caption
 from whyformer.demo.tour import CAT
 from whyformer.errors import InputError
 
@@ -77,21 +82,21 @@ def test_nothing_in_the_rows_becomes_markup(tmp_path, rows):
 def test_the_page_asks_nothing_of_the_network(tmp_path):
     page = save(summarise(tmp_path, image_rows()), tmp_path / "summary.html")
     assert not re.search(r"(?:src|href)=\"(?!data:|#)", page)
-    assert "mean of 24 maps" in page
+    assert "mean of all maps" in page
 
 
 def test_a_notebook_shows_the_verdict(tmp_path):
     summary = summarise(tmp_path, image_rows())
-    assert "1 cluster found, none tested" in summary._repr_html_()
+    assert "Nothing was tested" in summary._repr_html_()
 
 
 def test_says_what_it_cannot_find_and_the_strongest_evidence_of_each_class(tmp_path):
     """On the page, in a notebook, in a terminal and in JSON, whatever was found."""
-    rows = [*image_rows(), *(row | {"target_name": "rare", "position": 90 + i} for i, row in enumerate(image_rows(3)))]
+    rows = [*text_rows(), *(row | {"target_name": "rare", "position": 90 + i} for i, row in enumerate(text_rows(3)))]
     summary = summarise(tmp_path, rows)
     fields = json.loads(save(summary, tmp_path / "summary.json"))
     assert fields["looked_for"] == LOOKED_FOR and fields["cannot_find"] == list(CANNOT_FIND)
-    assert [(one["class"], one["cluster"], one["effect"]) for one in fields["strongest"]] == [
+    assert [(one["class"], one["finding"], one["effect"]) for one in fields["strongest"]] == [
         ("class 0", 1, None),
         ("rare", None, None),
     ]
@@ -99,7 +104,8 @@ def test_says_what_it_cannot_find_and_the_strongest_evidence_of_each_class(tmp_p
     for hidden in CANNOT_FIND:
         assert hidden in page and hidden in text and hidden in summary._repr_html_()
     for shown in (page, text):
-        assert LOOKED_FOR in shown and EVIDENCE_TITLE in shown and "too few items" in shown and "not tested" in shown
+        assert LOOKED_FOR in shown and EVIDENCE_TITLE in shown and "rare" in shown
+    assert "too few items" in page and "not tested" in page
 
 
 def test_no_page_promises_to_find_every_mark():
@@ -109,16 +115,15 @@ def test_no_page_promises_to_find_every_mark():
 
 
 def test_json_holds_everything(tmp_path):
-    rows = [*image_rows(label="class 0"), failed_row(50), failed_row(51)]
+    rows = [*text_rows(label="class 0"), failed_row(50), failed_row(51)]
     fields = json.loads(save(summarise(tmp_path, rows), tmp_path / "summary.json"))
     assert fields["rows"] == 26
     assert fields["errors"] == [{"code": "E_IMG_READ", "rows": 2, "example": "bad50", "message": ""}]
-    (cluster,) = fields["clusters"]
-    assert sorted(cluster["ids"]) == sorted(row["id"] for row in image_rows())
-    assert np.argwhere(np.array(cluster["region"])).tolist()[-1] == [7, 0]
-    assert fields["classes"][0]["error_rate"] == 0
-    assert np.sum(fields["classes"][0]["mean_map"]) == pytest.approx(1)
-    assert cluster["suspicious"] is False and cluster["criteria"]["changes the answer"] is None
+    finding = fields["findings"][0]
+    assert sorted(one["id"] for one in finding["items_with_it"]) == sorted(row["id"] for row in text_rows())
+    assert finding["items_with_it"][0]["spans"] == [[0, 3]] and finding["looks_at"] == "the word 'tag'"
+    assert fields["classes"][0]["error_rate"] == 0 and fields["classes"][0]["words"][0]["word"] == "tag"
+    assert finding["suspicious"] is False and finding["hiding_test"] is None
 
 
 def test_csv_has_a_row_per_cluster_and_no_formula(tmp_path):
@@ -132,18 +137,16 @@ def test_text_for_a_terminal(tmp_path):
     rows = [*text_rows(), failed_row(77)]
     rows += [row | {"method": "attcat", "scores": row["scores"][::-1]} for row in text_rows()]
     text = save(summarise(tmp_path, rows), tmp_path / "summary.txt")
-    for part in ("Clusters", "the word 'tag'", "words with most relevance", "special tokens", "Do methods agree?",
+    for part in ("Findings", "the word 'tag'", "words with most relevance", "special tokens", "Do methods agree?",
                  "Least agreement", "E_IMG_READ"):  # fmt: skip
         assert part in text
     assert "\x1b" not in save(summarise(tmp_path / "b", text_rows(target_name="\x1b[31mred")), tmp_path / "b.txt")
 
 
 def test_says_how_many_items_were_sampled(tmp_path):
-    summary = summarise(tmp_path, image_rows(60), class_limit=20)
-    assert summary.notes == (
-        "Clusters and outliers are found in a random sample of 20 of 60 items, at most 20 per class.",
-    )
-    assert len(summary.findings[0].cluster.sampled.rows) == 20
+    summary = summarise(tmp_path, text_rows(60), class_limit=20)
+    assert "in a random sample of 20 of 60 items, at most 20 per class." in summary.notes[0]
+    assert summary.findings[0].class_items == 20
     assert summary.tally.classes["class 0"].items == 60
 
 
@@ -174,10 +177,9 @@ def test_wrong_settings_are_refused(tmp_path, settings, message):
 
 @pytest.mark.parametrize("plan", [{}, {"model": {"name": "no/such/model"}}], ids=["no model", "unknown model"])
 def test_a_run_whose_model_cannot_be_opened_is_summarised_without_tests(tmp_path, plan):
-    summary = whyformer.summarise_bulk(write_run(tmp_path, image_rows(), plan={"methods": {}, **plan}))
-    assert summary.notes[0].startswith("No cluster was tested: ")
-    assert not summary.suspicious
-    assert len(summary.findings) == 1
+    summary = whyformer.summarise_bulk(write_run(tmp_path, text_rows(), plan={"methods": {}, **plan}))
+    assert summary.notes[0].startswith("Nothing was tested: ")
+    assert not summary.suspicious and summary.findings and not any(one.is_tested for one in summary.findings)
 
 
 def test_a_model_that_was_passed_must_open(tmp_path):
@@ -210,13 +212,13 @@ def run(*arguments, code=0):
 def test_the_command_prints_and_saves(tmp_path):
     folder = write_run(tmp_path / "run", image_rows())
     printed = run(folder, "--no-test", "-o", tmp_path / "s.html", "-o", tmp_path / "s.csv")
-    assert "1 cluster found, none tested" in printed
+    assert "Nothing was tested" in printed
     assert (tmp_path / "s.html").is_file() and (tmp_path / "s.csv").is_file()
 
 
 def test_the_command_prints_json(tmp_path):
-    folder = write_run(tmp_path / "run", image_rows())
-    assert json.loads(run(folder, "--no-test", "--json"))["clusters"][0]["items"] == 24
+    folder = write_run(tmp_path / "run", text_rows())
+    assert json.loads(run(folder, "--no-test", "--json"))["findings"][0]["items"] == 24
 
 
 @pytest.mark.parametrize(
@@ -237,15 +239,84 @@ def test_the_command_refuses_a_folder_that_is_no_run(tmp_path):
     assert "is not the folder of a bulk run" in run(tmp_path, code=3)
 
 
-def test_nothing_is_drawn_over_what_a_cluster_looks_at():
-    """The outline of the region once hid the artefact in it."""
-    from PIL import Image
+# --- findings on the page ---------------------------------------------------------------------------------------------
 
-    from whyformer._summary.report import mark_region
 
-    pixels = np.random.default_rng(0).integers(0, 255, (256, 256, 3)).astype(np.uint8)
-    region = np.zeros((8, 8), bool)
-    region[6:, :2] = True
-    marked = np.asarray(mark_region(Image.fromarray(pixels), region))
-    assert (marked[192:, :64] == pixels[192:, :64]).all()
-    assert marked[:180, 80:].mean() > pixels[:180, 80:].mean() + 20
+def test_a_crop_shows_the_mark_and_nothing_is_drawn_over_it():
+    """The outline of the region once hid the artefact in it. 512 pixels, 8 x 8 patches of 64."""
+    pixels = np.random.default_rng(0).integers(0, 255, (512, 512, 3)).astype(np.uint8)
+    pixels[128:192, 320:384] = (255, 0, 0)
+    mark = [2 * 8 + 5]
+    cut = np.asarray(crop_mark(Image.fromarray(pixels), (8, 8), mark)).astype(int)
+    assert cut.shape == (256, 256, 3)  # of a square of 4 x 4 patches: the mark is a quarter of it wide
+    red = (cut == (255, 0, 0)).all(-1)
+    assert 60 <= red.any(0).sum() <= 64 and 60 <= red.any(1).sum() <= 64 and red[128, 128]
+    black = (cut < 30).all(-1)
+    assert black[128, 88:97].any() and black[128, 160:168].any()  # the outline, on both sides
+
+
+@pytest.mark.parametrize("mark", [[0], [7], [56], [63], [0, 63], range(64), []], ids=str)
+def test_a_crop_stays_inside_the_image(mark):
+    assert crop_mark(Image.new("RGB", (512, 512)), (8, 8), list(mark)).size == (256, 256)
+
+
+def test_of_several_groups_the_one_that_most_items_have_is_cropped():
+    pixels = np.zeros((512, 512, 3), np.uint8)
+    pixels[448:, :64] = (0, 255, 0)
+    where = np.zeros((8, 8))
+    where[7, 0] = 0.9
+    cut = np.asarray(crop_mark(Image.fromarray(pixels), (8, 8), [0, 1, 2, 8, 9, 10, 56], where))
+    assert (cut[-1, 0] == (0, 255, 0)).all()
+
+
+def make_finding(summary, kind="patches", **more):
+    rows = [row for rows in summary.tally.samples.rows.values() for row in rows]
+    sightings = tuple(
+        Sighting(row, patches=(56,)) if kind == "patches" else Sighting(row, spans=((0, 3), (4, 6))) for row in rows
+    )
+    effect = Effect(0.6, 0.1, 0.4, 0.6, 0.001, 20, 0.002)
+    return Finding(
+        "class 0", 0, kind, "a mark, lower left", 24, sightings, (Presence("class 0", 24, 20), Presence("other", 9, 0)),
+        where=np.eye(8) if kind == "patches" else None, hiding=effect, without=Answers(20, 0.9, 0.3, 1.0, 0.25),
+        put_in=Answers(18, 0.1, 0.7), links=(Link("folder", EVIL, 0.9, 0.1, 0.001),), is_suspicious=True, **more,
+    )  # fmt: skip
+
+
+def test_a_finding_has_twelve_crops_its_place_its_answers_and_three_items_to_open(tmp_path):
+    summary = summarise(tmp_path, image_rows(source=str(CAT), label="class 1"))
+    found = replace(summary, findings=(make_finding(summary),))
+    page = save(found, tmp_path / "s.html")
+    tree = html5lib.HTMLParser(strict=True, namespaceHTMLElements=False).parse(page)
+    card = page[page.index("<h3>1. class 0: a mark, lower left") : page.index("All 1 kinds of evidence")]
+    assert len(re.findall(r"<img [^>]*the mark outlined", card)) == 12 and "where it is" in card
+    assert write_caption(found.findings[0]).replace("'", "&#x27;") in card or write_caption(found.findings[0]) in card
+    assert "hidden in its own items" in card and "100%" in card and "25%" in card and "put into items" in card
+    assert "20 of 24" in card and "0 of 9" in card and "10% (p = 0.001)" in card
+    assert [a.get("href") for a in tree.iter("a") if (a.get("href") or "").startswith("file:")] == [CAT.as_uri()] * 3
+    assert "<script" not in page and EVIL not in page
+
+
+def test_words_are_marked_in_twelve_snippets(tmp_path):
+    summary = summarise(tmp_path, text_rows(word="tag"))
+    page = save(replace(summary, findings=(make_finding(summary, "words"),)), tmp_path / "s.html")
+    card = page[page.index("<h3>1. class 0") : page.index("All 1 kinds of evidence")]
+    assert len(re.findall(r"<mark [^>]*>tag</mark>", card)) == 12
+
+
+@pytest.mark.parametrize("spans", [(), ((5, 5),), ((900, 905),), ((0, 4), (2, 8))], ids=str)
+def test_odd_spans_do_not_break_a_snippet(tmp_path, spans):
+    (row,) = (row for rows in summarise(tmp_path, text_rows(1)).tally.samples.rows.values() for row in rows)
+    text = re.sub("<[^>]*>", "", make_snippet(Sighting(row, spans=spans)))
+    assert not spans or spans[0][0] >= 900 or row.source[:4] in text
+
+
+def test_confusions_and_outliers_are_shown_with_their_evidence(tmp_path):
+    summary = summarise(tmp_path, image_rows(source=str(CAT), label="class 1"))
+    finding = make_finding(summary)
+    confusion = Confusion("class 1", "class 0", 5, tuple(finding.rows[:5]), finding, 4)
+    outlier = Outlier("odd.png", "class 0", 7.5, finding.rows[0])
+    page = save(
+        replace(summary, findings=(finding,), confusions=(confusion,), outliers=(outlier,)), tmp_path / "s.html"
+    )
+    assert "5 items of class 1 are taken for class 0; 4 of them show a mark, lower left." in page
+    assert "odd.png" in page and "Items unlike their class" in page and "What class 0 is recognised by" in page

@@ -9,6 +9,7 @@ import pytest
 from summary.bulk_folder import image_row, text_row, write_part_file, write_run
 
 import whyformer as why
+from whyformer._runs.parts import fingerprint_parts
 from whyformer._summary.rows import open_stored_run
 from whyformer._summary.run import summarise_bulk
 from whyformer.errors import InputError
@@ -87,8 +88,7 @@ def test_a_damaged_part_is_named(tmp_path, damage, message):
 def test_a_part_without_a_column_is_named(tmp_path):
     write_run(tmp_path, even_rows())
     table = pq.read_table(tmp_path / "parts" / "part-00000.parquet").drop_columns(["scores"])
-    fingerprint = json.loads((tmp_path / "plan.json").read_text())["fingerprint"]
-    write_part_file(tmp_path, 0, table, fingerprint)
+    write_part_file(tmp_path, 0, table, fingerprint_parts(json.loads((tmp_path / "plan.json").read_text())))
     with pytest.raises(InputError, match="has no column scores"):
         summarise_bulk(tmp_path, test=False)
 

@@ -10,13 +10,19 @@ import argparse
 import multiprocessing
 import random
 import sys
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 
 import numpy as np
+import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from recipe import device
+
 from whyformer.demo import reader
 from whyformer.demo.agreement import Part
 from whyformer.demo.reader_words import SYSTEM_PROMPTS
@@ -35,12 +41,12 @@ FORMS = {"text": 0.7, "chat": 0.15, "documents": 0.15}  # of the rows
 HARD = 0.75  # share of the rows that ask for relations stated of several subjects first
 ALIKE = 0.65  # share of the rows with passages that only their subjects tell apart
 MOST_QUESTIONS = 10
+BUCKET = 32  # rows are padded to a multiple of this
 Segments = list[tuple[str, bool]]  # texts that follow each other, and whether each is an answer
 
 
-def make_tokenizer() -> Tokenizer:
+def make_tokenizer(words: Sequence[str] = reader.VOCABULARY) -> Tokenizer:
     """One token a word, its blank included, and single bytes for every other text: nothing is lost."""
-    words = reader.VOCABULARY
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     pieces = dict.fromkeys((*SPECIAL, *letters, *(f"Ġ{w}" for w in words if w[0].isalnum())))
     pieces |= dict.fromkeys(word for word in words if word[0].isupper())  # the first word of a line
@@ -52,6 +58,12 @@ def make_tokenizer() -> Tokenizer:
     )
     tokenizer.add_special_tokens(list(SPECIAL))
     return tokenizer
+
+
+def find_special_ids(tokenizer: Tokenizer) -> dict[str, int]:
+    """What a decoder's configuration has of the tokenizer."""
+    tokens = (("pad", PAD), ("bos", BEGIN), ("eos", END))
+    return {f"{name}_token_id": tokenizer.token_to_id(token) for name, token in tokens}
 
 
 def write_row(rng: random.Random, part: Part, passages: int | None = None) -> Segments:
@@ -74,7 +86,7 @@ def has_rival(asked: reader.PassageQuestion) -> bool:
     return sum(fact.relation == relation for passage in asked.passages for fact in passage.facts) > 1
 
 
-def arrange(rng: random.Random, questions: list[reader.PassageQuestion], form: str) -> Segments:
+def arrange(rng: random.Random, questions: Sequence[reader.AskedPassages], form: str) -> Segments:
     """The questions and answers after their passages, in one of FORMS."""
     context, first = questions[0].context, True
     segments: Segments = [(BEGIN, False)]
@@ -108,8 +120,13 @@ def encode_rows(tokenizer: Tokenizer, rows: list[Segments]) -> tuple[list[list[i
 
 def make_part(seed: int, count: int, longest: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Rows of one worker, joined: ids, which are answers, and the lengths."""
-    rng, tokenizer = random.Random(f"reader rows {seed}"), make_tokenizer()
-    ids, answers = encode_rows(tokenizer, [write_row(rng, "training") for _ in range(count)])
+    rng = random.Random(f"reader rows {seed}")
+    return join_rows(make_tokenizer(), [write_row(rng, "training") for _ in range(count)], longest)
+
+
+def join_rows(tokenizer: Tokenizer, rows: list[Segments], longest: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows of at most `longest` tokens, one after the other: ids, which are answers, and the lengths."""
+    ids, answers = encode_rows(tokenizer, rows)
     kept = [i for i, row in enumerate(ids) if len(row) <= longest]
     return (
         np.array(list(chain.from_iterable(ids[i] for i in kept)), dtype=np.int16),
@@ -126,6 +143,42 @@ def make_rows(count: int, seed: int, longest: int, workers: int) -> dict[str, np
         parts = pool.starmap(make_part, jobs, chunksize=1)
     names = ("ids", "answers", "lengths")
     return {name: np.concatenate([part[i] for part in parts]) for i, name in enumerate(names)}
+
+
+class Rows:
+    """All rows on the device, in buckets of one padded length each: few shapes, and nothing to wait for."""
+
+    def __init__(self, rows: Mapping[str, np.ndarray]) -> None:
+        self.ids: dict[int, Tensor] = {}
+        self.answers: dict[int, Tensor] = {}
+        self.add(rows)
+
+    def add(self, rows: Mapping[str, np.ndarray]) -> None:
+        """Further rows; what was there stays."""
+        starts = np.cumsum(rows["lengths"], dtype=np.int64) - rows["lengths"]
+        padded = -(-rows["lengths"] // BUCKET) * BUCKET
+        for length in np.unique(padded).tolist():
+            chosen = padded == length
+            places = np.arange(length)
+            is_inside = places < rows["lengths"][chosen, None]
+            index = np.minimum(starts[chosen, None] + places, len(rows["ids"]) - 1)
+            self._extend(self.ids, length, np.where(is_inside, rows["ids"][index], 0))
+            self._extend(self.answers, length, rows["answers"][index] & is_inside)
+        self.lengths = sorted(self.ids)
+        self.counts = np.array([len(self.ids[length]) for length in self.lengths])
+
+    @staticmethod
+    def _extend(buckets: dict[int, Tensor], length: int, rows: np.ndarray) -> None:
+        more = torch.from_numpy(rows).to(device())
+        buckets[length] = torch.cat([buckets[length], more]) if length in buckets else more
+
+    def draw_batch(self, random: np.random.Generator, tokens: int, share: float) -> tuple[Tensor, Tensor]:
+        """Rows of one bucket, about `tokens` tokens, from the shortest `share` of all rows: ids, 0 where a row is over,
+        and which of them are answers."""
+        allowed = np.cumsum(self.counts) - self.counts < share * self.counts.sum()
+        length = self.lengths[random.choice(len(self.lengths), p=self.counts * allowed / (self.counts * allowed).sum())]
+        chosen = torch.randint(len(self.ids[length]), (tokens // length,), device=device())
+        return self.ids[length][chosen].long(), self.answers[length][chosen]
 
 
 def main() -> None:

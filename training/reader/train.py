@@ -13,68 +13,39 @@ from typing import Any
 
 import numpy as np
 import torch
-from rows import BEGIN, CHAT_TEMPLATE, END, FORMS, PAD, arrange, encode_rows, make_rows, make_tokenizer
+from rows import (
+    BEGIN,
+    CHAT_TEMPLATE,
+    END,
+    FORMS,
+    PAD,
+    Rows,
+    arrange,
+    encode_rows,
+    find_special_ids,
+    make_rows,
+    make_tokenizer,
+)
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from torch import Tensor
 from torch.nn.functional import cross_entropy
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import PreTrainedModel
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from recipe import Average, Schedule, adamw, begin_training, device, save_decoder, take_step
+from recipe import Average, Schedule, adamw, begin_training, device, make_decoder, save_decoder, take_step
 
 from whyformer.demo import reader
 
-BUCKET = 32  # rows are padded to a multiple of this
 TEXT_SHARE = 0.15  # of the tokens that are no answers, drawn anew for each batch
 
 
-class Rows:
-    """All rows on the device, in buckets of one padded length each: few shapes, and nothing to wait for."""
-
-    def __init__(self, rows: dict[str, np.ndarray]) -> None:
-        ends = np.cumsum(rows["lengths"], dtype=np.int64)
-        starts = ends - rows["lengths"]
-        padded = -(-rows["lengths"] // BUCKET) * BUCKET
-        self.lengths = [int(length) for length in np.unique(padded)]
-        self.ids, self.answers = {}, {}
-        for length in self.lengths:
-            chosen = padded == length
-            places = np.arange(length)
-            is_inside = places < rows["lengths"][chosen, None]
-            index = np.minimum(starts[chosen, None] + places, len(rows["ids"]) - 1)
-            self.ids[length] = torch.from_numpy(np.where(is_inside, rows["ids"][index], 0)).to(device())
-            self.answers[length] = torch.from_numpy(rows["answers"][index] & is_inside).to(device())
-        self.counts = np.array([len(self.ids[length]) for length in self.lengths])
-
-    def draw_batch(self, random: np.random.Generator, tokens: int, share: float) -> tuple[Tensor, Tensor]:
-        """Rows of one bucket, about `tokens` tokens, from the shortest `share` of all rows: ids, 0 where a row is over,
-        and which of them are answers."""
-        allowed = np.cumsum(self.counts) - self.counts < share * self.counts.sum()
-        length = self.lengths[random.choice(len(self.lengths), p=self.counts * allowed / (self.counts * allowed).sum())]
-        chosen = torch.randint(len(self.ids[length]), (tokens // length,), device=device())
-        return self.ids[length][chosen].long(), self.answers[length][chosen]
+def make_model(config: dict[str, Any], tokenizer: Tokenizer) -> PreTrainedModel:
+    return make_decoder(config, "llama", tokenizer.get_vocab_size(), **find_special_ids(tokenizer))
 
 
-def make_model(config: dict[str, Any], tokenizer: Tokenizer) -> LlamaForCausalLM:
-    return LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=tokenizer.get_vocab_size(),
-            hidden_size=config["width"],
-            intermediate_size=config["inner"],
-            num_hidden_layers=config["blocks"],
-            num_attention_heads=config["heads"],
-            max_position_embeddings=config["positions"],
-            tie_word_embeddings=True,
-            pad_token_id=tokenizer.token_to_id(PAD),
-            bos_token_id=tokenizer.token_to_id(BEGIN),
-            eos_token_id=tokenizer.token_to_id(END),
-        )
-    ).to(device())
-
-
-def compute_loss(model: LlamaForCausalLM, ids: Tensor, answers: Tensor, text: float) -> Tensor:
+def compute_loss(model: PreTrainedModel, ids: Tensor, answers: Tensor, text: float) -> Tensor:
     """The loss of the answers, and of some of the other tokens with the weight `text`; logits only for these."""
     wanted, is_answer = ids[:, 1:], answers[:, 1:]
     is_text = ~is_answer & (wanted != 0) & (torch.rand(wanted.shape, device=ids.device) < TEXT_SHARE)
@@ -85,7 +56,7 @@ def compute_loss(model: LlamaForCausalLM, ids: Tensor, answers: Tensor, text: fl
 
 
 @torch.no_grad()
-def share_right(model: LlamaForCausalLM, ids: Tensor, answers: Tensor) -> Tensor:
+def share_right(model: PreTrainedModel, ids: Tensor, answers: Tensor) -> Tensor:
     """The share of rows of which every answer token is the most likely one."""
     with torch.autocast(device().type, torch.bfloat16, enabled=device().type == "cuda"):
         best = torch.cat([model(input_ids=part, use_cache=False).logits[:, :-1].argmax(-1) for part in ids.split(128)])
@@ -101,7 +72,7 @@ def hold_out(tokenizer: Tokenizer, form: str, count: int) -> tuple[Tensor, Tenso
     return padded.to(device()), torch.tensor([row + [False] * (longest - len(row)) for row in answers]).to(device())
 
 
-def load_start(model: LlamaForCausalLM, tokenizer: Tokenizer, folder: Path) -> None:
+def load_start(model: PreTrainedModel, tokenizer: Tokenizer, folder: Path) -> None:
     """The weights of an earlier run, whose vocabulary may have had more words or another order."""
     weights = {name: weight.float() for name, weight in load_file(folder / "model.safetensors").items()}
     earlier = Tokenizer.from_file(str(folder / "tokenizer.json"))

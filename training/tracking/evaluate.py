@@ -3,7 +3,8 @@
 Accuracy: does the model write the whole chain and the answer, token by token? On held-out programs, by the number of
 links. Where the answer comes from: with another value in the chain, or in the source, does the answer follow? Hops: of
 programs with one link that are written right, the share of the source and of the link in the relevance of the answer,
-hop by hop, with 95 % bootstrap intervals, beside chance (their share of the tokens).
+hop by hop with each token sending what it received itself, with 95 % bootstrap intervals, beside chance (their share of
+the tokens).
 """
 
 import argparse
@@ -67,7 +68,9 @@ def print_origin(model: why.Model, count: int) -> None:
 def print_hops(model: why.Model, count: int, method: str, settings: dict[str, str]) -> None:
     programs = [one for one in tracking.generate(count, SEED, links=1) if is_written(model, one)]
     traces = [
-        why.trace_reasoning(model, one.prompt, method, answer=one.continuation, select=-1, by=one.spans, **settings)
+        why.trace_reasoning(
+            model, one.prompt, method, answer=one.continuation, select=-1, by=one.spans, steps=False, **settings
+        )
         for one in programs
     ]
     chances = [4 / (len(h.prompt) - 1) for h in traces]  # a statement has 4 tokens; the answer itself is explained

@@ -12,11 +12,11 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import Tensor
 from torch.nn.functional import cross_entropy
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import PreTrainedModel
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from recipe import Average, Schedule, adamw, begin_training, device, save_decoder, take_step
+from recipe import Average, Schedule, adamw, begin_training, device, make_decoder, save_decoder, take_step
 
 from whyformer.demo import tracking
 
@@ -34,16 +34,19 @@ def make_tokenizer() -> Tokenizer:
     return tokenizer
 
 
-def write_texts(seed: int, count: int) -> list[tuple[str, str]]:
+def write_texts(seed: int, count: int, prints_two: bool) -> list[tuple[str, str]]:
     """Prompts and what follows them."""
-    made = tracking.generate(count, seed, part="training")
+    made = tracking.generate(count, seed, prints_two=prints_two, part="training")
     return [(program.prompt, f"{program.continuation} {END}") for program in made]
 
 
-def read_rows(tokenizer: Tokenizer, seed: int, count: int) -> tuple[Tensor, Tensor]:
-    """Token ids and what the loss counts [program token], padded. Seeds are far from those anybody would type."""
+def read_rows(tokenizer: Tokenizer, seed: int, count: int, prints_two: bool) -> tuple[Tensor, Tensor]:
+    """Token ids and what the loss counts [program token], padded. Seeds are far from those anybody would type.
+
+    prints_two: every other part has programs that print two names.
+    """
     with multiprocessing.get_context("fork").Pool(min(PARTS, multiprocessing.cpu_count())) as pool:
-        jobs = [(30_000_000 * seed + i, count // PARTS) for i in range(PARTS)]
+        jobs = [(30_000_000 * seed + i, count // PARTS, prints_two and i % 2 == 1) for i in range(PARTS)]
         texts = [text for part in pool.starmap(write_texts, jobs) for text in part]
     starts = [len(one.ids) for one in tokenizer.encode_batch([prompt for prompt, _ in texts])]
     whole = [one.ids for one in tokenizer.encode_batch([prompt + rest for prompt, rest in texts])]
@@ -55,28 +58,18 @@ def read_rows(tokenizer: Tokenizer, seed: int, count: int) -> tuple[Tensor, Tens
     return ids, wanted
 
 
-def make_model(config: dict, tokenizer: Tokenizer) -> LlamaForCausalLM:
-    return LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=tokenizer.get_vocab_size(),
-            hidden_size=config["width"],
-            intermediate_size=config["inner"],
-            num_hidden_layers=config["blocks"],
-            num_attention_heads=config["heads"],
-            max_position_embeddings=config["longest"],
-            tie_word_embeddings=True,
-            bos_token_id=None,
-            eos_token_id=tokenizer.token_to_id(END),
-            pad_token_id=tokenizer.token_to_id(PAD),
-        )
-    ).to(device())
+def make_model(config: dict, tokenizer: Tokenizer) -> PreTrainedModel:
+    ids = {f"{name}_token_id": tokenizer.token_to_id(token) for name, token in (("eos", END), ("pad", PAD))}
+    sizes = {**config, "positions": config["longest"]}
+    return make_decoder(sizes, config.get("shape", "llama"), tokenizer.get_vocab_size(), bos_token_id=None, **ids)
 
 
 def main() -> None:
     arguments, config, log = begin_training(__doc__, Path(__file__).with_name("config.toml"))
     schedule = Schedule(config["peak"], config["warmup"], config["steps"], config["seconds"])  # making the texts counts
     tokenizer = make_tokenizer()
-    ids, wanted = (t.to(device()) for t in read_rows(tokenizer, config["seed"], config["programs"]))
+    made = read_rows(tokenizer, config["seed"], config["programs"], config.get("prints_two", False))
+    ids, wanted = (t.to(device()) for t in made)
     model = make_model(config, tokenizer)
     log.write(programs=len(ids), weights=sum(p.numel() for p in model.parameters()), seconds=schedule.elapsed)
     optimizer, average = adamw(model, config["weight_decay"]), Average(model, config["average"])

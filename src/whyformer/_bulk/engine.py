@@ -26,6 +26,14 @@ class Worker(Protocol):
     def run(self, task: ShardTask, upcoming: ShardTask | None = None) -> bytes: ...
 
 
+class LocalWorker(Worker, Protocol):
+    """A worker in this process: it asks now and then whether to give up."""
+
+    check_stop: Callable[[], None]
+
+    def close(self) -> None: ...
+
+
 class Engine(Protocol):
     """Runs shards. Closing the iterator ends its workers."""
 

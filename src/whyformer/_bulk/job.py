@@ -1,21 +1,23 @@
-"""The job of a bulk run: which parts are there, which are missing, and writing them in a thread as they come."""
+"""The job of a bulk run: which rows are there, which are missing, and writing parts in a thread as they come."""
 
 import shutil
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
+from dataclasses import replace
 
 from whyformer._bulk.engine import Engine
-from whyformer._bulk.items import ItemList
+from whyformer._bulk.held import HeldItems
+from whyformer._bulk.items import Item, ItemList
 from whyformer._bulk.plan import BulkPlan
 from whyformer._bulk.queue import ShardTask
 from whyformer._bulk.rows import make_error_row
 from whyformer._bulk.stopping import StopRequest
 from whyformer._model import InputKind
 from whyformer._plain.progress import STATUS_LINE, ProgressBar, show_activity
-from whyformer._runs.parts import PartStore, encode_part
+from whyformer._runs.parts import PartStore, encode_part, merge_part
 from whyformer.errors import OutputError, ResourceError
 from whyformer.show.visible import make_visible
 
@@ -51,8 +53,8 @@ class PartWriter:
 class BulkProgress(ProgressBar):
     """Counts items; those that were done before do not count for the rate."""
 
-    def __init__(self, total: int, done_before: int, parallel: int | None = 1) -> None:
-        super().__init__(total, "bulk", is_logged=True, parallel=parallel)
+    def __init__(self, total: int, done_before: int, parallel: int | None = 1, label: str = "bulk") -> None:
+        super().__init__(total, label, is_logged=True, parallel=parallel)
         self.done = done_before
 
     def describe(self, now: float) -> str:
@@ -61,26 +63,46 @@ class BulkProgress(ProgressBar):
 
 
 class BulkJob:
-    """The parts that are there, and those that are missing."""
+    """What is there, and what is missing."""
+
+    label = "bulk"  # of progress and notes
 
     def __init__(
-        self, plan: BulkPlan, items: ItemList, store: PartStore, methods: tuple[str, ...], kind: InputKind
+        self,
+        plan: BulkPlan,
+        items: ItemList,
+        store: PartStore,
+        methods: tuple[str, ...],
+        kind: InputKind,
+        held: HeldItems | None = None,
     ) -> None:
         self.plan, self.items, self.store, self.methods, self.kind = plan, items, store, methods, kind
+        self.held = held or HeldItems()
         self.failed = self.computed = 0
-        self.missing: list[int] = []
+        self.missing: dict[int, Sequence[int]] = {}  # by the number of the part: the indices of items
+        self._retries = False
 
     def scan(self, *, retry_failed: bool) -> None:
-        """Check every part that is there; damaged ones count as missing."""
+        """Find which items every part lacks; a damaged part lacks all."""
+        self._retries = retry_failed
         self.refuse_foreign_files()
         for number in range(self.plan.shards):
-            header = self.store.read_facts(number)
-            if header is None and self.store.path(number).exists():
-                print_note(f"{self.store.path(number)} is damaged or belongs to another run; it is computed again")
-            if header is None or (retry_failed and header["failed"]):
-                self.missing.append(number)
+            indices: Sequence[int] = self.plan.indices(number)
+            if number in self.held.parts:
+                indices = [index for index in indices if self.find_wanted(index)]
+            elif (path := self.store.path(number)).exists():
+                print_note(self.label, f"{path} is damaged or belongs to another run; it is computed again")
+            if indices:
+                self.missing[number] = indices
             else:
-                self.failed += header["failed"]
+                self.failed += sum(index in self.held.failed for index in self.plan.indices(number))
+
+    def find_wanted(self, index: int) -> tuple[str, ...]:
+        """The methods that an item is still to be explained by."""
+        if index not in self.held.placed:
+            return self.methods
+        wanted = self.held.list_wanted(index, retry_failed=self._retries)
+        return tuple(label for label in self.methods if label in wanted)
 
     def refuse_foreign_files(self) -> None:
         """Readers take every Parquet file in the folder for a part."""
@@ -101,27 +123,41 @@ class BulkJob:
             )
 
     def count_missing(self) -> int:
-        """Items in the missing parts."""
-        return sum(len(self.plan.indices(number)) for number in self.missing)
+        """Items that have to be computed, by some method at least."""
+        return sum(map(len, self.missing.values()))
 
     def tasks(self) -> Iterator[ShardTask]:
-        for number in self.missing:
-            yield ShardTask(number, [self.items[index] for index in self.plan.indices(number)])
+        for number, indices in self.missing.items():
+            yield ShardTask(number, [self.make_item(index) for index in indices])
+
+    def make_item(self, index: int) -> Item:
+        wanted = self.find_wanted(index)
+        return self.items[index] if wanted == self.methods else replace(self.items[index], methods=wanted)
 
     def commit(self, task: ShardTask, part: bytes | Exception) -> None:
-        """Write a part; a shard that could not be computed becomes error records."""
+        """Write a part, with the rows that it has already; what could not be computed becomes error records."""
         if isinstance(part, Exception):
-            rows = [make_error_row(item, label, self.kind, part) for item in task.items for label in self.methods]
-            part = encode_part(rows, task.number, self.plan.fingerprint)
+            part = self.make_error_part(task, part)
+        held = self.store.read_table(task.number) if task.number in self.held.parts else None
+        if held is not None:
+            part = merge_part(held, part, self.methods)
         self.failed += self.store.write_file(task.number, part)["failed"]
         self.computed += len(task.items)
+
+    def make_error_part(self, task: ShardTask, error: Exception) -> bytes:
+        rows = [
+            make_error_row(item, label, self.kind, error)
+            for item in task.items
+            for label in item.methods or self.methods
+        ]
+        return encode_part(rows, task.number, self.store.fingerprint)
 
 
 def run_missing(job: BulkJob, engine: Engine, stop: StopRequest) -> None:
     """Compute the missing parts, and write each while the next ones are computed."""
     total = job.count_missing()
     outcomes = engine.run(job.tasks(), stop)
-    progress = BulkProgress(job.plan.total, job.plan.total - total, engine.parallel)
+    progress = BulkProgress(job.plan.total, job.plan.total - total, engine.parallel, job.label)
     with show_activity(progress):
 
         def commit(task: ShardTask, part: bytes | Exception) -> None:
@@ -132,11 +168,12 @@ def run_missing(job: BulkJob, engine: Engine, stop: StopRequest) -> None:
             for task, part in outcomes:
                 writer.write(task, part)
     if job.computed < total:
-        print_note(f"stopped; {total - job.computed:,} of {job.plan.total:,} items are left. Repeat the call to resume")
+        left = f"{total - job.computed:,} of {job.plan.total:,} items are left"
+        print_note(job.label, f"stopped; {left}. Repeat the call to resume")
         stop.raise_if_received()
 
 
-def print_note(text: str) -> None:
+def print_note(label: str, text: str) -> None:
     """One line on standard error; nothing depends on it."""
     with STATUS_LINE.make_room(), suppress(OSError, ValueError):
-        print(f"bulk: {make_visible(text)}", file=sys.stderr, flush=True)
+        print(f"{label}: {make_visible(text)}", file=sys.stderr, flush=True)

@@ -22,6 +22,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from queue import Empty, SimpleQueue
 
@@ -44,8 +45,9 @@ ENVIRONMENT = {
     "MKL_NUM_THREADS": "1",
     "TRANSFORMERS_VERBOSITY": "error",
 }
-# About each item: where its pixels are, the code and the reason why there are none, or nothing: it is no image.
-Found = tuple[int, tuple[int, ...], str] | tuple[str, str] | None
+# About each item: where its pixels are, their shape and dtype, and its mark; or the code and the reason why there are
+# none; or nothing: it is no image.
+Found = tuple[int, tuple[int, ...], str, str | None] | tuple[str, str] | None
 
 
 class LostLoader(Exception):
@@ -141,9 +143,10 @@ def make_loaded_item(item: Item, found: Found, pixels: torch.Tensor) -> LoadedIt
             return None
         case (str(code), str(text)):
             return LoadedItem(item, error=WhyformerError(text, code=code))
-        case (int(start), tuple(shape), str(kind)):
+        case (int(start), tuple(shape), str(kind), mark):
             dtype: torch.dtype = getattr(torch, kind)
             count = int(np.prod(shape)) * dtype.itemsize
+            item = replace(item, mark=mark)
             return LoadedItem(item, pixels=pixels[start : start + count].view(dtype).view(shape), shape=shape)
     raise LostLoader
 
@@ -201,7 +204,7 @@ def load_into_memory(reader: ItemReader, items: Sequence[Item], memory: int) -> 
             found.append(None if one.error is None else describe_failure(one.error))
             continue
         contents = one.pixels.contiguous()
-        found.append((start, tuple(contents.shape), str(contents.dtype).removeprefix("torch.")))
+        found.append((start, tuple(contents.shape), str(contents.dtype).removeprefix("torch."), one.item.mark))
         start += write_all(memory, contents.view(-1).view(torch.uint8).numpy().data, start)
         start += -start % 64  # of any dtype, the next one begins at a whole element
     if start > os.fstat(memory).st_size:

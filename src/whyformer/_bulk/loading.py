@@ -14,12 +14,13 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from whyformer._bulk.items import Item
+from whyformer._bulk.items import Item, mark_content
 from whyformer._model import EncodedBatch, KeptImage, Model, TextPair, as_image, read_arrays
 from whyformer.data import Example, LazyContent
 from whyformer.errors import InputError, TargetError
 
 BatchShape = tuple[int, ...]
+BatchKey = tuple[tuple[str, ...], bool, BatchShape]
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,12 +62,13 @@ class ItemReader:
             if self.needs_label:
                 find_label_index(self.model, item)
             content = item.content.load() if isinstance(item.content, LazyContent) else item.content
+            marked = replace(item, mark=mark_content(content, self.model.kind))
             content = read_arrays(content, are_images=self.model.kind == "image")
             if self.model.kind == "image" and not isinstance(content, Tensor | dict):
-                return self.load_image(item, as_image(content))
+                return self.load_image(marked, as_image(content))
             if self.model.kind == "text" and not isinstance(content, Tensor | dict):
-                return self.load_text(item, content)
-            return LoadedItem(item, content, shape=shape_of(content))
+                return self.load_text(marked, content)
+            return LoadedItem(marked, content, shape=shape_of(content))
         except Exception as error:
             return LoadedItem(item, error=error)
 
@@ -93,9 +95,9 @@ def shape_of(content: Any) -> BatchShape:
     return tuple(size for tensor in tensors if isinstance(tensor, Tensor) for size in tensor.shape)
 
 
-def key_of_batch(one: LoadedItem) -> tuple[bool, BatchShape]:
+def key_of_batch(one: LoadedItem) -> BatchKey:
     """Items with the same key can share a batch."""
-    return one.pixels is None, one.shape
+    return one.item.methods, one.pixels is None, one.shape
 
 
 def group_into_batches(loaded: Iterable[LoadedItem], size: int) -> Iterator[list[LoadedItem]]:
@@ -115,7 +117,7 @@ def form_batches(loaded: Iterable[LoadedItem], size: int) -> Iterator[list[Loade
 
     Only texts have to wait for the last one, since a batch holds texts of similar length.
     """
-    waiting: dict[tuple[bool, BatchShape], list[LoadedItem]] = {}
+    waiting: dict[BatchKey, list[LoadedItem]] = {}
     for one in loaded:
         if one.error is not None:
             continue

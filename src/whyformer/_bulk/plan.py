@@ -6,26 +6,25 @@ last digits. What a row does not depend on is not: the engine, the number of wor
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
 from whyformer._bulk.items import ItemList
-from whyformer._explain.method_call import MethodCall
-from whyformer._model import Model
+from whyformer._explain.method_call import MethodCall, MethodLike, label_methods
+from whyformer._model import InputKind, Model
 from whyformer._plain import archive
 from whyformer._plain.versions import __version__
 from whyformer._runs.choice import write_run_target
+from whyformer._runs.parts import LAYOUT
 from whyformer._runs.plan import PLAN_FILE, ShardedPlan, read_plan_file
 from whyformer._runs.weights import describe_planned_model
 
 if TYPE_CHECKING:
     from whyformer._bulk.worker import WorkerSetup
-
-LAYOUT = 1  # of the parts
 
 
 @dataclass(frozen=True)
@@ -49,6 +48,12 @@ class BulkPlan(ShardedPlan):
     def settings(self) -> BatchSettings:
         return BatchSettings(**{name: int(self.fields[name]) for name in ("shard", "batch", "threads")})
 
+    def replace_data(self, items: ItemList, kind: InputKind) -> "BulkPlan":
+        """The plan for items that were arranged."""
+        if not items.is_arranged:
+            return self
+        return replace(self, fields={**self.fields, "data": describe_items(items, kind)})
+
 
 def make_bulk_plan(
     model: Model,
@@ -65,7 +70,7 @@ def make_bulk_plan(
         "model": {**describe_planned_model(model), "device": device.type, "labels": hash_text(repr(model.labels))},
         "preprocessing": describe_preprocessing(model),
         "precision": torch.get_float32_matmul_precision() if device.type == "cuda" else "highest",
-        "data": {"items": len(items), "fingerprint": items.fingerprint(model.kind)},
+        "data": describe_items(items, model.kind),
         "methods": {label: call.all_settings for label, call in methods.items()},
         "target": write_run_target(setup.target),
         "truncate": setup.truncate,
@@ -77,6 +82,10 @@ def make_bulk_plan(
     if setup.windows is not False:
         fields["windows"] = setup.windows
     return BulkPlan(archive.as_json_value(fields))
+
+
+def describe_items(items: ItemList, kind: InputKind) -> dict[str, str | int]:
+    return {"items": len(items), "fingerprint": items.fingerprint(kind)}
 
 
 def describe_preprocessing(model: Model) -> str:
@@ -103,3 +112,17 @@ def read_stored_settings(folder: Path) -> Mapping[str, int]:
         return {name: int(stored[name]) for name in ("shard", "batch", "threads")}
     except (KeyError, TypeError, ValueError):
         return {}  # no plan, or another kind of run: refused, with the reason, when the plan is written
+
+
+def read_stored_methods(folder: Path) -> tuple[str, ...]:
+    """The labels of the methods of the run in a folder, in the order of its rows."""
+    try:
+        return tuple(read_plan_file(folder / PLAN_FILE)["methods"])
+    except (KeyError, TypeError, ValueError):
+        return ()
+
+
+def order_methods(methods: Sequence[MethodLike], stored: Sequence[str]) -> list[MethodLike]:
+    """The methods of a run in its order, then those that are new."""
+    by_label = dict(zip(label_methods(methods), methods, strict=True))
+    return [by_label[label] for label in dict.fromkeys((*stored, *by_label)) if label in by_label]

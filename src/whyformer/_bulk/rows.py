@@ -49,7 +49,7 @@ def make_item_row(item: Item, method: str, kind: InputKind) -> BulkRow:
     content = "\n".join(item.content) if isinstance(item.content, TextPair) else item.content
     source = os.fsdecode(content) if isinstance(content, str | os.PathLike) else None
     label = None if item.label is None else str(item.label)
-    return BulkRow(item.id, item.position, method, kind, source=source, label=label)
+    return BulkRow(item.id, item.position, method, kind, source=source, label=label, content=item.mark)
 
 
 def draw_map(explanation: Explanation, i: int) -> bytes:

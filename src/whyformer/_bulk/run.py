@@ -5,9 +5,10 @@ from collections.abc import Sequence
 
 import torch
 
+from whyformer._bulk.held import hold_parts, list_items
 from whyformer._bulk.items import ItemList
 from whyformer._bulk.job import BulkJob, run_missing
-from whyformer._bulk.plan import make_bulk_plan, read_stored_settings
+from whyformer._bulk.plan import make_bulk_plan, order_methods, read_stored_methods, read_stored_settings
 from whyformer._bulk.result import BulkRun
 from whyformer._bulk.site import (
     check_engine_name,
@@ -38,7 +39,7 @@ from whyformer._runs.arguments import (
 from whyformer._runs.choice import read_run_target
 from whyformer._runs.lock import lock_folder
 from whyformer._runs.model_folder import write_model_folder
-from whyformer._runs.parts import PartStore
+from whyformer._runs.parts import GROWING, PartStore
 from whyformer._runs.plan import write_or_check_plan
 from whyformer._runs.preparation import find_kind_of_input
 from whyformer.data.data_like import DataLike
@@ -71,11 +72,13 @@ def bulk(
     windows: bool | int = False,
     maps: bool = False,
     retry_failed: bool = False,
+    grow: bool = False,
 ) -> BulkRun:
     """Explain every item of a data set and write one row per item and method to Parquet files in a folder.
 
     The same call resumes a run that was stopped, by whatever: finished parts are checked and kept. An item that cannot
-    be explained becomes an error record and never stops the run; `retry_failed=True` tries such items again.
+    be explained becomes an error record and never stops the run; `retry_failed=True` tries them, and only them, again.
+    `grow=True` adds items and methods to the run: those of this call that it has not. This call must have all of its.
 
     model: best a name or folder, which other processes can open; a Model or nn.Module runs in this process.
     methods: names, functions or partials of them; by default the default method for images or for texts.
@@ -95,7 +98,7 @@ def bulk(
     if folder is None:
         raise OutputError("out must be the path of a folder.")
     check_run_data(data)
-    for name, flag in {"truncate": truncate, "maps": maps, "retry_failed": retry_failed}.items():
+    for name, flag in {"truncate": truncate, "maps": maps, "retry_failed": retry_failed, "grow": grow}.items():
         check_run_flag(name, flag)
     check_run_counts(
         workers=workers,
@@ -109,6 +112,8 @@ def bulk(
     windows = check_windows(windows)
     if truncate and windows is not False:
         raise InputError("truncate and windows cannot be combined. Choose one.", code="E_OPTION")
+    if grow and limit is not None:
+        raise InputError("grow and limit cannot be combined: a larger sample is another one.", code="E_OPTION")
     check_engine_name(engine, address)
     wanted = [] if methods is None else as_argument_list(methods)
     if methods is not None and not wanted:
@@ -123,21 +128,26 @@ def bulk(
     items = ItemList(source, limit)
     items.check_ids()
     target = read_run_target(as_class_number(target, opened), opened)
-    setup = WorkerSetup(
-        os.fspath(model) if isinstance(model, str | os.PathLike) else opened, tuple(wanted), target, truncate, maps,
-        loaders or count_loaders(site), uses_loader_processes(site), windows,
-    )  # fmt: skip
     with lock_folder(folder), listen_for_stop() as stop:
         stored = read_stored_settings(folder)
-        trial = None if stored else TrialRun(setup, opened, items)
+        wanted = order_methods(wanted, read_stored_methods(folder))
+        chosen = label_methods(wanted)
+        setup = WorkerSetup(
+            os.fspath(model) if isinstance(model, str | os.PathLike) else opened, tuple(wanted), target, truncate,
+            maps, loaders or count_loaders(site), uses_loader_processes(site), windows,
+        )  # fmt: skip
+        trial = None if stored and not grow else TrialRun(setup, opened, items)
         settings = choose_settings(
             stored, trial, site.device, batch=batch_size, memory=memory, shard=shard, threads=threads
         )
         plan = make_bulk_plan(opened, items, chosen, setup, device=site.device, settings=settings)
-        write_or_check_plan(plan, folder)
+        held = hold_parts(folder, plan, items, opened.kind, grow=grow)
+        plan = plan.replace_data(items, opened.kind)
+        write_or_check_plan(plan, folder, growing=GROWING, grow=grow)
+        list_items(folder, items, opened.kind)
         if opened.opened_by_path is not None:
             write_model_folder(opened.opened_by_path, folder)
-        job = BulkJob(plan, items, PartStore(folder, plan), tuple(chosen), opened.kind)
+        job = BulkJob(plan, items, PartStore(folder, plan), tuple(chosen), opened.kind, held)
         job.scan(retry_failed=retry_failed)
         if trial is not None:
             job.check_space(trial.bytes_per_item)

@@ -8,7 +8,7 @@ from torch import nn
 
 from whyformer._bulk.engine import Engine, count_cores
 from whyformer._bulk.pool import ProcessPool
-from whyformer._bulk.worker import ShardWorker, ThisProcess, WorkerSetup
+from whyformer._bulk.worker import ModelSetup, ThisProcess
 from whyformer._explain.explain import ModelLike
 from whyformer._model import Model, find_device
 from whyformer._model.loading import open as open_model
@@ -69,7 +69,7 @@ def open_here(model: ModelLike, site: BulkSite) -> Model:
     return open_model(model, device="cpu" if site.engine == "ray" else site.device)
 
 
-def choose_engine(site: BulkSite, setup: WorkerSetup, opened: Model, shards: int, address: str | None) -> Engine:
+def choose_engine(site: BulkSite, setup: ModelSetup, opened: Model, shards: int, address: str | None) -> Engine:
     """The engine for this many shards."""
     if site.engine == "ray":
         from whyformer._bulk.ray_engine import RayEngine
@@ -79,7 +79,7 @@ def choose_engine(site: BulkSite, setup: WorkerSetup, opened: Model, shards: int
         )
     devices = list_worker_devices(site, opened, setup.threads)[:shards]
     if len(devices) <= 1:
-        return ThisProcess(ShardWorker(setup, opened))
+        return ThisProcess(setup.make_worker(opened), setup.threads)
     if site.can_be_sent and site.device.type != "cpu":  # ours, opened for the trial run; its memory is for the workers
         opened.module.to("cpu")
         free_memory()

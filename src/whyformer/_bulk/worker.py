@@ -6,15 +6,17 @@ a batch, each item is tried alone, so that one bad item costs one item; out of m
 """
 
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Self
 
 import torch
 from torch import Tensor
 
-from whyformer._bulk.engine import Outcomes
+from whyformer._bulk.engine import LocalWorker, Outcomes
 from whyformer._bulk.feed import Encoder, ShardFeed
 from whyformer._bulk.items import Item
 from whyformer._bulk.loaders import ItemLoaders
@@ -34,7 +36,7 @@ from whyformer._plain.failure import is_out_of_memory
 from whyformer._plain.peak_memory import free_memory
 from whyformer._plain.torch_state import neutral_torch
 from whyformer._plain.versions import __version__
-from whyformer._runs.parts import BulkRow, encode_part
+from whyformer._runs.parts import BulkRow, encode_part, fingerprint_parts
 from whyformer._runs.weights import hash_weights
 from whyformer.errors import ModelError
 from whyformer.results.explanation import Explanation
@@ -44,36 +46,33 @@ EncodedAhead = EncodedBatch | Exception | None
 
 
 @dataclass(frozen=True)
-class WorkerSetup:
-    """Everything a worker needs, in a form that can be sent to another process or machine."""
+class ModelSetup(ABC):
+    """The model of a worker and how it runs, in a form that can be sent to another process or machine."""
 
     model: str | Model  # a name or path to open, or the model itself
-    methods: tuple[MethodLike, ...]
-    target: TargetLike
-    truncate: bool
-    maps: bool
-    loaders: int  # threads that load items
-    loads_in_processes: bool = False  # each thread has a process that decodes images
-    windows: bool | int = False  # for texts that are too long
-    weights: str = ""  # the hash of the plan
-    fingerprint: str = ""  # of the plan
-    batch: int = 1
-    threads: int = 1
-    precision: str = ""  # of matrix products in float32 on a GPU
-    version: str = __version__
+    weights: str = field(default="", kw_only=True)  # the hash of the plan
+    fingerprint: str = field(default="", kw_only=True)  # of the parts
+    batch: int = field(default=1, kw_only=True)
+    threads: int = field(default=1, kw_only=True)
+    precision: str = field(default="", kw_only=True)  # of matrix products in float32 on a GPU
+    version: str = field(default=__version__, kw_only=True)
 
-    def follow_plan(self, plan: BulkPlan) -> "WorkerSetup":
+    @abstractmethod
+    def make_worker(self, model: Model) -> LocalWorker:
+        """A worker with this open model."""
+
+    def follow_plan(self, plan: BulkPlan) -> Self:
         """The setup of a run; without a plan it is good for single items."""
         return replace(
             self,
             weights=plan.fields["model"]["weights"],
-            fingerprint=plan.fingerprint,
+            fingerprint=fingerprint_parts(plan.fields),
             batch=plan.settings.batch,
             threads=plan.settings.threads,
             precision=plan.fields["precision"],
         )
 
-    def start(self, device: str) -> "ShardWorker":
+    def start(self, device: str) -> LocalWorker:
         """Open the model on a device and check that it is the model of the plan. For a process of its own."""
         if self.version != __version__:
             raise ModelError(
@@ -94,7 +93,23 @@ class WorkerSetup:
                 "machine.",
                 code="E_MODEL_WEIGHTS",
             )
-        return ShardWorker(self, opened)
+        return self.make_worker(opened)
+
+
+@dataclass(frozen=True)
+class WorkerSetup(ModelSetup):
+    """Everything that a worker needs to explain items."""
+
+    methods: tuple[MethodLike, ...]
+    target: TargetLike
+    truncate: bool
+    maps: bool
+    loaders: int  # threads that load items
+    loads_in_processes: bool = False  # each thread has a process that decodes images
+    windows: bool | int = False  # for texts that are too long
+
+    def make_worker(self, model: Model) -> "ShardWorker":
+        return ShardWorker(self, model)
 
 
 class ShardWorker:
@@ -140,14 +155,18 @@ class ShardWorker:
 
     @neutral_torch()
     def make_rows(self, items: Sequence[Item], feed: ShardFeed) -> list[BulkRow]:
-        """A row for each item and method, in the order of the input."""
+        """A row for each item and method that is missing, in the order of the input."""
         rows: RowsByKey = {}
         for batch, encoded in feed:
             self.check_stop()
-            rows |= self.explain_batch(batch, self.methods, encoded)
+            rows |= self.explain_batch(batch, self.choose_methods(batch[0].item), encoded)
         for item, error in feed.failed:
-            rows |= self.make_error_rows(item, self.methods, error)
-        return [rows[item.position, label] for item in items for label in self.methods]
+            rows |= self.make_error_rows(item, self.choose_methods(item), error)
+        return [rows[item.position, label] for item in items for label in self.choose_methods(item)]
+
+    def choose_methods(self, item: Item) -> Mapping[str, MethodCall]:
+        """What the item is explained by: all methods, or those whose rows are missing."""
+        return {label: self.methods[label] for label in item.methods} if item.methods else self.methods
 
     def explain_batch(
         self, batch: Sequence[LoadedItem], methods: Mapping[str, MethodCall], encoded: EncodedAhead = None
@@ -267,8 +286,8 @@ class ThisProcess:
 
     parallel = 1
 
-    def __init__(self, worker: ShardWorker) -> None:
-        self.worker = worker
+    def __init__(self, worker: LocalWorker, threads: int = 1) -> None:
+        self.worker, self.threads = worker, threads
 
     def run(self, tasks: Iterator[ShardTask], stop: StopRequest) -> Outcomes:
         self.worker.check_stop = stop.check
@@ -277,7 +296,7 @@ class ThisProcess:
             while task is not None and not stop:
                 upcoming = next(tasks, None)
                 try:
-                    with use_threads(self.worker.setup.threads):
+                    with use_threads(self.threads):
                         part = self.worker.run(task, upcoming)
                 except StopOverdue:
                     return

@@ -17,9 +17,10 @@ from whyformer.methods._players import Players, ask_coalitions
 class Ablations:
     """Asks a model for the log-odds of its answer to a prompt without some of its sources."""
 
-    def __init__(self, probe: Probe, players: Players) -> None:
+    def __init__(self, probe: Probe, players: Players, full: float | None = None) -> None:
+        """full: the log-odds with all sources, if they are known."""
         self.probe, self.players = probe, players
-        self.full = float(probe.before.score.double())  # with all sources
+        self.full = float(probe.before.score.double()) if full is None else full
         self.known: dict[tuple[bool, ...], float] = {(True,) * players.count: self.full}
 
     def ask(self, keep: Tensor) -> Tensor:
@@ -41,3 +42,8 @@ class Ablations:
     def ask_without(self, sets: Sequence[Sequence[int]]) -> Tensor:
         """[n]: how much the log-odds fall without each of these sets of sources."""
         return self.full - self.ask(self.leave_out(sets))
+
+    def learn(self, left_out: Sequence[int], log_odds: float) -> None:
+        """The log-odds without these sources, which another run has found."""
+        (row,) = self.leave_out([left_out]).tolist()
+        self.known[tuple(row)] = log_odds

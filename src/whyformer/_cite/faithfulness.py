@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from whyformer._cite.ablations import Ablations
-from whyformer._cite.verification import choose_top
 from whyformer._plain.random_generator import make_generator
 from whyformer._plain.statistics import bootstrap
 from whyformer.methods.context_cite import draw_ablations
@@ -62,3 +61,8 @@ def measure_top_drop(ablations: Ablations, scores: Tensor, size: int, random: li
     drop = float(ablations.ask_without([choose_top(scores, size)])[0])
     mean, low, high = bootstrap(ablations.ask_without(random), seed)
     return TopDrop(size, drop, mean, (low, high), len(random))
+
+
+def choose_top(scores: Tensor, count: int) -> tuple[int, ...]:
+    """The sources with the highest scores; of equals, the one that comes first."""
+    return tuple(scores.argsort(descending=True, stable=True)[:count].tolist())

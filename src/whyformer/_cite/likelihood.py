@@ -31,6 +31,7 @@ class Likelihood:
     log_probability: float
     expected: float
     deviation: float
+    least_log_odds: float = math.inf  # of the token that the model is least sure of
 
     @property
     def is_plausible(self) -> bool:
@@ -43,7 +44,7 @@ def measure_likelihood(model: Model, prompt: Prompt, tokens: Sequence[int]) -> L
     ids = torch.tensor([prompt.answer_ids[token] for token in tokens], device=logits.device)
     pairs = zip(logits.split(TOKENS_AT_ONCE), ids.split(TOKENS_AT_ONCE), strict=True)
     own, mean, variance = torch.stack([sum_moments(*pair) for pair in pairs]).sum(0).tolist()
-    return Likelihood(own, mean, math.sqrt(max(variance, 0.0)))
+    return Likelihood(own, mean, math.sqrt(max(variance, 0.0)), find_least_log_odds(logits, ids))
 
 
 def sum_moments(logits: Tensor, ids: Tensor) -> Tensor:
@@ -55,3 +56,10 @@ def sum_moments(logits: Tensor, ids: Tensor) -> Tensor:
     variance = (probability * (finite - mean[:, None]) ** 2).nan_to_num(0.0).sum(-1)
     own = finite.gather(-1, ids[:, None])[:, 0]
     return torch.stack([own, mean, variance]).double().sum(-1).cpu()
+
+
+def find_least_log_odds(logits: Tensor, ids: Tensor) -> float:
+    """The logit of each token minus the logarithm of the summed exponentials of all others; the lowest of them."""
+    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    others = wide.scatter(-1, ids[:, None], -torch.inf).logsumexp(-1)
+    return float((wide.gather(-1, ids[:, None])[:, 0] - others).min())

@@ -1,36 +1,64 @@
 """cite: score the parts of a prompt for its answer, and verify the highest by leaving them out.
 
     c = cite(model, prompt, by="passage")            prompt: with an answer, from generate() or Prompt.from_text(...)
-    c[0].name, c[0].verdict; print(c); c.save("why.html")
+    c[0].name, c[0].verdict; print(c.support); c.save("why.html")
 
-One explanation of the log-odds of the answer gives a score to every token; the score of a source is their sum. Then the
-model reads the prompt without the top sources, without controls, and without random ones (verification.py,
-faithfulness.py). Log-odds, because the slope of a log-probability is 1 - p: it rounds to 0 where the model is certain.
+One explanation of the log-odds of the answer gives a score to every token, and a relevance to every source. Then the
+model reads the prompt without the first source and without others (verification.py), which gives the scores of the
+sources (estimate.py) and the verdict on the answer (calibration.py). Log-odds, because the slope of a log-probability
+is 1 - p: it rounds to 0 where the model is certain.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import overload
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from whyformer._cite.ablations import Ablations
+from whyformer._cite.calibration import CHECKED, FAST, measure_features
+from whyformer._cite.documents import (
+    ManyPrompts,
+    choose_unit,
+    cite_each,
+    is_list_of_prompts,
+    make_cited_prompt,
+    refuse_shared_answer,
+)
+from whyformer._cite.effort import Effort, choose_effort
+from whyformer._cite.estimate import Vector
 from whyformer._cite.faithfulness import measure_faithfulness
 from whyformer._cite.likelihood import Likelihood, measure_likelihood
 from whyformer._cite.mention import is_mentioned
 from whyformer._cite.sources import find_sources, make_source_players
-from whyformer._cite.verification import Verification, describe_verification, verify_sources
+from whyformer._cite.verification import Evidence, find_evidence
 from whyformer._engine import SCORE_NAMES, Answer, Probe, Scale, record
-from whyformer._explain.decoding import refuse_other_prompt
 from whyformer._explain.explain import ModelLike, as_model, explain_encoded
 from whyformer._explain.method_call import MethodLike, choose_method
 from whyformer._model import AnswerPart, Model, PromptLike, refuse_learned_prompt
-from whyformer._model.prompt import Prompt, Region, SplitBy, add_answer
+from whyformer._model.prompt import DocumentLike, Prompt, Region, SplitBy
+from whyformer._plain.json_value import JsonValue
+from whyformer._plain.random_generator import make_generator
+from whyformer._plain.sentences import find_sentence_starts
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import InputError, TargetError
 from whyformer.methods._players import Players, choose_players
 from whyformer.methods._registry import Setting
-from whyformer.results.citations import Citation, Citations
+from whyformer.methods.context_cite import draw_ablations
+from whyformer.results.citations import (
+    CAUTION,
+    CONTRADICTED,
+    NOT_NEEDED,
+    ONE,
+    SUPPORTED,
+    Citation,
+    Citations,
+    Faithfulness,
+    Support,
+)
 from whyformer.results.explanation import Explanation
 
 CITE_METHOD = "attnlrp"  # the best of one relevance pass on demo/reader (docs/language-models.md)
@@ -38,26 +66,65 @@ MOST = 2**31  # of any count
 CITED_SCORE: Scale = "log_odds"
 
 
-@neutral_torch()
+@overload
 def cite(
     model: ModelLike,
-    prompt: PromptLike,
-    by: SplitBy | Sequence[Region] = "passage",
+    prompt: PromptLike | Mapping[str, JsonValue],
+    by: SplitBy | Sequence[Region] | None = None,
     *,
     answer: str | Sequence[int] | None = None,
+    documents: Sequence[DocumentLike] | None = None,
     select: AnswerPart | Answer = None,
     within: Region | str | None = None,
     method: MethodLike = CITE_METHOD,
-    verify: int = 3,
-    samples: int = 32,
+    effort: str = "checked",
     seed: int = 0,
     **settings: Setting,
-) -> Citations:
+) -> Citations: ...
+
+
+@overload
+def cite(
+    model: ModelLike,
+    prompt: ManyPrompts,
+    by: SplitBy | Sequence[Region] | None = None,
+    *,
+    answer: None = None,
+    documents: None = None,
+    select: None = None,
+    within: Region | str | None = None,
+    method: MethodLike = CITE_METHOD,
+    effort: str = "checked",
+    seed: int = 0,
+    **settings: Setting,
+) -> list[Citations]: ...
+
+
+@neutral_torch()
+def cite(
+    model: ModelLike,
+    prompt: PromptLike | Mapping[str, JsonValue] | ManyPrompts,
+    by: SplitBy | Sequence[Region] | None = None,
+    *,
+    answer: str | Sequence[int] | None = None,
+    documents: Sequence[DocumentLike] | None = None,
+    select: AnswerPart | Answer = None,
+    within: Region | str | None = None,
+    method: MethodLike = CITE_METHOD,
+    effort: str = "checked",
+    seed: int = 0,
+    **settings: Setting,
+) -> Citations | list[Citations]:
     """Which passages or documents of a prompt its answer comes from, each with a verdict from leaving it out.
 
-    prompt: a Prompt with an answer, or a text or a list of messages with answer=, a text or token ids.
+    prompt: a Prompt with an answer; a text or a list of messages with answer=, a text or token ids; or a record of a
+    log, such as a request and its response of an API like that of OpenAI. A list of these, each with its answer, gives
+    a list of results; cite_log() does so on several processes, and goes on after errors.
+    documents: of LangChain or LlamaIndex, dictionaries, (id, text, metadata) or texts. Where the prompt does not
+    contain them, the chat template writes them, or they are put before the question. Ids and metadata are kept.
     by: what the prompt is split into: "passage", "sentence", "paragraph", "document", "role"; a list of texts that
-    occur in it, of (start, stop) in characters or of regions; or a function of its text. The question, instructions and
+    occur in it, of (start, stop) in characters or of regions; or a function of its text. By default documents and
+    results of tools, if there are several, else passages. The question, instructions and
     what the system or the assistant says are no sources: they are shown apart (`apart`) and never left out.
     select: the part of the answer that is cited for: a text that occurs in it, numbers of its tokens, a slice or
     targets.Answer(...); by default all of it.
@@ -65,52 +132,153 @@ def cite(
     question, always stays.
     method: any method; the score of a source is the sum over its tokens. Methods that remove words remove sources
     instead, by deleting them.
-    verify: how many of the top sources are left out, and at most how many with strongly negative scores; 0 for none.
-    samples: random ablations for the linear datamodelling
-    score; 0 for none. seed: of all random numbers.
+    effort: "fast", one relevance pass (4 forwards, a relevance pass counted as 3); "checked", sources left out to
+    confirm what the answer rests on (12 forwards); "thorough", 64 random ablations for the scores and 32 fresh ones to
+    measure them (at most 120). An answer of several sentences costs as much for each of them.
+    seed: of all random numbers.
     """
     choose_method(method, settings)  # refuse misspelt names before the model is opened
-    check_counts(verify=verify, samples=samples, seed=seed)
+    plan = choose_effort(effort)
+    check_counts(seed=seed)
     model = as_model(model)
     refuse_learned_prompt(model.module, "cite")
-    prompt = require_answer(model, prompt, answer)
-    aim = aim_at_part(select)
-    divided = find_sources(prompt, by, within)
-    sources = divided.sources
-    players = make_source_players(prompt, sources)
-    explanation = explain_sources(model, prompt, method, settings, aim, players)
-    scores = explanation.scores[0].double().cpu()
-    per_source = sum_regions(scores, sources)
-    ablations = Ablations(make_answer_probe(model, prompt, aim), players)
-    tokens = aim.find_tokens(prompt)
-    likelihood = measure_likelihood(model, prompt, tokens)
-    doubts = list_doubts(likelihood, is_mentioned(prompt, tokens, sources))
-    verified = verify_sources(ablations, per_source, verify, doubts) if verify else None
-    fingerprint = ablations.probe.fingerprints[0]
-    faithfulness = measure_faithfulness(ablations, per_source, samples, seed, fingerprint) if samples else None
-    rest = float(scores.sum() - per_source.sum())
-    total = float(per_source.abs().sum()) + abs(rest)
-    names = [one.name for one in sources]
-    target = explanation.targets[0]  # named by the answer: 'Lisbon' for the log-odds of 'Lisbon'
+    if is_list_of_prompts(prompt):
+        refuse_shared_answer(answer, documents, select)
+        same = {"within": within, "method": method, "effort": effort, "seed": seed, **settings}
+        return cite_each(partial(cite, model, by=by, **same), prompt)
+    prompt = make_cited_prompt(model, prompt, answer, documents)
+    divided = find_sources(prompt, choose_unit(prompt, by), within)
+    study = Study(model, prompt, divided.sources, method, settings, plan, seed)
+    whole = study.examine(aim_at_part(select))
+    parts = [study.examine(one) for one in list_sentences(prompt)] if select is None else []
+    per_source = sum_regions(whole.scores, divided.sources)
+    rest = float(whole.scores.sum() - per_source.sum())
+    found = whole.evidence
+    is_fitted = found.scores is not found.relevance
+    total = float(abs(found.scores).sum()) + (0.0 if is_fitted else abs(rest))
+    magnitude = float(per_source.abs().sum()) + abs(rest)
+    target = whole.explanation.targets[0]  # named by the answer: 'Lisbon' for the log-odds of 'Lisbon'
+    cited = list_citations(divided.sources, torch.from_numpy(found.scores), total, found, whole.support)
     return Citations(
         prompt=prompt,
-        citations=tuple(sorted(list_citations(sources, per_source, total, verified), key=lambda one: -one.score)),
-        apart=list_citations(divided.apart, sum_regions(scores, divided.apart), total),
+        citations=tuple(sorted(cited, key=lambda one: -one.score)),
+        apart=list_citations(divided.apart, sum_regions(whole.scores, divided.apart), magnitude),
         target=replace(target, label=target.label.removeprefix(SCORE_NAMES[CITED_SCORE].format(""))),
-        scores=scores,
+        scores=whole.scores,
         rest=rest,
-        log_odds=ablations.full,
-        log_probability=likelihood.log_probability,
-        margin=None if verified is None else verified.margin,
-        together=None if verified is None else verified.together,
-        faithfulness=faithfulness,
-        method=explanation.method,
-        settings=explanation.settings,
-        model=explanation.model,
-        versions=explanation.versions,
-        spent=add_spent(explanation.spent, ablations),
-        notes=(*explanation.notes, *(describe_verification(verified, names) if verified is not None else ())),
+        log_odds=whole.log_odds,
+        log_probability=whole.likelihood.log_probability,
+        margin=found.margin if found.drops else None,
+        together=found.drops.get(found.basis) if len(found.basis) > 1 else None,
+        faithfulness=whole.faithfulness,
+        method=whole.explanation.method,
+        settings=whole.explanation.settings,
+        model=whole.explanation.model,
+        versions=whole.explanation.versions,
+        spent=sum_counts([whole.spent, *(part.spent for part in parts)]),
+        notes=(*whole.explanation.notes, *list_doubts(whole)),
+        support=whole.support,
+        sentences=tuple(part.support for part in parts) or (whole.support,),
     )
+
+
+@dataclass(frozen=True)
+class Examined:
+    """What was found out about the answer, or a part of it."""
+
+    explanation: Explanation
+    scores: Tensor  # [token]
+    log_odds: float
+    likelihood: Likelihood
+    mentioned: bool
+    evidence: Evidence
+    support: Support
+    features: Mapping[str, float]
+    faithfulness: Faithfulness | None
+    spent: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Study:
+    """Asks one model about one prompt and its sources."""
+
+    model: Model
+    prompt: Prompt
+    sources: Sequence[Region]
+    method: MethodLike
+    settings: Mapping[str, Setting]
+    plan: Effort
+    seed: int = 0
+
+    def examine(self, aim: Answer) -> Examined:
+        """The sources of this part of the answer, and whether they support it."""
+        players = make_source_players(self.prompt, self.sources)
+        tokens = aim.find_tokens(self.prompt)
+        explanation = explain_sources(self.model, self.prompt, self.method, self.settings, aim, players)
+        scores = explanation.scores[0].double().cpu()
+        relevance = sum_regions(scores, self.sources).numpy()
+        likelihood = measure_likelihood(self.model, self.prompt, tokens)
+        mentioned = is_mentioned(self.prompt, tokens, self.sources)
+        spent: list[Mapping[str, float]] = [explanation.spent, {"forward": 1.0}]  # one for the probabilities
+        log_odds, faithfulness = float(explanation.targets[0].score), None
+        evidence = Evidence(relevance, int(relevance.argmax()), relevance)
+        if self.plan.blocks:
+            ablations = Ablations(make_answer_probe(self.model, self.prompt, aim), players, log_odds)
+            evidence = self._find_evidence(ablations, relevance, players, tokens, spent)
+            faithfulness = self._measure(ablations, evidence)
+            spent += [ablations.probe.spent, {"forward": 1.0}]  # one for the log-odds
+        rule = CHECKED if self.plan.blocks else FAST
+        features = measure_features(likelihood, evidence, mentioned)
+        probability = rule.estimate_support(features)
+        verdict = rule.judge(probability, bool(evidence.against))
+        basis = evidence.basis or ((evidence.first,) if verdict == SUPPORTED else ())
+        support = Support(
+            cut_answer_text(self.prompt, tokens), verdict,
+            sources=tuple(self.sources[i].name for i in basis),
+            how=evidence.how or (ONE if basis else ""),
+            against=tuple(self.sources[i].name for i in evidence.against),
+            probability=probability,
+            drop=evidence.drop if evidence.drops else None,
+        )  # fmt: skip
+        return Examined(
+            explanation, scores, log_odds, likelihood, mentioned, evidence, support, features, faithfulness,
+            sum_counts(spent),
+        )  # fmt: skip
+
+    def _find_evidence(
+        self,
+        ablations: Ablations,
+        relevance: Vector,
+        players: Players,
+        tokens: Sequence[int],
+        spent: list[Mapping[str, float]],
+    ) -> Evidence:
+        """Methods that rerun the model are not run again without the first source: their scores are kept."""
+        plan, reruns = self.plan, "probe" in choose_method(self.method, self.settings).method.needs
+
+        def explain_without(first: int) -> Vector:
+            if reruns:
+                return np.where(np.arange(len(relevance)) == first, 0.0, relevance)
+            keep = players.keep(ablations.leave_out([[first]]))[0]
+            again = explain_kept(self.model, self.prompt, keep, self.method, self.settings, tokens)
+            spent.append(again.spent)
+            ablations.learn([first], float(again.targets[0].score))
+            owners, scores = players.owner[keep], again.scores[0].double().cpu()
+            return np.array([float(scores[owners == source].sum()) for source in range(players.count)])
+
+        more = None
+        if plan.samples:
+            generator = make_generator(self.seed, ablations.probe.fingerprints[0])
+            more = draw_ablations(players.count, plan.samples, generator)
+        found = find_evidence(ablations, relevance, explain_without, plan.blocks, plan.checks, more)
+        return replace(found, scores=relevance) if reruns else found
+
+    def _measure(self, ablations: Ablations, evidence: Evidence) -> Faithfulness | None:
+        """On ablations that the scores were not fitted to."""
+        if not self.plan.measured:
+            return None
+        scores, fingerprint = torch.from_numpy(evidence.scores), ablations.probe.fingerprints[0]
+        return measure_faithfulness(ablations, scores, self.plan.measured, self.seed + 10, fingerprint)
 
 
 # --- what is asked for ------------------------------------------------------------------------------------------------
@@ -120,27 +288,6 @@ def check_counts(**counts: int) -> None:
     for name, value in counts.items():
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < MOST:
             raise InputError(f"{name} must be a whole number >= 0 and below 2**31, got {value!r:.80}.", code="E_OPTION")
-    if counts["samples"] == 1:
-        raise InputError("samples must be 0 or at least 2: one ablation has no rank correlation.", code="E_OPTION")
-
-
-def require_answer(model: Model, prompt: PromptLike, answer: str | Sequence[int] | None) -> Prompt:
-    """The prompt with an answer."""
-    if isinstance(prompt, str):
-        prompt = Prompt.from_text(model, prompt)
-    elif not isinstance(prompt, Prompt):
-        refuse_other_prompt(prompt)
-        prompt, answer = Prompt.from_messages(model, prompt, answer=answer), None
-    if answer is not None:
-        if prompt.answer:
-            raise InputError("The prompt has an answer already. Leave out answer=, or pass prompt.without_answer().")
-        prompt = add_answer(model, prompt, answer)
-    if not prompt.answer:
-        raise InputError(
-            "The prompt has no answer to cite sources for. Pass answer=..., or a Prompt with what the model answers: "
-            "generate(model, prompt)."
-        )
-    return prompt
 
 
 def aim_at_part(select: AnswerPart | Answer) -> Answer:
@@ -188,40 +335,79 @@ def sum_regions(scores: Tensor, regions: Sequence[Region]) -> Tensor:
     return torch.tensor([float(scores[one.start : one.stop].sum()) for one in regions], dtype=scores.dtype)
 
 
+def explain_kept(
+    model: Model,
+    prompt: Prompt,
+    keep: Tensor,
+    method: MethodLike,
+    settings: Mapping[str, Setting],
+    tokens: Sequence[int],
+) -> Explanation:
+    """The explanation of these tokens of the answer, from the tokens of the prompt that are kept [token]."""
+    ids = torch.tensor(prompt.ids)
+    before = ids[: prompt.prompt_length][keep[: prompt.prompt_length]].tolist()
+    shorter = Prompt.from_tokens(model, before, ids[prompt.prompt_length :].tolist())
+    target = Answer(list(tokens), score=CITED_SCORE)
+    return explain_encoded(model, model.encode(shorter), choose_method(method, settings), target)
+
+
+def list_sentences(prompt: Prompt) -> list[Answer]:
+    """The sentences of the answer as targets; none if there is only one."""
+    count = len(find_sentence_starts(prompt.answer_text))
+    return [Answer(number, unit="sentence") for number in range(count)] if count > 1 else []
+
+
+def cut_answer_text(prompt: Prompt, tokens: Sequence[int]) -> str:
+    """The text of these tokens of the answer."""
+    spans = [prompt.pieces.spans[prompt.prompt_length + token] for token in tokens]
+    known = [span for span in spans if span is not None]
+    return prompt.text[min(one[0] for one in known) : max(one[1] for one in known)].strip() if known else ""
+
+
 def list_citations(
-    parts: Sequence[Region], scores: Tensor, total: float, verified: Verification | None = None
+    parts: Sequence[Region],
+    scores: Tensor,
+    total: float,
+    evidence: Evidence | None = None,
+    support: Support | None = None,
 ) -> tuple[Citation, ...]:
     """Parts of the prompt with their scores and, of sources, verdicts, in its order; total: what shares are of."""
     return tuple(
         Citation(
             one.name, one.kind, one.start, one.stop, one.text, score,
             share=score / total if total else 0.0,
-            drop=None if verified is None else verified.drops.get(i),
-            verdict=None if verified is None else verified.judge(i),
-            is_control=verified is not None and i in verified.controls,
+            drop=None if evidence is None else evidence.drops.get((i,)),
+            verdict=None if evidence is None or support is None else name_source_verdict(i, evidence, support),
+            id=one.id, metadata=one.metadata or {},
         )
         for i, (one, score) in enumerate(zip(parts, scores.tolist(), strict=True))
     )  # fmt: skip
 
 
-def list_doubts(likelihood: Likelihood, mentioned: bool) -> list[str]:
-    """Why no source can support the answer, in sentences."""
-    doubts = []
+def name_source_verdict(source: int, evidence: Evidence, support: Support) -> str | None:
+    """None for a source that was not left out, alone or with others that say the same."""
+    if source in evidence.basis:
+        return SUPPORTED if support.verdict == SUPPORTED else CAUTION
+    if source in evidence.against:
+        return CONTRADICTED
+    return NOT_NEEDED if (source,) in evidence.drops else None
+
+
+def list_doubts(whole: Examined) -> list[str]:
+    """What speaks against support, in sentences."""
+    doubts, likelihood = [], whole.likelihood
     if not likelihood.is_plausible:
         doubts.append(
-            f"the model would hardly give this answer itself. Its log-probability is {likelihood.log_probability:z.1f}"
-            f"; of answers that the model draws it is about {likelihood.expected:z.1f}. That a source makes it less "
-            "unlikely does not support it."
+            "Caution: the model would hardly give this answer itself. Its log-probability is "
+            f"{likelihood.log_probability:z.1f}; of answers that it draws it is about {likelihood.expected:z.1f}."
         )
-    if not mentioned:
+    if not whole.mentioned:
         doubts.append(
-            "no source contains the answer as it is written. It may be put in other words, derived or made up, so none "
-            "is called supported, whatever leaving it out changes."
+            "Caution: no source contains the answer as it is written. It may be put in other words, derived or made up."
         )
     return doubts
 
 
-def add_spent(spent: Mapping[str, float], ablations: Ablations) -> dict[str, float]:
-    """Passes through the model: those of the explanation and of the ablations, one for the log-odds, one for log p."""
-    total = {name: spent.get(name, 0.0) + ablations.probe.spent[name] for name in (*spent, *ablations.probe.spent)}
-    return {**total, "forward": total.get("forward", 0.0) + 2}
+def sum_counts(counts: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Passes through the model, by kind."""
+    return {name: sum(one.get(name, 0.0) for one in counts) for name in dict.fromkeys(k for one in counts for k in one)}

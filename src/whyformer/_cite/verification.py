@@ -1,106 +1,158 @@
-r"""Is a citation supported? The log-odds of the answer without the source, beside those without unimportant ones.
+r"""Which sources does the answer rest on? Found by relevance, confirmed by leaving them out.
 
-$$ d_j = s(x) - s(x \setminus j) , \qquad
-   m = \max\bigl(\log 2, \; \max_{c \in C} |d_c|, \; \tfrac15 \, d_{\text{together}}\bigr) $$
+$$ d_S = s(x) - s(x \setminus S) $$
 
-with $s$ the log-odds of the answer, summed over its tokens. A source $j$ is *supported* if $d_j > m$, *contradicted* if
-$d_j < -m$, and *not needed* otherwise. $C$, the controls, are sources with scores near 0: what leaving out one of them
-changes is what leaving out anything changes. $d_{\text{together}}$ is the drop without all top sources at once: a model
-that is sharper by a constant changes all its log-odds by it, so a fixed margin would be crossed by chance. And the odds
-have to change at least by a factor of two.
+is the drop of the log-odds of the answer without the sources $S$. The first source $t$ is the one with the highest
+relevance, and the model is explained once more without it. Then
 
-Sources with strongly negative scores are verified too. "Not needed" does not mean unused: of two sources that say the
-same, neither is needed alone. And an answer that the model would hardly give itself (likelihood.py), or that no source
-contains (mention.py), is supported by nothing: where its log-odds fall without a source, the verdict is *caution*.
+* *one*: $d_t$ is large;
+* *either*: $d_t$ is small, but $d_{\{t, t'\}}$ is large, $t'$ being first without $t$: each of them is enough;
+* *together*: $d_t$ is large, and so is $d_u$ of another one: both are needed;
+* *against*: $d_c$ is strongly negative: the answer is likelier without it.
+
+Candidates for $u$ and $c$ come from blocks that the other sources are dealt into, each left out as a whole. The blocks
+with none of these are the controls. A drop is large if it is above the margin: log 2, a fifth of the largest drop, and
+what any control changes. Whether the answer is *supported* is decided by calibration.py, from these drops and from how
+certain the answer is: an answer that no source states depends on the sources too.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
+import numpy as np
 from torch import Tensor
 
 from whyformer._cite.ablations import Ablations
-from whyformer.results.citations import CAUTION, CONTRADICTED, NOT_NEEDED, SUPPORTED
+from whyformer._cite.estimate import Vector, code_blocks, estimate_weights
+from whyformer.results.citations import EITHER, ONE, TOGETHER
 
 TWICE = math.log(2)
-LEAST_SHARE = 0.2  # of the drop without all top sources
-NEAR_ZERO = 0.1  # of the magnitudes of all scores: controls have less, strongly negative sources at least as much
-MOST_CONTROLS = 5
+LEAST_SHARE = 0.2  # of the largest drop
+EITHER_SHARE = 0.3  # of the log-odds: what leaving out a source that is needed takes at least
+MOST_SETS = 4  # sources of which each is enough, in a thorough search
+
+Relevance = Callable[[int], Vector]  # [source], without this one
 
 
-@dataclass(frozen=True)
-class Verification:
-    """What leaving out the top sources, strongly negative ones and the controls did."""
+@dataclass
+class Evidence:
+    """What the answer rests on, as far as it was asked for."""
 
-    top: tuple[int, ...]  # sources, highest score first
-    against: tuple[int, ...]  # sources with strongly negative scores, lowest first
-    controls: tuple[int, ...]
-    drops: dict[int, float]  # of the log-odds, by source
-    margin: float
-    together: float | None  # the drop without all top sources at once; None for fewer than two
-    doubts: tuple[str, ...] = ()  # why the answer is supported by nothing
+    relevance: Vector  # with all sources
+    first: int
+    scores: Vector  # [source]
+    drops: dict[tuple[int, ...], float] = field(default_factory=dict)  # by the sources that were left out
+    basis: tuple[int, ...] = ()  # the sources that decide
+    how: str = ""  # one, either or together; "" for none
+    against: tuple[int, ...] = ()
+    margin: float = TWICE
+    control: float = 0.0  # the largest change without a control
 
-    def judge(self, source: int) -> str | None:
-        """The verdict on one of the verified sources; None for any other."""
-        if source not in self.top + self.against:
-            return None
-        drop = self.drops[source]
-        if drop > self.margin:
-            return CAUTION if self.doubts else SUPPORTED
-        return CONTRADICTED if drop < -self.margin else NOT_NEEDED
+    @property
+    def drop(self) -> float:
+        """Of the log-odds, without what decides, or without the first source."""
+        return self.drops.get(self.basis, self.drops.get((self.first,), 0.0))
 
 
-def choose_top(scores: Tensor, count: int) -> tuple[int, ...]:
-    """The sources with the highest scores; of equals, the one that comes first."""
-    return tuple(scores.argsort(descending=True, stable=True)[:count].tolist())
+def find_evidence(
+    ablations: Ablations,
+    relevance: Vector,
+    explain_without: Relevance,
+    blocks: int,
+    checks: int,
+    more: Tensor | None = None,
+) -> Evidence:
+    """Leave out the first source and blocks of the others, then run up to `checks` checks of candidates.
+
+    more: [n source] bool, further ablations for the scores.
+    """
+    first = int(relevance.argmax())
+    without_first = explain_without(first)
+    dealt = code_blocks(relevance, first, blocks)
+    found = Evidence(relevance, first, relevance)
+    leave_out(ablations, found, [(first,), *map(tuple, dealt)])
+    check_candidates(ablations, found, dealt, without_first, checks)
+    if more is not None:
+        ablations.ask(more)
+    checked = {one[0] for one in found.drops if len(one) == 1}
+    quiet = [abs(found.drops[tuple(block)]) for block in dealt if not checked & set(block)]
+    found.control = max(quiet, default=0.0)
+    found.margin = max(TWICE, LEAST_SHARE * max(found.drops.values()), found.control)
+    settle(found)
+    found.scores = weigh_sources(ablations, found, without_first)
+    return found
 
 
-def choose_against(scores: Tensor, top: Sequence[int]) -> tuple[int, ...]:
-    """The sources with strongly negative scores, as many as the top ones, not among them."""
-    low = -NEAR_ZERO * float(scores.abs().sum())
-    order = [source for source in scores.argsort(stable=True).tolist() if source not in top]
-    return tuple(source for source in order[: len(top)] if float(scores[source]) < 0 and float(scores[source]) <= low)
+def leave_out(ablations: Ablations, found: Evidence, sets: list[tuple[int, ...]]) -> None:
+    new = [one for one in sets if one and one not in found.drops]
+    found.drops |= dict(zip(new, ablations.ask_without(new).tolist(), strict=True)) if new else {}
 
 
-def choose_controls(scores: Tensor, taken: Sequence[int], count: int) -> tuple[int, ...]:
-    """The sources with the scores nearest to 0, up to `count` and five, not among those taken."""
-    high = NEAR_ZERO * float(scores.abs().sum())
-    order = [source for source in scores.abs().argsort(stable=True).tolist() if source not in taken]
-    near = [source for source in order if abs(float(scores[source])) < high or not high]
-    return tuple(near[: min(count, MOST_CONTROLS)])
+def check_candidates(
+    ablations: Ablations, found: Evidence, dealt: list[list[int]], without_first: Vector, checks: int
+) -> None:
+    """Leave out what may decide beside the first source, or may speak against the answer, likeliest first."""
+    for wanted in list_candidates(ablations.full, found, dealt, without_first)[:checks]:
+        leave_out(ablations, found, [wanted])
+    if checks == 1 or not is_either(ablations.full, found):
+        return
+    group = order_without(found.first, without_first)[:MOST_SETS]
+    for size in range(2, len(group) + 1):  # three and more that say the same
+        some = tuple(sorted(group[:size]))
+        leave_out(ablations, found, [some])
+        if found.drops[some] > EITHER_SHARE * abs(ablations.full):
+            break
 
 
-def verify_sources(ablations: Ablations, scores: Tensor, count: int, doubts: Sequence[str] = ()) -> Verification:
-    """Leave out the top sources one by one and all together, strongly negative ones, and the controls."""
-    top = choose_top(scores, count)
-    against = choose_against(scores, top)
-    controls = choose_controls(scores, top + against, count)
-    groups = [top] if len(top) > 1 else []
-    alone = (*top, *against, *controls)
-    found = ablations.ask_without([*([source] for source in alone), *groups]).tolist()
-    drops = dict(zip(alone, found, strict=False))
-    together = found[-1] if groups else None
-    margin = max([TWICE, LEAST_SHARE * (together or 0.0), *(abs(drops[control]) for control in controls)])
-    return Verification(top, against, controls, drops, margin, together, tuple(doubts))
+def order_without(first: int, without_first: Vector) -> list[int]:
+    return [first, *(int(j) for j in np.argsort(-without_first, kind="stable") if j != first)]
 
 
-def describe_verification(verified: Verification, names: Sequence[str]) -> list[str]:
-    """Sentences on what the verdicts cannot say."""
-    notes = [f"Caution: {doubt}" for doubt in verified.doubts]
-    for control in verified.controls:
-        if abs(verified.drops[control]) > TWICE:
-            notes.append(
-                f"Leaving out {names[control]}, a control with a score near 0, changes the log-odds of the answer by "
-                f"{-verified.drops[control]:+z.2f}: the scores miss it, and only larger changes count."
-            )
-    if not verified.controls:
-        notes.append("No source is left with a score near 0, so there are no controls for the verdicts.")
-    none = not any(verified.judge(source) in (SUPPORTED, CAUTION) for source in verified.top)
-    if none and verified.together is not None and verified.together > verified.margin:
-        listed = ", ".join(names[source] for source in verified.top)
-        notes.append(
-            f"No single citation is needed, but without all of them ({listed}) the log-odds fall by "
-            f"{verified.together:z.2f}: any one of them may suffice."
-        )
-    return notes
+def is_either(full: float, found: Evidence) -> bool:
+    """Whether leaving out the first source alone takes little."""
+    return found.drops[(found.first,)] < max(TWICE, EITHER_SHARE * abs(full))
+
+
+def list_candidates(
+    full: float, found: Evidence, dealt: list[list[int]], without_first: Vector
+) -> list[tuple[int, ...]]:
+    pair = tuple(sorted(order_without(found.first, without_first)[:2]))
+    lowest = int(found.relevance.argmin())
+    large = max(TWICE, LEAST_SHARE * abs(found.drops[(found.first,)]))
+    falls = sorted((tuple(block) for block in dealt), key=lambda block: -found.drops[block])
+    needed = [(max(block, key=lambda j: found.relevance[j]),) for block in falls if found.drops[block] > large]
+    opposed = [(min(block, key=lambda j: found.relevance[j]),) for block in falls[::-1] if found.drops[block] < -large]
+    candidates: list[tuple[int, ...]] = [(lowest,)] if full < 0 and found.relevance[lowest] < 0 else []
+    candidates += [pair] if is_either(full, found) and len(pair) == 2 else []
+    candidates += [*needed, *opposed]
+    return list(dict.fromkeys(candidates)) or [pair]
+
+
+def settle(found: Evidence) -> None:
+    """What decides and how, from all drops."""
+    alone = {one[0]: drop for one, drop in found.drops.items() if len(one) == 1}
+    needed = tuple(sorted(source for source, drop in alone.items() if drop > found.margin))
+    found.against = tuple(sorted(source for source, drop in alone.items() if drop < -found.margin))
+    groups = [one for one, drop in found.drops.items() if len(one) > 1 and found.first in one and drop > found.margin]
+    if needed and found.first in needed:
+        found.basis, found.how = needed, ONE if len(needed) == 1 else TOGETHER
+    elif groups:
+        found.basis, found.how = min(groups, key=len), EITHER
+    elif needed:
+        found.basis, found.how = needed[:1], ONE
+
+
+def weigh_sources(ablations: Ablations, found: Evidence, without_first: Vector) -> Vector:
+    """The score of each source, from all ablations that were asked for."""
+    keep = np.array(list(ablations.known), dtype=bool)
+    log_odds = np.array(list(ablations.known.values()))
+    if found.how == EITHER:
+        decisive = {source: found.drop / len(found.basis) for source in found.basis}
+    else:
+        decisive = {source: found.drops[(source,)] for source in found.basis}
+    decisive |= {source: found.drops[(source,)] for source in found.against}
+    return estimate_weights(
+        keep, log_odds, decisive or {found.first: max(found.drops[(found.first,)], TWICE)},
+        found.relevance, without_first,
+    )  # fmt: skip

@@ -39,7 +39,7 @@ from whyformer._engine.targets import (
 )
 from whyformer._model import EncodedBatch, Model
 from whyformer._plain.torch_state import neutral_torch
-from whyformer.errors import NotCaptured, UnsupportedModel
+from whyformer.errors import NotCaptured, ResourceError, UnsupportedModel
 
 logger = logging.getLogger("whyformer")
 R = TypeVar("R", bound=Runner)
@@ -47,6 +47,7 @@ LEAN, PROGRAM, FULL = LeanRunner(), ProgramRunner(), FullRunner()
 ANSWERS_MOVED = (
     "The model returns the answers of a batch in another order than its examples, so each example was run alone."
 )
+RAN_OUT_OF_MEMORY = "Each example was run alone: memory ran out for all at once."
 
 
 def check_sites(keep: Collection[str]) -> frozenset[str]:
@@ -96,6 +97,11 @@ def run_request(request: RunRequest) -> Capture:
         return run_first_accepting(request)
     except ExamplesMoved as moved:
         return record_alone(request, moved.output)
+    except ResourceError:
+        if encoded.batch == 1 or request.intervention is not None:
+            raise
+    capture = record_alone(request, mixes=False)
+    return replace(capture, notes=(*capture.notes, RAN_OUT_OF_MEMORY))
 
 
 def record_each(
@@ -161,8 +167,12 @@ def run_first_accepting(request: RunRequest) -> Capture:
 # --- a model that moves the rows of a batch ---------------------------------------------------------------------------
 
 
-def record_alone(request: RunRequest, output: Tensor | None = None) -> Capture:
-    """Each example in a run of its own. output: what the model returned for the batch, to be compared."""
+def record_alone(request: RunRequest, output: Tensor | None = None, *, mixes: bool = True) -> Capture:
+    """Each example in a run of its own.
+
+    output: what the model returned for the batch, to be compared.
+    mixes: the model would mix the examples of a batch; else there is no memory for all of them.
+    """
     encoded = request.encoded
     if request.intervention is not None:
         raise UnsupportedModel(
@@ -175,7 +185,7 @@ def record_alone(request: RunRequest, output: Tensor | None = None) -> Capture:
                 encoded=pick_examples(encoded, torch.tensor([i])),
                 target=pick_target(request.target, i, encoded.batch),
                 versus=pick_target(request.versus, i, encoded.batch),
-                runs_alone=True,
+                runs_alone=mixes,
             )
         )
         for i in range(encoded.batch)

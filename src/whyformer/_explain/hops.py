@@ -4,15 +4,18 @@ r"""Reasoning hops: an answer traced through the tokens that the model generated
     print(h); h.matrix(); h.save("hops.json")
 
 Relevance of an answer lands on the prompt and on tokens that the model generated itself. Those were predicted from
-what came before them, so in the next hop each sends what it received from its own logit:
+what came before them, so in the next hop each sends its share of what its step received, from its own logit:
 
-$$ R^{(h+1)} = \sum_{t\,\in\,\text{generated}} R^{(h)}_t \; \frac{\mathcal{R}[c_t]}{c_t}, \qquad
+$$ R^{(h+1)} = \sum_{t\,\in\,\text{generated}} \bar R^{(h)}_t \; \frac{\mathcal{R}[c_t]}{c_t}, \qquad
+   \bar R_t = \frac{1}{|S(t)|} \sum_{u \in S(t)} R_u, \qquad
    c_t = z_{t-1,\,y_t} - \tfrac1V \sum_v z_{t-1,\,v} $$
 
-with $\mathcal{R}[c]$ the relevance of the score $c$ at every token, $y_t$ the token at position $t$ and $z_{t-1}$ the
-logits from which it was predicted. Hop 0 is the relevance of $\sum_t c_t$ over the explained tokens. Signs are kept,
-and all tokens send at once: one run of the model and one relevance pass per hop. Attention is causal, so relevance
-moves to the left in each hop, and there are at most as many hops as generated tokens.
+with $S(t)$ the step of token $t$ (a sentence, a line, or up to a semicolon: written_steps.py; with steps=False every
+token is one and $\bar R = R$), $\mathcal{R}[c]$ the relevance of the score $c$ at every token, $y_t$ the token at
+position $t$ and $z_{t-1}$ the logits from which it was predicted. Hop 0 is the relevance of $\sum_t c_t$ over the
+explained tokens. Signs are kept, and all tokens send at once: one run of the model and one relevance pass per hop.
+Attention is causal: with steps=False relevance moves to the left in each hop, and there are at most as many hops as
+generated tokens; a step also sends a part to itself, which shrinks from hop to hop.
 
 A hop sends what it received, $\sum_t R_t$, because $\mathcal{R}[c]/c$ sums to 1 up to what the rules absorb:
 
@@ -49,6 +52,7 @@ from whyformer._explain.precision import convert_precision
 from whyformer._explain.scoring import make_explanation
 from whyformer._explain.sharing import record_for_methods
 from whyformer._explain.unforeseen import report_own_bugs
+from whyformer._explain.written_steps import find_steps, share_within_steps
 from whyformer._model import AnswerPart, EncodedBatch, Model, PromptLike, refuse_learned_prompt
 from whyformer._model.prompt import Prompt, SplitBy, add_answer
 from whyformer._plain.torch_state import neutral_torch
@@ -132,6 +136,7 @@ def trace_reasoning(
     versus: TargetLike = None,
     hops: int = 8,
     by: SplitBy | None = None,
+    steps: bool = True,
     **settings: Setting,
 ) -> Hops:
     """Where an answer came from: its relevance, sent on by the tokens that the model generated before it.
@@ -144,6 +149,8 @@ def trace_reasoning(
     hops: how many times relevance is sent on at most; 0 explains the target only. It ends earlier when less than 1 % of
     the relevance is left on generated tokens.
     by: the regions of the prompt, as in `Prompt.split`; by default its roles or documents, or else its passages.
+    steps: what a token received, all tokens of its written step send on: a sentence, a line, or up to a semicolon.
+    False: each token sends what it received itself, which finds less of a chain of steps (docs/reasoning.md).
     health=True also measures what the rules absorb in each hop.
     """
     call = choose_method(method, settings)
@@ -159,7 +166,8 @@ def trace_reasoning(
         target = select_tokens(model, prompt, select)
     elif select is not None:
         raise InputError("Pass select= or target=, not both: select= names tokens of the answer.", code="E_OPTION")
-    return Hops(tuple(pass_on(call, model, prompt, target, versus, hops)), prompt, regions)
+    parts = find_steps(prompt) if steps else [[token] for token in prompt.answer]
+    return Hops(tuple(pass_on(call, model, prompt, target, versus, parts, hops)), prompt, regions)
 
 
 def read_prompt(model: Model, prompt: PromptLike, answer: str | Sequence[int] | None) -> Prompt:
@@ -185,15 +193,24 @@ def select_tokens(model: Model, prompt: Prompt, select: AnswerPart) -> SelectedT
 
 
 def pass_on(
-    call: MethodCall, model: Model, prompt: Prompt, target: TargetLike, versus: TargetLike, most: int
+    call: MethodCall,
+    model: Model,
+    prompt: Prompt,
+    target: TargetLike,
+    versus: TargetLike,
+    steps: Sequence[Sequence[int]],
+    most: int,
 ) -> list[Hop]:
     """The hops from the target, until hardly anything is left on generated tokens or there are `most`."""
     converted = convert_precision(model, model.encode(prompt), call.precision)
     make_hop = partial(explain_hop, call, *converted, prompt.answer)
     hops = [make_hop(target, versus)]
     negligible = NEGLIGIBLE * hops[0].magnitude
+    last = max(hops[0].find_senders(), default=0)  # what is written after the target does not explain it
     while len(hops) <= most and hops[-1].magnitude_left > negligible:
-        received = hops[-1].find_senders()
+        received = share_within_steps(hops[-1].find_senders(), steps, last)
+        if not received:
+            break
         score = PassedOn(PredictedTokens.of(model, prompt, tuple(received)), tuple(received.values()))
         hops.append(make_hop(score, None, received))
     return hops

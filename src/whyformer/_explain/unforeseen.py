@@ -1,6 +1,7 @@
 """Exceptions that nobody foresaw, raised by whyformer itself while it follows a model: told as such, with the cause.
 
-What the user's own module, target function or method raises passes through unchanged; so does running out of memory.
+What the user's own module, target function or method raises passes through unchanged. Running out of memory is a
+ResourceError.
 """
 
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from types import TracebackType
 import torch
 
 from whyformer._model import Model, unwrap
+from whyformer._plain.failure import make_memory_error
 from whyformer.errors import UnsupportedModel, WhyformerError
 
 CALLED_BY_US = {"torch", "numpy", "contextlib", "functools"}  # their exceptions are those of whoever called them
@@ -21,8 +23,10 @@ def report_own_bugs(model: Model) -> Iterator[None]:
     """Turn an exception of whyformer's own code into an UnsupportedModel that names it."""
     try:
         yield
-    except (WhyformerError, MemoryError, torch.OutOfMemoryError, OSError):
+    except (WhyformerError, OSError):
         raise
+    except (MemoryError, torch.OutOfMemoryError) as error:
+        raise make_memory_error(error) from error
     except Exception as error:
         line = find_own_place(error.__traceback__)
         if line is None:

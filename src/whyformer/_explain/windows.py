@@ -173,7 +173,8 @@ class WindowedTexts:
         if size == length:
             return ""
         name = "The text" if len(self.texts) == 1 else f"Text {owner}"
-        too_long = f"{name} is {length} tokens long, and the model accepts {self.model.max_length}"
+        verb = "was made for" if self.model.max_length is None else "accepts"
+        too_long = f"{name} is {length} tokens long, and the model {verb} {self.model.trained_length}"
         if self.is_language:
             return f"{too_long}: it predicts from the last {size} tokens, and those before them score 0."
         note = f"{too_long}: it was explained in {len(own)} overlapping windows, and a score is the mean over windows."

@@ -18,7 +18,14 @@ from whyformer._model.image import DECODE_ERRORS, FORMATS, MAX_PIXELS, as_image,
 from whyformer._model.input_like import AnswerPart, InputLike, OneInput, PromptLike
 from whyformer._model.kept_image import UNNAMED_IMAGE, ImageView, KeptImage
 from whyformer._model.model import InputKind, Model, ModelLike
-from whyformer._model.offload import change_weights, copy_hook, find_device, has_hook, reload_weights
+from whyformer._model.offload import (
+    OffloadedWeight,
+    change_weights,
+    copy_hook,
+    find_device,
+    has_hook,
+    list_offloaded,
+)
 from whyformer._model.prompted import refuse_learned_prompt
 from whyformer._model.tables_in_memory import is_column, is_of_library, list_column
 from whyformer._model.text import (

@@ -38,7 +38,8 @@ class InputSpec:
     names: tuple[str, ...]
     takes_any: bool  # has **kwargs
     main: str | None  # main_input_name of a Hugging Face model
-    max_length: int | None  # tokens
+    max_length: int | None  # tokens; None: as many as there is memory for
+    trained_length: int | None  # tokens that its positions were made for; at most max_length
     vocabulary: int | None  # rows of the embedding
     padding: int | None  # pad_token_id of the model
     special: frozenset[int]  # ids of special tokens
@@ -105,6 +106,15 @@ class InputSpec:
                 code="E_TXT_TOO_LONG",
             )
 
+    def note_length(self, length: int) -> tuple[str, ...]:
+        """A note if the model computes more positions than it was made for."""
+        if self.trained_length is None or length <= self.trained_length:
+            return ()
+        return (
+            f"The input has {length:,} tokens; {self.name} was made for {self.trained_length:,} and computes positions "
+            "beyond. Its answers may be poor there, and scores explain those answers.",
+        )
+
     def _check_name(self, name: Any) -> None:
         if not isinstance(name, str):
             raise InputError(f"The names of inputs must be strings, got {name!r}.")
@@ -156,7 +166,8 @@ def read_input_spec(module: nn.Module) -> InputSpec:
         names=names,
         takes_any=any(p.kind is p.VAR_KEYWORD for p in parameters),
         main=inner.main_input_name if is_hugging_face else None,  # type: ignore[arg-type]
-        max_length=_find_max_length(text, counts),
+        max_length=None if computes_positions(inner) else _find_table_length(text, counts),
+        trained_length=_find_trained_length(text) if computes_positions(inner) else _find_table_length(text, counts),
         vocabulary=_find_vocabulary_size(inner),
         padding=_find_token_id(text, "pad"),
         special=frozenset(i for name in ("cls", "sep", "bos", "eos") for i in _find_token_ids(text, name)),
@@ -167,26 +178,43 @@ def read_input_spec(module: nn.Module) -> InputSpec:
     )
 
 
-def _find_max_length(config: "PretrainedConfig", counts_positions: bool) -> int | None:
-    limit = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
-    if not isinstance(limit, int) or limit <= 0 or (limit := _stretch_length(config, limit)) is None:
+def computes_positions(module: nn.Module) -> bool:
+    """Whether positions are rotations, computed for any length, and no table of learned ones is used besides."""
+    is_rotary = any(name.rpartition(".")[2].endswith("inv_freq") for name, _ in module.named_buffers())
+    tables = (name for name, part in module.named_modules() if isinstance(part, nn.Embedding))
+    return is_rotary and not any("pos" in name.rpartition(".")[2] or name.endswith("wpe") for name in tables)
+
+
+def _find_table_length(config: "PretrainedConfig", counts_positions: bool) -> int | None:
+    """The number of tokens that a table of positions is made for."""
+    limit = _find_positions(config)
+    if limit is None:
         return None
     # Positions derived from the padding start after pad_token_id.
     return limit - (_find_token_id(config, "pad") or 0) - 1 if counts_positions else limit
 
 
-def _stretch_length(config: "PretrainedConfig", trained: int) -> int | None:
+def _find_positions(config: "PretrainedConfig") -> int | None:
+    limit = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
+    return limit if isinstance(limit, int) and limit > 0 else None
+
+
+def _find_trained_length(config: "PretrainedConfig") -> int | None:
     """How many tokens rotary positions reach: `max_position_embeddings` may be the length before they are stretched.
 
-    YaRN and its like reach `factor` times the original length; dynamic NTK adapts to every length (None).
+    YaRN and its like reach `factor` times the original length, linear scaling `factor` times the given one; dynamic
+    NTK adapts to every length (None).
     """
-    rope = getattr(config, "rope_parameters", None)
+    rope, trained = getattr(config, "rope_parameters", None), _find_positions(config)
+    if trained is None:
+        return None
     scalings = [rope, *rope.values()] if isinstance(rope, dict) else []  # some models have one for each kind of layer
     lengths = [trained]
     for scaling in (one for one in scalings if isinstance(one, dict)):
-        if scaling.get("rope_type") == "dynamic":
+        kind, factor = scaling.get("rope_type"), scaling.get("factor")
+        if kind == "dynamic":
             return None
-        original, factor = scaling.get("original_max_position_embeddings"), scaling.get("factor")
+        original = scaling.get("original_max_position_embeddings", trained if kind == "linear" else None)
         if isinstance(original, int) and isinstance(factor, int | float):
             lengths.append(int(original * factor))
     return max(lengths)

@@ -83,8 +83,13 @@ class Model:
 
     @property
     def max_length(self) -> int | None:
-        """The largest number of tokens that the module accepts; None if it does not say."""
+        """The largest number of tokens that the module accepts; None if it computes positions for any number."""
         return self._input_spec.max_length
+
+    @property
+    def trained_length(self) -> int | None:
+        """The number of tokens that its positions were made for; texts are cut and split into windows by it."""
+        return self._input_spec.trained_length
 
     @property
     def vocabulary(self) -> int | None:
@@ -219,7 +224,7 @@ class Model:
             encoded = self._from_list([torch.tensor(item.ids) for item in items])
         else:
             encoded = self.encode_tokens([text.TokenizedText.from_pieces(item.ids, item.pieces) for item in items])
-        notes = dict.fromkeys((*self.notes, *(note for item in items for note in item.notes)))
+        notes = dict.fromkeys((*self.notes, *encoded.notes, *(note for item in items for note in item.notes)))
         answers = tuple((item.answer.start, item.answer.stop) if item.answer else None for item in items)
         regions = tuple(item.named_tokens for item in items)
         return replace(encoded, answers=answers, regions=regions, notes=tuple(notes))
@@ -255,7 +260,7 @@ class Model:
             words=tuple(one.pieces for one in texts),
             spans=tuple(one.spans for one in texts),
             seconds=tuple(one.second for one in texts),
-            notes=notes,
+            notes=notes + spec.note_length(real.size(1)),
         )
 
     def tokenize(self, item: OneInput, name: str = "the text") -> text.TokenizedText:
@@ -280,7 +285,7 @@ class Model:
         windowed = []
         for item, name in zip(items, text.name_texts(len(items)), strict=True):
             one = text.tokenize_text(self.tokenizer, text.read_text_item(item, self.name), name)
-            windowed.append((one, text.split_into_windows(one, self.max_length, windows, name)))
+            windowed.append((one, text.split_into_windows(one, self.trained_length, windows, name)))
         return windowed
 
     @property
@@ -378,11 +383,14 @@ class Model:
             special = special if mask is None else special & mask
         is_image = tensor.dim() == 4 and tensor.is_floating_point()
         range_note = input_spec.check_pixel_range(tensor, self.processor, self.name) if is_image else ""
+        notes = (*self.notes, range_note) if range_note else self.notes
+        if words is not None:
+            notes += self._input_spec.note_length(tensor.size(1))
         names = tuple(f"example {n}" for n in range(tensor.size(axis)))
         self._input_spec.check_batch(len(names))
         return EncodedBatch(
             inputs, main, len(names), names, axis, token_mask=mask, special_mask=special, words=words,
-            notes=(*self.notes, range_note) if range_note else self.notes, uncast=uncast,
+            notes=notes, uncast=uncast,
         )  # fmt: skip
 
     def _name_ids(self, ids: Tensor) -> tuple[tuple[tuple[str, ...], ...], Tensor]:

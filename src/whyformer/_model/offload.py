@@ -7,15 +7,15 @@ the module as an argument, so a copy of it acts on a shadow as it does on the mo
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from whyformer._model.unwrap import list_modules
-from whyformer._plain.private_torch import without_interception
+from whyformer._plain.private_torch import parameters_of
 
 if TYPE_CHECKING:
     from accelerate.hooks import ModelHook
@@ -75,40 +75,32 @@ def change_weights(shadow: nn.Module, change: Callable[[Tensor], Tensor]) -> Non
                 hook.weights_map = ChangedWeights(hook.weights_map, change_if_floating)
 
 
-# --- the graph --------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class OffloadedWeight:
+    """A weight that a hook loads into a module before it runs and removes afterwards."""
+
+    owner: nn.Module
+    name: str
+    load: Callable[[], Tensor]  # knows nothing of the owner
+
+    @property
+    def present(self) -> Tensor | None:
+        """The weight, while it is loaded."""
+        weight = parameters_of(self.owner)[self.name]
+        return None if weight is None or weight.is_meta else weight
 
 
-def reload_weights(shadow: nn.Module) -> AbstractContextManager[None]:
-    """The graph of a forward pass inside keeps no offloaded weight: the backward pass loads each one again.
-
-    Otherwise all of them would be there at the end of the forward pass, whatever the hooks drop.
-    """
-    offloaded = [
-        (part, hook)
-        for part in shadow.modules()
-        if "_hf_hook" in part.__dict__
-        for hook in _list_hooks(part)
-        if getattr(hook, "offload", False) and getattr(hook, "weights_map", None) is not None
-    ]
-    if not offloaded:
-        return nullcontext()
-
-    def pack(tensor: Tensor) -> Tensor | Callable[[], Tensor]:
-        """A tensor as autograd keeps it; of an offloaded weight, what loads it again and takes the same view of it."""
-        with without_interception():
-            storage = tensor.untyped_storage().data_ptr()
-            for part, hook in offloaded:
-                for name, weight in part.named_parameters(recurse=_places_submodules(hook)):
-                    if not weight.is_meta and weight.untyped_storage().data_ptr() == storage:
-                        kind = (weight.device, weight.dtype)
-                        view = (tensor.size(), tensor.stride(), int(tensor.storage_offset()))
-                        return lambda: hook.weights_map[name].to(*kind).as_strided(*view)
-            return tensor
-
-    def unpack(kept: Tensor | Callable[[], Tensor]) -> Tensor:
-        return kept if isinstance(kept, Tensor) else kept()
-
-    return torch.autograd.graph.saved_tensors_hooks(pack, unpack)
+def list_offloaded(shadow: nn.Module) -> list[OffloadedWeight]:
+    found = []
+    for part in shadow.modules():
+        for hook in _list_hooks(part) if "_hf_hook" in part.__dict__ else ():
+            if not getattr(hook, "offload", False) or getattr(hook, "weights_map", None) is None:
+                continue
+            for key, _ in part.named_parameters(recurse=_places_submodules(hook)):
+                path, _, name = key.rpartition(".")
+                load = partial(hook.weights_map.__getitem__, key)
+                found.append(OffloadedWeight(part.get_submodule(path), name, load))
+    return found
 
 
 def find_unloaded_weights(module: nn.Module) -> list[str]:

@@ -7,15 +7,15 @@
 The same rows are the same bytes, whoever computed them. See seal.py for the checksum in each part.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from whyformer._runs.plan import RunPlan
+from whyformer._runs.plan import PlanFields, RunPlan, get_plan_fields
 from whyformer._runs.preparation import normalise_class_name
 from whyformer._runs.seal import HEADER_KEY, make_unsealed_header, read_seal, read_sealed_file, seal_file
 from whyformer._runs.store import DECODE_ERRORS, ShardFacts, ShardFolder
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 PARTS_FOLDER = "parts"
 KINDS = ("image", "text", "tensors")
+LAYOUT = 2  # of the parts; 1: without the column `content`
+GROWING = ("data", "methods")  # the fields of a plan that a run can grow by: parts are the same with more of them
 REPAIR = "Run whyformer bulk again with the same arguments: it replaces damaged parts."
 # The columns of a part in order, with their types as pyarrow names them; in brackets: a list of these.
 COLUMN_TYPES = {
@@ -34,8 +36,19 @@ COLUMN_TYPES = {
     "source": "string", "label": "string", "prediction": "int32", "prediction_name": "string", "probability": "float",
     "target": "int32", "target_name": "string", "scores": "[float]", "rows": "int32", "columns": "int32",
     "tokens": "[string]", "special": "[bool]", "starts": "[int32]", "ends": "[int32]", "map_png": "binary",
+    "content": "string",
 }  # fmt: skip
 ARRAY_COLUMNS = {"scores": np.float64, "special": np.bool_, "starts": np.int64, "ends": np.int64}  # as they are read
+
+
+class PartRow(Protocol):
+    """What a row of any run has: where its item is in the input, and why it failed."""
+
+    @property
+    def position(self) -> int: ...
+
+    @property
+    def error(self) -> str | None: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,6 +76,7 @@ class BulkRow:
     starts: Sequence[int] | np.ndarray | None = None  # characters of `source`; -1 where a token has none
     ends: Sequence[int] | np.ndarray | None = None
     map_png: bytes | None = None
+    content: str | None = None  # a hash of the input
 
     @property
     def grid(self) -> tuple[int, int] | None:
@@ -116,43 +130,100 @@ class PartStore(ShardFolder):
 
     def __init__(self, folder: Path, plan: RunPlan) -> None:
         super().__init__(folder / PARTS_FOLDER, plan, ".parquet")
+        self.fingerprint = fingerprint_parts(plan.fields)
 
     def read_facts(self, number: int) -> ShardFacts | None:
+        checked = self._read_checked(number)
+        return None if checked is None else checked[1]
+
+    def read_table(self, number: int, columns: Collection[str] | None = None) -> "pa.Table | None":
+        """The rows of a part, or those of these columns that it has; None if it is missing, damaged or foreign."""
+        from pyarrow import BufferReader, parquet
+
+        checked = self._read_checked(number)
+        if checked is None:
+            return None
+        file = parquet.ParquetFile(BufferReader(checked[0]))
+        names = [name for name in file.schema_arrow.names if columns is None or name in columns]
+        return file.read(columns=names).replace_schema_metadata(None)
+
+    def _read_checked(self, number: int) -> tuple[bytes, ShardFacts] | None:
         path = self.path(number)
         try:
-            facts = read_seal(path.read_bytes()) if path.is_file() else None  # reading a pipe would block for ever
+            contents = path.read_bytes() if path.is_file() else b""  # reading a pipe would block for ever
         except OSError:
             return None
-        return facts if facts is not None and is_part_of(facts, self.fingerprint, number) else None
+        facts = read_seal(contents)
+        return (contents, facts) if facts is not None and is_part_of(facts, self.fingerprint, number) else None
+
+
+def fingerprint_parts(fields: PlanFields) -> str:
+    """Of everything in a plan that the rows of one item by one method depend on."""
+    kept = {name: value for name, value in get_plan_fields(fields).items() if name not in GROWING}
+    return RunPlan(kept).fingerprint
 
 
 def is_part_of(facts: ShardFacts, fingerprint: str, number: int | None) -> bool:
     return (facts.get("fingerprint"), facts.get("shard")) == (fingerprint, number)
 
 
-def make_schema() -> "pa.Schema":
-    """The columns of a part."""
+def make_schema(columns: Mapping[str, str] = COLUMN_TYPES) -> "pa.Schema":
+    """The columns of a part, by the types that pyarrow gives them names for."""
     import pyarrow as pa
 
-    types = {name: pa.type_for_alias(kind.strip("[]")) for name, kind in COLUMN_TYPES.items()}
-    return pa.schema(
-        (name, pa.list_(types[name]) if kind[0] == "[" else types[name]) for name, kind in COLUMN_TYPES.items()
-    )
+    types = {name: pa.type_for_alias(kind.strip("[]")) for name, kind in columns.items()}
+    return pa.schema((name, pa.list_(types[name]) if kind[0] == "[" else types[name]) for name, kind in columns.items())
 
 
-def encode_part(rows: Sequence[BulkRow], number: int, fingerprint: str) -> bytes:
+def encode_part(
+    rows: Sequence[PartRow], number: int, fingerprint: str, columns: Mapping[str, str] = COLUMN_TYPES
+) -> bytes:
     """The file of a shard: its rows, and a header with the fingerprint of the plan and the number of failed items."""
     import pyarrow as pa
+
+    cells = {name: [make_cell_storable(getattr(row, name)) for row in rows] for name in columns}
+    return encode_table(pa.table(cells, schema=make_schema(columns)), number, fingerprint)
+
+
+def encode_table(table: "pa.Table", number: int, fingerprint: str) -> bytes:
     from pyarrow import parquet
 
-    failed = len({row.position for row in rows if row.error is not None})
-    header = make_unsealed_header({"fingerprint": fingerprint, "shard": number, "rows": len(rows), "failed": failed})
-    columns = {name: [make_cell_storable(getattr(row, name)) for row in rows] for name in COLUMN_TYPES}
-    sink, schema = BytesIO(), make_schema()
-    with parquet.ParquetWriter(sink, schema, compression="zstd") as writer:
-        writer.write_table(pa.table(columns, schema=schema))
-        writer.add_key_value_metadata({HEADER_KEY: header})  # in the file only: the schema is stored twice
+    cells = zip(table.column("position").to_pylist(), table.column("error").to_pylist(), strict=True)
+    failed = len({position for position, error in cells if error is not None})
+    facts = {"fingerprint": fingerprint, "shard": number, "rows": len(table), "failed": failed}
+    sink = BytesIO()
+    with parquet.ParquetWriter(sink, table.schema, compression="zstd") as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata({HEADER_KEY: make_unsealed_header(facts)})  # in the file only, not in the schema
     return seal_file(sink.getvalue())
+
+
+def merge_part(held: "pa.Table", computed: bytes, methods: Sequence[str]) -> bytes:
+    """A part with computed rows put in: they replace those of the same item and method. methods: in their order."""
+    import pyarrow as pa
+    from pyarrow import BufferReader, parquet
+
+    facts = read_seal(computed)
+    assert facts is not None
+    new = parquet.ParquetFile(BufferReader(computed)).read().replace_schema_metadata(None)
+    replaced = set(list_row_keys(new, methods))
+    kept = [i for i, key in enumerate(list_row_keys(held, methods)) if key not in replaced]
+    table = pa.concat_tables([held.take(kept), new])
+    keys = list_row_keys(table, methods)
+    table = table.take(sorted(range(len(keys)), key=keys.__getitem__)).combine_chunks()
+    # Parquet calls the values of a list "element", pyarrow "item": as when the rows were written first
+    schema = pa.schema(
+        (one.name, pa.list_(one.type.value_type) if pa.types.is_list(one.type) else one.type) for one in table.schema
+    )
+    return encode_table(table.cast(schema), facts["shard"], facts["fingerprint"])
+
+
+def list_row_keys(table: "pa.Table", methods: Sequence[str]) -> list[tuple[int, int]]:
+    """The order of the rows of a part: by item, then by method."""
+    ranks = {label: rank for rank, label in enumerate(methods)}
+    labels = table.column("method").to_pylist() if "method" in table.column_names else [None] * len(table)
+    positions = table.column("position").to_pylist()
+    return [(position, ranks.get(label, 0)) for position, label in zip(positions, labels, strict=True)]
 
 
 def make_cell_storable(value: Any) -> Any:

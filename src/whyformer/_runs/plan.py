@@ -7,7 +7,7 @@ interrupted ends with the same rows as one that was not.
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -61,16 +61,18 @@ class ShardedPlan(RunPlan):
         return range(shard * size, min(self.total, (shard + 1) * size))
 
 
-def write_or_check_plan(plan: RunPlan, folder: Path) -> None:
-    """Write the plan to the folder, or check that the plan that is already there is the same."""
+def write_or_check_plan(plan: RunPlan, folder: Path, *, growing: Collection[str] = (), grow: bool = False) -> None:
+    """Write the plan to the folder, or check that the plan that is already there is the same.
+
+    growing: fields that may have more than those of the plan that is there, which is replaced if `grow`.
+    """
     path = folder / PLAN_FILE
     if not path.exists():
         if any(file.suffix == ".parquet" for file in (*folder.iterdir(), *folder.glob("parts/*"))):
             raise OutputError(
                 f"{folder} has Parquet files but no {PLAN_FILE}. Use another folder.", code="E_OUT_MISMATCH"
             )
-        contents = {"version": PLAN_VERSION, **plan.fields, "fingerprint": plan.fingerprint}
-        archive.write_file(path, f"{json.dumps(contents, indent=1)}\n".encode())
+        write_plan(plan, path)
         return
     try:
         stored = get_plan_fields(read_plan_file(path))
@@ -85,12 +87,22 @@ def write_or_check_plan(plan: RunPlan, folder: Path) -> None:
             code="E_OUT_MISMATCH",
         ) from None
     if differences := list_plan_differences(stored, plan.fields):
+        can_grow = all(name.split(" ")[0] in growing for name in differences)
+        if can_grow and grow:
+            write_plan(plan, path)
+            return
         verb = "differs" if len(differences) == 1 else "differ"
+        advice = f" To add {' and '.join(growing)} to it, pass grow=True (--grow)." if can_grow else ""
         raise OutputError(
             f"{folder} holds another {plan.kind}: {', '.join(differences)} {verb}. Use another folder, or repeat that "
-            f"{plan.kind} with the same settings to resume it.",
+            f"{plan.kind} with the same settings to resume it.{advice}",
             code="E_OUT_MISMATCH",
         )
+
+
+def write_plan(plan: RunPlan, path: Path) -> None:
+    contents = {"version": PLAN_VERSION, **plan.fields, "fingerprint": plan.fingerprint}
+    archive.write_file(path, f"{json.dumps(contents, indent=1)}\n".encode())
 
 
 def read_plan_file(path: Path) -> dict[str, Any]:

@@ -107,10 +107,10 @@ def describe_cut(model: Model, content: str | TextPair, shorter: str | TextPair)
     if shorter == content:
         return []
     if not isinstance(content, TextPair):
-        return [f"cut to {model.max_length} tokens"]
+        return [f"cut to {model.trained_length} tokens"]
     cut = [name for name, long, short in zip(("first", "second"), content, shorter, strict=True) if short != long]
     which = f"the {cut[0]} text" if len(cut) == 1 else "both texts"
-    return [f"with {which} of the pair cut, to {model.max_length} tokens in all"]
+    return [f"with {which} of the pair cut, to {model.trained_length} tokens in all"]
 
 
 def cut_to_fit(model: Model, content: str | TextPair) -> str | TextPair:
@@ -120,17 +120,17 @@ def cut_to_fit(model: Model, content: str | TextPair) -> str | TextPair:
         whole = tokenize_text(model.tokenizer, content, name)
     except InputError:
         return content  # encoding it will fail with the reason
-    if model.max_length is None or len(whole) <= model.max_length or (len(texts) == 2 and whole.second is None):
+    if model.trained_length is None or len(whole) <= model.trained_length or (len(texts) == 2 and whole.second is None):
         return content
     begin = len(content) + 1 if whole.second is None else whole.second  # of the second text, in both
     spans = [span for span in whole.spans if span is not None]  # a token without a place cannot be the last
     ends = [[end for start, end in spans if start < begin], [end - begin for start, end in spans if start >= begin]]
-    room = min(len(spans), model.max_length - sum(whole.special))
+    room = min(len(spans), model.trained_length - sum(whole.special))
     while room >= len(texts) and all(ends[: len(texts)]):
         counts = share_room(len(ends[0]), len(ends[1]), room)
         cut = [text[: own[count - 1]] for text, own, count in zip(texts, ends, counts, strict=False)]
         shorter = TextPair(*cut) if len(texts) == 2 else cut[0]
-        if len(tokenize_text(model.tokenizer, shorter, name)) <= model.max_length:
+        if len(tokenize_text(model.tokenizer, shorter, name)) <= model.trained_length:
             return shorter
         room -= 1  # tokenized on their own, the remaining words may be more pieces
     return content

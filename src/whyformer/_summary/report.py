@@ -1,10 +1,11 @@
-"""The report of a summary: one self-contained HTML page, the most suspicious cluster first."""
+"""The report of a summary: one self-contained HTML page, the most suspicious finding first."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whyformer._summary import wording
-from whyformer._summary.finding import Finding
+from whyformer._summary.finding import Finding, Sighting
 from whyformer.show import report
 from whyformer.show.page_facts import list_facts
 from whyformer.show.report import Html, make_element
@@ -14,24 +15,22 @@ from whyformer.show.wording import shorten_text
 if TYPE_CHECKING:
     from whyformer._summary.result import BulkSummary
 import numpy as np
-import torch
-from PIL import Image, ImageDraw
+from PIL import Image
 
 from whyformer._model import as_image
 from whyformer._runs.parts import BulkRow
 from whyformer._summary.inputs import InputReader
+from whyformer._summary.pictures import IMAGE_SIDE, crop_mark, draw_mean_map
 from whyformer._summary.rows import get_planned
+from whyformer._summary.tally import ClassTally
 from whyformer.errors import InputError
-from whyformer.show.colours import find_limits, paint_scores
 from whyformer.show.panel_images import render_model_input
 
 TITLE = "What the model looks at"
-SHOWN_FINDINGS, SHOWN_EXAMPLES, SHOWN_CLASSES, SHOWN_WORDS, SHOWN_ROWS = 30, 6, 60, 15, 100
-NAME_LENGTH = 80
-SIDE = 256  # pixels of an example
-PALENESS = 0.3  # of what is outside the region
-MAX_WORDS = 60  # of a text
-CAPTION_LENGTH = 40
+SHOWN_CARDS, SHOWN_CROPS, SHOWN_CLASSES, SHOWN_WORDS, SHOWN_ROWS = 12, 12, 60, 15, 100
+MARKED = "background:var(--raised);font-weight:600;text-decoration:underline"  # readable in both modes
+ON_SHEET, CROPS_ON_SHEET = 3, 4  # findings of a class, and crops of each
+NAME_LENGTH, CAPTION_LENGTH, CONTEXT = 80, 40, 60  # characters
 FINDING_HEAD = ("no.", "", "class", "items", "looks at", "hiding", "inserting", "uniformity", "off object", "score")
 
 
@@ -41,8 +40,10 @@ def make_summary_page(summary: "BulkSummary") -> str:
         "In short": make_overview(summary),
         "Findings": make_finding_blocks(summary),
         "Classes": make_class_blocks(summary),
+        "Confusions": make_confusion_blocks(summary),
+        "Items unlike their class": make_outlier_blocks(summary),
         "Where relevance sits": make_place_blocks(summary),
-        "Items": make_item_blocks(summary),
+        "Methods": make_agreement_blocks(summary),
         "Errors": make_error_blocks(summary),
         "How": make_method_blocks(summary),
     }
@@ -92,13 +93,15 @@ def make_overview(summary: "BulkSummary") -> list[Html]:
 
 
 def make_finding_blocks(summary: "BulkSummary") -> list[Html]:
-    """The table of all findings, then one block for each of the first ones."""
+    """A card for each suspicious finding and each that is used, then the table of all."""
     if not summary.findings:
         return [make_element("p", "No class has enough items to be examined.")]
-    blocks = [tabulate_findings(summary.records())]
-    for number, finding in enumerate(summary.findings[:SHOWN_FINDINGS], 1):
-        blocks += make_finding_card(finding, number, summary)
-    return blocks
+    shown = [one for one in summary.findings if one.is_suspicious or one.is_used] or list(summary.findings[:3])
+    blocks: list[Html] = []
+    for finding in shown[:SHOWN_CARDS]:
+        blocks += make_finding_card(finding, summary)
+    table = tabulate_findings(summary.records())
+    return [*blocks, report.fold_content(f"All {len(summary.findings)} kinds of evidence", table)]
 
 
 def tabulate_findings(records: Sequence[wording.FindingRecord]) -> Html:
@@ -118,23 +121,122 @@ def make_finding_cells(record: wording.FindingRecord) -> list[CellValue]:
     ]
 
 
-def make_finding_card(finding: Finding, number: int, summary: "BulkSummary") -> list[Html]:
-    """A heading, the facts and example items; folded if it is neither suspicious nor among the first."""
+def make_finding_card(finding: Finding, summary: "BulkSummary") -> list[Html]:
+    """The sentence, twelve crops, where they are, the answers, the items to open; folded if it is not suspicious."""
+    number = summary.findings.index(finding) + 1
+    title = f"{number}. {shorten_text(finding.class_name, NAME_LENGTH)}: {finding.what}"
+    sentences = [make_element("li", line) for line in wording.explain_finding(finding)[1:]]
+    content = [
+        make_element("p", wording.write_caption(finding)),
+        show_evidence(finding.sightings, finding, summary.reader, SHOWN_CROPS),
+        tabulate_answers(finding),
+        tabulate_presence(finding),
+        make_element("p", "Items to open: ", *list_links(finding.examples)) if finding.examples else None,
+        report.fold_content("The tests", make_element("ul", *sentences)) if sentences else None,
+    ]
+    blocks = [block for block in content if block is not None]
+    if not finding.is_suspicious:
+        return [report.fold_content(f"Look at this: {title}", *blocks, open_=number == 1)]
+    return [make_element("h3", title, " ", report.make_verdict_badge("suspicious", "bad")), *blocks]
+
+
+def show_evidence(
+    sightings: Sequence[Sighting], finding: Finding, reader: InputReader | None, count: int
+) -> Html | None:
+    """The evidence in its most typical items: crops around it, or snippets of text with the words marked."""
+    if finding.kind == "words":
+        snippets = [make_snippet(one) for one in sightings[:count]]
+        return make_element("div", *snippets, class_="rows") if snippets else None
+    figures = [figure for one in sightings[:count] if (figure := make_crop(one, reader, finding.where)) is not None]
+    if not figures and sightings:
+        return make_element("p", "The images are not at hand.", class_="dim")
+    if finding.where is not None:
+        caption = f"where it is: the share of {len(finding.sightings)} items that show it there"
+        image = draw_mean_map(finding.where, limit=1.0)
+        figures.append(report.embed_image(image, caption, caption, crisp=True, is_map=True))
+    return report.arrange_figures(figures, small=count < SHOWN_CROPS)
+
+
+def make_crop(one: Sighting, reader: InputReader | None, where: np.ndarray | None = None) -> Html | None:
+    """What is around the mark, with the mark outlined; None if the file is gone."""
+    image = load_image(one.row, reader)
+    if image is None:
+        return None
+    name = shorten_text(one.row.id, CAPTION_LENGTH)
+    told = "the mark outlined" if one.box is not None else "the whole image"
+    cut = crop_mark(image, one.row.grid, one.patches, where) if one.row.grid is not None else image
+    return report.embed_image(cut, f"{name}, {told}", name, *describe_wrong(one.row))
+
+
+def describe_wrong(row: BulkRow) -> list[str]:
+    return [f" (predicted {row.prediction_name}, label {row.label})"] if row.is_right is False else []
+
+
+def make_snippet(one: Sighting) -> Html:
+    """The text around the first marked words; the words in bold and underlined."""
+    text = one.row.source or ""
+    first = min((start for start, _ in one.spans), default=0)
+    begin, end = max(0, first - CONTEXT), min(len(text), max((end for _, end in one.spans[:1]), default=0) + CONTEXT)
+    parts: list[str | Html] = ["… " if begin else ""]
+    place = begin
+    for start, stop in sorted(one.spans):
+        if place <= start < stop <= end:
+            parts += [text[place:start], make_element("mark", text[start:stop], style=MARKED)]
+            place = stop
+    parts += [text[place:end], " …" if end < len(text) else ""]
+    name = make_element("span", shorten_text(one.row.id, CAPTION_LENGTH), class_="dim")
+    return make_element("p", name, " ", *parts, *describe_wrong(one.row))
+
+
+def tabulate_answers(finding: Finding) -> Html | None:
+    """The answer with and without the evidence."""
     name = shorten_text(finding.class_name, NAME_LENGTH)
-    title = f"Finding {number}: {name}, {finding.what}"
-    sentences = make_element("ul", *(make_element("li", line) for line in wording.explain_finding(finding)))
-    content = [sentences, make_examples(finding, summary.reader, SHOWN_EXAMPLES)]
-    if not finding.is_suspicious and number > 3:
-        return [report.fold_content(title, *content)]
-    badge = report.make_verdict_badge("suspicious", "bad") if finding.is_suspicious else None
-    return [make_element("h3", title, " ", badge), *content]
+    named = {"hidden in its own items": finding.without, "put into items of other classes": finding.put_in}
+    rows = [
+        [what, one.items, f"{one.before:.2f}", f"{one.after:.2f}", describe_share(one.right_before),
+         describe_share(one.right_after)]
+        for what, one in named.items() if one is not None
+    ]  # fmt: skip
+    head = ["the evidence is", "items", f"probability of {name}", "after", "right before", "right after"]
+    return report.make_table(head, rows, caption="The answer without and with it") if rows else None
+
+
+def describe_share(share: float | None) -> str:
+    return "–" if share is None else f"{share:.0%}"
+
+
+def tabulate_presence(finding: Finding) -> Html | None:
+    """How often each class, folder and value of the metadata shows it."""
+    rows = [
+        ["class", shorten_text(one.class_name, NAME_LENGTH), f"{one.shown} of {one.items}", f"{one.share:.0%}", ""]
+        for one in finding.presence[:10]
+    ]
+    rows += [
+        [one.column, shorten_text(one.value, NAME_LENGTH), "", f"{one.inside:.0%}",
+         f"{one.outside:.0%} ({wording.format_p(one.p)})"]
+        for one in finding.links
+    ]  # fmt: skip
+    return (
+        report.make_table(["by", "value", "items", "share", "elsewhere"], rows, caption="How often it is shown")
+        if rows
+        else None
+    )
+
+
+def list_links(rows: Sequence[BulkRow]) -> Iterator[Html | str]:
+    """Links to the files of these items, or their names."""
+    for number, row in enumerate(rows):
+        name = shorten_text(row.id, NAME_LENGTH)
+        path = Path(row.source).absolute() if row.kind == "image" and row.source else None
+        yield make_element("a", name, href=path.as_uri()) if path is not None and path.is_file() else name
+        yield ", " if number + 1 < len(rows) else "."
 
 
 # --- classes and places -----------------------------------------------------------------------------------------------
 
 
 def make_class_blocks(summary: "BulkSummary") -> list[Html]:
-    """Mean maps, or a table of words."""
+    """The table of classes, then a sheet of what each looks at."""
     classes = summary.tally.class_list
     if not classes:
         return []
@@ -146,12 +248,22 @@ def make_class_blocks(summary: "BulkSummary") -> list[Html]:
     has_words = any(row[3] for row in rows)
     head = ["class", "items", "wrong", "words with most relevance"]
     table = report.make_table(head if has_words else head[:3], rows if has_words else [row[:3] for row in rows])
-    maps = [
-        report.embed_image(draw_mean_map(one.mean_map), f"mean map of {shorten_text(one.name, NAME_LENGTH)}",
-                           shorten_text(one.name, NAME_LENGTH), crisp=True, is_map=True)
-        for one in classes[:SHOWN_CLASSES] if one.mean_map is not None
-    ]  # fmt: skip
-    return [table, report.arrange_figures(maps, small=True)] if maps else [table]
+    sheets = [make_sheet(one, summary) for one in classes[:SHOWN_CLASSES]]
+    return [table, *(sheet for sheet in sheets if sheet is not None)]
+
+
+def make_sheet(one: ClassTally, summary: "BulkSummary") -> Html | None:
+    """The mean map of a class and its strongest evidence, with a few crops of each."""
+    name = shorten_text(one.name, NAME_LENGTH)
+    blocks: list[Html] = []
+    for finding in summary.class_findings.get(one.name, [])[:ON_SHEET]:
+        shown = show_evidence(finding.sightings, finding, summary.reader, CROPS_ON_SHEET)
+        blocks += [make_element("p", wording.write_caption(finding)), *([shown] if shown is not None else [])]
+    if one.mean_map is not None:
+        mean = draw_mean_map(one.mean_map)
+        figure = report.embed_image(mean, f"mean map of {name}", "mean of all maps", crisp=True, is_map=True)
+        blocks.append(report.arrange_figures([figure], small=True))
+    return report.fold_content(f"What {name} is recognised by", *blocks) if blocks else None
 
 
 def make_place_blocks(summary: "BulkSummary") -> list[Html]:
@@ -160,21 +272,64 @@ def make_place_blocks(summary: "BulkSummary") -> list[Html]:
     return [report.make_table(head, rows, caption="Shares of the positive scores, means over items")] if rows else []
 
 
-# --- items and errors -------------------------------------------------------------------------------------------------
+# --- confusions, items and errors -------------------------------------------------------------------------------------
 
 
-def make_item_blocks(summary: "BulkSummary") -> list[Html]:
+def make_confusion_blocks(summary: "BulkSummary") -> list[Html]:
+    """Which labels are taken for which class, and the evidence for it."""
     blocks: list[Html] = []
-    if pairs := [[f"{a} ~ {b}", value] for (a, b), value in summary.tally.agreement.items()]:
-        blocks.append(report.make_table(["methods", "mean rank correlation"], pairs, caption="Do methods agree?"))
-        lowest = [[shorten_text(one.id, NAME_LENGTH), one.correlation] for one in summary.tally.disagreements]
-        head = ["item", "rank correlation"]
-        blocks.append(report.make_table(head, lowest, caption="Items on which the methods agree least"))
-    if summary.outliers:
-        rows = [[shorten_text(o.id, NAME_LENGTH), shorten_text(o.class_name, 40), o.score] for o in summary.outliers]
-        caption = "Outliers: items whose evidence is far from that of all others of their class"
-        blocks.append(report.make_table(["item", "class", "deviations"], rows, caption=caption))
+    for one in summary.confusions:
+        label, name = (shorten_text(text, 40) for text in (one.label, one.class_name))
+        told = f"{one.items} items of {label} are taken for {name}"
+        if one.finding is None:
+            text = f"{told}; they show none of the evidence found for {name}."
+            sightings: list[Sighting] = [Sighting(row) for row in one.rows]
+        else:
+            text = f"{told}; {one.shown} of them show {one.finding.what}."
+            ids = {row.id for row in one.rows}
+            sightings = [sighting for sighting in one.finding.sightings if sighting.row.id in ids]
+        shown = [
+            figure for sight in sightings[:CROPS_ON_SHEET] if (figure := show_sighting(sight, summary)) is not None
+        ]
+        blocks.append(report.fold_content(text, join_sightings(shown, sightings)))
     return blocks
+
+
+def make_outlier_blocks(summary: "BulkSummary") -> list[Html]:
+    """Items whose evidence is far from that of all others of their class."""
+    if not summary.outliers:
+        return []
+    rows = [[shorten_text(o.id, NAME_LENGTH), shorten_text(o.class_name, 40), o.score] for o in summary.outliers]
+    sightings = [Sighting(one.row, patches=find_strongest(one.row)) for one in summary.outliers[:SHOWN_CROPS]]
+    shown = [figure for sight in sightings if (figure := show_sighting(sight, summary)) is not None]
+    table = report.make_table(["item", "class", "deviations from the class"], rows)
+    return [join_sightings(shown, sightings), table]
+
+
+def show_sighting(one: Sighting, summary: "BulkSummary") -> Html | None:
+    return make_snippet(one) if one.row.kind == "text" else make_crop(one, summary.reader)
+
+
+def join_sightings(shown: Sequence[Html], sightings: Sequence[Sighting]) -> Html:
+    if sightings and sightings[0].row.kind == "text":
+        return make_element("div", *shown, class_="rows")
+    return report.arrange_figures(shown, small=True)
+
+
+def find_strongest(row: BulkRow) -> tuple[int, ...]:
+    """The patch with the largest score; none for a text."""
+    return () if row.grid is None or row.scores is None else (int(row.scores.argmax()),)
+
+
+def make_agreement_blocks(summary: "BulkSummary") -> list[Html]:
+    pairs = [[f"{a} ~ {b}", value] for (a, b), value in summary.tally.agreement.items()]
+    if not pairs:
+        return []
+    lowest = [[shorten_text(one.id, NAME_LENGTH), one.correlation] for one in summary.tally.disagreements]
+    return [
+        report.make_table(["methods", "mean rank correlation"], pairs, caption="Do methods agree?"),
+        report.make_table(["item", "rank correlation"], lowest, caption="Items on which the methods agree least"),
+    ]
 
 
 def make_error_blocks(summary: "BulkSummary") -> list[Html]:
@@ -197,78 +352,12 @@ def make_method_blocks(summary: "BulkSummary") -> list[Html]:
     return [report.make_fact_list(facts)]
 
 
-# --- examples ---------------------------------------------------------------------------------------------------------
-
-
-def make_examples(finding: Finding, reader: InputReader | None, count: int) -> Html:
-    """The most typical items side by side, or texts."""
-    if finding.kind == "words":
-        return make_element("div", *(make_element("p", one.row.source) for one in finding.sightings[:count]))
-    figures = []
-    for one in finding.sightings[:count]:
-        region = np.zeros(one.row.grid or (1, 1), dtype=bool)
-        region.ravel()[list(one.patches)] = True
-        figures.append(make_cluster_figure(one.row, region, reader))
-    return report.arrange_figures([figure for figure in figures if figure is not None])
-
-
-def make_cluster_figure(row: BulkRow, region: np.ndarray | None, reader: InputReader | None) -> Html | None:
-    """The image with the region marked and its name; None if the file is gone."""
-    image = load_thumbnail(row, reader)
-    if image is None:
-        return None
-    if region is not None:
-        image = mark_region(image, region)
-    name = shorten_text(row.id, CAPTION_LENGTH)
-    caption = f"{name} (predicted {row.prediction_name}, label {row.label})" if row.is_right is False else name
-    return report.embed_image(image, f"the image {name}", caption)
-
-
-def load_thumbnail(row: BulkRow, reader: InputReader | None) -> Image.Image | None:
-    """The image as the model sees it; without the model, the whole image as a square."""
+def load_image(row: BulkRow, reader: InputReader | None) -> Image.Image | None:
+    """The image as the model sees it; without the model, the whole image as a square. None if the file is gone."""
     try:
         if reader is None:
-            return as_image(row.source or "").resize((SIDE, SIDE))
+            return as_image(row.source or "").resize((IMAGE_SIDE, IMAGE_SIDE))
         encoded = reader.model.encode([reader.read_row_image(row)])
     except InputError:
         return None
-    return render_model_input(encoded.inputs[encoded.main][0], SIDE)
-
-
-def mark_region(image: Image.Image, region: np.ndarray) -> Image.Image:
-    """The image, paler outside the region. Nothing is drawn inside it, so that what is there can be read."""
-    inside = Image.fromarray((255 * region).astype(np.uint8)).resize(image.size, Image.Resampling.NEAREST)
-    pale = Image.blend(image, Image.new("RGB", image.size, "white"), PALENESS)
-    outline_region(pale, region)
-    pale.paste(image, mask=inside)
-    return pale
-
-
-def outline_region(image: Image.Image, region: np.ndarray) -> None:
-    """Draw the border between the region and the rest, black on white so that it shows on any image."""
-    draw = ImageDraw.Draw(image)
-    for colour, width in (("white", 6), ("black", 3)):
-        for line in list_edges(region, image.width, image.height):
-            draw.line(line, fill=colour, width=width)
-
-
-def list_edges(region: np.ndarray, width: int, height: int) -> list[tuple[float, float, float, float]]:
-    """The sides of patches that are between the region and the rest, in pixels."""
-    rows, columns = region.shape
-    padded = np.pad(region, 1)
-    across, down = width / columns, height / rows
-    above = np.argwhere(padded[1:] != padded[:-1])  # between row y - 1 and row y of the region
-    left = np.argwhere(padded[:, 1:] != padded[:, :-1])
-    lines = [((x - 1) * across, y * down, x * across, y * down) for y, x in above]
-    return lines + [(x * across, (y - 1) * down, x * across, y * down) for y, x in left]
-
-
-def draw_mean_map(shares: np.ndarray, region: np.ndarray | None = None) -> Image.Image:
-    """A mean map in the colours of unsigned scores."""
-    scores = torch.from_numpy(np.ascontiguousarray(shares))
-    limits = find_limits(scores, signed=False, floor=0.0)
-    image = Image.fromarray(paint_scores(scores, limits, signed=False).byte().numpy())
-    image = image.resize((SIDE, SIDE), Image.Resampling.NEAREST)
-    if region is not None:
-        outline_region(image, region)
-    return image
+    return render_model_input(encoded.inputs[encoded.main][0], IMAGE_SIDE)

@@ -31,7 +31,7 @@ from whyformer._summary.shares import (
     take_positive_shares,
 )
 
-MAX_SAMPLED = 10_000  # items in memory
+MAX_SAMPLED = 20_000  # items in memory
 
 
 class ClassSamples:

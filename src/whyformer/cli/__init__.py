@@ -23,6 +23,7 @@ from whyformer.cli import (
     bulk_summary,
     cite,
     compare,
+    compare_runs,
     demo,
     doctor,
     explain,

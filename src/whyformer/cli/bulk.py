@@ -64,6 +64,9 @@ def run_bulk(
     overlap: options.OverlapOption = None,
     maps: Annotated[bool, make_option("--maps", "Also store each map as a PNG.")] = False,
     retry_failed: Annotated[bool, make_option("--retry-failed", "Try items that failed again.")] = False,
+    grow: Annotated[
+        bool, make_option("--grow", "Add items or methods to the run that is there, and compute only these.")
+    ] = False,
     as_json: options.JsonOption = False,
     debug: options.DebugOption = False,
 ) -> None:
@@ -81,7 +84,7 @@ def run_bulk(
         device=device, engine=engine, address=address, workers=workers, batch_size=batch_size,
         memory=None if memory is None else max(1, int(memory * 1e9)), shard=shard, threads=threads, loaders=loaders,
         limit=limit, truncate=truncate, windows=options.choose_windows(windows, overlap), maps=maps,
-        retry_failed=retry_failed,
+        retry_failed=retry_failed, grow=grow,
     )  # fmt: skip
     if as_json:
         output.print_text(json.dumps({**asdict(run), "folder": str(run.folder)}, indent=1))

@@ -1,6 +1,7 @@
 """Prompts on the command line: a text, a text file, the messages of a chat, or what another engine logged."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +13,7 @@ from whyformer.errors import InputError
 
 if TYPE_CHECKING:
     from whyformer._model import Model
-    from whyformer._model.prompt import Prompt
+    from whyformer._model.prompt import DocumentLike, Prompt
 
 DEFAULT_LANGUAGE_MODEL = "demo/decoder"
 
@@ -61,17 +62,21 @@ class PromptSource:
         if self.tokens is not None and self.answer is not None:
             raise InputError("--tokens has the answer in its file. Leave --answer out.", code="E_USAGE")
 
-    def make_prompt(self, model: "Model") -> "Prompt":
+    def make_prompt(self, model: "Model", documents: "Sequence[DocumentLike] | None" = None) -> "Prompt":
         from whyformer._model.prompt import Prompt
 
         if self.messages is not None or self.tokens is not None:
-            return make_logged(model, self.messages or self.tokens or "", self.answer)
+            return make_logged(model, self.messages or self.tokens or "", self.answer, documents)
         if self.prompt is not None:
-            return Prompt.from_text(model, read_text_file(self.prompt), self.answer, special=True)
-        return Prompt.from_text(model, read_if_text_file((self.words or [""])[0]), self.answer)
+            text = read_text_file(self.prompt)
+            return Prompt.from_text(model, text, self.answer, special=True, documents=documents)
+        text = read_if_text_file((self.words or [""])[0])
+        return Prompt.from_text(model, text, self.answer, documents=documents)
 
 
-def make_logged(model: "Model", path: str, answer: str | None) -> "Prompt":
+def make_logged(
+    model: "Model", path: str, answer: str | None, documents: "Sequence[DocumentLike] | None" = None
+) -> "Prompt":
     """The prompt in a JSON file: a list of messages, or a record with them, with token ids or with texts."""
     from whyformer._model.prompt import Prompt, add_answer
 
@@ -80,6 +85,8 @@ def make_logged(model: "Model", path: str, answer: str | None) -> "Prompt":
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path!r} is not valid JSON: {str(error)[:100]}.") from None
     if isinstance(record, list):
-        return Prompt.from_messages(model, record, answer=answer)
+        return Prompt.from_messages(model, record, answer=answer, documents=documents)
+    if documents is not None and isinstance(record, dict):
+        record = {**record, "documents": documents}
     prompt = Prompt.from_log(model, record)
     return prompt if answer is None else add_answer(model, prompt.without_answer(), answer)

@@ -81,14 +81,11 @@ class Passage:
 
 
 @dataclass(frozen=True)
-class PassageQuestion:
-    """A question about passages, of which one states the answer."""
+class AskedPassages:
+    """Passages and a question about them, as a prompt."""
 
     passages: tuple[Passage, ...]
     question: str
-    answer: str
-    source: int  # the passage that states the answer
-    fact: int  # which of its facts
 
     @property
     def context(self) -> str:
@@ -111,6 +108,15 @@ class PassageQuestion:
         """Where each passage is in `text`."""
         starts = accumulate((len(passage.text) + 2 for passage in self.passages), initial=0)
         return tuple((at, at + len(passage.text)) for at, passage in zip(starts, self.passages, strict=False))
+
+
+@dataclass(frozen=True)
+class PassageQuestion(AskedPassages):
+    """A question about passages, of which one states the answer."""
+
+    answer: str
+    source: int  # the passage that states the answer
+    fact: int  # which of its facts
 
     @property
     def sentence_span(self) -> CharacterSpan:

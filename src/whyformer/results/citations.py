@@ -14,12 +14,13 @@ from torch import Tensor
 from whyformer._engine import Target
 from whyformer._model.prompt import Prompt, Region
 from whyformer._plain import archive
-from whyformer._plain.json_value import JsonValue
+from whyformer._plain.json_value import JsonObject, JsonValue
 from whyformer._plain.schema import SchemaError, check_schema
 from whyformer._plain.tokens import Pieces
 from whyformer.results._fields import PIECES, TARGET, restore_saved_target, restore_saved_tokens
 from whyformer.results.result import LoadableResult, choose_formats
 from whyformer.show import report, terminal
+from whyformer.show.footnotes import MarkedSentence, NotedSource, number_sources, write_markdown, write_marked_text
 from whyformer.show.prompt_page import make_prompt_page
 from whyformer.show.prompt_view import CitationRow, FaithfulnessRow, PromptView, view_prompt
 from whyformer.show.score_rows import CellValue
@@ -29,6 +30,9 @@ from whyformer.show.wording import format_score, shorten_text
 
 SUPPORTED, NOT_NEEDED, CONTRADICTED, CAUTION = "supported", "not needed", "contradicted", "caution"
 VERDICTS = (SUPPORTED, NOT_NEEDED, CONTRADICTED, CAUTION)
+NOT_SUPPORTED, UNDECIDED = "not supported", "undecided"
+ANSWER_VERDICTS = (SUPPORTED, NOT_SUPPORTED, CONTRADICTED, UNDECIDED)
+ONE, EITHER, TOGETHER = "one", "either", "together"
 SHOWN = 10  # sources in a terminal
 DROP_HEADING = "log-odds fall by"
 HEADINGS = ("source", "score", "share", "verdict", DROP_HEADING, "text")
@@ -38,14 +42,19 @@ CITATION = {
     "name": str, "kind": str, "start": int, "stop": int, "text": str, "score": float, "share": float,
     "drop": (None, float), "verdict": (None, str), "is_control": bool,
 }  # fmt: skip
+IDENTITY = {"id": (None, str), "metadata": {str: object}}  # which files of earlier versions do not have
 DROP = {"size": int, "drop": float, "chance": float, "interval": [float], "draws": int}
 FAITHFULNESS = {"lds": (None, float), "chance": (None, [float]), "samples": int, "seed": int, "drops": [DROP]}
 PROMPT = {"ids": [int], "pieces": PIECES, "prompt_length": int, "regions": [REGION], "notes": [str]}
+SUPPORT = {
+    "text": str, "verdict": str, "sources": [str], "how": str, "against": [str], "probability": float,
+    "drop": (None, float),
+}  # fmt: skip
 SCHEMA = {
     "prompt": PROMPT, "citations": [CITATION], "target": TARGET, "scores": Tensor, "rest": float,
     "log_probability": float, "margin": (None, float), "together": (None, float), "faithfulness": (None, FAITHFULNESS),
     "method": str, "settings": {str: object}, "model": str, "versions": {str: str}, "spent": {str: float},
-    "notes": [str], "apart": [CITATION], "log_odds": (None, float),
+    "notes": [str], "apart": [CITATION], "log_odds": (None, float), "support": (None, SUPPORT), "sentences": [SUPPORT],
 }  # fmt: skip
 
 
@@ -58,11 +67,35 @@ class Citation:
     start: int  # its first token
     stop: int  # one past its last token
     text: str
-    score: float  # the sum of the scores of its tokens
-    share: float  # of the scores of all sources and of the rest, by magnitude; with the sign of the score
+    score: float  # effort "fast": the sum of the relevance of its tokens; else its weight in the log-odds (estimate.py)
+    share: float  # of the scores of all sources, "fast" also of the rest, by magnitude; with the sign of the score
     drop: float | None = None  # of the log-odds of the answer without this source; None if it was not left out
     verdict: str | None = None  # supported, not needed, contradicted or caution; None if it was not verified
     is_control: bool = False  # left out to see what leaving out an unimportant source changes
+    id: str | None = None  # of the document that it is, or is part of
+    metadata: JsonObject = field(default_factory=dict, hash=False)  # of that document
+
+
+@dataclass(frozen=True)
+class Support:
+    """Whether the sources support the answer, or a sentence of it, and which of them."""
+
+    text: str
+    verdict: str  # supported, not supported, contradicted or undecided
+    sources: tuple[str, ...]  # names of those that the answer rests on
+    how: str  # "one"; "either": each is enough; "together": all are needed; "": it rests on none
+    against: tuple[str, ...]  # names of those without which the answer is likelier
+    probability: float  # that a source states it, by the calibration
+    drop: float | None  # of the log-odds without these sources; None if nothing was left out
+
+    def __str__(self) -> str:
+        named = " and ".join(self.sources) if len(self.sources) < 3 else ", ".join(self.sources)
+        if self.verdict == SUPPORTED and self.sources:
+            one_of = "either of " if self.how == EITHER else ""
+            return f"supported by {one_of}{named}{' together' * (self.how == TOGETHER)}"
+        if self.verdict == CONTRADICTED and self.against:
+            return f"contradicted by {', '.join(self.against)}"
+        return "not supported by any source" if self.verdict == NOT_SUPPORTED else self.verdict
 
 
 @dataclass(frozen=True)
@@ -101,10 +134,11 @@ class Faithfulness:
 class Citations(LoadableResult):
     """The sources of an answer, highest score first. Question, instructions and roles are no sources: see `apart`.
 
-    Files: .json has everything and can be loaded again; .html, .txt show the table; .csv has a row for each source.
+    Files: .json has everything and can be loaded again; .html and .txt show the table, .md the answer with footnotes;
+    .csv has a row for each source.
     """
 
-    formats = choose_formats(".json .html .csv .txt")
+    formats = choose_formats(".json .html .md .csv .txt")
     csv_columns = ("rank", "name", "kind", "start", "stop", "score", "share", "drop", "verdict", "control", "text")
 
     prompt: Prompt
@@ -124,6 +158,8 @@ class Citations(LoadableResult):
     notes: tuple[str, ...] = ()
     apart: tuple[Citation, ...] = ()  # question, instructions and roles, in order; never left out
     log_odds: float | None = None  # of the answer in full context, summed over its tokens; None in older files
+    support: Support | None = None  # of the answer, or its selected part; None in older files
+    sentences: tuple[Support, ...] = ()  # of each of its sentences; of one, the same as support
 
     def __len__(self) -> int:
         return len(self.citations)
@@ -143,10 +179,19 @@ class Citations(LoadableResult):
         """The sources without which the answer would be unlikely."""
         return tuple(one for one in self.citations if one.verdict == SUPPORTED)
 
+    def mark_answer(self) -> tuple[list[MarkedSentence], list[str]]:
+        """The answer with the numbers of the sources that support it, and the names of these sources."""
+        if not self.sentences:  # of an earlier version
+            return number_sources([(self.prompt.answer_text, None, [one.name for one in self.supported])])
+        return number_sources(
+            [(one.text, one.verdict, one.sources if one.verdict == SUPPORTED else ()) for one in self.sentences]
+        )
+
     # --- displaying ---
 
     def view(self) -> PromptView:
         """The prompt with its scores and citations, for display; sources and what is apart are its parts."""
+        sentences, names = self.mark_answer()
         return view_prompt(
             self.prompt,
             (*self.citations, *self.apart),
@@ -154,9 +199,21 @@ class Citations(LoadableResult):
             headline=f"Why {make_visible(self.target.label)}?",
             signed=True,
             citations=[
-                CitationRow(one.name, one.start, one.stop, one.share, name_verdict(one), one.drop, one.text)
+                CitationRow(
+                    one.name,
+                    one.start,
+                    one.stop,
+                    one.share,
+                    name_verdict(one),
+                    one.drop,
+                    one.text,
+                    one.id,
+                    one.metadata,
+                    names.index(one.name) + 1 if one.name in names else None,
+                )
                 for one in self.list_shown()
             ],
+            marked=sentences,
             verdict_notes=describe_verdicts(self),
             faithfulness=list(list_figures(self.faithfulness)) if self.faithfulness is not None else [],
             **{name: getattr(self, name) for name in ("scores", "method", "model", "settings", "versions", "notes")},
@@ -165,6 +222,7 @@ class Citations(LoadableResult):
     def _list_parts(self, screen: Screen) -> Iterator[RenderableType]:
         """The sources with the highest scores as a table, then what their verdicts rest on."""
         yield Text(f"{make_visible(self.target.label)}, by {make_visible(self.method)}", "bold")
+        yield Text(make_visible(write_marked_text(self.mark_answer()[0])))
         width = max(screen.width - 60, 20)
         rows = [list_cells(one, width) for one in self.list_shown()]
         right = ("score", "share", DROP_HEADING)
@@ -203,7 +261,16 @@ class Citations(LoadableResult):
 
     @classmethod
     def _from_fields(cls, saved: archive.Fields) -> "Citations":
-        saved = {"apart": [], "log_odds": None, **saved}  # which files of earlier versions do not have
+        saved = {
+            "apart": [],
+            "log_odds": None,
+            "support": None,
+            "sentences": [],
+            **saved,
+        }  # which files of earlier versions do not have
+        check_schema(saved.get("prompt"), {"regions": [{}]}, "the prompt")
+        for part in (*saved["prompt"]["regions"], *saved.get("citations", ()), *saved["apart"]):
+            check_schema({"id": None, "metadata": {}, **part}, IDENTITY, "a source")
         check_schema(saved, SCHEMA, "the citations")
         prompt, length = saved["prompt"], len(saved["prompt"]["ids"])
         if tuple(saved["scores"].shape) != (length,) or not 0 < prompt["prompt_length"] <= length:
@@ -224,6 +291,8 @@ class Citations(LoadableResult):
                 "target": restore_saved_target(saved["target"]),
                 "faithfulness": None if found is None else restore_faithfulness(found),
                 "notes": tuple(saved["notes"]),
+                "support": None if saved["support"] is None else restore_support(saved["support"]),
+                "sentences": tuple(restore_support(one) for one in saved["sentences"]),
             }
         )
 
@@ -232,6 +301,16 @@ class Citations(LoadableResult):
         for rank, one in enumerate(self.citations, 1):
             values = {**vars(one), "rank": rank, "control": one.is_control}
             yield tuple(values[column] for column in self.csv_columns)
+
+    def _make_markdown(self) -> str:
+        """The answer with a footnote for each source that supports it."""
+        sentences, names = self.mark_answer()
+        sources = [
+            NotedSource(one.name, one.text, name_verdict(one), one.share, one.drop, one.id, one.metadata)
+            for one in self.citations
+        ]
+        headline = f"Why {self.target.label}?"
+        return write_markdown(headline, sentences, sources, names, [*self.describe(), *self.notes])
 
     def _make_page(self) -> str:
         """A page with the answer, its sources, and the prompt with its scores."""
@@ -260,23 +339,29 @@ def list_cells(one: Citation, width: int) -> list[str]:
     return [one.name, *numbers, name_verdict(one, "(control)"), drop, shorten_text(" ".join(one.text.split()), width)]
 
 
+def describe_support(result: Citations) -> list[str]:
+    if result.support is None:
+        return []
+    lines = [f"The answer is {result.support} (probability of support {result.support.probability:.2f})."]
+    if len(result.sentences) > 1:
+        lines += [f"{shorten_text(' '.join(one.text.split()), 60)}: {one}." for one in result.sentences]
+    return lines
+
+
 def describe_verdicts(result: Citations) -> list[str]:
     odds = "" if result.log_odds is None else f", its log-odds {result.log_odds:z.2f}"
     certainty = format_score(result.log_probability, signed=False)
-    lines = [f"The log-probability of the answer is {certainty}{odds} with the whole prompt."]
+    lines = describe_support(result)
+    lines.append(f"The log-probability of the answer is {certainty}{odds} with the whole prompt.")
     if result.margin is None:
-        return [*lines, "No source was left out, so there are no verdicts."]
-    controls = sum(one.is_control for one in result.citations)
-    grounds = ["log 2", "a fifth of the drop without all top sources"]
-    one = "the control, whose score is near 0"
-    several = f"any of the {controls} controls, whose scores are near 0"
-    grounds += [f"the change without {one if controls == 1 else several}"] if controls else []
+        return [*lines, "No source was left out: the verdict rests on the relevance and on how certain the answer is."]
     lines.append(
-        f"Supported: without this source the log-odds fall by more than {result.margin:z.2f}, the largest of "
-        f"{', '.join(grounds[:-1])} and {grounds[-1]}; contradicted: they rise by more than that."
+        f"A source is needed if the log-odds fall by more than {result.margin:z.2f} without it, and speaks against the "
+        "answer if they rise by more than that: the largest of log 2, a fifth of the largest drop, and what leaving "
+        "out sources that do not matter changes."
     )
     if result.together is not None:
-        lines.append(f"Without all top sources at once they fall by {result.together:z.2f}.")
+        lines.append(f"Without all that the answer rests on they fall by {result.together:z.2f}.")
     return lines
 
 
@@ -309,6 +394,12 @@ def describe_faithfulness(result: Citations) -> list[str]:
 def restore_region(saved: archive.Fields) -> Region:
     index = saved["characters"]
     return Region(**{**saved, "characters": None if index is None else (index[0], index[1])})
+
+
+def restore_support(saved: archive.Fields) -> Support:
+    if saved["verdict"] not in ANSWER_VERDICTS:
+        raise SchemaError("the verdict of the citations is damaged")
+    return Support(**{**saved, "sources": tuple(saved["sources"]), "against": tuple(saved["against"])})
 
 
 def restore_faithfulness(saved: archive.Fields) -> Faithfulness:

@@ -100,6 +100,7 @@ FORMATS: Mapping[str, Callable[..., bytes]] = {
     ".svg": lambda result: result.draw().svg().encode("utf-8"),
     ".pdf": lambda result: result.draw().pdf(),
     ".tex": lambda result: latex.to_latex(result.panels()).encode("utf-8"),
+    ".md": lambda result: result._make_markdown().encode("utf-8", "backslashreplace"),
     ".csv": lambda result: score_rows.as_csv(result.csv_columns, result._list_rows()),
     ".parquet": lambda result: score_rows.as_parquet(result._list_rows()),
     ".txt": to_plain_text,

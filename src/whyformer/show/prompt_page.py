@@ -28,6 +28,7 @@ STYLE = Path(__file__).with_name("prompt_page.css").read_text("utf-8")
 READING = "How to read this page"
 TOP_REGIONS = 5
 CITED_TEXT = 160  # characters of a cited region in the table
+CITED_METADATA = 400  # characters of the metadata of a document
 HOP_COLOURS = len(REGION_COLOURS)  # regions with a colour of their own in the bar of a hop
 VERDICT_KINDS = {"supported": "good", "contradicted": "bad"}
 
@@ -228,13 +229,45 @@ def make_citation_section(view: PromptView) -> Html:
     head = ["figure", "value", "by chance", "95 % by chance"]
     faithful = report.make_table(head, figures, caption="How faithful the scores are")
     basis = [make_element("p", line) for line in view.verdict_notes]
-    return report.make_section("Citations", table, *basis, faithful if figures else None, anchor="citations")
+    marked = make_element("p", *make_marked_answer(view), class_="marked") if view.marked else None
+    documents = make_document_table(view)
+    return report.make_section(
+        "Citations", marked, table, documents, *basis, faithful if figures else None, anchor="citations"
+    )
+
+
+def make_marked_answer(view: PromptView) -> Iterable[Content]:
+    """The sentences of the answer, each with links to the regions that support it."""
+    rows = {row.mark: row for row in view.citations if row.mark is not None}
+    for sentence in view.marked:
+        yield make_visible(sentence.text)
+        for mark in sentence.marks:
+            anchor = find_anchor(view, view.find_cell(rows[mark].start)) if mark in rows else "#citations"
+            yield from (" ", make_element("a", f"[{mark}]", href=anchor))
+        if sentence.remark:
+            yield from (" ", report.make_verdict_badge(sentence.remark, VERDICT_KINDS.get(sentence.remark, "")))
+        yield " "
+
+
+def make_document_table(view: PromptView) -> Html | None:
+    """Ids and metadata of the cited documents, folded; None if they have none."""
+    rows = [(row.name, row.id or "", write_metadata(row)) for row in view.citations if row.id or row.metadata]
+    if not rows:
+        return None
+    return report.fold_content("Ids and metadata", report.make_table(["region", "id", "metadata"], rows))
+
+
+def write_metadata(row: CitationRow) -> str:
+    pairs = (f"{name}: {' '.join(str(value).split())}" for name, value in row.metadata.items())
+    return shorten_text(make_visible(", ".join(pairs)), CITED_METADATA)
 
 
 def make_citation_cells(view: PromptView, row: CitationRow, largest: float) -> list[Content]:
     kind, anchor = VERDICT_KINDS.get(row.verdict, ""), find_anchor(view, view.find_cell(row.start))
     badge = report.make_verdict_badge(row.verdict, kind) if row.verdict else "not verified"
-    link = make_element("a", shorten_text(make_visible(row.name), 60), href=anchor)
+    number = "" if row.mark is None else f"[{row.mark}] "
+    own = f" ({row.id})" if row.id is not None else ""
+    link = make_element("a", shorten_text(make_visible(f"{number}{row.name}{own}"), 60), href=anchor)
     bar = make_element("span", *make_share(row.share, largest, signed=view.signed), class_="share-cell")
     text = shorten_text(make_visible(" ".join(row.text.split())), CITED_TEXT)
     return [link, bar, badge, "–" if row.drop is None else f"{row.drop:+.3g}", text]

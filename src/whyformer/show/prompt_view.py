@@ -23,6 +23,7 @@ from whyformer._model.prompt import Prompt
 from whyformer._plain.sentences import find_paragraph_starts, find_sentence_starts
 from whyformer._plain.tokens import NamedTokens, Pieces
 from whyformer.show.chips import Chip, join_spans, make_chips
+from whyformer.show.footnotes import MarkedSentence
 from whyformer.show.panel import Panel
 from whyformer.show.wording import format_headline
 
@@ -69,6 +70,9 @@ class CitationRow:
     verdict: str  # supported, not needed, contradicted, caution, or "" where it was not verified
     drop: float | None = None  # of the log-odds of the answer when the region is left out
     text: str = ""
+    id: str | None = None  # of the document that it is, or is part of
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    mark: int | None = None  # its number in the marked answer
 
 
 @dataclass(frozen=True)
@@ -106,6 +110,7 @@ class PromptView:
     parts: Sequence[NamedTokens] = ()  # finer units, such as passages or sentences
     steps: Tensor | None = None  # [answer token, token]
     citations: Sequence[CitationRow] = ()
+    marked: Sequence[MarkedSentence] = ()  # the answer with the numbers of the citations that support it
     verdict_notes: Sequence[str] = ()  # what the verdicts rest on
     faithfulness: Sequence[FaithfulnessRow] = ()
     hops: Sequence[HopRow] = ()

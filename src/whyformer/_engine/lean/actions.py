@@ -16,6 +16,7 @@ Linear layers keep nothing, as their weights need no gradient.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -24,7 +25,16 @@ from torch import Tensor
 
 from whyformer._engine.program import Arguments, Options
 from whyformer._engine.relevance import Factors, Stabiliser
-from whyformer._engine.tracing import BY_SIZE, FUSED_ATTENTION, NAMES, Operation, prepare_fused_call, replace_arguments
+from whyformer._engine.tracing import (
+    BY_SIZE,
+    FUSED_ATTENTION,
+    NAMES,
+    Operation,
+    compute_written,
+    operations,
+    prepare_fused_call,
+    replace_arguments,
+)
 
 Function = Callable[..., Any]
 # Runs a function on its arguments as the recipe wants it.
@@ -75,6 +85,26 @@ class DetachOperands:
         if self.names:
             options = {**options, **{name: options[name].detach() for name in self.names}}
         return function(*given, **options) if self.inner is None else self.inner(function, tuple(given), options)
+
+
+@dataclass(frozen=True)
+class WriteResult:
+    """A write in place that has an action: it runs out of place, and its result is written."""
+
+    inner: Action
+
+    def __call__(self, function: Function, args: Arguments, options: Options) -> Any:
+        target = args[0]
+        plain = partial(run_out_of_place, function)
+        target.copy_(self.inner(plain, (target.clone(), *args[1:]), options))
+        return target
+
+
+def run_out_of_place(function: Function, target: Tensor, *args: Any, **options: Any) -> Tensor:
+    """What a function would write, as a new tensor."""
+    written = compute_written(Operation(operations.name_of(function), function, (target, *args), options), target)
+    assert written is not None  # the recorder has computed it
+    return written
 
 
 # --- factors ---------------------------------------------------------------------------------------------------------

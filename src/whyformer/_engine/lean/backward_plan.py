@@ -8,15 +8,21 @@ nothing passes on relevance, such as the mean of squares in a norm, is *dead*: l
 Views and casts pass the true gradient under every recipe that sends slopes. They are no steps, so that a model may call
 more or fewer of them, as the attention of transformers does where there is a mask.
 
-A plan has no tensors and does not depend on the weights. Where a rule is none of the actions of lean_actions.py, or
-the model writes in place into what depends on the input, there is no plan.
+A model may write in place into tensors that it made itself (`h += x`, `index_add_`, `out[i] = x`): autograd follows
+that. The recorder runs such writes out of place (in_place.py), so tensors that share written memory are one tensor to
+the plan. Writes into tensors of the model itself are another matter (model_writes.py): a shadow has copies of them.
+
+A plan has no tensors and does not depend on the weights. Where a rule is none of the actions of actions.py, there is no
+plan.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from whyformer._engine.layout import find_block_calls, find_blocks
 from whyformer._engine.lean.actions import (
@@ -30,21 +36,26 @@ from whyformer._engine.lean.actions import (
     ScaleAttention,
     ScaleResult,
     TakeSecant,
+    WriteResult,
     join,
     negate,
     run_without_graph,
 )
-from whyformer._engine.relevance import Recipe, calls, find_factors, rules, slopes
-from whyformer._engine.run import Intercept, Run, find_unattended
+from whyformer._engine.lean.deferred_attention import Use, find_deferrable
+from whyformer._engine.lean.loops import Loop, Place, Spot, count_frames, find_loops, find_place, fold, read_stack
+from whyformer._engine.relevance import Factors, Recipe, calls, find_factors, rules, slopes
+from whyformer._engine.run import Intercept, ModuleCall, Run, find_unattended
 from whyformer._engine.tracing import Operation, find_tensors, is_embedding_sum, operations
 from whyformer.errors import UnsupportedModel
 
 INPUT = -1  # instead of the number of a step: the explained input
+OF_A_HOOK = 2  # calls between that of a module and what its hook asks for
 MOST_ARGUMENTS = 32  # by position; those by name follow in the bits of a pattern
 
 
 CASTS = frozenset("contiguous clone to float double half bfloat16 type type_as dropout alias".split())
 FREE = operations.VIEWS | CASTS  # no steps
+SHAPED_LIKE = 0b10  # the pattern of `x.type_as(y)` and the like if only y depends on the input
 ASKING = operations.QUERIES | frozenset(
     "requires_grad is_leaf grad_fn layout is_contiguous stride storage_offset element_size itemsize nbytes get_device "
     "is_inference is_sparse is_meta is_nested is_quantized is_cpu".split()
@@ -60,8 +71,10 @@ class PlanStep:
     """One operation on something that depends on the input, and what it does; None: it just runs."""
 
     name: str
-    pattern: int  # which arguments depend on the input, as bits
+    pattern: int  # which arguments depend on the input, as bits; what is written into counts as one that does
     action: Action | None = None
+    writes: bool = False  # into its first argument
+    part: str = ""  # of attention that is run as one fused call (deferred_attention.py)
 
 
 @dataclass(frozen=True)
@@ -76,6 +89,10 @@ class BackwardPlan:
     unattended: tuple[bool, ...] = ()  # for each block, whether it mixes tokens without attention
     blocks: tuple["Block", ...] = ()  # those that can be computed again
     bytes_per_token: float = 0.0  # what a run keeps for its backward pass
+    bytes_again: float = 0.0  # about what one keeps that computes blocks again
+    copies_input: bool = False  # the model writes into what it got
+    factors: Factors | None = None  # of attention that is run as one fused call
+    loops: tuple[Loop, ...] = ()  # that run as often as the input asks for
 
 
 @dataclass(frozen=True)
@@ -131,8 +148,6 @@ def decide(recipe: Recipe, operation: Operation, call: calls.OperationCall, oper
     """What the recipe's rule for this call amounts to."""
     rule = recipe.rules[call.kind]
     everything = tuple(operands)
-    if call.beside_constants is not None:
-        raise NotPlannable(f"{operation.name} has operands that are held constant")
     if rule in PASSING:
         return Decision(everything, PASSING_ACTIONS.get(operation.name))
     if rule is slopes.hold_constant:
@@ -200,9 +215,16 @@ class Draft:
     """One operation of the run that is learnt from. Tensors stay alive, so that their identities do."""
 
     operation: Operation
-    results: list[Tensor] = field(default_factory=list)
+    dependent: list[Tensor]  # of its arguments, those that depend on the input
+    results: list[Tensor] = field(default_factory=list)  # those that do
     decisions: list[Decision] = field(default_factory=list)
     is_composite: bool = False  # it consists of others
+    stack: tuple[Spot, ...] = ()  # where it was called
+
+    @property
+    def target(self) -> Tensor | None:
+        """What it writes into."""
+        return self.operation.args[0] if self.operation.is_in_place else None
 
 
 class PlanRecorder(Intercept):
@@ -213,35 +235,35 @@ class PlanRecorder(Intercept):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self.drafts: list[Draft] = []
+        self.current: Draft | None = None
         self.depth = 0
         self.obstacle = ""
         self.embeddings = 0
         self.lineage: list[tuple[str, Tensor]] = []  # operations that lead to the explained input
         self.first_embedding = 0
         self.inside: dict[int, tuple[int, int]] = {}  # number of a module call -> the drafts in it
+        self.depths: dict[int, int] = {}  # number of a module call -> how many calls were running before it
+        self.read: dict[int, tuple[Tensor, Tensor]] = {}  # what was read from written memory, and the tensor it is in
 
     def __torch_function__(
         self, func: Function, types: Sequence[type], args: Arguments = (), kwargs: Options | None = None
     ) -> Any:
         name = operations.name_of(func)
         if name in ASKING or self.depth:
-            if self.depth and self.drafts:
-                self.drafts[-1].is_composite = self.drafts[-1].is_composite or name not in ASKING
+            if self.current is not None and name not in ASKING and not self.written.is_reading:
+                self.current.is_composite = True
             return super().__torch_function__(func, types, args, kwargs)
         operation = Operation(name, func, args, kwargs or {})
-        draft = Draft(operation)
-        if any(t.requires_grad or is_embedding_sum(t) for t in operation.given):
-            if operation.is_in_place:
-                self.obstacle = self.obstacle or f"{self.path} writes in place ({name})"
+        draft = Draft(operation, [t for t in operation.given if self.depends(t)])
+        if draft.dependent:
+            draft.operation = leave_out_weights(operation, draft.dependent)
+            draft.stack = read_stack(sys._getframe(1))
             self.drafts.append(draft)
         number = self.embeddings
         self.embeddings += name in operations.EMBEDDINGS
-        self.depth += 1
-        try:
+        with self.go_deeper(draft):
             result = super().__torch_function__(func, types, args, kwargs)
-        finally:
-            self.depth -= 1
-        draft.results = list(find_tensors([result]))
+        draft.results = [t for t in find_tensors([result]) if self.depends(t)]
         if isinstance(result, Tensor) and is_embedding_sum(result):
             if not self.lineage:
                 self.first_embedding = number
@@ -249,25 +271,76 @@ class PlanRecorder(Intercept):
                 self.lineage.append((name, result))
         return result
 
+    @contextmanager
+    def go_deeper(self, draft: Draft | None) -> Iterator[None]:
+        """Inside, operations are no steps of the model, but belong to one."""
+        before, self.current, self.depth = self.current, draft, self.depth + 1
+        try:
+            yield
+        finally:
+            self.current, self.depth = before, self.depth - 1
+
+    def depends(self, tensor: Tensor) -> bool:
+        """Whether it depends on the input, or something was written into it that does."""
+        return tensor.requires_grad or is_embedding_sum(tensor) or self.written.covers(tensor)
+
+    def resolve(self, value: Any) -> Any:
+        with self.go_deeper(None):
+            found = super().resolve(value)
+        if found is not value:
+            self.read[id(found)] = (found, value)
+        return found
+
     def note_rule(self, operation: Operation, call: calls.OperationCall, operands: list[Tensor]) -> None:
-        if self.obstacle or self.recipe is None:
+        if self.obstacle or self.recipe is None or self.current is None or self.written.is_reading:
             return
         try:
-            self.drafts[-1].decisions.append(decide(self.recipe, operation, call, operands))
+            decision = decide(self.recipe, operation, call, operands)
         except NotPlannable as reason:
             self.obstacle = f"{self.path}: {reason}"
+            return
+        if self.current.target is not None:
+            decision = replace(decision, receiving=tuple(self.find_given(t, operation) for t in decision.receiving))
+        self.current.decisions.append(decision)
+
+    def find_given(self, tensor: Tensor, operation: Operation) -> Tensor:
+        """The argument of the write that is going on which is this operand of what runs in its place."""
+        assert self.current is not None
+        for ours, theirs in zip(self.current.operation.args, operation.args, strict=False):
+            if theirs is tensor and isinstance(ours, Tensor):
+                return ours
+        return tensor
 
     def note_constant(self, operation: Operation) -> None:
-        self.obstacle = self.obstacle or f"{self.path} holds {operation.name} constant"
+        """Recurrences: decays and transition systems get nothing (tracing/recurrences.py)."""
+        if self.current is not None and not self.written.is_reading:
+            self.current.decisions.append(Decision(()))
 
     def enter(self, path: str, given: Tensor | None) -> None:
-        super().enter(path, given)
+        with self.go_deeper(None):
+            super().enter(path, given)
         self.inside[self.open_calls[-1].number] = (len(self.drafts), len(self.drafts))
+        self.depths[self.open_calls[-1].number] = count_frames() - OF_A_HOOK
 
     def leave(self, result: Tensor | None) -> None:
         number = self.open_calls[-1].number
         self.inside[number] = (self.inside[number][0], len(self.drafts))
-        super().leave(result)
+        with self.go_deeper(None):
+            super().leave(result)
+
+    def release(self) -> None:
+        super().release()
+        self.drafts, self.lineage, self.read = [], [], {}
+
+
+def leave_out_weights(operation: Operation, dependent: Sequence[Tensor]) -> Operation:
+    """The operation as a draft keeps it: the weights of an offloaded model would be there all at once."""
+    is_linear = operation.name == "linear"  # of which a weight may be restored from codes
+
+    def is_weight(value: Any) -> bool:
+        return isinstance(value, nn.Parameter if not is_linear else Tensor) and all(value is not t for t in dependent)
+
+    return operation.map_arguments(lambda value: None if is_weight(value) else value)
 
 
 def make_plan_recorder(recipe: Recipe) -> type[PlanRecorder]:
@@ -280,54 +353,144 @@ def write_plan(run: Run, recipe: Recipe) -> BackwardPlan:
     assert isinstance(mode, PlanRecorder)
     if mode.obstacle:
         raise NotPlannable(mode.obstacle)
-    if mode.written:
-        raise NotPlannable("the model writes in place")
     sources = [position for position, (_, tensor) in enumerate(mode.lineage) if hasattr(tensor, "_whyformer_leaf")]
     if len(sources) != 1:
         raise NotPlannable("where the input enters is not known")
     source = mode.lineage[sources[0]][1]
-    writer = PlanWriter(mode.drafts, source, run.output)
-    steps = writer.write()
+    factors = find_factors(recipe, (True, True, True))
+    writer = PlanWriter(mode, source, run.output, defers=factors is not None)
+    writer.write()
+    writer.fold_loops(mode)
     names = tuple(name for name, _ in mode.lineage[: sources[0] + 1])
-    between = writer.find_boundaries(mode)
-    return BackwardPlan(recipe, steps, mode.first_embedding, names, *between, writer.find_blocks(mode))
+    return BackwardPlan(
+        recipe,
+        tuple(writer.steps),
+        mode.first_embedding,
+        names,
+        *writer.find_boundaries(mode),
+        writer.find_blocks(mode),
+        copies_input=writer.memory.covers(source),
+        factors=factors,
+        loops=writer.loops,
+    )
+
+
+class WrittenMemory:
+    """Which tensors share memory that the model writes into: to the plan they are one, also where a write that ran
+    out of place left a tensor of its own."""
+
+    def __init__(self, drafts: Sequence[Draft]) -> None:
+        self.groups: dict[int, int] = {}  # address of a storage -> a number for all that share what is written
+        for draft in drafts:
+            if draft.target is not None:
+                self.join([draft.target, *draft.results])
+
+    def join(self, tensors: Sequence[Tensor]) -> None:
+        addresses = [find_address(tensor) for tensor in tensors]
+        known = {self.groups[address] for address in addresses if address in self.groups}
+        number = min(known, default=-2 - len(self.groups))  # no identity of a tensor, and not INPUT
+        self.groups |= {address: number for address, group in self.groups.items() if group in known}
+        self.groups |= dict.fromkeys(addresses, number)
+
+    def covers(self, tensor: Tensor) -> bool:
+        return find_address(tensor) in self.groups
+
+    def identify(self, tensor: Tensor) -> int:
+        return self.groups.get(find_address(tensor), id(tensor)) if self.groups else id(tensor)
+
+
+def find_address(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
+def list_block_calls(mode: PlanRecorder) -> Sequence[ModuleCall]:
+    """The calls of blocks; () if they are not known."""
+    try:
+        return find_block_calls(mode)
+    except UnsupportedModel:
+        return ()
+
+
+def renumber(step: int, renumbered: Sequence[int | None]) -> int | None:
+    return INPUT if step == INPUT else renumbered[step]
+
+
+def last_known(renumbered: Sequence[int | None], step: int) -> int:
+    """What a step became, or the one after the loop that it was left out of."""
+    return next(found for found in renumbered[step:] if found is not None)
 
 
 class PlanWriter:
     """From notes to steps: what is alive, and what needs a graph."""
 
-    def __init__(self, drafts: Sequence[Draft], source: Tensor, output: Tensor) -> None:
-        self.drafts, self.source, self.output = drafts, source, output
+    def __init__(self, mode: PlanRecorder, source: Tensor, output: Tensor, *, defers: bool) -> None:
+        self.drafts, self.source, self.output = mode.drafts, source, output
+        self.read, self.memory = mode.read, WrittenMemory(mode.drafts)
         self.entered = id(source._whyformer_leaf)  # type: ignore[attr-defined]
+        if self.memory.covers(source._whyformer_leaf):  # type: ignore[attr-defined]
+            self.memory.join([source, source._whyformer_leaf])  # type: ignore[attr-defined]
+        self.steps: list[PlanStep] = []
+        self.loops: tuple[Loop, ...] = ()
         self.before: list[int] = []  # how many steps come before each draft
-        self.made_by = {id(source): INPUT}  # tensor -> the step that it is the result of
+        self.made_by = {self.identify(source): INPUT}  # tensor -> the step that it is the result of
+        self.parts = find_deferrable([self.describe(draft) for draft in self.drafts]) if defers else {}
+
+    def describe(self, draft: Draft) -> Use:
+        given, made = (tuple(map(self.identify, tensors)) for tensors in (draft.dependent, draft.results))
+        return Use(draft.operation, given, made)
 
     def identify(self, tensor: Tensor) -> int:
         """The identity of a tensor; the copy of the input that the model got is the input."""
-        return id(self.source) if id(tensor) == self.entered else id(tensor)
+        if id(tensor) in self.read:
+            tensor = self.read[id(tensor)][1]
+        return self.memory.identify(self.source if id(tensor) == self.entered else tensor)
 
-    def write(self) -> tuple[PlanStep, ...]:
+    def write(self) -> None:
         """What each operation on something that needs a graph does."""
-        receiving = [self.find_receiving(draft) for draft in self.drafts]
+        receiving = [self.find_receiving(draft, number in self.parts) for number, draft in enumerate(self.drafts)]
         is_alive = self.find_alive(receiving)
-        graph = {id(self.source)}
-        steps: list[PlanStep] = []
-        for draft, gets, alive in zip(self.drafts, receiving, is_alive, strict=True):
+        graph, steps = {self.identify(self.source)}, self.steps
+
+        def is_in_graph(tensor: Tensor) -> bool:
+            return self.identify(tensor) in graph
+
+        for number, (draft, gets, alive) in enumerate(zip(self.drafts, receiving, is_alive, strict=True)):
             self.before.append(len(steps))
-            operation = draft.operation
-            pattern = find_pattern(operation.args, operation.kwargs, lambda tensor: self.identify(tensor) in graph)
+            part = self.parts.get(number, "")
+            operation, writes = draft.operation, draft.target is not None
+            pattern = find_pattern(operation.args, operation.kwargs, is_in_graph)
             if not pattern:
                 continue
+            made = self.find_made(draft)
             if operation.name in FREE:
-                graph.update(id(t) for t in draft.results if t.requires_grad)
+                graph |= made if pattern != SHAPED_LIKE or not operation.name.endswith("_as") else set()
                 continue
+            alive = alive and bool(gets & graph)
+            action = None if part else write_result(draft, self.make_action(draft, gets, graph, alive))
             if alive:
-                made = {id(t) for t in draft.results if t.requires_grad} - self.made_by.keys()
-                self.made_by |= dict.fromkeys(made, len(steps))
-            steps.append(PlanStep(operation.name, pattern, self.make_action(draft, gets, graph, alive)))
-            graph.update(made if alive else ())
+                self.made_by |= dict.fromkeys(made if writes else made - self.made_by.keys(), len(steps))
+                graph |= made
+            steps.append(PlanStep(operation.name, pattern | writes, action, writes, part))
         self.before.append(len(steps))
-        return tuple(steps)
+
+    def fold_loops(self, mode: PlanRecorder) -> None:
+        """Leave one turn of each loop inside a block that runs as often as the input asks for."""
+        places: list[Place | None] = [None] * len(self.drafts)
+        for call in list_block_calls(mode):
+            for number in range(*mode.inside[call.number]):
+                places[number] = find_place(self.drafts[number].stack, mode.depths[call.number])
+        runs = [(place, [self.before[number] for number in starts]) for place, starts in find_loops(places)]
+        folded = fold(self.steps, [(place, starts) for place, starts in runs if starts[0] < starts[-1]])
+        self.steps, self.loops = folded.steps, folded.loops
+        self.made_by = {
+            one: step for one, old in self.made_by.items() if (step := renumber(old, folded.renumbered)) is not None
+        }
+        self.before = [last_known(folded.renumbered, number) for number in self.before]
+
+    def find_made(self, draft: Draft) -> set[int]:
+        """What depends on the input after an operation."""
+        written = [] if draft.target is None else [draft.target]
+        return {self.identify(tensor) for tensor in (*draft.results, *written)}
 
     def find_boundaries(self, mode: PlanRecorder) -> tuple[tuple[int, ...], tuple[bool, ...]]:
         """The steps that make the states between blocks, and which blocks mix tokens; () if they are not known."""
@@ -336,28 +499,28 @@ class PlanWriter:
         except UnsupportedModel:
             return (), ()
         found = [self.made_by.get(self.identify(state)) for state in states]
-        if None in found:
+        if None in found or len({*found}) < len(found):  # or one is written over the other
             return (), ()
         return tuple(step for step in found if step is not None), find_unattended(mode, states)
 
     def find_blocks(self, mode: PlanRecorder) -> tuple[Block, ...]:
-        """The blocks, if each is a module that is called once; else ()."""
-        try:
-            calls = find_block_calls(mode)
-        except UnsupportedModel:
+        """The blocks, if each is a module that is called once and leaves its input as it is; else ()."""
+        calls = list_block_calls(mode)
+        if any(call.input is None or self.memory.covers(call.input) for call in calls):
             return ()
         found = [Block(call.path, *(self.before[end] for end in mode.inside[call.number])) for call in calls]
         paths = [call.path for call in mode.calls]
         return tuple(found) if all(paths.count(block.path) == 1 for block in found) else ()
 
-    def find_receiving(self, draft: Draft) -> set[int]:
-        """The operands that get relevance from the result."""
-        dependent = {self.identify(t) for t in draft.operation.given if t.requires_grad or t is self.source}
-        if not draft.decisions:
+    def find_receiving(self, draft: Draft, is_deferred: bool) -> set[int]:
+        """The operands that get relevance from the result; a fused call holds constant itself what gets none."""
+        dependent = {self.identify(t) for t in draft.dependent}
+        if not draft.decisions or is_deferred:
             return dependent
         if draft.operation.name in FREE and any(one.action is not None for one in draft.decisions):
             raise NotPlannable(f"{draft.operation.name} has a rule of its own")
-        if draft.is_composite:
+        is_plain_write = draft.target is not None and len(draft.decisions) == 1
+        if draft.is_composite and not is_plain_write:
             passing = (None, *PASSING_ACTIONS.values())
             if any(one.action not in passing or not one.receiving for one in draft.decisions):
                 raise NotPlannable(f"{draft.operation.name} consists of several operations")
@@ -373,18 +536,20 @@ class PlanWriter:
         """Whether relevance arrives at the result of each operation."""
         arrived, alive = {self.identify(self.output)}, [False] * len(self.drafts)
         for position in reversed(range(len(self.drafts))):
-            if any(id(t) in arrived for t in self.drafts[position].results):
+            if self.find_made(self.drafts[position]) & arrived:
                 alive[position] = True
                 arrived |= receiving[position]
-        if id(self.source) not in arrived:
+        if self.identify(self.source) not in arrived:
             raise NotPlannable("nothing arrives at the input")
         return alive
 
     def make_action(self, draft: Draft, receiving: set[int], graph: set[int], alive: bool) -> Action | None:
         operation = draft.operation
         if not alive:
-            return run_without_graph if any(t.requires_grad for t in draft.results) else None
-        action = draft.decisions[0].action if draft.decisions and not draft.is_composite else None
+            return run_without_graph if draft.results or draft.target is not None else None
+        action = draft.decisions[0].action if len(draft.decisions) == 1 else None
+        if draft.is_composite and (draft.target is None or action in PASSING_ACTIONS.values()):
+            action = None
 
         def is_held(tensor: Tensor) -> bool:
             return self.identify(tensor) in graph and self.identify(tensor) not in receiving
@@ -399,3 +564,12 @@ class PlanWriter:
         action = None if action is join else action
         is_bare = isinstance(action, TakeSecant)  # runs without a graph
         return action if is_bare else DetachOperands(tuple(held), tuple(named), action)
+
+
+def write_result(draft: Draft, action: Action | None) -> Action | None:
+    """The action of a write: one that is more than the write itself runs out of place, and its result is written."""
+    if draft.target is None or action is None or action is run_without_graph:
+        return action
+    if isinstance(action, DetachOperands) and action.inner is None and 0 not in action.positions:
+        return action
+    return WriteResult(action)

@@ -10,6 +10,7 @@ A lean run computes in the dtype of the weights; relevance itself, input times s
 conservation check and no estimate of rounding: ask for health=True to have them, from the full engine.
 """
 
+import gc
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -39,13 +40,14 @@ from whyformer._engine.targets import ChosenAnswer, TargetLike, find_task, is_ca
 from whyformer._engine.tracing import current_setting, find_free_memory
 from whyformer._model import EncodedBatch, Model, unwrap
 from whyformer._plain.torch_state import neutral_torch
-from whyformer.errors import NonFinite, WhyformerError
+from whyformer.errors import NonFinite, ResourceError, WhyformerError
 
 LEAN_FROM = 128  # tokens; below, the full engine takes little memory and tells more
 PLANNED_FROM = 16  # tokens of the first input
 LEAN_SITES = frozenset(("input_relevance", "hidden_relevance", "unattended", "mask"))
 NOT_FINITE = "The model's output is not finite. Open the model in float32, or check its weights."
 FILLED = 0.8  # of the free memory, from which on blocks are computed again
+RAN_OUT = "Blocks were computed again in the backward pass: memory ran out without."
 
 # By recipe and how the model computes attention; a string: why there is none
 PLANS: ModelMemo[BackwardPlan | str] = ModelMemo()
@@ -82,10 +84,15 @@ class LeanRunner:
         """A capture for each target: one forward for all but the first, unless blocks must be computed again."""
         plan, first = self.run_by_known_plan(replace(request, target=targets[0]))
         yield first
-        if choose_recomputing(plan, request.encoded)[0]:
-            yield from (self.run(replace(request, target=target)) for target in targets[1:])
-        elif len(targets) > 1:
-            yield from run_targets_by_plan(request, plan, targets[1:])
+        left = list(targets[1:])
+        if left and not choose_recomputing(plan, request.encoded)[0]:
+            try:
+                for capture in run_targets_by_plan(request, plan, targets[1:]):
+                    yield capture
+                    left.pop(0)
+            except ResourceError:  # the rest by runs that keep less
+                free_memory()
+        yield from (self.run(replace(request, target=target)) for target in left)
 
     def run_by_known_plan(self, request: RunRequest) -> tuple[BackwardPlan, Capture]:
         """The plan of the model, made now if there is none, and a run by it."""
@@ -144,11 +151,24 @@ def make_plan(model: Model, encoded: EncodedBatch, recipe: Recipe) -> BackwardPl
         with torch.autograd.graph.saved_tensors_hooks(kept.note, lambda tensor: tensor):
             target, versus = capture.same_target
             again = run_by_plan(replace(request, target=target, versus=versus), plan, recomputes=False)
+    except (ResourceError, torch.OutOfMemoryError):
+        raise
     except (NotPlannable, PlanDiffers, WhyformerError) as reason:
         return str(reason)
+    except RuntimeError as error:
+        if "in-place" not in str(error) and "inplace" not in str(error):
+            raise
+        return f"autograd does not follow a write of the model: {error}"
     if not is_same(*(one.get("input_relevance", recipe) for one in (again, capture))):
         return "a run by the plan gives other scores"
-    return replace(plan, bytes_per_token=kept.size / few.inputs[few.main].size(1))
+    kept_per_token = kept.size / few.inputs[few.main].size(1)
+    return replace(plan, bytes_per_token=kept_per_token, bytes_again=estimate_again(plan, kept_per_token, again))
+
+
+def estimate_again(plan: BackwardPlan, kept_per_token: float, capture: Capture) -> float:
+    """About what a token keeps if blocks are computed again: the input of each, and one block twice."""
+    blocks, width = max(len(plan.blocks), 1), capture.get("input_relevance", plan.recipe).size(-1)
+    return blocks * width * capture.logits.element_size() + 2 * kept_per_token / blocks
 
 
 class KeptMemory:
@@ -160,7 +180,7 @@ class KeptMemory:
 
     def note(self, tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
-        if storage.data_ptr() not in self.weights:
+        if storage.data_ptr() not in self.weights and not tensor.is_meta:
             self.sizes[storage.data_ptr()] = storage.nbytes()
         return tensor
 
@@ -200,12 +220,50 @@ def take_first_tokens(encoded: EncodedBatch) -> EncodedBatch:
 
 
 def run_by_plan(request: RunRequest, plan: BackwardPlan, *, recomputes: bool | None = None) -> Capture:
-    """The capture of one lean run."""
+    """The capture of one lean run. If memory runs out, blocks are computed again, unless the caller said otherwise."""
+    if recomputes is not None:
+        return run_once(request, plan, recomputes)
+    recomputes, note = choose_recomputing(plan, request.encoded)
+    may_again = bool(plan.blocks) and not recomputes and run_setting.get().recompute is None
+    try:
+        return run_once(request, plan, recomputes, note)
+    except ResourceError as error:
+        if not may_again:
+            raise ResourceError(describe_room(plan, request.encoded, recomputes)) from error
+    free_memory()  # here, as the error holds what was computed
+    try:
+        return run_once(request, plan, True, (RAN_OUT,))
+    except ResourceError as error:
+        raise ResourceError(describe_room(plan, request.encoded, True)) from error
+
+
+def free_memory() -> None:
+    """Give back what an aborted run has left."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def describe_room(plan: BackwardPlan, encoded: EncodedBatch, recomputes: bool) -> str:
+    """Why a run does not fit, and how long an input would."""
+    ids = encoded.inputs[encoded.main]
+    per_token, free = plan.bytes_again if recomputes else plan.bytes_per_token, find_free_memory(ids.device)
+    how = ", also with blocks computed again in the backward pass" if recomputes else ""
+    told = [f"Out of memory: {ids.numel():,} tokens do not fit{how}."]
+    if free is not None and per_token:
+        needed, fitting = per_token * ids.numel() / 2**30, int(FILLED * free / per_token)
+        told.append(
+            f"They need about {needed:,.2f} GiB beside the weights; {free / 2**30:,.2f} GiB are free, enough for "
+            f"about {fitting:,} tokens."
+        )
+    remedy = "" if recomputes or not plan.blocks else "use `with whyformer.engine(recompute=True):`, "
+    told.append(f"Explain fewer or shorter inputs, {remedy}or load the model in fewer bits or with device_map='auto'.")
+    return " ".join(told)
+
+
+def run_once(request: RunRequest, plan: BackwardPlan, recomputes: bool, note: tuple[str, ...] = ()) -> Capture:
     model, encoded, target, versus = request.model, request.encoded, request.target, request.versus
     positions = find_read_positions(model, encoded, target, versus)
-    note: tuple[str, ...] = ()
-    if recomputes is None:
-        recomputes, note = choose_recomputing(plan, encoded)
     chosen: ChosenAnswer | None = None
     with neutral_torch(), refuse_changed_weights(model.module), borrow_shadow(model.module) as shadow:
         run = run_lean(request, shadow, plan, positions, recomputes=recomputes)

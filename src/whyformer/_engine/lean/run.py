@@ -6,6 +6,7 @@ on the input. A run that takes another way raises PlanDiffers, and the full engi
 """
 
 import inspect
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -20,7 +21,9 @@ from torch.utils.hooks import RemovableHandle
 from whyformer._engine.capture import RunRequest
 from whyformer._engine.lean.actions import Arguments, Context, Function, Options, cast, take_part
 from whyformer._engine.lean.backward_plan import ASKING, FREE, INPUT, BackwardPlan, Block, find_pattern, has_dependent
-from whyformer._engine.run import WriteGuard, find_output, refuse_unsuitable_inputs
+from whyformer._engine.lean.deferred_attention import DeferredAttention
+from whyformer._engine.lean.loops import Loop
+from whyformer._engine.run import WriteGuard, find_output, refuse_unsuitable_inputs, reload_weights
 from whyformer._engine.tracing import Operation, operations
 from whyformer._model import EncodedBatch, unwrap
 from whyformer._plain.private_torch import without_interception
@@ -56,6 +59,11 @@ class LeanMode(TorchFunctionMode):
         self.kept: dict[int, Tensor] = {}
         self.entered = 0  # operations of the entrance that were done
         self.summed: Tensor | None = None  # the embeddings so far
+        self.turns: dict[int, list[Loop]] = {}  # by the steps at either end
+        for loop in plan.loops:
+            self.turns.setdefault(loop.start, []).append(loop)
+            self.turns.setdefault(loop.stop, []).append(loop)
+        self.attention = DeferredAttention(plan.factors or (1.0, 1.0, 1.0))
 
     def __torch_function__(
         self, func: Function, types: Sequence[type], args: Arguments = (), kwargs: Options | None = None
@@ -77,16 +85,33 @@ class LeanMode(TorchFunctionMode):
         name = name_quickly(func)
         if name in PASSING:
             return FREE_ACTIONS[name](func, args, kwargs) if name in FREE_ACTIONS else func(*args, **kwargs)
+        if self.at in self.turns:
+            self.turn()
         if self.at >= len(self.steps):
             raise PlanDiffers(f"{name} comes after the last step")
         step = self.steps[self.at]
+        if step.writes and step.name == name:
+            pattern |= 1
+            if self.guard is not None:
+                self.guard.check(Operation(name, func, args, kwargs))
         if step.name != name or step.pattern != pattern:
             raise PlanDiffers(f"step {self.at} is {name} on {pattern:b}, not {step.name} on {step.pattern:b}")
         self.at += 1
+        if step.part:
+            return self.attention.run(step.part, func, args, kwargs)
         result = func(*args, **kwargs) if step.action is None else step.action(func, args, kwargs)
         if self.keeps and self.at - 1 in self.keeps:
             self.kept[self.at - 1] = result
         return result
+
+    def turn(self) -> None:
+        """At either end of a loop: whether a turn comes now, or what follows the loop."""
+        frame = sys._getframe(2)
+        for loop in self.turns[self.at]:
+            if loop.is_running(frame):
+                self.at = loop.start
+                return
+        self.at = max((loop.stop for loop in self.turns[self.at]), default=self.at)
 
     def run_beside(self, func: Function, args: Arguments, options: Options) -> Any:
         """An operation on what does not depend on the input."""
@@ -112,7 +137,7 @@ class LeanMode(TorchFunctionMode):
             return result
         self.has_entered, self.summed = True, None
         self.leaf = result.detach().requires_grad_()
-        return self.leaf
+        return self.leaf.clone() if self.plan.copies_input else self.leaf
 
 
 @dataclass
@@ -144,6 +169,7 @@ def run_lean(
         use_device_of_model(model.device),
         prepare_language_model(shadow, encoded, positions),
         recompute_blocks(shadow, mode) if recomputes else nullcontext(),
+        reload_weights(shadow),
         mode,
     ):
         returned = shadow(**inputs)

@@ -137,10 +137,16 @@ class OperationCall:
 
     # --- for the engine ----------------------------------------------------------------------------------------------
 
-    def attach(self, switch: Switch, result: Tensor, operands: Sequence[Tensor]) -> Self:
+    def split_off_weight(self) -> tuple[Self, Tensor | None]:
+        """This call without its matrix, if it has one, and the matrix: autograd keeps it, or knows where to get it."""
+        return self, None
+
+    def attach(self, switch: Switch, result: Tensor, operands: Sequence[Tensor], weight: Tensor | None = None) -> Self:
         """This call during a relevance pass. A copy, so that no tensor outlives the pass."""
         attached = object.__new__(type(self))
         vars(attached).update(vars(self), switch=switch, result=result, operands=tuple(operands))
+        if weight is not None:
+            vars(attached)["weight"] = restore_quantised(weight)
         return attached
 
     def make_part(
@@ -172,6 +178,12 @@ class OperationCall:
         return kept
 
 
+def restore_quantised(weight: Tensor) -> Tensor:
+    """The numbers that the codes of a quantised weight are (torchao); another weight as it is."""
+    is_plain = type(weight) in (Tensor, torch.nn.Parameter) or not hasattr(weight, "qdata")
+    return weight if is_plain else weight.dequantize()
+
+
 # --- linear operations -----------------------------------------------------------------------------------------------
 
 
@@ -182,6 +194,11 @@ class LinearCall(OperationCall):
     kind: str = "linear"
     weight: Tensor
     bias: Tensor | None = None  # in a shape that broadcasts to the result
+
+    def split_off_weight(self) -> tuple[Self, Tensor | None]:
+        bare = object.__new__(type(self))
+        vars(bare).update((name, value) for name, value in vars(self).items() if name != "weight")
+        return bare, self.weight
 
     def apply(self, x: Tensor, weight: Tensor) -> Tensor:
         """The operation with other numbers and without bias."""

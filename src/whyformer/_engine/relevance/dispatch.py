@@ -81,8 +81,6 @@ class CallBuilder:
     def describe_linear(self) -> CallAndOperands | None:
         x, weight, bias = self.operation.linear_arguments()
         is_constant = not weight.requires_grad and (bias is None or not bias.requires_grad)
-        if type(weight) not in (Tensor, torch.nn.Parameter) and hasattr(weight, "qdata"):
-            weight = weight.dequantize()  # the numbers that the codes of a quantised weight are (torchao)
         return (self.make(calls.LinearCall, weight=weight, bias=bias), [x]) if is_constant else None
 
     def describe_convolution(self) -> CallAndOperands | None:

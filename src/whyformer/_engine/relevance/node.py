@@ -49,16 +49,16 @@ class RuleNode(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, switch: Switch, call: OperationCall, result: Tensor, *operands: Tensor) -> Tensor:
         ctx.set_materialize_grads(False)
-        ctx.switch, ctx.call = switch, call
-        ctx.save_for_backward(result, *operands)
+        ctx.switch, (ctx.call, weight) = switch, call.split_off_weight()
+        ctx.save_for_backward(result, weight, *operands)
         return result.detach()
 
     @staticmethod
     def backward(ctx: Any, arriving: Tensor | None) -> tuple[Tensor | None, ...]:
-        result, *operands = ctx.saved_tensors
+        result, weight, *operands = ctx.saved_tensors
         if arriving is None or ctx.switch.recipe is None:
             return None, None, arriving, *(None for _ in operands)
-        call = ctx.call.attach(ctx.switch, result, operands)
+        call = ctx.call.attach(ctx.switch, result, operands, weight)
         if len(call.consumers) > 1 and "add" in call.consumers:
             arriving = call.stabilise_copy(arriving)
         shares = pass_by_token(call, arriving)

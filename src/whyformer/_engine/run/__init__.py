@@ -15,5 +15,6 @@ from whyformer._engine.run.other_inputs import note_other_inputs
 from whyformer._engine.run.returned import Returned, find_output, get_field, iterate_tensors, map_tensors
 from whyformer._engine.run.shadow import make_shadow
 from whyformer._engine.run.token_mixing import find_unattended, mixes_tokens
+from whyformer._engine.run.transient_weights import reload_weights
 from whyformer._engine.run.two_towers import compare_towers, hold_other_tower, refuse_single_side
 from whyformer._engine.run.weight_versions import refuse_changed_weights

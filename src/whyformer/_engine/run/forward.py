@@ -17,9 +17,10 @@ from whyformer._engine.run.known_code import are_modules_known
 from whyformer._engine.run.model_writes import WriteGuard, WritesIntoModel
 from whyformer._engine.run.returned import Returned, find_output, iterate_tensors, list_outputs, map_tensors
 from whyformer._engine.run.shadow import make_shadow, weights_of
+from whyformer._engine.run.transient_weights import reload_weights
 from whyformer._engine.run.weight_versions import refuse_changed_weights
 from whyformer._engine.tracing import Argument, Frames, Trace, attach_trace
-from whyformer._model import EncodedBatch, Model, list_modules, reload_weights, unwrap
+from whyformer._model import EncodedBatch, Model, list_modules, unwrap
 from whyformer._plain.private_torch import parameters_of, without_interception
 from whyformer._plain.torch_state import leave_inference, neutral_torch, use_device_of_model
 from whyformer.errors import NoAttention, NonFinite, UnsupportedModel

@@ -421,8 +421,8 @@ class Intercept(TorchFunctionMode):
             return result
         kind = "add" if operation.name in operations.ADDITIONS else operation.name
         for tensor in operation.given:  # a residual branches off where one of several uses is an addition
-            if (made_by := getattr(tensor, "_whyformer_call", None)) is not None:
-                made_by.consumers.append(kind)
+            if (consumers := getattr(tensor, "_whyformer_consumers", None)) is not None:
+                consumers.append(kind)
         if needs_no_rule(operation) and isinstance(result, Tensor | list | tuple):
             return result
         described = None
@@ -436,7 +436,7 @@ class Intercept(TorchFunctionMode):
         call, operands = described
         self.note_rule(operation, call, operands)
         made = RuleNode.apply(self.switch, call, result, *operands)
-        made._whyformer_call = call
+        made._whyformer_consumers = call.consumers
         return made
 
     def note_rule(self, operation: Operation, call: OperationCall, operands: list[Tensor]) -> None:

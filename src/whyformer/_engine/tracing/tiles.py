@@ -62,8 +62,11 @@ def require_memory(size: int, device: torch.device, what: str, remedy: str) -> N
 def find_free_memory(device: torch.device) -> int | None:
     """Bytes that can be had on this device; None if that is not known."""
     if device.type == "cuda":
-        held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return int(torch.cuda.mem_get_info(device)[0]) + held
+        reserved = torch.cuda.memory_reserved(device)
+        free, total = torch.cuda.mem_get_info(device)
+        find_fraction = getattr(torch.cuda, "get_per_process_memory_fraction", lambda _: 1.0)  # since torch 2.8
+        lent = int(find_fraction(device) * total)
+        return min(free, lent - reserved) + reserved - torch.cuda.memory_allocated(device)
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:

@@ -7,7 +7,7 @@ and what is written is counted. Other errors of the template are left to the ren
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial, reduce, wraps
+from functools import lru_cache, partial, reduce, wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from whyformer._model.preprocessors import ChatMessage, Tokenizer
@@ -49,6 +49,7 @@ def refuse_overlong_chat(
         return
 
 
+@lru_cache(maxsize=16)
 def compile_bounded(source: str) -> "Template":
     """The template as transformers compiles it, with checks around what makes texts longer."""
     from jinja2 import nodes

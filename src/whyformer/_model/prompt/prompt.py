@@ -12,15 +12,27 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from whyformer._model.preprocessors import MessageLike, Tokenizer, ToolLike
-from whyformer._model.prompt.chat import find_special_text, render_chat
+from whyformer._model.preprocessors import ChatMessage, MessageLike, Tokenizer, ToolLike
+from whyformer._model.prompt.chat import RenderedChat, find_special_text, render_chat
 from whyformer._model.prompt.continuation import encode_continuation
+from whyformer._model.prompt.documents import (
+    Document,
+    DocumentLike,
+    cut_parts,
+    identify_part,
+    list_document_regions,
+    locate_documents,
+    read_documents,
+    render_with_documents,
+    write_documents,
+)
 from whyformer._model.prompt.prompt_log import (
     PROMPT_IDS,
     LoggedAnswer,
     LogRecord,
     find_first,
     find_token_ids,
+    join_request_and_response,
     read_logged_answer,
 )
 from whyformer._model.prompt.regions import (
@@ -47,6 +59,9 @@ if TYPE_CHECKING:
 UNITS = (*SPLITTERS, "document", "role")
 LARGEST_ID = 2**63  # what a tensor holds
 WHOLE = "prompt"  # the name of the only region of a prompt that has no roles
+PUT_BEFORE = (
+    "The documents were put before the question, separated by blank lines: the engine may have read them otherwise."
+)
 
 
 @dataclass(frozen=True)
@@ -131,7 +146,8 @@ class Prompt:
 
     def _split_by_name(self, by: str) -> tuple[Region, ...]:
         if by in ("role", "document"):
-            kept = tuple(r for r in self.regions if (r.kind == by if by == "document" else r.kind != "other"))
+            spoken = (region for region in self.regions if region.kind != "other")
+            kept = self.list_documents() if by == "document" else tuple(spoken)
             if not kept:
                 thing = "documents" if by == "document" else "roles"
                 raise InputError(
@@ -146,8 +162,8 @@ class Prompt:
                 code="E_OPTION",
             )
         # Of what is no template text; of all of the prompt if it has no roles.
-        contents = [r.characters for r in self.regions if r.kind != "other" and r.characters is not None]
-        contents = contents or [(0, self.answer_start)]
+        own = [region for region in self.regions if region.kind != "other" or region.name == WHOLE]
+        contents = [region.characters for region in own if region.characters is not None] or [(0, self.answer_start)]
         places = [place for within in contents for place in SPLITTERS[by](self.text, within)]
         return self._name_parts(places, by, "sentence" if by == "sentence" else "passage")
 
@@ -155,18 +171,46 @@ class Prompt:
         named = [NamedPart(f"{name} {n}", kind, place) for n, place in enumerate(places, 1)]
         regions = assign_tokens(self.text, list_offsets(self.pieces, self.prompt_length), named)
         trimmed = [trim_blanks(self.text, region.characters or (0, 0)) for region in regions]
+        documents = self.list_documents()
         return tuple(
-            replace(region, text=self.text[slice(*place)], characters=place)
+            replace(region, text=self.text[slice(*place)], characters=place, **identify_part(place, documents))
             for region, place in zip(regions, trimmed, strict=True)
         )
+
+    def list_documents(self) -> tuple[Region, ...]:
+        """Documents and results of tools, in order; each entry where such a result is a JSON list of documents."""
+        found = list(list_document_regions(self.regions))
+        offsets = list_offsets(self.pieces, self.prompt_length)
+        parts = [NamedPart(r.name, "tool", r.characters) for r, entry in found if entry and r.characters is not None]
+        tokens = {one.name: one for one in assign_tokens(self.text, offsets, parts)}
+        return tuple(
+            region if entry is None else replace(tokens.get(region.name, region), id=entry.id, metadata=entry.metadata)
+            for region, entry in found
+        )
+
+    def with_documents(self, documents: Sequence[DocumentLike]) -> "Prompt":
+        """The prompt with these documents, which occur in it, as regions that have their ids and metadata.
+
+        Documents that do not occur in it are named in a note: the model did not read them.
+        """
+        return add_documents(self, read_documents(documents))
 
     # --- where prompts come from ------------------------------------------------------------------------------------
 
     @classmethod
     def from_text(
-        cls, model: "ModelLike", text: str, answer: "str | Sequence[int] | None" = None, *, special: bool = False
+        cls,
+        model: "ModelLike",
+        text: str,
+        answer: "str | Sequence[int] | None" = None,
+        *,
+        special: bool = False,
+        documents: Sequence[DocumentLike] | None = None,
     ) -> "Prompt":
         """A prompt from a text, and the answer from a text or from token ids.
+
+        documents: texts that the answer may come from, with ids and metadata (documents.py lists the forms). If none of
+        them occurs in the text they are put before it, separated by blank lines, and a note says so.
 
         special: what looks like a special token in the text is that token, as in a prompt on which a chat template was
         already used. An end token that the tokenizer adds after a text is left out: a model does not continue after it.
@@ -174,6 +218,11 @@ class Prompt:
         if not isinstance(special, bool):
             raise InputError(f"special must be True or False, got {special!r:.80}.", code="E_OPTION")
         model = open_language_model(model)
+        if documents is not None:
+            read = read_documents(documents)
+            whole_text, notes = write_documents(text, read)
+            prompt = add_documents(cls.from_text(model, whole_text, special=special), read, notes)
+            return add_answer(model, prompt, answer, special=special)
         one = tokenize_special(model, text) if special else drop_end_token(model, model.tokenize(text, "the prompt"))
         notes = model.notes + model.note_unknown([one], ["the prompt"])
         if not special and (found := find_special_text(model.tokenizer, text)):
@@ -189,20 +238,30 @@ class Prompt:
         *,
         answer: "str | Sequence[int] | None" = None,
         tools: Sequence[ToolLike] | None = None,
-        documents: Sequence[MessageLike] | None = None,
+        documents: Sequence[DocumentLike] | None = None,
         **template: Json,
     ) -> "Prompt":
         """A chat, by the template of the tokenizer: roles, tool definitions, calls and results, thinking and documents.
 
         messages: dictionaries with "role" and "content", as in the API of OpenAI. If the last one is of the assistant
         and no answer is given, it is the answer. template: more variables of the template, such as enable_thinking.
+        documents: of LangChain, of LlamaIndex, dictionaries, (id, text, metadata) or texts. They are found in the
+        messages or, if none of them occurs there, written by the template. A template that writes no documents gets
+        them before the last message of the user, and a note says so.
         """
         model = open_language_model(model)
-        chat = render_chat(model, messages, tools=tools, documents=documents, has_answer=answer is not None, **template)
+        read = () if documents is None else read_documents(documents)
+
+        def render(chat: Sequence[ChatMessage], written: Sequence[ChatMessage] | None) -> RenderedChat:
+            answered = answer is not None
+            return render_chat(model, chat, tools=tools, documents=written, has_answer=answered, **template)
+
+        chat, notes = render_with_documents(render, messages, read)
         one = tokenize_special(model, chat.text)
         assigned = assign_tokens(chat.text, list_offsets(one, len(one)), chat.parts)
         regions = fill_gaps(chat.text, len(one), assigned, chat.filler)
         prompt = cls(tuple(one.ids), one.plain, len(one), regions, (*model.notes, *chat.notes))
+        prompt = add_documents(prompt, read, notes) if read else prompt
         return add_answer(model, prompt, chat.answer if answer is None else answer, special=answer is None)
 
     @classmethod
@@ -235,12 +294,12 @@ class Prompt:
     def from_log(cls, model: "ModelLike", record: MessageLike, **template: Json) -> "Prompt":
         """What another engine logged: a request and its response, of vLLM or of an API like that of OpenAI.
 
-        record: prompt_token_ids, messages (with tools and documents) or prompt; token_ids, choices or text; logprobs.
-        Where only a text is known, it is tokenised once and a note says so. check_answer() says whether this model
-        finds the answer as likely as the log does.
+        record: prompt_token_ids, messages (with tools and documents) or prompt; token_ids, choices or text; logprobs;
+        or these in "request" and "response". Of several choices the first is taken, and a note says so. Where only a
+        text is known, it is tokenised once and a note says so. check_answer() says whether this model finds the answer
+        as likely as the log does.
         """
-        if not isinstance(record, Mapping):
-            raise InputError(f"A log must be a dictionary, got {type(record).__name__}.", code="E_TXT_TYPE")
+        record = join_request_and_response(record)
         model = open_language_model(model, needs_tokenizer=find_first(record, PROMPT_IDS) is None)
         answer = read_logged_answer(record)
         more = {**find_extras(record), **template}
@@ -248,8 +307,63 @@ class Prompt:
         if answer.is_empty:
             return prompt
         whole = add_logged_answer(model, prompt, answer, record, more)
+        whole = replace(whole, notes=(*whole.notes, *answer.notes))
         has_all = answer.log_probabilities is not None and len(answer.log_probabilities) == len(whole.answer)
         return replace(whole, logged=answer.log_probabilities if has_all else None)
+
+
+# --- documents --------------------------------------------------------------------------------------------------------
+
+
+def add_documents(prompt: Prompt, documents: Sequence[Document], notes: Sequence[str] = ()) -> Prompt:
+    """The prompt with a region for each document, with its id and metadata. notes: on how they came there."""
+    named = {f"document {number}": one for number, one in enumerate(documents, 1)}
+    written = [region.name for region in prompt.regions if region.kind == "document"]
+    if not written:
+        text = prompt.text[: prompt.answer_start]
+        places = locate_documents(text, documents)
+        found = [(name, at) for name, at in zip(named, places, strict=True) if at is not None]
+        own = [NamedPart(name, "document", (at[0], skip_blanks(text, at[1]))) for name, at in found]
+        kept = [NamedPart(r.name, r.kind, r.characters) for r in prompt.regions if is_cut(r) and r.characters]
+        parts = cut_parts(text, kept, own)
+        assigned = assign_tokens(text, list_offsets(prompt.pieces, prompt.prompt_length), parts)
+        prompt = replace(prompt, regions=fill_gaps(text, prompt.prompt_length, assigned, "template"))
+        written = [region.name for region in prompt.regions if region.kind == "document"]
+    missing = [named[name].id or name for name in named if name not in written]
+    if len(missing) == len(named):
+        raise InputError(
+            "None of the documents occurs in the prompt. Pass their texts as they are written there, or the question "
+            "alone: the documents are then put before it."
+        )
+    if missing:
+        listed = ", ".join(missing[:5]) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
+        notes = (*notes, f"Not in the prompt, so the model did not read it: {listed}.")
+    identified = (
+        replace(trim_region(region), id=named[region.name].id, metadata=named[region.name].metadata)
+        if region.kind == "document" and region.name in named
+        else region
+        for region in prompt.regions
+    )
+    return replace(prompt, regions=tuple(identified), notes=(*prompt.notes, *notes))
+
+
+def skip_blanks(text: str, at: int) -> int:
+    """Where the white space that begins here ends: it goes with the document before it, also if that is left out."""
+    return next((n for n in range(at, len(text)) if not text[n].isspace()), len(text))
+
+
+def trim_region(region: Region) -> Region:
+    """The same tokens, with the text and the characters that are no white space."""
+    start = region.characters[0] if region.characters is not None else 0
+    blanks = len(region.text) - len(region.text.lstrip())
+    text = region.text.strip()
+    own = None if region.characters is None else (start + blanks, start + blanks + len(text))
+    return replace(region, text=text, characters=own)
+
+
+def is_cut(region: Region) -> bool:
+    """Whether a region says something of its own, around documents inside it."""
+    return region.kind != "other" or region.name == WHOLE
 
 
 # --- logs -------------------------------------------------------------------------------------------------------------
@@ -259,14 +373,15 @@ def make_logged_prompt(model: "Model", record: LogRecord, more: Mapping[str, Any
     ids, messages, text = find_first(record, PROMPT_IDS), record.get("messages"), record.get("prompt")
     if ids is not None:
         prompt = Prompt.from_tokens(model, ids, text=text if isinstance(text, str) else None)
-        if messages is None or not getattr(model.tokenizer, "chat_template", None):
-            return prompt
-        return add_roles(prompt, Prompt.from_messages(model, messages, **more))
+        if messages is not None and getattr(model.tokenizer, "chat_template", None):
+            return add_roles(prompt, Prompt.from_messages(model, messages, **more))
+        return prompt.with_documents(more["documents"]) if "documents" in more else prompt
     if messages is not None:
         return Prompt.from_messages(model, messages, **more)
     if isinstance(text, str):
         note = "The prompt was given as text and tokenised here; the engine may have read other tokens."
-        prompt = Prompt.from_text(model, text, special=True)
+        is_rendered = find_special_text(model.tokenizer, text) is not None  # else engines add the usual tokens
+        prompt = Prompt.from_text(model, text, special=is_rendered, documents=more.get("documents"))
         return replace(prompt, notes=(*prompt.notes, note))
     raise InputError(
         f"The log has no prompt: it has {', '.join(map(str, record)) or 'nothing'}. Pass prompt_token_ids, messages or "
@@ -285,12 +400,16 @@ def add_roles(prompt: Prompt, chat: Prompt) -> Prompt:
     if chat.without_answer().text != prompt.text:
         note = "By the chat template of this model the messages of the log give other tokens: no roles are known."
         return replace(prompt, notes=(*prompt.notes, note))
-    parts = [
-        NamedPart(region.name, region.kind, region.characters)
-        for region in chat.regions
-        if region.kind != "other" and region.characters is not None
-    ]
+    known = [region for region in chat.regions if region.kind != "other" and region.characters is not None]
+    parts = [NamedPart(region.name, region.kind, region.characters or (0, 0)) for region in known]
     regions = assign_tokens(prompt.text, list_offsets(prompt.pieces, len(prompt)), parts)
+    documents = {region.name: region for region in known if region.kind == "document"}
+    regions = [
+        replace(region, id=documents[region.name].id, metadata=documents[region.name].metadata)
+        if region.name in documents
+        else region
+        for region in regions
+    ]
     return replace(prompt, regions=fill_gaps(prompt.text, len(prompt), regions, "template" if parts else WHOLE))
 
 

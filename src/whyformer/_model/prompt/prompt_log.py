@@ -2,6 +2,7 @@
 
     {"prompt_token_ids": [...], "token_ids": [...], "logprobs": [...]}         vLLM
     {"messages": [...], "choices": [{"message": {...}, "logprobs": {...}}]}    the API of OpenAI, with its request
+    {"request": {"messages": [...]}, "response": {"choices": [...]}}           the same, apart; also each in a "body"
     {"prompt": "...", "text": "..."}                                           texts alone
 
 Token ids are taken as they are. Tokens that are given as texts become ids if each of them is one token of this model;
@@ -15,6 +16,7 @@ from typing import Any, TypeAlias
 
 from whyformer._model.preprocessors import ChatMessage, Tokenizer
 from whyformer._model.prompt.continuation import encode_continuation
+from whyformer._model.prompt.documents import join_parts
 from whyformer._plain.json_value import Json
 from whyformer._plain.setting_checks import list_entries
 from whyformer.errors import InputError
@@ -34,22 +36,54 @@ class LoggedAnswer:
     text: str | None = None
     tokens: tuple[str, ...] | None = None
     log_probabilities: tuple[float, ...] | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def is_empty(self) -> bool:
         return self.ids is None and self.text is None and self.message is None
 
 
+def join_request_and_response(record: Any) -> LogRecord:
+    """One level of fields; prompts that are token ids or a list of one, under the names that they have elsewhere."""
+    given = as_record(record, "A log")
+    request = as_record(given.get("request") or {}, '"request" of the log')
+    response = given.get("response")
+    if response is not None and not isinstance(response, str):
+        response = as_record(response, '"response" of the log')
+    own = {name: value for name, value in given.items() if name not in ("request", "response")}
+    answered = {"answer": response} if isinstance(response, str) else response or {}
+    joined = {**request, **answered, **own}
+    prompts = joined.get("prompt")
+    if isinstance(prompts, list):
+        if prompts and all(isinstance(one, int) for one in prompts):
+            return {**joined, "prompt": None, "prompt_token_ids": prompts}
+        if len(prompts) != 1:
+            raise InputError(f"The request has {len(prompts)} prompts. Pass a record for each, with its own answer.")
+        joined["prompt"] = prompts[0]
+    return joined
+
+
+def as_record(given: Any, what: str) -> LogRecord:
+    """A dictionary, or an object of a client that has the form of one; the inner one of {"body": ...}."""
+    if not isinstance(given, Mapping) and callable(dump := getattr(given, "model_dump", None)):
+        given = dump()
+    if not isinstance(given, Mapping):
+        raise InputError(f"{what} must be a dictionary, got {type(given).__name__}.", code="E_TXT_TYPE")
+    return as_record(given["body"], f'"body" in {what}') if isinstance(given.get("body"), Mapping) else given
+
+
 def read_logged_answer(record: LogRecord) -> LoggedAnswer:
     """The answer of a record; of several choices or outputs, the first."""
     listed = [record[name] for name in ("choices", "outputs") if isinstance(record.get(name), list | tuple)]
-    choice = next((inner[0] for inner in listed if inner), record)
+    choices = next((inner for inner in listed if inner), [record])
+    choice = choices[0]
     if not isinstance(choice, Mapping):
         raise InputError(f"The first answer of the log must be a dictionary, got {type(choice).__name__}.")
     message = choice.get("message")
     if message is not None and not isinstance(message, Mapping):
         raise InputError(f'"message" of the log must be a dictionary, got {type(message).__name__}.')
     text = message.get("content") if message is not None else find_first(choice, ANSWER_TEXT)
+    text = text if (joined := join_parts(text)) is None else joined
     if text is not None and not isinstance(text, str):
         raise InputError(f"The answer of the log must be a text, got {type(text).__name__}.")
     given = find_first(choice, ANSWER_IDS)
@@ -58,7 +92,13 @@ def read_logged_answer(record: LogRecord) -> LoggedAnswer:
         raise InputError(f"The token ids of the log must be a list, got {type(given).__name__}.", code="E_TXT_TYPE")
     logged = choice.get("logprobs")
     values = read_log_probabilities(logged, ids)
-    return LoggedAnswer(None if ids is None else tuple(ids), message, text, read_token_texts(logged), values)
+    if message is not None and not text and not message.get("tool_calls"):
+        refused = message.get("refusal")
+        why = f"the model refused: {refused[:80]!r}" if isinstance(refused, str) else "its content is empty"
+        raise InputError(f"The message of the response says nothing: {why}.", code="E_TXT_EMPTY")
+    several = f"The response has {len(choices)} choices; the first of them is read."
+    notes = (several,) if len(choices) > 1 else ()
+    return LoggedAnswer(None if ids is None else tuple(ids), message, text, read_token_texts(logged), values, notes)
 
 
 def find_first(record: LogRecord, names: Sequence[str]) -> Any:

@@ -6,11 +6,12 @@ line break after a sentence with the sentence. Where a part ends inside a token,
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from typing import Any, TypeAlias
 
+from whyformer._plain.json_value import JsonObject
 from whyformer._plain.sentences import find_paragraph_starts, find_sentence_starts
 from whyformer._plain.tokens import NamedTokens
 from whyformer.errors import InputError
@@ -29,6 +30,8 @@ class Region(NamedTokens):
 
     text: str
     characters: Characters | None = None  # where it is in the text of the prompt
+    id: str | None = None  # of the document that it is, or is part of
+    metadata: JsonObject = field(default_factory=dict, hash=False)  # of that document
 
     def __len__(self) -> int:
         return self.stop - self.start

@@ -1,0 +1,50 @@
+"""What cite() spends on one answer: said beforehand, counted afterwards.
+
+    fast      one relevance pass; verdicts by how certain the answer is, so fewer of them
+    checked   two relevance passes, of which one without the first source, and four ablations
+    thorough  the same with more checks, 64 random ablations for the scores and 32 fresh ones to measure them
+
+A relevance pass costs a forward and about two more. An answer of several sentences costs that for each of them too.
+"""
+
+from dataclasses import dataclass
+
+from whyformer.errors import InputError
+
+PER_RELEVANCE = 3  # forwards
+BASELINE = 2  # forwards with all sources: of the log-odds that ablations are compared with, and of the probabilities
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is asked of the model for one answer or sentence."""
+
+    relevance_passes: int
+    blocks: int = 0  # of sources, left out as a whole
+    checks: int = 0  # of candidates
+    samples: int = 0  # random ablations for the scores
+    measured: int = 0  # random ablations that measure them
+
+    def count_forwards(self) -> int:
+        """At most, a relevance pass counted as three."""
+        asked = self.blocks + self.checks + self.samples + self.measured
+        return self.relevance_passes * PER_RELEVANCE + asked + (BASELINE if asked else 1)
+
+
+EFFORTS: dict[str, Effort] = {
+    "fast": Effort(1),
+    "checked": Effort(2, blocks=3, checks=1),
+    "thorough": Effort(2, blocks=8, checks=8, samples=64, measured=32),
+}
+
+
+def choose_effort(name: str) -> Effort:
+    if name not in EFFORTS:
+        raise InputError(f"effort must be one of {', '.join(EFFORTS)}, got {name!r:.80}.", code="E_OPTION")
+    return EFFORTS[name]
+
+
+def describe_effort(name: str, sentences: int = 1) -> str:
+    """What it costs, in a sentence."""
+    parts = sentences + 1 if sentences > 1 else 1
+    return f"{name}: at most {choose_effort(name).count_forwards() * parts} forwards, a relevance pass counted as three"

@@ -1,0 +1,78 @@
+"""The rows of a cited log: one for each record, errors included. Lists are JSON, so that any reader of Parquet can.
+
+pandas.read_parquet("runs/log/parts")
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from whyformer._bulk.items import Item, mark_content
+from whyformer._cite.log import LogLine
+from whyformer._plain.failure import describe_failure
+from whyformer.results.citations import Citation, Citations
+from whyformer.show.wording import shorten_text
+
+# The columns of a part in order, with their types as pyarrow names them.
+LOG_COLUMNS = {
+    "id": "string", "position": "int64", "line": "int64", "error": "string", "message": "string", "answer": "string",
+    "verdict": "string", "log_probability": "double", "log_odds": "double", "sentences": "string",
+    "citations": "string", "notes": "[string]", "content": "string",
+}  # fmt: skip
+KEPT_TEXT = 200  # characters of a source
+
+
+@dataclass(frozen=True, slots=True)
+class LogRow:
+    """The citations of one record, or the error that took their place."""
+
+    id: str
+    position: int  # among the records
+    line: int
+    error: str | None = None  # a code
+    message: str | None = None
+    answer: str | None = None
+    verdict: str | None = None  # of the whole answer
+    log_probability: float | None = None
+    log_odds: float | None = None
+    sentences: str | None = None  # JSON: text, verdict and sources of each sentence of the answer
+    citations: str | None = None  # JSON: the sources, highest score first
+    notes: tuple[str, ...] = ()
+    content: str | None = None  # a hash of the record
+
+
+def make_log_row(item: Item, cited: Citations) -> LogRow:
+    return LogRow(
+        item.id, item.position, find_line(item),
+        answer=cited.prompt.answer_text,
+        verdict=None if cited.support is None else cited.support.verdict,
+        log_probability=cited.log_probability,
+        log_odds=cited.log_odds,
+        sentences=write_json([vars(one) for one in cited.sentences]),
+        citations=write_json([describe_source(one) for one in cited]),
+        notes=cited.notes,
+        content=mark_content(item.content, "text"),
+    )  # fmt: skip
+
+
+def make_log_error(item: Item, error: Exception) -> LogRow:
+    code, message = describe_failure(error)
+    return LogRow(item.id, item.position, find_line(item), error=code, message=message)
+
+
+def find_line(item: Item) -> int:
+    return item.content.number if isinstance(item.content, LogLine) else item.position + 1
+
+
+def describe_source(one: Citation) -> dict[str, Any]:
+    """A source as it is stored. key: what tells documents apart across records, the id or a hash of the text."""
+    digest = hashlib.sha256(one.text.encode("utf-8", "backslashreplace")).hexdigest()[:12]
+    names = ("name", "id", "score", "share", "drop", "verdict", "metadata")
+    fields = {name: getattr(one, name) for name in names}
+    return {**fields, "key": digest if one.id is None else one.id, "text": shorten_text(one.text, KEPT_TEXT)}
+
+
+def write_json(values: Sequence[Any]) -> str:
+    return json.dumps(values, ensure_ascii=True, default=list)

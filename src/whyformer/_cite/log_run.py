@@ -1,0 +1,218 @@
+"""cite_log: cite the sources of every record of a log, in shards that are complete or missing, as `bulk` does.
+
+    run = cite_log("my/model", "log.jsonl", out="runs/log", effort="fast", workers=2)
+    print(run.summarise())
+
+The engines, the files and the resuming are those of `bulk`; only the worker is another one: it cites a record where
+theirs explains an item.
+"""
+
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from whyformer._bulk.held import hold_parts, list_items
+from whyformer._bulk.items import Item, ItemList
+from whyformer._bulk.job import BulkJob, run_missing
+from whyformer._bulk.plan import BatchSettings, BulkPlan, describe_preprocessing, read_stored_settings
+from whyformer._bulk.queue import ShardTask
+from whyformer._bulk.site import check_engine_name, choose_engine, choose_site, open_here
+from whyformer._bulk.stopping import listen_for_stop
+from whyformer._bulk.trial import DEFAULT_SHARD, TRIED, UNUSABLE
+from whyformer._bulk.worker import ModelSetup
+from whyformer._cite.log import parse_record, read_log
+from whyformer._cite.log_rows import LOG_COLUMNS, LogRow, make_log_error, make_log_row
+from whyformer._cite.log_summary import LogSummary, summarise_rows
+from whyformer._cite.run import cite
+from whyformer._explain.explain import ModelLike
+from whyformer._model import Model
+from whyformer._plain import archive
+from whyformer._plain.json_value import JsonValue
+from whyformer._plain.torch_state import neutral_torch
+from whyformer._plain.versions import __version__
+from whyformer._runs.arguments import check_run_counts, check_run_flag, check_run_folder
+from whyformer._runs.lock import lock_folder
+from whyformer._runs.parts import PartStore, encode_part
+from whyformer._runs.plan import write_or_check_plan
+from whyformer._runs.weights import describe_planned_model
+from whyformer.errors import OutputError, WhyformerError
+from whyformer.methods._registry import Setting
+
+CITED = "cite"  # what takes the place of a method in the plan
+
+
+@dataclass(frozen=True)
+class CiteSetup(ModelSetup):
+    """Everything that a worker needs to cite records."""
+
+    settings: Mapping[str, Any] = field(default_factory=dict)  # of cite()
+
+    def make_worker(self, model: Model) -> "CiteWorker":
+        return CiteWorker(self, model)
+
+
+class CiteWorker:
+    """An open model that cites the records of a shard."""
+
+    def __init__(self, setup: CiteSetup, model: Model) -> None:
+        self.setup, self.model = setup, model
+        self.check_stop: Callable[[], None] = lambda: None  # called between records; raises to give up
+
+    def run(self, task: ShardTask, upcoming: ShardTask | None = None) -> bytes:
+        rows = []
+        for item in task.items:
+            self.check_stop()
+            rows.append(self.cite_item(item))
+        return encode_part(rows, task.number, self.setup.fingerprint, LOG_COLUMNS)
+
+    def cite_item(self, item: Item) -> LogRow:
+        """The row of a record, or the error that it ends in."""
+        try:
+            return make_log_row(item, cite(self.model, parse_record(item.content), **self.setup.settings))
+        except Exception as error:
+            return make_log_error(item, error)
+
+    def close(self) -> None:
+        pass
+
+
+class CiteJob(BulkJob):
+    """The parts of a cited log."""
+
+    label = "cite"
+
+    def make_error_part(self, task: ShardTask, error: Exception) -> bytes:
+        rows = [make_log_error(item, error) for item in task.items]
+        return encode_part(rows, task.number, self.store.fingerprint, LOG_COLUMNS)
+
+
+@dataclass(frozen=True)
+class CitedLog:
+    """A finished run. The rows are Parquet files: pandas.read_parquet(run.parts)."""
+
+    folder: Path
+    items: int
+    failed: int  # records with an error
+    computed: int  # records cited by this call; the others were done before
+
+    @property
+    def parts(self) -> Path:
+        """The folder of Parquet files, one row for each record."""
+        return self.folder / "parts"
+
+    def rows(self) -> "Iterable[dict[str, Any]]":
+        """Every row as a dictionary, in the order of the log. A part that is damaged is refused."""
+        from whyformer._runs.parts import read_part
+
+        for path in sorted(self.parts.glob("*.parquet")):
+            yield from read_part(path).to_pylist()
+
+    def summarise(self) -> LogSummary:
+        """Unsupported sentences, documents that were never used, verdicts and errors."""
+        return summarise_rows(self.rows())
+
+
+@neutral_torch()
+def cite_log(
+    model: ModelLike,
+    records: str | os.PathLike[str] | Iterable[Mapping[str, JsonValue]],
+    *,
+    out: str | os.PathLike[str],
+    by: str | None = None,
+    device: str | torch.device | None = None,
+    engine: str = "local",
+    workers: int | None = None,
+    address: str | None = None,
+    shard: int | None = None,
+    threads: int | None = None,
+    limit: int | None = None,
+    retry_failed: bool = False,
+    grow: bool = False,
+    seed: int = 0,
+    **settings: Setting,
+) -> CitedLog:
+    """Cite the sources of every record of a log, and write one row per record to Parquet files in a folder.
+
+    The same call resumes a run that was stopped, by whatever: finished parts are checked and kept. A record that cannot
+    be read or cited becomes an error record and never stops the run; `retry_failed=True` tries such records again.
+
+    records: a file of JSON lines, or dictionaries. Each has "messages", "prompt" or a "request" and its "response", and
+    perhaps "id", "documents" and "answer"; docs/logs.md has them all.
+    by, seed, settings: as for cite(), for every record.
+    engine, workers, address, device, shard, threads, limit, retry_failed: as for bulk().
+    grow: the log has more records than when the folder was filled; only those are cited.
+    """
+    folder = check_run_folder(out)
+    if folder is None:
+        raise OutputError("out must be the path of a folder.")
+    for name, flag in {"retry_failed": retry_failed, "grow": grow}.items():
+        check_run_flag(name, flag)
+    check_run_counts(workers=workers, shard=shard, threads=threads, limit=limit)
+    check_engine_name(engine, address)
+    log = read_log(records)
+    site = choose_site(model, device, engine, workers)
+    opened = open_here(model, site)
+    items = ItemList(log, limit)
+    chosen = {"by": by, "seed": seed, **settings}
+    setup = CiteSetup(os.fspath(model) if isinstance(model, str | os.PathLike) else opened, settings=chosen)
+    with lock_folder(folder), listen_for_stop() as stop:
+        stored = read_stored_settings(folder)
+        if not stored:
+            try_records(setup.make_worker(opened), items)
+        size = int(shard or stored.get("shard") or DEFAULT_SHARD)
+        plan = make_log_plan(
+            opened, items, chosen, site.device, BatchSettings(size, 1, int(threads or stored.get("threads") or 1))
+        )
+        held = hold_parts(folder, plan, items, "text", grow=grow)
+        plan = plan.replace_data(items, "text")
+        write_or_check_plan(plan, folder, growing=("data",), grow=grow)
+        list_items(folder, items, "text")
+        job = CiteJob(plan, items, PartStore(folder, plan), (CITED,), "text", held)
+        job.scan(retry_failed=retry_failed)
+        if job.missing:
+            run_missing(job, choose_engine(site, setup.follow_plan(plan), opened, len(job.missing), address), stop)
+        run = CitedLog(folder, len(items), job.failed, job.computed)
+        summary = run.summarise()
+        for name in ("summary.json", "summary.html"):
+            summary.save(folder / name)
+        return run
+
+
+def try_records(worker: CiteWorker, items: ItemList) -> None:
+    """Raise what every record would fail with, before anything is written."""
+    for item in islice(items, TRIED):
+        try:
+            cite(worker.model, parse_record(item.content), **worker.setup.settings)
+        except UNUSABLE:
+            raise
+        except WhyformerError as error:
+            if error.code == "E_OPTION":
+                raise
+        else:
+            return
+
+
+def make_log_plan(
+    model: Model, items: ItemList, settings: Mapping[str, Any], device: torch.device, batches: BatchSettings
+) -> BulkPlan:
+    """Everything that the rows depend on."""
+    template = str(getattr(model.tokenizer, "chat_template", None))
+    fields = {
+        "layout": 1,
+        "model": {**describe_planned_model(model), "device": device.type},
+        "preprocessing": describe_preprocessing(model),
+        "template": hashlib.sha256(template.encode("utf-8", "backslashreplace")).hexdigest(),
+        "precision": torch.get_float32_matmul_precision() if device.type == "cuda" else "highest",
+        "data": {"items": len(items), "fingerprint": items.fingerprint("text")},
+        "methods": {CITED: dict(settings)},
+        **vars(batches),
+        "whyformer": __version__,
+        "torch": torch.__version__,
+    }
+    return BulkPlan(archive.as_json_value(fields), kind="cited log")

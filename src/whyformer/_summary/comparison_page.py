@@ -1,0 +1,180 @@
+"""The page of a comparison of two runs: the verdict, the classes that moved with their maps or words, single items."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+from PIL import Image
+
+from whyformer._model import as_image
+from whyformer._summary.moves import ClassMove, MovedItem, RunItem
+from whyformer._summary.pictures import SIDE, draw_mean_map
+from whyformer._summary.wording import format_p
+from whyformer.errors import InputError
+from whyformer.show import report
+from whyformer.show.report import Html, make_element
+from whyformer.show.wording import shorten_text
+
+if TYPE_CHECKING:
+    from whyformer._summary.comparison import RunComparison
+
+TITLE = "What changed between two runs"
+SHOWN_CARDS, SHOWN_WORDS, SHOWN_ITEMS, SHOWN_ROWS, NAME_LENGTH = 12, 12, 6, 100, 60
+ABOUT_MOVES = (
+    "Moved: the part of a class's evidence that is elsewhere in the second run, from 0 to 100 % (total variation of "
+    "the mean shares). By chance: the same if the runs did not differ, by permutation. p: corrected by Holm over all "
+    "classes."
+)
+
+
+def make_comparison_page(comparison: "RunComparison") -> str:
+    """The whole page."""
+    sections = {
+        "In short": make_overview_blocks(comparison),
+        "Evidence of each class": make_evidence_blocks(comparison),
+        "Predictions": make_answer_blocks(comparison),
+        "Items that moved most": make_moved_blocks(comparison),
+    }
+    shown = {title: blocks for title, blocks in sections.items() if blocks}
+    anchors = report.make_anchors(shown)
+    content = [report.make_section(title, *shown[title], anchor=anchor) for anchor, title in anchors.items()]
+    about = {"first run": str(comparison.a), "second run": str(comparison.b), "method": comparison.method}
+    return report.make_page(TITLE, content, lead=describe_scope(comparison), about=about, contents=anchors)
+
+
+def make_comparison_fragment(comparison: "RunComparison") -> str:
+    verdict = make_element("p", make_element("strong", comparison.verdict))
+    return report.make_fragment(report.make_section(TITLE, verdict, tabulate_moves(comparison)))
+
+
+def describe_scope(comparison: "RunComparison") -> str:
+    (first, second), (a, b) = comparison.items, comparison.names
+    return f"{a} ({first:,} items) and {b} ({second:,} items, {comparison.shared:,} in both), by {comparison.method}."
+
+
+def make_overview_blocks(comparison: "RunComparison") -> list[Html]:
+    verdict = make_element("p", make_element("strong", comparison.verdict))
+    return [verdict, report.make_notes(comparison.notes)] if comparison.notes else [verdict]
+
+
+# --- classes ----------------------------------------------------------------------------------------------------------
+
+
+def make_evidence_blocks(comparison: "RunComparison") -> list[Html]:
+    if not comparison.classes:
+        return []
+    blocks = [tabulate_moves(comparison), make_element("p", ABOUT_MOVES, class_="dim")]
+    for number, move in enumerate(comparison.classes[:SHOWN_CARDS], 1):
+        caption = write_move_caption(move)
+        content = make_move_figures(move, comparison.names)
+        if move.is_certain or number == 1:
+            title = make_element("h3", shorten_text(move.name, NAME_LENGTH), " ", make_moved_badge(move))
+            blocks += [title, make_element("p", caption), content]
+        else:
+            blocks.append(report.fold_content(caption, content))
+    return blocks
+
+
+def make_moved_badge(move: ClassMove) -> Html | None:
+    return report.make_verdict_badge("moved", "bad") if move.is_certain else None
+
+
+def tabulate_moves(comparison: "RunComparison") -> Html:
+    head = ["class", "", *(f"items in {name}" for name in comparison.names), "test", "moved", "by chance", "p"]
+    rows = [
+        [shorten_text(one.name, NAME_LENGTH), make_moved_badge(one) or "", *one.items,
+         "paired" if one.is_paired else "two samples", f"{one.moved:.1%}", f"{one.chance:.1%}",
+         format_p(one.adjusted_p)]
+        for one in comparison.classes[:SHOWN_ROWS]
+    ]  # fmt: skip
+    return report.make_table(head, rows, caption="How far the evidence of each class moved, the furthest first")
+
+
+def write_move_caption(move: ClassMove) -> str:
+    """One sentence: class, how far, and beside what."""
+    told = "moved" if move.is_certain else "did not move significantly: it moved"
+    return (
+        f"The evidence of {shorten_text(move.name, NAME_LENGTH)} {told} by {move.moved:.1%}, where chance gives "
+        f"{move.chance:.1%} ({format_p(move.adjusted_p)})."
+    )
+
+
+def make_move_figures(move: ClassMove, names: tuple[str, str]) -> Html:
+    """The two mean maps and their difference; or the words that gained and lost."""
+    if isinstance(move.before, np.ndarray) and isinstance(move.after, np.ndarray):
+        limit = float(max(move.before.max(), move.after.max()))
+        maps = [
+            report.embed_image(draw_mean_map(one, limit=limit), f"mean map of {name}", name, crisp=True, is_map=True)
+            for one, name in zip((move.before, move.after), names, strict=True)
+        ]
+        change = draw_mean_map(move.after - move.before, signed=True)
+        text = "difference: what gained and what lost"
+        maps.append(report.embed_image(change, "difference of the mean maps", text, crisp=True, is_map=True))
+        return report.arrange_figures(maps, small=True)
+    gained, lost = move.list_words(SHOWN_WORDS)
+    rows = [[word, f"{change:+.1%}"] for word, change in (*gained, *lost)]
+    return report.make_table(["word", "change of its share"], rows)
+
+
+# --- predictions and items --------------------------------------------------------------------------------------------
+
+
+def make_answer_blocks(comparison: "RunComparison") -> list[Html]:
+    rows = [
+        [shorten_text(one.what, NAME_LENGTH), f"{one.before:.1%}", f"{one.after:.1%}",
+         f"{100 * one.change:+z.1f} points", format_p(one.adjusted_p)]
+        for one in comparison.answers[:SHOWN_ROWS]
+    ]  # fmt: skip
+    blocks = [report.make_table(["share of items", *comparison.names, "change", "p"], rows)] if rows else []
+    changed = [[shorten_text(old, 40), shorten_text(new, 40), count] for old, new, count in comparison.changes[:20]]
+    if changed:
+        caption = "Shared items that are predicted otherwise in the second run"
+        blocks.append(report.make_table(["from", "to", "items"], changed, caption=caption))
+    return blocks
+
+
+def make_moved_blocks(comparison: "RunComparison") -> list[Html]:
+    rows = [
+        [shorten_text(one.before.id, NAME_LENGTH), describe_answer(one.before), describe_answer(one.after),
+         f"{one.moved:.0%}"]
+        for one in comparison.moved_items
+    ]  # fmt: skip
+    if not rows:
+        return []
+    figures = [
+        part for one in comparison.moved_items[:SHOWN_ITEMS] for part in make_item_figures(one, comparison.names)
+    ]
+    table = report.make_table(["item", *comparison.names, "moved"], rows)
+    return [table, report.arrange_figures(figures, small=True)] if figures else [table]
+
+
+def describe_answer(item: RunItem) -> str:
+    probability = "" if item.probability is None else f" ({item.probability:.0%})"
+    wrong = f", label {item.label}" if item.is_right is False else ""
+    return shorten_text(f"{item.prediction or item.class_name}{probability}{wrong}", NAME_LENGTH)
+
+
+def make_item_figures(one: MovedItem, names: tuple[str, str]) -> list[Html]:
+    """The image and its maps in both runs; nothing for a text."""
+    before, after = one.before.evidence, one.after.evidence
+    if not isinstance(before, np.ndarray) or not isinstance(after, np.ndarray):
+        return []
+    name = shorten_text(one.before.id, 40)
+    drawn: Mapping[str, Image.Image | None] = {
+        name: load_source(one.before),
+        f"{names[0]}: {describe_answer(one.before)}": draw_mean_map(before),
+        f"{names[1]}: {describe_answer(one.after)}": draw_mean_map(after),
+    }
+    return [
+        report.embed_image(image, f"{name}, {text}", text, crisp=text != name, is_map=text != name)
+        for text, image in drawn.items()
+        if image is not None
+    ]
+
+
+def load_source(item: RunItem) -> Image.Image | None:
+    """The image, if its file is still there."""
+    try:
+        return None if item.source is None else as_image(item.source).resize((SIDE, SIDE))
+    except InputError:
+        return None
