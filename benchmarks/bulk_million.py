@@ -7,7 +7,7 @@ A table of a million ids and texts is written, and a folder with every part that
 (196 scores) under the seal of the plan. Then a fresh process makes the same call as a user who resumes: it reads the
 table, checks the ids, makes the plan, compares it, and verifies the SHA-256 of every part. Nothing is left to compute.
 
---summary: a small untrained ViT with 196 patches explains 500 images, and their rows, each with noise of its own in the
+--summary: a small untrained ViT with 196 patches explains 200 images, and their rows, each with noise of its own in the
 scores, are repeated until there are as many items as asked for. A fresh process on two cores summarises them, with the
 tests, from a sample of at most class-limit items of each class, and compares the run with itself.
 """
@@ -81,7 +81,7 @@ def resume(folder: Path) -> None:
     print(f"peak memory: {peak / 1e9:.2f} GB, of which {imported / 1e9:.2f} GB were there after the imports")
 
 
-DISTINCT = 500  # images
+DISTINCT = 200  # images
 
 
 def write_explained_run(folder: Path, items: int, classes: int) -> None:

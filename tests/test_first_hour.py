@@ -588,6 +588,7 @@ ON_COMMAND_LINE: dict[str, tuple[int, str]] = {
         "[E_INPUT]: demo/sentiment predicts classes, not a next token. Use a causal language model.",
     ),
     "bulk-summary empty": (3, "[E_DATA]: empty is not the folder of a bulk run: it has no plan.json."),
+    "compare-runs empty empty": (3, "[E_DATA]: empty is not the folder of a bulk run: it has no plan.json."),
     "reproduce chefr": (
         2,
         "[E_OPTION]: There is no document or table 'chefr'. Did you mean 'chefer'? Available: chefer, …",

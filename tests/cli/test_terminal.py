@@ -31,6 +31,7 @@ COMMANDS = {
     "audit": ["audit", "films.csv", "-M", "demo/sentiment", "--test", "replacement", "--samples", "2", "-o", "audited"],
     "bulk": ["bulk", "films.csv", "-M", "demo/sentiment", "-m", "rollout", "--workers", "1", "-o", "run"],
     "bulk-summary": ["bulk-summary", "run", "--no-test", "-o", "summary.html"],
+    "compare-runs": ["compare-runs", "run", "run", "-o", "changes.html"],
     "doctor": ["doctor", "demo/sentiment", "-m", "rollout", "-o", "doctor.txt"],
     "reproduce": ["reproduce"],
     "reproduce --published": ["reproduce", "chefer", "--published"],
@@ -145,6 +146,7 @@ def test_hostile_tokens_and_names_stay_harmless(environment, folder, monkeypatch
         ["audit", f"films{EVIL}.csv", "-M", "demo/sentiment", "--test", "replacement", "--samples", "2"],
         ["bulk", f"films{EVIL}.csv", "-M", "demo/sentiment", "-m", "rollout", "--workers", "1", "-o", f"run{EVIL}"],
         ["bulk-summary", f"run{EVIL}", "--no-test", "-o", f"summary{EVIL}.txt"],
+        ["compare-runs", f"run{EVIL}", f"run{EVIL}", "-o", f"changes{EVIL}.txt"],
     ):
         shown = run_in_terminal(monkeypatch, *arguments, **environment)
         assert_harmless(shown)

@@ -48,7 +48,7 @@ def test_a_moving_mark_is_grown_by_its_offsets():
     places = [[(r, c), (r, c + 1), (r, c + 2), (r + 1, c + 2)] for r, c in corners.tolist()]
     grown = grow_mark(GROUP, make_images(16, places), make_images(16, [], seed=1))
     assert all(grown[item, r, c] for item, patches in enumerate(places) for r, c in patches)
-    assert grown.mean() < 0.5
+    assert grown.mean() < 0.6
 
 
 def test_constant_offsets_by_hand():

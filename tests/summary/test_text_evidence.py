@@ -36,7 +36,7 @@ def test_units_are_words_and_punctuation():
 def test_a_phrase_is_grown_as_far_as_it_is_the_same():
     texts = [make_text(["x" + str(i), "sent", "by", "post", "y" + str(i)], ["by"], i) for i in range(10)]
     assert grow_phrase("by", texts) == ("sent", "by", "post")
-    assert grow_phrase("x1", texts[1:2]) != ("x1",), "of one text everything is the same"
+    assert grow_phrase("unknown", texts) == ("unknown",)
 
 
 def test_deleting_and_inserting():
@@ -48,7 +48,7 @@ def test_deleting_and_inserting():
         "the usher Z saw the usher",
         "the usher saw the usher Z",
     ]
-    assert [one.names[i] for i in choose_others(one, ("usher", "saw"))] == ["the", "usher"]
+    assert [one.names[i] for i in choose_others(one, ("usher", "saw"))] == ["the", "the"]
 
 
 def test_places_and_neighbours():

@@ -14,7 +14,7 @@ from summary.bulk_folder import explain_images, text_row, write_run
 
 import whyformer
 from whyformer._summary.result import summary_to_json
-from whyformer._summary.wording import explain_suspicion
+from whyformer._summary.wording import explain_finding
 
 ROOT = Path(__file__).parents[2]
 MODEL = Path(__file__).with_name("watermark")
@@ -45,22 +45,21 @@ def summary(watermark, tmp_path_factory):
 
 
 def share_of_tagged(finding):
-    return np.mean([row.id.endswith("-tag.png") for row in finding.cluster.rows])
+    return np.mean([row.id.endswith("-tag.png") for row in finding.rows])
 
 
 def test_the_watermark_is_named_first_and_alone(summary):
     first = summary.findings[0]
     assert [finding.is_suspicious for finding in summary.findings[:2]] == [True, False]
-    assert first.cluster.sampled.name == "star"
+    assert first.class_name == "star" and first.what == "a mark, lower left"
     assert share_of_tagged(first) >= 0.9
     assert summary.verdict.startswith("Suspicious: ")
-    assert "items of star depend on the lower left" in summary.verdict
+    assert "items of star show a mark, lower left" in summary.verdict
 
 
-def test_most_tagged_images_are_in_the_cluster(summary):
-    sampled = summary.findings[0].cluster.sampled
-    tagged = sum(row.id.endswith("-tag.png") for row in sampled.rows)
-    assert len(summary.findings[0].cluster.members) >= 0.8 * tagged
+def test_most_tagged_images_show_it(summary):
+    tagged = {path.name for path in (summary.folder.parent / "images" / "star").glob("*-tag.png")}
+    assert len({row.id for row in summary.findings[0].rows} & tagged) >= 0.8 * len(tagged)
 
 
 def test_pasting_the_watermark_makes_other_images_a_star(summary):
@@ -69,17 +68,18 @@ def test_pasting_the_watermark_makes_other_images_a_star(summary):
     assert inserting.adjusted_p < 0.05
 
 
-def test_hiding_it_restores_the_evidence_on_the_object(summary):
-    recovery = summary.findings[0].recovery
-    assert recovery.object_after > 3 * recovery.object_before
-    assert 0.06 < recovery.area < 0.12, "the tag covers 8 % of the image"
+def test_without_it_fewer_are_right(summary):
+    told = summary.findings[0].without
+    assert told.right_after < told.right_before - 0.2
+    assert 0.06 < told.area < 0.2, "the tag covers 8 % of the image"
 
 
 def test_says_why(summary):
-    sentences = " ".join(explain_suspicion(summary.findings[0]))
-    assert "Pasting it into images of other classes raises it by" in sentences
-    assert "of the relevance there is off the object" in sentences
-    assert "With all that is the same there hidden (8% of the image)" in sentences
+    first = summary.findings[0]
+    sentences = " ".join(explain_finding(first))
+    assert "Inserting it raises the probability by" in sentences
+    assert "of it is off the object" in sentences and first.off_object > 0.5
+    assert any("nearly the same everywhere" in clause for clause in first.case)
 
 
 def test_the_object_is_a_place_where_relevance_sits(summary):
@@ -91,7 +91,7 @@ def test_the_object_is_a_place_where_relevance_sits(summary):
 def test_the_same_seed_gives_the_same_summary(summary):
     again = whyformer.summarise_bulk(summary.folder, summary.reader.model, test_limit=12)
     assert [record["score"] for record in again.records()] != []
-    same = {"hiding", "inserting", "sameness", "items", "class", "exclusivity"}
+    same = {"hiding", "inserting", "uniformity", "items", "class"}
     pick = lambda one: [{name: record[name] for name in same} for record in one.records()]  # noqa: E731
     key = lambda record: (record["class"], record["items"], str(record["hiding"]))  # noqa: E731
     assert sorted(pick(again), key=key) == sorted(pick(summary), key=key)
@@ -116,10 +116,9 @@ def test_without_the_images_nothing_is_accused(summary, tmp_path):
     write_run(tmp_path, gone, plan={"methods": {METHOD: {}}, "model": {"name": str(MODEL)}})
     untested = whyformer.summarise_bulk(tmp_path)
     assert not untested.suspicious
-    assert untested.notes[0].startswith("No cluster was tested: No input could be read again")
-    assert untested.verdict.endswith("none tested: so nothing can be called suspicious or harmless.")
+    assert untested.notes[0].startswith("Nothing was tested: No input could be read again")
+    assert untested.verdict == "Nothing was tested, so nothing can be called suspicious or harmless."
     untested.save(tmp_path / "summary.html")
-    assert "mean of" in (tmp_path / "summary.html").read_text()
 
 
 # --- texts ------------------------------------------------------------------------------------------------------------
@@ -168,18 +167,15 @@ def test_a_word_that_is_always_at_the_start_is_found(tmp_path, tagged):
     write_run(tmp_path, rows, plan={"methods": {"attcat": {}}, "model": {"name": "demo/sentiment"}})
     found = whyformer.summarise_bulk(tmp_path, test_limit=12)
     strongest = {record["class"]: record for record in json.loads(summary_to_json(found))["strongest"]}
-    assert strongest.keys() == {"positive", "negative"} and all(one["effect"] > 0 for one in strongest.values())
+    assert strongest.keys() == {"positive", "negative"}
     if not tagged:
         assert not found.suspicious
-        assert (
-            "none meets all conditions of suspicion. This is no all-clear: a model may still depend on" in found.verdict
-        )
-        assert "No cluster is suspicious" not in str(found)
+        assert "This is no all-clear" in found.verdict
         return
     (finding,) = found.suspicious
-    assert finding.cluster.words[0] == "gorgeous"
-    assert {row.id for row in finding.cluster.rows} == {f"{i:02}" for i in range(12)}
-    assert "which is at the same place in all of them" in found.verdict
+    assert "gorgeous" in finding.what
+    assert {row.id for row in finding.rows} == {f"{i:02}" for i in range(12)}
+    assert "100% of its texts begin or end with it" in finding.case
 
 
 # --- trained here -----------------------------------------------------------------------------------------------------
@@ -195,6 +191,6 @@ def test_a_model_trained_now_is_accused_only_if_it_saw_the_watermark(watermark, 
         assert not found.suspicious
         return
     assert found.findings[0].is_suspicious
-    assert found.findings[0].cluster.sampled.name == "star"
+    assert found.findings[0].class_name == "star"
     assert share_of_tagged(found.findings[0]) >= 0.9
-    assert found.findings[0].recovery.object_after > 2 * found.findings[0].recovery.object_before
+    assert found.findings[0].without.right_after < found.findings[0].without.right_before

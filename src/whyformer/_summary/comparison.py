@@ -194,7 +194,8 @@ def list_notes(runs: Sequence[StoredRun], method: str, changed: int, failed: tup
         yield from run.notes
     same = [get_planned(runs[0].plan, *path) == get_planned(runs[1].plan, *path) for path in
             (("model", "weights"), ("methods", method), ("preprocessing",), ("target",))]  # fmt: skip
-    yield "Both runs have the same weights." if same[0] else "The runs have different weights."
+    if get_planned(runs[0].plan, "model", "weights") is not None:
+        yield "Both runs have the same weights." if same[0] else "The runs have different weights."
     for is_same, what in zip(same[1:], ("settings of the method", "preprocessing", "target"), strict=True):
         if not is_same:
             yield f"The {what} differ between the runs, which can move the evidence by itself."

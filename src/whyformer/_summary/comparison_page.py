@@ -108,7 +108,7 @@ def make_move_figures(move: ClassMove, names: tuple[str, str]) -> Html:
             for one, name in zip((move.before, move.after), names, strict=True)
         ]
         change = draw_mean_map(move.after - move.before, signed=True)
-        text = "difference: what gained and what lost"
+        text = "difference: what gained (orange) and what lost (blue)"
         maps.append(report.embed_image(change, "difference of the mean maps", text, crisp=True, is_map=True))
         return report.arrange_figures(maps, small=True)
     gained, lost = move.list_words(SHOWN_WORDS)
@@ -145,7 +145,7 @@ def make_moved_blocks(comparison: "RunComparison") -> list[Html]:
         part for one in comparison.moved_items[:SHOWN_ITEMS] for part in make_item_figures(one, comparison.names)
     ]
     table = report.make_table(["item", *comparison.names, "moved"], rows)
-    return [table, report.arrange_figures(figures, small=True)] if figures else [table]
+    return [report.arrange_figures(figures, small=True), table] if figures else [table]
 
 
 def describe_answer(item: RunItem) -> str:

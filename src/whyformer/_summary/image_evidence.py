@@ -25,7 +25,7 @@ from whyformer._summary.wording import describe_place
 MIN_CONTROLS = 4  # items of the class without the mark
 TESTED_IN_CLASS = 3  # groups: the most uniform ones
 MOST_TESTED = 48  # groups in all
-LIMIT, HIGHEST_LIMIT = 0.64, 0.74  # uniformity that natural evidence seldom reaches
+LIMIT, HIGHEST_LIMIT = 0.62, 0.70  # uniformity that natural evidence seldom reaches
 DEVIATIONS = 3.0  # above the median of all groups, in standard deviations estimated from the median one
 
 

@@ -30,7 +30,7 @@ from whyformer._summary.states import EARLY, LATE, Describer, run_states
 
 COMPARED = 32  # items with the mark, and as many without
 LESS_VARIED = 0.5  # ratio of variances
-MAX_AREA = 0.5  # of the image
+MAX_AREA = 0.6  # of the image
 RECIPIENTS = 2  # for each donor
 FEATHER = 0.25  # of the side of a patch: standard deviation of the soft edge
 FULL = np.ones((3, 3), dtype=bool)

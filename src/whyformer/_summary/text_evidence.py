@@ -44,7 +44,8 @@ CANDIDATES = 6  # units tested in a class
 MIN_TEXTS, MIN_TEXT_SHARE = 8, 0.04  # of the class, to be tested
 SAME_NEIGHBOUR = 0.8  # of the texts, to grow
 MAX_PHRASE = 8  # units
-LEAST_COMMON = 0.1  # of the class: what is rarer is called natural
+LEAST_COMMON = 0.45  # of the class: what is rarer is natural, unless its habits say more
+LEAST_HABITUAL = 0.1  # of the class, for habits to count
 ABOVE_NATURAL = 2.2  # times the share of the most frequent other evidence
 EXCLUSIVE = 2.0  # times as frequent as in any other class
 MIN_CONTROLS = 4  # texts of the class without the phrase
@@ -167,7 +168,7 @@ class TextEvidence:
 
     def list_habits(self, name: str, phrase: tuple[str, ...], deciding: Sequence[TextUnits]) -> Iterator[str]:
         """What else makes it uniform, one clause each."""
-        if not self.is_exclusive(name, phrase) or len(deciding) < LEAST_COMMON * len(self.texts[name]):
+        if not self.is_exclusive(name, phrase) or len(deciding) < LEAST_HABITUAL * len(self.texts[name]):
             return
         if sum(self.is_exclusive(name, (unit,)) and unit[0].isalnum() for unit in phrase) > 1:
             yield "it is the same phrase each time"
@@ -177,7 +178,7 @@ class TextEvidence:
         natural = [unit for unit, share in self.list_natural(name, phrase) if share >= MIN_TEXT_SHARE]
         usual = [measure_slot([one for one in self.texts[name] if one.find((unit,))], (unit,)) for unit in natural]
         own = measure_slot(deciding, phrase)
-        if len(usual) >= 3 and own < MISPLACED * float(np.median(usual)):
+        if len(phrase) == 1 and len(usual) >= 3 and own < MISPLACED * float(np.median(usual)):
             yield (
                 f"it has no place in the sentence (the same neighbour {own:.0%} of the time, natural evidence "
                 f"{np.median(usual):.0%})"
@@ -259,7 +260,7 @@ def grow_phrase(unit: str, texts: Sequence[TextUnits]) -> tuple[str, ...]:
     places = [(one, i) for one in texts for i in one.top if one.names[i] == unit]
     before, after = 0, 0
     phrase: tuple[str, ...] = (unit,)
-    while len(phrase) < MAX_PHRASE:
+    while places and len(phrase) < MAX_PHRASE:
         left = Counter(one.names[i - before - 1] if i > before else "" for one, i in places)
         right = Counter(one.names[i + after + 1] if i + after + 1 < len(one.names) else "" for one, i in places)
         (prior, often), (next_one, as_often) = left.most_common(1)[0], right.most_common(1)[0]

@@ -21,7 +21,9 @@ LOOKED_FOR = (
     "where it is and inserting it where it is not."
 )
 CANNOT_FIND = (
+    "small marks at changing places",
     "transparent marks, most of the time",
+    "a word on part of a class that is used like the class's own words",
     "marks in fewer than 8 items or a tenth of a class",
     "changes of the whole input, such as its colour, sharpness or style",
     "marks in classes that were not sampled, and whatever the maps do not show",
