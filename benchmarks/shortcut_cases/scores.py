@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 USED = 0.1  # accuracy on marked items that is lost without the mark
-IGNORED = 0.05  # a model that loses more than this cannot be said to ignore the mark
 FIRST = 3  # findings that a reader looks at
 RECALL, PRECISION = 0.5, 0.8
 
@@ -62,4 +61,4 @@ def name_role(role: str, with_mark: float, without_mark: float) -> str:
     loss = round(with_mark - without_mark, 6)
     if role == "planted" and loss >= USED:
         return "used"
-    return "ignoring" if role == "ignoring" and abs(loss) <= IGNORED else "weak"
+    return "ignoring" if role == "ignoring" and abs(loss) < USED else "weak"
