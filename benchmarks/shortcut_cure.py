@@ -5,8 +5,8 @@
 1. A small ViT is trained on faint shapes; half of the images of one class carry a label (benchmarks/shortcuts.py).
 2. `bulk` explains the training images, `summarise_bulk` finds what they share, and the first suspicious finding is
    exported: the images that show the mark, and the patches that it covers in each.
-3. These patches are filled from other training images. Because that could be a mark as well, the same is done to as
-   many images of every other class.
+3. These patches are filled from images of other classes. Because that could be a mark as well, and because some marked
+   images may not have been found, patches of the finding are filled in every other training image, too.
 4. The same model is trained again, from the same start.
 
 Prints the accuracy on new images with and without the mark, before and after, beside a model that never saw the mark.
@@ -54,23 +54,23 @@ def find_mark(model: Path, images: Path, run: Path) -> Patches:
     if not found.suspicious:
         raise SystemExit("Nothing was found, so there is nothing to cure.")
     found.save(run.with_name("findings.json"))
-    return {one.row.id: list(one.patches) for one in found.suspicious[0].sightings}
+    finding = found.suspicious[0]
+    usual = [] if finding.where is None else np.flatnonzero(finding.where >= 0.5).tolist()
+    return {one.row.id: list(one.patches) or usual for one in finding.sightings}
 
 
 def hide_mark(
     images: NDArray[np.uint8], labels: NDArray[np.int64], names: list[str], mark: Patches, seed: int
 ) -> NDArray[np.uint8]:
-    """The images with these patches filled from others, and as many images of each other class treated alike."""
+    """The images with these patches filled from other classes, and all other images treated alike."""
     rng = np.random.default_rng([seed, 3])
-    own = {i: mark[name] for i, name in enumerate(names) if name in mark}
-    treated, patterns = dict(own), list(own.values())
-    for label in set(labels.tolist()) - {int(np.bincount(labels[list(own)]).argmax())}:
-        others = rng.permutation(np.flatnonzero(labels == label))[: len(own)]
-        treated |= {int(i): patterns[rng.integers(len(patterns))] for i in others if int(i) not in own}
-    donors = [i for i in range(len(images)) if i not in own]
+    patterns = list(mark.values())
+    own = int(np.bincount(labels[[name in mark for name in names]]).argmax())
+    donors = np.flatnonzero(labels != own)
     cured, columns = images.copy(), images.shape[2] // PATCH
-    for i, patches in treated.items():
-        donor = images[donors[rng.integers(len(donors))]]
+    for i, name in enumerate(names):
+        patches = mark.get(name) or patterns[rng.integers(len(patterns))]
+        donor = images[rng.choice(donors)]
         for patch in patches:
             down, across = PATCH * (patch // columns), PATCH * (patch % columns)
             cured[i, down : down + PATCH, across : across + PATCH] = donor[down : down + PATCH, across : across + PATCH]
