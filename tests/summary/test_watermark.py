@@ -172,7 +172,7 @@ def test_a_word_that_is_always_at_the_start_is_found(tmp_path, tagged):
         assert not found.suspicious
         assert "This is no all-clear" in found.verdict
         return
-    (finding,) = found.suspicious
+    finding = found.suspicious[0]
     assert "gorgeous" in finding.what
     assert {row.id for row in finding.rows} == {f"{i:02}" for i in range(12)}
     assert "100% of its texts begin or end with it" in finding.case
