@@ -15,6 +15,7 @@ from whyformer._summary.marks import (
     grow_mark,
     keep_connected,
     paste_patches,
+    sketch_mark,
 )
 from whyformer._summary.wording import describe_place
 
@@ -89,3 +90,10 @@ def test_other_evidence_is_outside_of_the_mark_and_as_large():
     masks[0, 5, 4:] = True  # the two patches with the highest scores
     chosen = choose_other_evidence(rows, masks)
     assert np.flatnonzero(chosen).tolist() == [32, 33]
+
+
+def test_a_mark_is_sketched_from_the_kept_patches():
+    usual = np.zeros((6, 6), bool)
+    usual[5, 5] = True
+    mark = sketch_mark(GROUP, np.array([0, 20]), np.array([[1.0, 0.0], [0.0, 1.0]]), usual)
+    assert np.flatnonzero(mark).tolist() == [0, 1, 6, 7, 35]

@@ -15,12 +15,13 @@ from whyformer._summary.marks import (
     grow_mark,
     list_sightings,
     read_images,
+    sketch_mark,
     try_hiding,
     try_inserting,
 )
 from whyformer._summary.outliers import find_outliers
 from whyformer._summary.states import TOP, PatchStates, read_patch_states
-from whyformer._summary.wording import describe_place
+from whyformer._summary.wording import FIXED, describe_place
 
 MIN_CONTROLS = 4  # items of the class without the mark
 TESTED_IN_CLASS = 3  # groups: the most uniform ones
@@ -69,7 +70,9 @@ class ImageEvidence:
             return replace(known, untested="its items could not be read again")
         masks = grow_mark(group, inside, outside)
         sightings = list_sightings(group, inside, masks)
-        sightings += [Sighting(row) for row in with_it[len(inside.rows) :]]
+        sightings += self.sketch_sightings(
+            group, shown & is_own, {row.id for row in inside.rows}, masks.mean(0) >= FIXED
+        )
         tested, few = inside.first(self.tested), masks[: self.tested]
         hiding, left = try_hiding(tested, few, outside, target, reader, self.seed)
         recipients = read_images(others, describer, reader, self.tested)
@@ -81,6 +84,17 @@ class ImageEvidence:
             sightings=tuple(sightings), where=masks.mean(0), hiding=hiding, inserting=inserting, without=left,
             put_in=put_in, off_object=measure_off_object(inside.rows, masks, reader),
         )  # fmt: skip
+
+    def sketch_sightings(self, group: Group, shown: np.ndarray, known: set[str], usual: np.ndarray) -> list[Sighting]:
+        """The mark in the items that were not run again."""
+        found = []
+        for i in np.flatnonzero(shown):
+            row, states = self.evidence.rows[i], self.evidence.states[i]
+            if row.id not in known:
+                mark = sketch_mark(group, self.evidence.patches[i], states, usual)
+                likeness = float((states @ group.centre).max())
+                found.append(Sighting(row, tuple(np.flatnonzero(mark).tolist()), likeness=likeness))
+        return found
 
     def find_target(self, name: str) -> int:
         target = next(row.target for row in self.evidence.rows if row.class_name == name)

@@ -99,6 +99,13 @@ def grow_mark(group: Group, inside: ImageSet, outside: ImageSet | None) -> np.nd
     return grown
 
 
+def sketch_mark(group: Group, patches: np.ndarray, states: np.ndarray, usual: np.ndarray) -> np.ndarray:
+    """[row column] of bool, without another run: kept patches that match, those around them, the usual place."""
+    matched = np.zeros(usual.shape, dtype=bool)
+    matched.ravel()[patches[group.match_parts(states)]] = True
+    return np.asarray(binary_dilation(matched, FULL) | usual)
+
+
 def find_constant_offsets(early: np.ndarray, anchors: np.ndarray, usual: float) -> list[tuple[int, int]]:
     """Offsets from the anchors at which the images that have them vary little."""
     _, rows, columns, _ = early.shape
