@@ -14,7 +14,7 @@ from whyformer.cli.shell import app
 EXAMPLES = list_examples(
     "whyformer bulk-summary runs/photos -o summary.html",
     "whyformer bulk-summary runs/photos -M my/folder --masks masks/ --json",
-    "whyformer bulk-summary runs/tickets --no-test -o clusters.csv",
+    "whyformer bulk-summary runs/tickets --no-test -o findings.csv",
 )
 
 
@@ -35,12 +35,12 @@ def run_bulk_summary(
     masks: options.MasksOption = None,
     mask_values: options.MaskValuesOption = "binary",
     test: Annotated[
-        bool, make_option("--test/--no-test", "Rerun the model to test what each cluster looks at.")
+        bool, make_option("--test/--no-test", "Rerun the model to find and test what it looks at.")
     ] = True,
     class_limit: Annotated[
-        int, make_option("--class-limit", "Cluster at most N items of each class, drawn at random.", "N")
+        int, make_option("--class-limit", "Examine at most N items of each class, drawn at random.", "N")
     ] = 400,
-    test_limit: Annotated[int, make_option("--test-limit", "Rerun at most N items of each cluster.", "N")] = 32,
+    test_limit: Annotated[int, make_option("--test-limit", "Rerun at most N items of each finding.", "N")] = 32,
     device: options.DeviceOption = None,
     seed: options.SeedOption = 0,
     out: Annotated[
@@ -49,7 +49,7 @@ def run_bulk_summary(
     as_json: options.JsonOption = False,
     debug: options.DebugOption = False,
 ) -> None:
-    """Find what the model looks at in a bulk run: maps and words per class, clusters, and which are suspicious."""
+    """Find what the model looks at in a bulk run: maps and words per class, evidence, and what is suspicious."""
 
     for path in out or []:
         destination.check_out_file(path, None, why.BulkSummary.formats)
