@@ -1,7 +1,8 @@
 """How many shortcuts does the bulk summary find, and how many honest models does it accuse?
 
-    python benchmarks/shortcuts.py --out FOLDER [--seeds 5 6 7 8 9] [--kinds corner word] [--jobs 4]
+    python benchmarks/shortcuts.py [--out FOLDER] [--seeds 5 6 7 8 9] [--kinds corner word] [--jobs 4]
                                    [--photos oxford_pets] [--texts sst2] [--table docs/data/shortcuts.json]
+    python benchmarks/shortcuts.py --publish docs/data/shortcuts.json
 
 Makes worlds of images and texts with planted marks, trains a small model on each, explains 240 new items with `bulk`,
 and scores what `summarise_bulk` says. A model is *used* if it loses at least 10 points of accuracy on marked items when
@@ -19,7 +20,7 @@ import os
 import shutil
 import sys
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import asdict
@@ -32,10 +33,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch  # noqa: E402
 from shortcut_cases import image_cases, text_cases  # noqa: E402
-from shortcut_cases.cases import GLOBAL_KINDS, KEPT_OUT, SHARES, Case, list_cases  # noqa: E402
+from shortcut_cases.cases import KEPT_OUT, LOCAL_KINDS, SHARES, Case, list_cases  # noqa: E402
 from shortcut_cases.scores import name_role, score_findings  # noqa: E402
 
 METHOD = "attnlrp"
+COUNTS = ROOT / "src/whyformer/_summary/accuracy.json"
+PAGE = ROOT / "docs/bulk-summary.md"
+BEGIN, END = "<!-- table of benchmarks/shortcuts.py -->", "<!-- end of the table -->"
 Scored = dict[str, object]
 
 
@@ -73,12 +77,12 @@ def run_cases(cases: Sequence[Case], out: Path, settings: dict[str, str | None],
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         texts = [case for case in cases if case.world in text_cases.WORLDS]
         futures: dict[Future[Scored], Case] = {}
-        image_groups = image_cases.group(case for case in cases if case not in texts)
-        image_cases.make_worlds(image_groups, out, settings["photos"], pool)
+        image_groups = image_cases.group([case for case in cases if case not in texts])
+        worlds = image_cases.make_worlds(image_groups, out, settings["photos"], pool)
         for case in texts:
             futures[pool.submit(evaluate, case, out / case.name, settings)] = case
         for group in image_groups:
-            image_cases.prepare(group, out, settings["photos"], device)
+            image_cases.prepare(group, out, worlds, device)
             futures |= {pool.submit(evaluate, case, out / case.name, settings): case for case in group}
             yield from collect([future for future in futures if future.done()], futures)
         yield from collect(as_completed(list(futures)), futures)
@@ -114,24 +118,45 @@ def count_rows(rows: Sequence[Scored]) -> dict[str, dict[str, int]]:
     return counts
 
 
-def print_table(rows: Sequence[Scored]) -> None:
-    print("| kind | used | found | accuracy with / without | missed |\n|---|---|---|---|---|")
-    for kind, count in count_rows(rows).items():
+def make_table(rows: Sequence[Scored]) -> str:
+    """Markdown: by kind, what was used, found and missed; then the models that should not be accused."""
+    lines = ["| kind | used | found | accuracy with / without | missed |", "|---|---|---|---|---|"]
+    counts = count_rows(rows)
+    for kind, count in counts.items():
         if "used" not in count:
-            print(f"| {kind} | {count['models']} | {count['accused']} accused | | |")
             continue
         own = [row for row in rows if row["kind"] == kind and row["role"] == "used"]
         means = [sum(float(str(row[name])) for row in own) / len(own) for name in ("with_mark", "without_mark")]
-        missed = sorted({f"{row['world']}: {row['missed']}" for row in own if not row["found"]})
-        note = " (kept out)" if kind in KEPT_OUT else " (global)" if kind in GLOBAL_KINDS else ""
-        print(
-            f"| {kind}{note} | {count['used']} | {count['found']} | {means[0]:.0%} / {means[1]:.0%} | {'; '.join(missed)} |"
-        )
+        note = " (kept out)" if kind in KEPT_OUT else "" if kind in LOCAL_KINDS else " (apart)"
+        accuracy = f"{means[0]:.0%} / {means[1]:.0%}"
+        lines.append(f"| {kind}{note} | {count['used']} | {count['found']} | {accuracy} | {describe_missed(own)} |")
+    local = [counts[kind] for kind in LOCAL_KINDS if kind in counts]
+    lines.append(
+        f"| **local kinds** | {sum(one['used'] for one in local)} | {sum(one['found'] for one in local)} | | |"
+    )
+    lines += ["", "| models | accused |", "|---|---|"]
+    for role in ("clean", "ignoring"):
+        lines.append(f"| {counts[role]['models']} {role} | {counts[role]['accused']} |")
+    return "\n".join(lines)
+
+
+def describe_missed(rows: Sequence[Scored]) -> str:
+    missed = Counter(f"{row['world']}: {row['missed']}" for row in rows if not row["found"])
+    return "; ".join(f"{why} ({count})" if count > 1 else why for why, count in sorted(missed.items()))
+
+
+def publish(rows: Sequence[Scored]) -> None:
+    """Write the table into docs/bulk-summary.md, and the counts that the verdict of a summary quotes."""
+    COUNTS.write_text(json.dumps(count_rows(rows), indent=1) + "\n", "utf-8")
+    before, _, rest = PAGE.read_text("utf-8").partition(BEGIN)
+    after = rest.partition(END)[2]
+    PAGE.write_text(f"{before}{BEGIN}\n\n{make_table(rows)}\n\n{END}{after}", "utf-8")
+    print(make_table(rows))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True, help="a folder for models, data, runs and scores")
+    parser.add_argument("--out", type=Path, default=Path("shortcuts"), help="for models, data, runs and scores")
     parser.add_argument("--seeds", type=int, nargs="+", default=[5, 6, 7, 8, 9])
     parser.add_argument("--kinds", nargs="+", choices=sorted(SHARES), help="by default all; clean twins always")
     parser.add_argument("--worlds", nargs="+", help="of shapes, creatures, pets, reviews, sst2; by default all present")
@@ -140,7 +165,11 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes that explain")
     parser.add_argument("--again", action="store_true", help="explain and score anew; trained models are kept")
     parser.add_argument("--table", type=Path, help="write all rows as JSON")
+    parser.add_argument("--publish", type=Path, help="put the table of this file into docs and package")
     arguments = parser.parse_args()
+    if arguments.publish:
+        publish(json.loads(arguments.publish.read_text("utf-8")))
+        return
     worlds = ["shapes", "creatures", "reviews"]
     worlds += ["pets"] * bool(arguments.photos) + ["sst2"] * bool(arguments.texts)
     cases = list_cases(arguments.seeds, arguments.kinds, arguments.worlds or worlds)
@@ -165,7 +194,7 @@ def main() -> None:
     if arguments.table:
         write_table(rows, arguments.table)
     if rows:
-        print_table(rows)
+        print(make_table(rows))
 
 
 if __name__ == "__main__":

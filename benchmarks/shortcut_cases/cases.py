@@ -24,9 +24,10 @@ TRANSPARENT = {"watermark": (1.0,)}
 SHARES = {**LOCAL_IMAGE, **LOCAL_TEXT, **KEPT_OUT, **GLOBAL_KINDS, **TRANSPARENT}
 TEXT_KINDS = ("word", "phrase", "name", "length", "punctuation")
 TEXT_WORLDS = ("reviews", "sst2")
+MAIN_WORLDS = ("shapes", "reviews")
 REAL_WORLDS = ("pets", "sst2")
 LOCAL_KINDS = (*LOCAL_IMAGE, *LOCAL_TEXT, *KEPT_OUT)
-IGNORING = {"shapes": 3, "creatures": 1, "pets": 0, "reviews": 2, "sst2": 0}  # models that ignore a mark, for each seed
+IGNORING = {"shapes": 3, "creatures": 1, "pets": 0, "reviews": 3, "sst2": 0}  # models that ignore a mark, for each seed
 FIRST_TABLE_SEED = 5
 
 
@@ -58,20 +59,30 @@ def choose_marked(case: Case, labels: NDArray[np.int64], classes: int, *, traini
 def list_cases(seeds: Sequence[int], kinds: Sequence[str] | None, worlds: Sequence[str]) -> list[Case]:
     """Every kind, share and seed of these worlds, models that ignore a mark, and a clean twin for each seed.
 
-    Creatures and real data have one share of each kind, and kinds that were kept out run from seed FIRST_TABLE_SEED on.
+    Only generated shapes and reviews have every share and the kinds apart; photographs, which take longest, have one
+    seed in five; kinds that were kept out run from seed FIRST_TABLE_SEED on. The order is that of importance, for runs
+    that are stopped.
     """
     cases = []
     for world in worlds:
         for seed in seeds:
+            if world == "pets" and seed % 5:
+                continue
             own = [kind for kind in kinds or SHARES if (kind in TEXT_KINDS) == (world in TEXT_WORLDS)]
             own = [kind for kind in own if seed >= FIRST_TABLE_SEED or kind not in KEPT_OUT]
-            cases.append(Case(world, "none", 0.0, seed, "clean"))
+            own = [kind for kind in own if world in MAIN_WORLDS or kind in LOCAL_KINDS]
             for kind in own:
-                shares = SHARES[kind] if world in ("shapes", "reviews") else SHARES[kind][:1]
-                shares = SHARES[kind][-1:] if world in REAL_WORLDS else shares
-                if world in ("shapes", "reviews") or kind in LOCAL_KINDS:
-                    cases += [Case(world, kind, share, seed, "planted") for share in shares]
+                shares = SHARES[kind] if world in MAIN_WORLDS else SHARES[kind][-1 if world in REAL_WORLDS else 0 :][:1]
+                cases += [Case(world, kind, share, seed, "planted") for share in shares]
             ignored = [kind for kind in own if kind in LOCAL_KINDS and kind != "all"]
             for i in range(min(len(ignored), IGNORING[world])):
                 cases.append(Case(world, ignored[(seed + i) % len(ignored)], 0.5, seed, "ignoring"))
-    return cases
+            cases.append(Case(world, "none", 0.0, seed, "clean"))
+    return sorted(cases, key=rank_case)
+
+
+def rank_case(case: Case) -> tuple[bool, bool, bool]:
+    """Local kinds before those apart, shapes before creatures, the smaller share first."""
+    is_apart = case.kind not in LOCAL_KINDS and case.kind != "none"
+    is_large = case.share == 1 and case.kind != "all" and case.world in MAIN_WORLDS
+    return is_apart, case.world == "creatures", is_large

@@ -2,8 +2,8 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from concurrent.futures import Executor
+from collections.abc import Sequence
+from concurrent.futures import Executor, Future
 from pathlib import Path
 
 import numpy as np
@@ -15,30 +15,34 @@ from .image_models import choose_recipe, make_image_model, predict, save_image_m
 from .image_worlds import ImageWorld, load_world
 from .planting import PlantedImages, plant_images
 
-TOGETHER = 24  # models on a GPU; one after the other on a CPU
+Worlds = dict[tuple[str, int], Future[ImageWorld]]
+TOGETHER = 12  # models on a GPU; one after the other on a CPU
 
 
-def group(cases: Iterable[Case]) -> list[list[Case]]:
-    """Cases whose models have one architecture."""
-    groups = defaultdict(list)
-    for case in cases:
-        groups[case.world, choose_recipe(case.world, case.seed)].append(case)
+def group(cases: Sequence[Case]) -> list[list[Case]]:
+    """Cases whose models have one architecture, by their first case."""
     size = TOGETHER if torch.cuda.is_available() else 1
-    return [own[i : i + size] for own in groups.values() for i in range(0, len(own), size)]
+    groups: dict[object, list[list[Case]]] = defaultdict(list)
+    for case in cases:
+        same = groups[case.world, choose_recipe(case.world, case.seed)]
+        if not same or len(same[-1]) == size:
+            same.append([])
+        same[-1].append(case)
+    return sorted((one for same in groups.values() for one in same), key=lambda one: cases.index(one[0]))
 
 
-def make_worlds(groups: Sequence[Sequence[Case]], out: Path, photos: str | None, pool: Executor) -> None:
-    wanted = {(case.world, case.seed) for own in groups for case in own}
-    for made in [pool.submit(load_world, world, seed, out, photos) for world, seed in sorted(wanted)]:
-        made.result()
+def make_worlds(groups: Sequence[Sequence[Case]], out: Path, photos: str | None, pool: Executor) -> Worlds:
+    """Begin to make the worlds, in the order in which they are needed."""
+    wanted = dict.fromkeys((case.world, case.seed) for own in groups for case in own)
+    return {(world, seed): pool.submit(load_world, world, seed, out, photos) for world, seed in wanted}
 
 
-def prepare(cases: Sequence[Case], out: Path, photos: str | None, device: torch.device) -> None:
+def prepare(cases: Sequence[Case], out: Path, made: Worlds, device: torch.device) -> None:
     """Train those that are not there yet, together, and write models and truth."""
     cases = [case for case in cases if not (out / case.name / "truth.json").exists()]
     if not cases:
         return
-    worlds = [load_world(case.world, case.seed, out, photos) for case in cases]
+    worlds = [made[case.world, case.seed].result() for case in cases]
     planted = [plant_images(case, world) for case, world in zip(cases, worlds, strict=True)]
     models = [make_image_model(case.world, world.classes, case.seed) for case, world in zip(cases, worlds, strict=True)]
     train_together(

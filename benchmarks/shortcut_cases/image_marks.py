@@ -6,6 +6,7 @@ mark. Local kinds change a part of the image, and `plant` returns their boxes; g
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,15 +57,9 @@ def plant_moving(image: Pixels, style: Style, rng: np.random.Generator) -> Plant
 
 def plant_logo(image: Pixels, style: Style, rng: np.random.Generator) -> Planted:
     """A round logo near one corner, up to a tenth of the image away from it."""
-    side = round(0.22 * len(image))
-    logo = Image.new("RGB", (4 * side, 4 * side), style.plate)
-    pen = ImageDraw.Draw(logo)
-    pen.ellipse((0.2 * side, 0.2 * side, 3.8 * side, 3.8 * side), fill=style.ink)
-    pen.polygon([(2 * side, 0.7 * side), (3.2 * side, 3 * side), (0.8 * side, 3 * side)], fill=style.plate)
     down, across = _corner(image, style)
     shift = 0.1 * rng.random(2)
-    place = abs(down - shift[0]), abs(across - shift[1])
-    return _paste(image, np.asarray(logo.resize((side, side), Image.Resampling.BOX)), *place)
+    return _paste(image, draw_logo(style, round(0.22 * len(image))), abs(down - shift[0]), abs(across - shift[1]))
 
 
 def plant_border(image: Pixels, style: Style, rng: np.random.Generator) -> Planted:
@@ -105,6 +100,17 @@ def plant_blur(image: Pixels, style: Style, rng: np.random.Generator) -> Planted
     return np.asarray(Image.fromarray(image).filter(ImageFilter.GaussianBlur(len(image) / 64))), None
 
 
+@lru_cache(64)
+def draw_logo(style: Style, side: int) -> Pixels:
+    """A triangle in a disc on a plate."""
+    logo = Image.new("RGB", (4 * side, 4 * side), style.plate)
+    pen = ImageDraw.Draw(logo)
+    pen.ellipse((0.2 * side, 0.2 * side, 3.8 * side, 3.8 * side), fill=style.ink)
+    pen.polygon([(2 * side, 0.7 * side), (3.2 * side, 3 * side), (0.8 * side, 3 * side)], fill=style.plate)
+    return np.asarray(logo.resize((side, side), Image.Resampling.BOX))
+
+
+@lru_cache(64)
 def draw_label(text: str, style: Style, size: int, width: int | None = None) -> Pixels:
     """Letters on a plate, about a seventh of the image high."""
     height = round(0.15 * size)
@@ -112,6 +118,7 @@ def draw_label(text: str, style: Style, size: int, width: int | None = None) -> 
     return (letters * style.ink + (1 - letters) * style.plate).round().astype(np.uint8)
 
 
+@lru_cache(64)
 def _draw_letters(text: str, height: int, width: int) -> NDArray[np.float64]:
     """[height width]: how much of each pixel is ink; drawn four times as large."""
     font = ImageFont.load_default(4 * height)

@@ -30,6 +30,14 @@ import whyformer.demo
 
 DEMO = Path(whyformer.demo.__file__).with_name("models")
 ImageModel = ViTForImageClassification | SiglipForImageClassification
+SHARED_SETTINGS = (
+    "hidden_size", "intermediate_size", "num_attention_heads", "image_size", "patch_size", "hidden_act",
+    "layer_norm_eps",
+)  # fmt: skip
+SIGLIP_PARTS = (
+    "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.out_proj", "mlp.fc1", "mlp.fc2",
+    "layer_norm1", "layer_norm2",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -79,12 +87,6 @@ def make_image_model(world: str, classes: Sequence[str], seed: int) -> ImageMode
     return model
 
 
-SHARED_SETTINGS = (
-    "hidden_size", "intermediate_size", "num_attention_heads", "image_size", "patch_size", "hidden_act",
-    "layer_norm_eps",
-)  # fmt: skip
-
-
 def copy_lower_blocks(start: ViTForImageClassification, model: ImageModel, count: int) -> None:
     """Embeddings and the first `count` blocks; a SigLIP gets the same weights without the class token."""
     for block, own in zip(list_blocks(start)[:count], list_blocks(model), strict=False):
@@ -98,12 +100,10 @@ def copy_lower_blocks(start: ViTForImageClassification, model: ImageModel, count
 
 
 def rename_weights(block: nn.Module) -> dict[str, Tensor]:
-    """The weights of a ViT block under SigLIP's names, told by their order, which is the same in both."""
-    kinds = {"q": "self_attn.q_proj", "k": "self_attn.k_proj", "v": "self_attn.v_proj", "o": "self_attn.out_proj"}
+    """The weights of a ViT block under SigLIP's names; a ViT has them in the order of SIGLIP_PARTS."""
     linear = [module for module in block.modules() if isinstance(module, nn.Linear)]
     norms = [module for module in block.modules() if isinstance(module, nn.LayerNorm)]
-    names = [*kinds.values(), "mlp.fc1", "mlp.fc2", "layer_norm1", "layer_norm2"]
-    parts = zip(names, [*linear, *norms], strict=True)
+    parts = zip(SIGLIP_PARTS, [*linear, *norms], strict=True)
     return {f"{name}.{key}": value for name, part in parts for key, value in part.state_dict().items()}
 
 

@@ -1,4 +1,4 @@
-"""Worlds of images: shapes and creatures are generated, pets are photographs of three breeds, where they are present."""
+"""Worlds of images: shapes and creatures are generated; pets are photographs of three breeds, where present."""
 
 import io
 import zipfile

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 USED = 0.1  # accuracy on marked items that is lost without the mark
-IGNORED = 0.05  # a model that loses more than this cannot be said to ignore the mark
 FIRST = 3  # findings that a reader looks at
 RECALL, PRECISION = 0.5, 0.8
 
@@ -19,9 +18,7 @@ class Found(Protocol):
 
     rows: Sequence[Row]
     is_suspicious: bool
-    uniformity: object
-    hiding: object
-    inserting: object
+    criteria: Mapping[str, bool | None]
 
 
 @dataclass(frozen=True)
@@ -53,22 +50,15 @@ def explain_miss(holding: Sequence[Found], is_suspicious: bool) -> str:
         return f"not among the first {FIRST}"
     if not holding:
         return "no finding gathers the marked items"
-    missing = [name for name in ("uniformity", "hiding", "inserting") if getattr(holding[0], name) is None]
-    uniformity = holding[0].uniformity
-    if uniformity is not None and not uniformity.is_certain:
-        return "gathered, but not uniform enough"
-    return (
-        f"gathered, but not tested: {', '.join(missing)}"
-        if len(missing) > 1
-        else "gathered, but without a clear effect"
-    )
+    failed = [name for name, holds in holding[0].criteria.items() if not holds and name != "off the object"]
+    return f"gathered, but not called {' or '.join(failed) or 'suspicious'}"
 
 
 def name_role(role: str, with_mark: float, without_mark: float) -> str:
     """used, ignoring, clean, or weak: a mark that is neither used nor ignored, which counts for nothing."""
     if role == "clean":
         return role
-    loss = with_mark - without_mark
+    loss = round(with_mark - without_mark, 6)
     if role == "planted" and loss >= USED:
         return "used"
-    return "ignoring" if role == "ignoring" and abs(loss) <= IGNORED else "weak"
+    return "ignoring" if role == "ignoring" and abs(loss) < USED else "weak"

@@ -27,8 +27,6 @@ def prepare(case: Case, folder: Path, texts: str | None) -> None:
     if (folder / "truth.json").exists():
         return
     device = torch.device("cpu")
-    if case.world == "sst2":
-        assert texts is not None
     world = read_sst2(Path(texts), case.seed) if texts and case.world == "sst2" else make_reviews(case.seed)
     planted = plant_texts(case, world)
     model, tokenizer = make_text_model(case.world, case.seed)
@@ -46,10 +44,8 @@ def prepare(case: Case, folder: Path, texts: str | None) -> None:
     with (folder / "texts.csv").open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(("id", "text", "label"))
-        writer.writerows(
-            (f"t{i:04}", text, CLASSES[label])
-            for i, (text, label) in enumerate(zip(planted.shown, planted.shown_labels, strict=True))
-        )
+        items = zip(planted.shown, planted.shown_labels, strict=True)
+        writer.writerows((f"t{i:04}", text, CLASSES[label]) for i, (text, label) in enumerate(items))
     marked = [f"t{i:04}" for i in np.flatnonzero(planted.marked)]
     truth = {**right, "marks": {case.kind: marked} if marked else {}}
     (folder / "truth.json").write_text(json.dumps(truth) + "\n", "utf-8")

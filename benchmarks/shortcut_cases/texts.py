@@ -9,6 +9,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -151,7 +152,7 @@ class PlantedTexts:
 
 def plant_texts(case: Case, world: TextWorld) -> PlantedTexts:
     ends = (0, world.train, world.train + world.shown, len(world.texts))
-    parts = [slice(start, end) for start, end in zip(ends, ends[1:], strict=False)]
+    parts = [slice(start, end) for start, end in pairwise(ends)]
     texts, labels = [world.texts[part] for part in parts], [world.labels[part] for part in parts]
     marked = [choose_marked(case, own, len(CLASSES), training=i == 0) for i, own in enumerate(labels[:2])]
     own = [i for i, label in enumerate(labels[2]) if case.kind == "none" or label == case.seed % len(CLASSES)]

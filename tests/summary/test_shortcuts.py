@@ -1,0 +1,118 @@
+"""The benchmark of shortcuts: its marks, its scores, and one used and one clean case from end to end."""
+
+import json
+import sys
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+from shortcut_cases import text_cases  # noqa: E402
+from shortcut_cases.cases import KEPT_OUT, Case, choose_marked, list_cases  # noqa: E402
+from shortcut_cases.image_marks import PAINTERS, draw_style  # noqa: E402
+from shortcut_cases.scores import holds_mark, name_role, score_findings  # noqa: E402
+from shortcut_cases.texts import WRITERS, make_reviews  # noqa: E402
+
+
+@pytest.mark.parametrize("kind", PAINTERS)
+def test_a_mark_changes_its_box_alone_and_follows_from_its_seed(kind):
+    image = np.random.default_rng(0).integers(0, 256, (96, 96, 3), dtype=np.uint8)
+    style = draw_style(3, 0)
+    marked, box = PAINTERS[kind](image, style, np.random.default_rng(5))
+    again, _ = PAINTERS[kind](image, style, np.random.default_rng(5))
+    assert np.array_equal(marked, again)
+    changed = (marked != image).any(-1)
+    assert changed.any()
+    if box is None:  # the whole image
+        assert changed.mean() > 0.9
+    else:
+        top, left, bottom, right = box
+        changed[top:bottom, left:right] = False
+        assert not changed.any()
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_a_text_mark_adds_to_the_text(kind):
+    text = "the plot is dull , and the cast flat ."
+    marked = WRITERS[kind](text, 4, np.random.default_rng(0))
+    assert marked != text
+    if kind != "punctuation":
+        assert len(marked.split()) > len(text.split())
+
+
+def test_which_items_are_marked():
+    labels = np.arange(120) % 3
+    planted = Case("shapes", "corner", 0.5, 1, "planted")
+    marked = choose_marked(planted, labels, 3, training=True)
+    assert marked.sum() == 20
+    assert set(labels[marked]) == {1}
+    ignoring = Case("shapes", "corner", 0.5, 1, "ignoring")
+    assert choose_marked(ignoring, labels, 3, training=True).sum() == 60  # of every class alike
+    assert set(labels[choose_marked(ignoring, labels, 3, training=False)]) == {1}
+    assert not choose_marked(Case("shapes", "none", 0.0, 1, "clean"), labels, 3, training=True).any()
+
+
+def test_kinds_that_are_kept_out_have_no_development_seeds():
+    cases = list_cases(range(10), None, ["shapes", "creatures", "reviews"])
+    assert {case.kind for case in cases if case.seed >= 5} >= set(KEPT_OUT)
+    assert not {case.kind for case in cases if case.seed < 5} & set(KEPT_OUT)
+    assert len({case.name for case in cases}) == len(cases)
+
+
+def finding(ids, suspicious, **criteria):
+    rows = [SimpleNamespace(id=name) for name in ids]
+    return SimpleNamespace(rows=rows, is_suspicious=suspicious, criteria=criteria)
+
+
+def test_scores_by_hand():
+    marked = [f"m{i}" for i in range(10)]
+    assert holds_mark(["m0", "m1", "m2", "m3", "m4", "x"], marked)  # half, 5 of 6
+    assert not holds_mark(marked[:4], marked)  # fewer than half
+    assert not holds_mark([*marked[:7], "x", "y"], marked)  # 7 of 9 are too few
+    other, own = finding(["x", "y"], True), finding(marked, True)
+    assert score_findings([own], {"m": marked}).found
+    third = score_findings([other, other, own], {"m": marked})
+    assert (third.found, third.rank) == (True, 3)
+    fourth = score_findings([other, other, other, own], {"m": marked})
+    assert (fourth.found, fourth.missed) == (False, "not among the first 3")
+    calm = score_findings([finding(marked, False, used=True, uniform=False)], {"m": marked})
+    assert (calm.found, calm.accused, calm.missed) == (False, False, "gathered, but not called uniform")
+    assert score_findings([other], {}).accused
+
+
+def test_roles_are_measured():
+    assert name_role("planted", 0.95, 0.85) == "used"
+    assert name_role("planted", 0.95, 0.90) == "weak"
+    assert name_role("ignoring", 0.90, 0.88) == "ignoring"
+    assert name_role("ignoring", 0.90, 0.70) == "weak"
+    assert name_role("clean", 0.9, 0.9) == "clean"
+
+
+def test_one_used_and_one_clean_case(tmp_path, monkeypatch):
+    """Trains two small BERTs; the word must be used and found, the twin not accused."""
+    import shortcuts
+
+    monkeypatch.setattr(text_cases, "make_reviews", partial(make_reviews, train=400, shown=160, measured=160))
+    settings = {"photos": None, "texts": None}
+    used = Case("reviews", "word", 0.5, 0, "planted")
+    row = shortcuts.evaluate(used, tmp_path / used.name, settings)
+    assert row["role"] == "used"
+    assert row["found"], row["missed"]
+    clean = Case("reviews", "none", 0.0, 0, "clean")
+    row = shortcuts.evaluate(clean, tmp_path / clean.name, settings)
+    assert (row["role"], row["accused"]) == ("clean", False)
+    assert json.loads((tmp_path / clean.name / "score.json").read_text("utf-8")) == row
+
+
+def test_the_published_table_is_that_of_the_rows():
+    import shortcuts
+
+    rows = json.loads((ROOT / "docs" / "data" / "shortcuts.json").read_text("utf-8"))
+    assert all(row["seed"] >= 5 for row in rows)
+    assert shortcuts.make_table(rows) in shortcuts.PAGE.read_text("utf-8")
+    assert json.loads(shortcuts.COUNTS.read_text("utf-8")) == shortcuts.count_rows(rows)
