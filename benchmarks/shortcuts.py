@@ -20,7 +20,7 @@ import os
 import shutil
 import sys
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import asdict
@@ -36,8 +36,9 @@ from shortcut_cases import image_cases, text_cases  # noqa: E402
 from shortcut_cases.cases import KEPT_OUT, LOCAL_KINDS, SHARES, Case, list_cases  # noqa: E402
 from shortcut_cases.scores import name_role, score_findings  # noqa: E402
 
+from whyformer._summary.track_record import FILE, Blameless, Marks, TrackRecord  # noqa: E402
+
 METHOD = "attnlrp"
-COUNTS = ROOT / "src/whyformer/_summary/accuracy.json"
 PAGE = ROOT / "docs/bulk-summary.md"
 BEGIN, END = "<!-- table of benchmarks/shortcuts.py -->", "<!-- end of the table -->"
 Scored = dict[str, object]
@@ -105,38 +106,41 @@ def write_table(rows: Sequence[Scored], file: Path) -> None:
     file.write_text("[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n", "utf-8")
 
 
-def count_rows(rows: Sequence[Scored]) -> dict[str, dict[str, int]]:
-    """By kind how many marks were used and found; how many clean and ignoring models there are, and were accused."""
-    used: dict[str, list[bool]] = defaultdict(list)
-    for row in rows:
-        if row["role"] == "used":
-            used[str(row["kind"])].append(bool(row["found"]))
-    counts = {kind: {"used": len(used[kind]), "found": sum(used[kind])} for kind in SHARES if kind in used}
-    for role in ("clean", "ignoring"):
-        own = [bool(row["accused"]) for row in rows if row["role"] == role]
-        counts[role] = {"models": len(own), "accused": sum(own)}
-    return counts
+def count_rows(rows: Sequence[Scored]) -> TrackRecord:
+    """By kind how many marks were used and found; how many models use no mark, and how many of them were accused."""
+    used: dict[str, Marks] = {}
+    for kind in SHARES:
+        own = [row for row in rows if row["role"] == "used" and row["kind"] == kind]
+        if own:
+            used[kind] = {"used": len(own), "found": sum(bool(row["found"]) for row in own)}
+    return {
+        "local": {kind: count for kind, count in used.items() if kind in LOCAL_KINDS},
+        "apart": {kind: count for kind, count in used.items() if kind not in LOCAL_KINDS},
+        "clean": count_accused(rows, "clean"),
+        "ignoring": count_accused(rows, "ignoring"),
+    }
+
+
+def count_accused(rows: Sequence[Scored], role: str) -> Blameless:
+    own = [bool(row["accused"]) for row in rows if row["role"] == role]
+    return {"models": len(own), "accused": sum(own)}
 
 
 def make_table(rows: Sequence[Scored]) -> str:
     """Markdown: by kind, what was used, found and missed; then the models that should not be accused."""
     lines = ["| kind | used | found | accuracy with / without | missed |", "|---|---|---|---|---|"]
-    counts = count_rows(rows)
-    for kind, count in counts.items():
-        if "used" not in count:
-            continue
+    record = count_rows(rows)
+    for kind, count in (record["local"] | record["apart"]).items():
         own = [row for row in rows if row["kind"] == kind and row["role"] == "used"]
         means = [sum(float(str(row[name])) for row in own) / len(own) for name in ("with_mark", "without_mark")]
         note = " (kept out)" if kind in KEPT_OUT else "" if kind in LOCAL_KINDS else " (apart)"
         accuracy = f"{means[0]:.0%} / {means[1]:.0%}"
         lines.append(f"| {kind}{note} | {count['used']} | {count['found']} | {accuracy} | {describe_missed(own)} |")
-    local = [counts[kind] for kind in LOCAL_KINDS if kind in counts]
-    lines.append(
-        f"| **local kinds** | {sum(one['used'] for one in local)} | {sum(one['found'] for one in local)} | | |"
-    )
-    lines += ["", "| models | accused |", "|---|---|"]
-    for role in ("clean", "ignoring"):
-        lines.append(f"| {counts[role]['models']} {role} | {counts[role]['accused']} |")
+    local = record["local"].values()
+    used, found = sum(one["used"] for one in local), sum(one["found"] for one in local)
+    lines += [f"| **all but those apart** | {used} | {found} | | |", "", "| models | accused |", "|---|---|"]
+    lines.append(f"| {record['clean']['models']} clean | {record['clean']['accused']} |")
+    lines.append(f"| {record['ignoring']['models']} that ignore their mark | {record['ignoring']['accused']} |")
     return "\n".join(lines)
 
 
@@ -147,7 +151,7 @@ def describe_missed(rows: Sequence[Scored]) -> str:
 
 def publish(rows: Sequence[Scored]) -> None:
     """Write the table into docs/bulk-summary.md, and the counts that the verdict of a summary quotes."""
-    COUNTS.write_text(json.dumps(count_rows(rows), indent=1) + "\n", "utf-8")
+    FILE.write_text(json.dumps(count_rows(rows), indent=1) + "\n", "utf-8")
     before, _, rest = PAGE.read_text("utf-8").partition(BEGIN)
     after = rest.partition(END)[2]
     PAGE.write_text(f"{before}{BEGIN}\n\n{make_table(rows)}\n\n{END}{after}", "utf-8")

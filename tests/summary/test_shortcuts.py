@@ -18,6 +18,8 @@ from shortcut_cases.image_marks import PAINTERS, draw_style  # noqa: E402
 from shortcut_cases.scores import holds_mark, name_role, score_findings  # noqa: E402
 from shortcut_cases.texts import WRITERS, make_reviews  # noqa: E402
 
+from whyformer._summary.track_record import read_track_record, write_track_record  # noqa: E402
+
 
 @pytest.mark.parametrize("kind", PAINTERS)
 def test_a_mark_changes_its_box_alone_and_follows_from_its_seed(kind):
@@ -115,4 +117,17 @@ def test_the_published_table_is_that_of_the_rows():
     rows = json.loads((ROOT / "docs" / "data" / "shortcuts.json").read_text("utf-8"))
     assert all(row["seed"] >= 5 for row in rows)
     assert shortcuts.make_table(rows) in shortcuts.PAGE.read_text("utf-8")
-    assert json.loads(shortcuts.COUNTS.read_text("utf-8")) == shortcuts.count_rows(rows)
+    assert read_track_record() == shortcuts.count_rows(rows)
+
+
+def test_the_track_record_counts_every_kind():
+    record = {
+        "local": {"corner": {"used": 5, "found": 4}, "word": {"used": 3, "found": 3}},
+        "apart": {"blur": {"used": 2, "found": 0}},
+        "clean": {"models": 6, "accused": 0},
+        "ignoring": {"models": 4, "accused": 1},
+    }
+    sentence = write_track_record(record)
+    assert "7 of 8 marks" in sentence
+    assert "1 of 10 models" in sentence
+    assert "corner 4/5, word 3/3, blur 0/2" in sentence

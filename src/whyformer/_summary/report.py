@@ -23,6 +23,7 @@ from whyformer._summary.inputs import InputReader
 from whyformer._summary.pictures import IMAGE_SIDE, crop_mark, draw_mean_map
 from whyformer._summary.rows import get_planned
 from whyformer._summary.tally import ClassTally
+from whyformer._summary.track_record import write_track_record
 from whyformer.errors import InputError
 from whyformer.show.panel_images import render_model_input
 
@@ -84,6 +85,7 @@ def make_overview(summary: "BulkSummary") -> list[Html]:
         make_element("p", make_element("strong", summary.verdict)),
         make_element("p", wording.LOOKED_FOR),
         make_element("p", wording.NOT_FOUND),
+        make_element("p", write_track_record()),
         *([report.make_table(wording.EVIDENCE_HEAD, rows, caption=wording.EVIDENCE_TITLE)] if rows else []),
     ]
     return [*blocks, report.make_notes(summary.notes)] if summary.notes else blocks

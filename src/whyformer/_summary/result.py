@@ -20,6 +20,7 @@ from whyformer._summary.inputs import InputReader
 from whyformer._summary.report import make_summary_fragment, make_summary_page
 from whyformer._summary.rows import get_planned
 from whyformer._summary.tally import ClassTally, Tally
+from whyformer._summary.track_record import read_track_record, write_track_record
 from whyformer.results.result import Result, to_plain_text
 from whyformer.show import terminal
 from whyformer.show.score_rows import CellValue, as_csv_cell
@@ -85,7 +86,7 @@ class BulkSummary(Result):
         parts: list[RenderableType] = [Text(make_visible(self.verdict), "bold")]
         for finding in self.suspicious:
             parts += [Text(make_visible(f"  - {line}")) for line in wording.explain_finding(finding)]
-        parts += [Text(line, "dim") for line in (wording.LOOKED_FOR, wording.NOT_FOUND)]
+        parts += [Text(line, "dim") for line in (wording.LOOKED_FOR, wording.NOT_FOUND, write_track_record())]
         for block in self._list_blocks():
             parts += block.render()
         parts += ["", *(Text(make_visible(f"note: {note}"), "dim") for note in self.notes)] if self.notes else []
@@ -182,6 +183,7 @@ def summary_to_json(summary: BulkSummary) -> bytes:
         "verdict": summary.verdict,
         "looked_for": wording.LOOKED_FOR,
         "cannot_find": wording.CANNOT_FIND,
+        "track_record": read_track_record(),
         "strongest": [describe_evidence(summary, name) for name in summary.evidence],
         "model": summary.model,
         "data": summary.data,
