@@ -6,7 +6,7 @@ import torch
 from summary.bulk_folder import image_row
 
 from whyformer._runs.parts import BulkRow
-from whyformer._summary.groups import Group
+from whyformer._summary.groups import StateGroup
 from whyformer._summary.marks import (
     ImageSet,
     choose_other_evidence,
@@ -19,7 +19,7 @@ from whyformer._summary.marks import (
 )
 from whyformer._summary.wording import describe_place
 
-GROUP = Group("cat", np.array([1.0, 0.0]), 0.9, (0.9, 0.8, 0.95), np.arange(3))
+GROUP = StateGroup("cat", np.array([1.0, 0.0]), 0.9, (0.9, 0.8, 0.95), np.arange(3))
 
 
 def make_images(count, places, seed=0):

@@ -16,10 +16,10 @@ from typer.testing import CliRunner
 
 import whyformer
 from whyformer import cli
-from whyformer._summary.finding import Answers, Confusion, Effect, Finding, Link, Outlier, Presence, Sighting
+from whyformer._summary.finding import AnswerChange, Confusion, Effect, Finding, Link, Outlier, Presence, Sighting
 from whyformer._summary.pictures import crop_mark
 from whyformer._summary.report import make_snippet
-from whyformer._summary.wording import CANNOT_FIND, EVIDENCE_TITLE, LOOKED_FOR, write_caption
+from whyformer._summary.wording import CANNOT_FIND, EVIDENCE_TITLE, LOOKED_FOR, write_finding_caption
 from whyformer.demo.tour import CAT
 from whyformer.errors import InputError
 
@@ -277,8 +277,8 @@ def make_finding(summary, kind="patches", **more):
     effect = Effect(0.6, 0.1, 0.4, 0.6, 0.001, 20, 0.002)
     return Finding(
         "class 0", 0, kind, "a mark, lower left", 24, sightings, (Presence("class 0", 24, 20), Presence("other", 9, 0)),
-        where=np.eye(8) if kind == "patches" else None, hiding=effect, without=Answers(20, 0.9, 0.3, 1.0, 0.25),
-        put_in=Answers(18, 0.1, 0.7), links=(Link("folder", EVIL, 0.9, 0.1, 0.001),), is_suspicious=True, **more,
+        where=np.eye(8) if kind == "patches" else None, hiding=effect, without=AnswerChange(20, 0.9, 0.3, 1.0, 0.25),
+        put_in=AnswerChange(18, 0.1, 0.7), links=(Link("folder", EVIL, 0.9, 0.1, 0.001),), is_suspicious=True, **more,
     )  # fmt: skip
 
 
@@ -289,7 +289,10 @@ def test_a_finding_has_twelve_crops_its_place_its_answers_and_three_items_to_ope
     tree = html5lib.HTMLParser(strict=True, namespaceHTMLElements=False).parse(page)
     card = page[page.index("<h3>1. class 0: a mark, lower left") : page.index("All 1 kinds of evidence")]
     assert len(re.findall(r"<img [^>]*the mark outlined", card)) == 12 and "where it is" in card
-    assert write_caption(found.findings[0]).replace("'", "&#x27;") in card or write_caption(found.findings[0]) in card
+    assert (
+        write_finding_caption(found.findings[0]).replace("'", "&#x27;") in card
+        or write_finding_caption(found.findings[0]) in card
+    )
     assert "hidden in its own items" in card and "100%" in card and "25%" in card and "put into items" in card
     assert "20 of 24" in card and "0 of 9" in card and "10% (p = 0.001)" in card
     assert [a.get("href") for a in tree.iter("a") if (a.get("href") or "").startswith("file:")] == [CAT.as_uri()] * 3

@@ -21,7 +21,7 @@ SMALLEST_EFFECT = 0.1  # of a probability
 SMALLEST_OFF_OBJECT = 0.5
 FIXED_PLACE = 0.8  # of the texts
 EvidenceKind: TypeAlias = Literal["patches", "words", "whole"]
-Box: TypeAlias = tuple[int, int, int, int]  # top, left, bottom, right; the last two are outside
+PatchBox: TypeAlias = tuple[int, int, int, int]  # top, left, bottom, right; the last two are outside
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +34,7 @@ class Sighting:
     likeness: float = 1.0  # to the centre of the cluster, at most 1
 
     @property
-    def box(self) -> Box | None:
+    def box(self) -> PatchBox | None:
         """The smallest rectangle of patches around the mark; None for texts and changes of the whole input."""
         if not self.patches or self.row.columns is None:
             return None
@@ -91,7 +91,7 @@ class Effect:
 
 
 @dataclass(frozen=True)
-class Answers:
+class AnswerChange:
     """The model's answer before and after a change: means over items."""
 
     items: int
@@ -128,8 +128,8 @@ class Finding:
     uniformity: Uniformity | None = None
     hiding: Effect | None = None  # falls of the probability: positive if the evidence is used
     inserting: Effect | None = None  # rises
-    without: Answers | None = None  # in its own items, with the evidence hidden
-    put_in: Answers | None = None  # in items of other classes, with the evidence inserted
+    without: AnswerChange | None = None  # in its own items, with the evidence hidden
+    put_in: AnswerChange | None = None  # in items of other classes, with the evidence inserted
     off_object: float | None = None  # share of the mark's patches off the object; None without masks
     habits: tuple[str, ...] = ()  # of words: what else makes them uniform, one clause each
     links: tuple[Link, ...] = ()

@@ -28,7 +28,7 @@ SHARED = 0.6  # of the items, to be merged
 
 
 @dataclass(frozen=True, eq=False)
-class Group:
+class StateGroup:
     """A cluster of patches of one class."""
 
     name: str  # of the class
@@ -36,7 +36,7 @@ class Group:
     nearest: float  # the cosine to the centre from which on a patch shows it
     uniformity: tuple[float, float, float]  # with its 95 % interval
     members: np.ndarray  # items of the class with a patch in it, by number
-    parts: tuple["Group", ...] = ()  # clusters that were merged into this one
+    parts: tuple["StateGroup", ...] = ()  # clusters that were merged into this one
 
     def match(self, states: np.ndarray) -> np.ndarray:
         """[...] from [... direction]: whether a patch shows this group."""
@@ -51,7 +51,7 @@ class Group:
         return np.asarray(self.match(evidence.states).any(1))
 
 
-def find_patch_groups(name: str, evidence: PatchStates, seed: int) -> list[Group]:
+def find_patch_groups(name: str, evidence: PatchStates, seed: int) -> list[StateGroup]:
     """The clusters of a class, the most uniform first."""
     points = evidence.states[:, :TOP].astype(np.float64)
     items = len(points)
@@ -71,7 +71,9 @@ def find_patch_groups(name: str, evidence: PatchStates, seed: int) -> list[Group
     return merge_groups(sorted(groups, key=lambda one: -one.uniformity[0]), evidence)
 
 
-def make_group(name: str, points: np.ndarray, owner: np.ndarray, members: np.ndarray, total: float, seed: int) -> Group:
+def make_group(
+    name: str, points: np.ndarray, owner: np.ndarray, members: np.ndarray, total: float, seed: int
+) -> StateGroup:
     mean = points.mean(0)
     centre = mean / max(float(np.linalg.norm(mean)), 1e-12)
     distances = np.square(points - mean).sum(1) / (1 - 1 / max(len(points), 2))
@@ -79,12 +81,12 @@ def make_group(name: str, points: np.ndarray, owner: np.ndarray, members: np.nda
     _, low, high = bootstrap(by_item, seed)
     value = 1 - float(by_item.mean()) / total
     nearest = float(np.quantile(points @ centre, NEAR))
-    return Group(name, centre, nearest, (value, 1 - high / total, 1 - low / total), members)
+    return StateGroup(name, centre, nearest, (value, 1 - high / total, 1 - low / total), members)
 
 
-def merge_groups(groups: Sequence[Group], evidence: PatchStates) -> list[Group]:
+def merge_groups(groups: Sequence[StateGroup], evidence: PatchStates) -> list[StateGroup]:
     """The same with those that are shown by mostly the same items as a more uniform one as its parts."""
-    heads: list[tuple[Group, np.ndarray, list[Group]]] = []
+    heads: list[tuple[StateGroup, np.ndarray, list[StateGroup]]] = []
     for one in groups:
         shown = one.find_shown(evidence)
         for _, other, parts in heads:

@@ -7,7 +7,7 @@ import numpy as np
 
 from whyformer._runs.parts import BulkRow
 from whyformer._summary.finding import Finding, Outlier, Presence, Sighting, Uniformity
-from whyformer._summary.groups import Group, find_patch_groups
+from whyformer._summary.groups import StateGroup, find_patch_groups
 from whyformer._summary.inputs import InputReader
 from whyformer._summary.marks import (
     COMPARED,
@@ -35,7 +35,7 @@ class ImageEvidence:
     """The states of all sampled images, and the groups of each class."""
 
     evidence: PatchStates
-    groups: Mapping[str, list[Group]]  # by class
+    groups: Mapping[str, list[StateGroup]]  # by class
     reader: InputReader
     tested: int  # items per group
     seed: int
@@ -46,13 +46,13 @@ class ImageEvidence:
         for group in self.choose_groups():
             yield self.test(group, limit)
 
-    def choose_groups(self) -> list[Group]:
+    def choose_groups(self) -> list[StateGroup]:
         """The most uniform groups of each class; of many classes, the first of each come before the second ones."""
         ranked = [(rank, one) for groups in self.groups.values() for rank, one in enumerate(groups[:TESTED_IN_CLASS])]
         ranked.sort(key=lambda pair: (pair[0], -pair[1].uniformity[0]))
         return [one for _, one in ranked[:MOST_TESTED]]
 
-    def test(self, group: Group, limit: float) -> Finding:
+    def test(self, group: StateGroup, limit: float) -> Finding:
         """Grow the mark, hide it where it is, put it where it is not."""
         rows, target = self.evidence.rows, self.find_target(group.name)
         shown = group.find_shown(self.evidence)
@@ -85,7 +85,9 @@ class ImageEvidence:
             put_in=put_in, off_object=measure_off_object(inside.rows, masks, reader),
         )  # fmt: skip
 
-    def sketch_sightings(self, group: Group, shown: np.ndarray, known: set[str], usual: np.ndarray) -> list[Sighting]:
+    def sketch_sightings(
+        self, group: StateGroup, shown: np.ndarray, known: set[str], usual: np.ndarray
+    ) -> list[Sighting]:
         """The mark in the items that were not run again."""
         found = []
         for i in np.flatnonzero(shown):

@@ -23,8 +23,8 @@ from torch.nn import functional
 
 from whyformer._engine import Probe
 from whyformer._runs.parts import BulkRow
-from whyformer._summary.finding import Answers, Effect, Sighting, measure_effect
-from whyformer._summary.groups import Group
+from whyformer._summary.finding import AnswerChange, Effect, Sighting, measure_effect
+from whyformer._summary.groups import StateGroup
 from whyformer._summary.inputs import InputReader, compare_right, open_probe, to_array
 from whyformer._summary.states import EARLY, LATE, Describer, run_states
 
@@ -73,7 +73,7 @@ def read_images(rows: Sequence[BulkRow], describer: Describer, reader: InputRead
 # --- growing ----------------------------------------------------------------------------------------------------------
 
 
-def grow_mark(group: Group, inside: ImageSet, outside: ImageSet | None) -> np.ndarray:
+def grow_mark(group: StateGroup, inside: ImageSet, outside: ImageSet | None) -> np.ndarray:
     """[item row column] of bool: the patches of the mark in each image that shows it."""
     matched = group.match_parts(inside.late)
     best = (inside.late @ group.centre).reshape(len(matched), -1).argmax(1)
@@ -99,7 +99,7 @@ def grow_mark(group: Group, inside: ImageSet, outside: ImageSet | None) -> np.nd
     return grown
 
 
-def sketch_mark(group: Group, patches: np.ndarray, states: np.ndarray, usual: np.ndarray) -> np.ndarray:
+def sketch_mark(group: StateGroup, patches: np.ndarray, states: np.ndarray, usual: np.ndarray) -> np.ndarray:
     """[row column] of bool, without another run: kept patches that match, those around them, the usual place."""
     matched = np.zeros(usual.shape, dtype=bool)
     matched.ravel()[patches[group.match_parts(states)]] = True
@@ -184,12 +184,12 @@ def run_pixels(probe: Probe, pixels: Tensor, of: np.ndarray) -> tuple[np.ndarray
 
 def try_hiding(
     inside: ImageSet, masks: np.ndarray, outside: ImageSet | None, target: int, reader: InputReader, seed: int
-) -> tuple[Effect | None, Answers]:
+) -> tuple[Effect | None, AnswerChange]:
     """The fall of the probability without the mark; the control hides the same patches of items without it."""
     probe = open_probe(reader.model, list(inside.pixels), target)
     before = to_array(probe.before.probability)
     after, predicted = run_pixels(probe, fill_from_neighbours(inside.pixels, masks), np.arange(len(masks)))
-    told = Answers(
+    told = AnswerChange(
         len(masks), float(before.mean()), float(after.mean()), *compare_right(inside.rows, predicted, reader), 
         area=float(masks.mean()),
     )  # fmt: skip
@@ -210,7 +210,7 @@ def try_inserting(
     target: int,
     reader: InputReader,
     seed: int,
-) -> tuple[Effect | None, Answers]:
+) -> tuple[Effect | None, AnswerChange]:
     """The rise of the probability in images of other classes; the control pastes the same patches of other items."""
     count = len(masks) * RECIPIENTS
     donor = np.arange(count) % len(masks)
@@ -219,7 +219,7 @@ def try_inserting(
     before = to_array(probe.before.probability)[into]
     pasted = paste_patches(inside.pixels[donor], recipients.pixels[into], masks[donor])
     after, _ = run_pixels(probe, pasted, into)
-    told = Answers(count, float(before.mean()), float(after.mean()), area=float(masks.mean()))
+    told = AnswerChange(count, float(before.mean()), float(after.mean()), area=float(masks.mean()))
     if controls is None:  # every item of the class shows it: as much other evidence of the donor
         other, pixels, areas = donor, inside.pixels, choose_other_evidence(inside.rows, masks)[donor]
     else:
@@ -241,7 +241,7 @@ def choose_other_evidence(rows: Sequence[BulkRow], masks: np.ndarray) -> np.ndar
     return chosen
 
 
-def list_sightings(group: Group, images: ImageSet, masks: np.ndarray) -> list[Sighting]:
+def list_sightings(group: StateGroup, images: ImageSet, masks: np.ndarray) -> list[Sighting]:
     """The mark in each image, the most typical first."""
     likeness = (images.late @ group.centre).reshape(len(masks), -1).max(1)
     order = np.argsort(-np.round(likeness, 9), kind="stable")

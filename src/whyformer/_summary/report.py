@@ -129,7 +129,7 @@ def make_finding_card(finding: Finding, summary: "BulkSummary") -> list[Html]:
     title = f"{number}. {shorten_text(finding.class_name, NAME_LENGTH)}: {finding.what}"
     sentences = [make_element("li", line) for line in wording.explain_finding(finding)[1:]]
     content = [
-        make_element("p", wording.write_caption(finding)),
+        make_element("p", wording.write_finding_caption(finding)),
         show_evidence(finding.sightings, finding, summary.reader, SHOWN_CROPS),
         tabulate_answers(finding),
         tabulate_presence(finding),
@@ -260,7 +260,7 @@ def make_sheet(one: ClassTally, summary: "BulkSummary") -> Html | None:
     blocks: list[Html] = []
     for finding in summary.class_findings.get(one.name, [])[:ON_SHEET]:
         shown = show_evidence(finding.sightings, finding, summary.reader, CROPS_ON_SHEET)
-        blocks += [make_element("p", wording.write_caption(finding)), *([shown] if shown is not None else [])]
+        blocks += [make_element("p", wording.write_finding_caption(finding)), *([shown] if shown is not None else [])]
     if one.mean_map is not None:
         mean = draw_mean_map(one.mean_map)
         figure = report.embed_image(mean, f"mean map of {name}", "mean of all maps", crisp=True, is_map=True)

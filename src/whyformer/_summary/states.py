@@ -75,7 +75,7 @@ def read_patch_states(rows: Sequence[BulkRow], reader: InputReader) -> PatchStat
     patches: list[np.ndarray] = []
     states: list[np.ndarray] = []
     whole: list[np.ndarray] = []
-    for some, images in iterate_batches(rows, reader):
+    for some, images in iterate_image_batches(rows, reader):
         late = run_states(reader, images, (LATE,))[0]
         if late is None or late.shape[1] != len(some[0].scores if some[0].scores is not None else ()):
             return None
@@ -98,7 +98,9 @@ def rank_patches(row: BulkRow) -> np.ndarray:
     return np.argsort(-row.scores, kind="stable")[:KEPT]
 
 
-def iterate_batches(rows: Sequence[BulkRow], reader: InputReader) -> Iterator[tuple[list[BulkRow], list[OneInput]]]:
+def iterate_image_batches(
+    rows: Sequence[BulkRow], reader: InputReader
+) -> Iterator[tuple[list[BulkRow], list[OneInput]]]:
     """The rows that can be read, with their inputs; those of one grid, which the first row sets."""
     grid = rows[0].grid if rows else None
     same = [row for row in rows if row.grid == grid]

@@ -26,7 +26,7 @@ from whyformer._plain.statistics import bootstrap
 from whyformer._runs.parts import BulkRow
 from whyformer._summary.finding import (
     FIXED_PLACE,
-    Answers,
+    AnswerChange,
     Effect,
     Finding,
     Outlier,
@@ -186,13 +186,13 @@ class TextEvidence:
 
     def hide(
         self, deciding: Sequence[TextUnits], phrase: tuple[str, ...], plain: Sequence[TextUnits], target: int
-    ) -> tuple[Effect | None, Answers | None]:
+    ) -> tuple[Effect | None, AnswerChange | None]:
         """The fall of the probability without the phrase, beside that without as much other evidence."""
         if not deciding or self.reader is None:
             return None, None
         before, _ = self.ask([one.text for one in deciding], target)
         after, predicted = self.ask([delete_spans(one.text, find_spans(one, phrase)) for one in deciding], target)
-        told = Answers(
+        told = AnswerChange(
             len(deciding),
             float(before.mean()),
             float(after.mean()),
@@ -212,14 +212,14 @@ class TextEvidence:
         plain: Sequence[TextUnits],
         others: Sequence[TextUnits],
         target: int,
-    ) -> tuple[Effect | None, Answers | None]:
+    ) -> tuple[Effect | None, AnswerChange | None]:
         """The rise of the probability with the phrase at several places, beside that with as much other evidence."""
         if not deciding or not others:
             return None, None
         before, _ = self.ask([one.text for one in others], target)
         own = [write_phrase(deciding[i % len(deciding)], phrase) for i in range(len(others))]
         after = self.ask_at_places(others, own, target)
-        told = Answers(len(others), float(before.mean()), float(after.mean()))
+        told = AnswerChange(len(others), float(before.mean()), float(after.mean()))
         sources = plain if len(plain) >= MIN_CONTROLS else deciding
         drawn = [write_others(sources[i % len(sources)], phrase) for i in range(len(others))]
         return measure_effect(after - before, self.ask_at_places(others, drawn, target) - before, self.seed), told

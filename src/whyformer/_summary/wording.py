@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from whyformer._summary.finding import Answers, Effect, Finding
+from whyformer._summary.finding import AnswerChange, Effect, Finding
 from whyformer.show.score_rows import CellValue
 from whyformer.show.wording import shorten_text
 
@@ -56,7 +56,7 @@ def describe_place(where: np.ndarray) -> str:
     )
 
 
-def write_caption(finding: Finding) -> str:
+def write_finding_caption(finding: Finding) -> str:
     """One sentence: the mark, the class, the effect."""
     name, parts = shorten_text(finding.class_name, NAME_LENGTH), []
     if finding.without is not None:
@@ -70,7 +70,7 @@ def write_caption(finding: Finding) -> str:
 
 def explain_finding(finding: Finding) -> list[str]:
     """One sentence per fact."""
-    lines = [write_caption(finding)]
+    lines = [write_finding_caption(finding)]
     if finding.hiding is not None:
         lines.append(f"Hiding it lowers the probability by {describe_effect(finding.hiding)}.")
     if finding.inserting is not None:
@@ -90,7 +90,7 @@ def explain_finding(finding: Finding) -> list[str]:
     return lines
 
 
-def describe_right(told: Answers) -> list[str]:
+def describe_right(told: AnswerChange) -> list[str]:
     if told.right_before is None or told.right_after is None:
         return []
     area = f" ({told.area:.0%} of the image)" if told.area is not None else ""
@@ -120,7 +120,7 @@ def write_summary_verdict(summary: "BulkSummary") -> str:
     if not summary.suspicious:
         return f"{tested} kinds of evidence tested, none is suspicious. {NO_ALL_CLEAR}"
     more = f" {len(summary.suspicious) - 1} more below." if len(summary.suspicious) > 1 else ""
-    return f"Suspicious: {write_caption(summary.suspicious[0])}{more}"
+    return f"Suspicious: {write_finding_caption(summary.suspicious[0])}{more}"
 
 
 FindingRecord: TypeAlias = dict[str, CellValue]  # by column

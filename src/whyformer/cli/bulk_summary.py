@@ -34,9 +34,7 @@ def run_bulk_summary(
     ] = None,
     masks: options.MasksOption = None,
     mask_values: options.MaskValuesOption = "binary",
-    test: Annotated[
-        bool, make_option("--test/--no-test", "Rerun the model to find and test what it looks at.")
-    ] = True,
+    test: Annotated[bool, make_option("--test/--no-test", "Rerun the model to find and test what it looks at.")] = True,
     class_limit: Annotated[
         int, make_option("--class-limit", "Examine at most N items of each class, drawn at random.", "N")
     ] = 400,

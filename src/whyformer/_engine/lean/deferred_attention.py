@@ -180,7 +180,10 @@ class DeferredAttention:
         mask, extra = self.mask, int(self.sink is not None)
         key = (mask.data_ptr(), mask.shape, mask.stride(), mask.dtype, extra)
         if key not in self.tiles:
-            self.tiles[key] = (mask, None if is_causal(mask, queries, keys) else cut_mask(mask, queries, keys, extra))
+            self.tiles[key] = (
+                mask,
+                None if is_causal_mask(mask, queries, keys) else cut_mask(mask, queries, keys, extra),
+            )
         return self.tiles[key][1]
 
 
@@ -213,7 +216,7 @@ def add_sink(query: Tensor, key: Tensor, value: Tensor, sink: Tensor) -> tuple[T
     return query, key, F.pad(value, (0, width + more - value.size(-1), 1, 0))
 
 
-def is_causal(mask: Tensor, queries: int, keys: int) -> bool:
+def is_causal_mask(mask: Tensor, queries: int, keys: int) -> bool:
     """Whether each query sees itself and what is before it, and nothing is added there."""
     if mask.shape[-2:] != (queries, keys) or queries != keys or mask.dtype == torch.bool:
         return False

@@ -183,7 +183,7 @@ def make_plan(model: Model, encoded: EncodedBatch, recipe: Recipe, tokens: int =
         if "in-place" not in str(error) and "inplace" not in str(error):
             raise
         return f"autograd does not follow a write of the model: {error}"
-    if not is_same(*(one.get("input_relevance", recipe) for one in (again, capture))):
+    if not has_same_scores(*(one.get("input_relevance", recipe) for one in (again, capture))):
         return "a run by the plan gives other scores"
     kept_per_token = kept.size / few.inputs[few.main].size(1)
     return replace(plan, bytes_per_token=kept_per_token, bytes_again=estimate_again(plan, kept_per_token, again))
@@ -213,7 +213,7 @@ class KeptMemory:
         return sum(self.sizes.values())
 
 
-def is_same(ours: Tensor, theirs: Tensor) -> bool:
+def has_same_scores(ours: Tensor, theirs: Tensor) -> bool:
     """Whether two runs give the same scores, up to rounding in the dtype of the second."""
     a, b = (t.detach().double().sum(-1).flatten() for t in (ours, theirs))
     if theirs.element_size() >= 4:
