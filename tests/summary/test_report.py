@@ -19,6 +19,7 @@ from whyformer import cli
 from whyformer._summary.finding import AnswerChange, Confusion, Effect, Finding, Link, Outlier, Presence, Sighting
 from whyformer._summary.pictures import crop_mark
 from whyformer._summary.report import make_snippet
+from whyformer._summary.track_record import write_track_record
 from whyformer._summary.wording import CANNOT_FIND, EVIDENCE_TITLE, LOOKED_FOR, write_finding_caption
 from whyformer.demo.tour import CAT
 from whyformer.errors import InputError
@@ -104,6 +105,7 @@ def test_says_what_it_cannot_find_and_the_strongest_evidence_of_each_class(tmp_p
     for hidden in CANNOT_FIND:
         assert hidden in page and hidden in text and hidden in summary._repr_html_()
     for shown in (page, text):
+        assert write_track_record() in shown
         assert LOOKED_FOR in shown and EVIDENCE_TITLE in shown and "rare" in shown
     assert "too few items" in page and "not tested" in page
 

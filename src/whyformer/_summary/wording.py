@@ -21,11 +21,11 @@ LOOKED_FOR = (
     "where it is and inserting it where it is not."
 )
 CANNOT_FIND = (
-    "small marks at changing places",
+    "on images, most labels at changing places, logos and captions",
     "transparent marks, most of the time",
-    "a word on part of a class that is used like the class's own words",
+    "words and phrases in texts of which other words decide as much",
     "marks in fewer than 8 items or a tenth of a class",
-    "changes of the whole input, such as its colour, sharpness or style",
+    "changes of the whole input, such as its colour, sharpness, length or style",
     "marks in classes that were not sampled, and whatever the maps do not show",
 )
 NOT_FOUND = f"Not found this way, or only by luck: {'; '.join(CANNOT_FIND)}."
