@@ -10,8 +10,9 @@ the mark is not there; a mark is *found* if one of the first three findings is c
 marked items with at least 80 % precision; a model that is clean or ignores its mark is *accused* if any finding is
 called suspicious. Limits of the summary were chosen on seeds 0 to 4, without captions and names.
 
-A finished case is kept in FOLDER/<case>/score.json and not computed again (`--again` explains and scores anew). One
-model takes about a minute on one CPU thread; with a GPU the image models are trained together.
+A finished case is kept in FOLDER/<case>/score.json and not computed again (`--again` explains and scores anew). An
+image model takes one to two minutes on one CPU thread, a text model 15 seconds; with a GPU, image models are trained
+together.
 """
 
 import argparse
