@@ -50,17 +50,19 @@ class Calibration:
 
 
 FAST = Calibration(
-    base=-8.831,
-    coefficients={"certainty": 1.1536, "share": 0.5481, "mention": 3.9695, "topic": 4.3482},
-    low=0.5412,
-    high=0.8215,
+    base=-5.496,
+    coefficients={"certainty": 1.2085, "share": 7.3769, "mention": 3.0257, "topic": 1.5285},
+    low=0.6492,
+    high=0.7073,
 )
 CHECKED = Calibration(
-    base=-8.694,
-    coefficients={"certainty": 1.0078, "share": 0.0, "mention": 3.5757, "topic": 4.4415, "need": 0.0, "clarity": 0.379},
-    low=0.5414,
-    high=0.8083,
-)
+    base=-5.114,
+    coefficients={
+        "certainty": 1.2791, "share": 3.9545, "mention": 3.0021, "topic": 1.4408, "need": 0.1487, "clarity": 0.4563,
+    },
+    low=0.7198,
+    high=0.7572,
+)  # fmt: skip
 
 
 def measure_features(likelihood: Likelihood, evidence: Evidence, mentioned: bool, topic: float) -> dict[str, float]:
