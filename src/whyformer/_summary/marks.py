@@ -152,7 +152,7 @@ def soften_mask(mask: np.ndarray, size: Sequence[int]) -> Tensor:
 def fill_from_neighbours(pixels: Tensor, mask: np.ndarray) -> Tensor:
     """The images with the masked patches filled from around them."""
     hidden = enlarge_mask(mask, pixels.shape[-2:]).numpy() > 0
-    filled = pixels.double().numpy().copy()
+    filled = to_array(pixels).copy()
     for image, hole in zip(filled, hidden, strict=True):
         left, spread = hole.copy(), pixels.shape[-1] / mask.shape[2] / 2
         known = (~hole).astype(np.float64)
