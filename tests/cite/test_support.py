@@ -6,6 +6,8 @@ from tiny_prompts import PASSAGES, decoder, make_prompt
 import whyformer as why
 from whyformer._cite.calibration import CHECKED, FAST, Calibration
 from whyformer._cite.effort import EFFORTS, describe_effort
+from whyformer._cite.run import join_support
+from whyformer.demo import sources
 from whyformer.errors import InputError
 from whyformer.results.citations import Support
 from whyformer.targets import Answer
@@ -25,7 +27,7 @@ def test_no_feature_speaks_against_support(rule):
 
 
 @pytest.mark.parametrize(
-    ("verdict", "sources", "how", "against", "wording"),
+    ("verdict", "named", "how", "against", "wording"),
     [
         ("supported", ("passage 1",), "one", (), "supported by passage 1"),
         ("supported", ("passage 1", "passage 2"), "either", (), "supported by either of passage 1 and passage 2"),
@@ -35,8 +37,8 @@ def test_no_feature_speaks_against_support(rule):
         ("undecided", ("passage 1",), "one", (), "undecided"),
     ],
 )
-def test_verdicts_in_words(verdict, sources, how, against, wording):
-    assert str(Support("tea", verdict, sources, how, against, 0.5, 1.0)) == wording
+def test_verdicts_in_words(verdict, named, how, against, wording):
+    assert str(Support("tea", verdict, named, how, against, 0.5, 1.0)) == wording
 
 
 @pytest.mark.parametrize("effort", EFFORTS)
@@ -52,6 +54,29 @@ def test_the_cost_is_said_beforehand():
     assert "at most 12 forwards" in describe_effort("checked") and "at most 36" in describe_effort("checked", 2)
     with pytest.raises(InputError, match="effort must be one of fast, checked, thorough, got 'hard'"):
         why.cite(decoder(), make_prompt(), effort="hard")
+
+
+def test_an_answer_is_supported_as_well_as_its_worst_sentence():
+    whole = Support("a. b.", "supported", ("passage 1",), "one", (), 0.99, 9.0)
+    first = Support("a.", "supported", ("passage 1",), "one", (), 0.98, 8.0)
+    second = Support("b.", "supported", ("passage 2", "passage 1"), "either", (), 0.9, 7.0)
+    assert join_support(whole, []) == whole
+    both = join_support(whole, [first, second])
+    assert (str(both), both.probability) == ("supported by passage 1 and passage 2", 0.9)
+    made_up = Support("b.", "not supported", (), "", (), 0.1, 0.2)
+    assert join_support(whole, [first, made_up]).verdict == "not supported"
+    opposed = Support("b.", "contradicted", (), "", ("passage 3",), 0.2, 0.2)
+    assert str(join_support(whole, [made_up, opposed])) == "contradicted by passage 3"
+
+
+def test_each_sentence_of_the_shipped_reader_names_its_own_passage():
+    model = why.open("demo/sources")
+    asked = sources.generate(1, 5, world="valley", kind="sentences", passages=8)[0]
+    cited = why.cite(model, why.generate(model, asked.text, max_new_tokens=40))
+    truth = {f"passage {1 + claim.support[0][0]}" for claim in asked.claims}
+    assert [one.sources for one in cited.sentences] == [(f"passage {1 + one.support[0][0]}",) for one in asked.claims]
+    assert cited.support.verdict == "supported" and set(cited.support.sources) == truth
+    assert {one.name for one in cited if one.verdict == "supported"} == truth
 
 
 def test_every_sentence_has_its_verdict_and_files_keep_it(tmp_path):

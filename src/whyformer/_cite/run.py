@@ -52,8 +52,10 @@ from whyformer.results.citations import (
     CAUTION,
     CONTRADICTED,
     NOT_NEEDED,
+    NOT_SUPPORTED,
     ONE,
     SUPPORTED,
+    UNDECIDED,
     Citation,
     Citations,
     Faithfulness,
@@ -64,6 +66,7 @@ from whyformer.results.explanation import Explanation
 CITE_METHOD = "attnlrp"  # the best of one relevance pass on demo/reader (docs/language-models.md)
 MOST = 2**31  # of any count
 CITED_SCORE: Scale = "log_odds"
+WORST_FIRST = (CONTRADICTED, NOT_SUPPORTED, UNDECIDED, SUPPORTED)
 
 
 @overload
@@ -158,7 +161,7 @@ def cite(
     total = float(abs(found.scores).sum()) + (0.0 if is_fitted else abs(rest))
     magnitude = float(per_source.abs().sum()) + abs(rest)
     target = whole.explanation.targets[0]  # named by the answer: 'Lisbon' for the log-odds of 'Lisbon'
-    cited = list_citations(divided.sources, torch.from_numpy(found.scores), total, found, whole.support)
+    cited = list_citations(divided.sources, torch.from_numpy(found.scores), total, [whole, *parts])
     return Citations(
         prompt=prompt,
         citations=tuple(sorted(cited, key=lambda one: -one.score)),
@@ -177,7 +180,7 @@ def cite(
         versions=whole.explanation.versions,
         spent=sum_counts([whole.spent, *(part.spent for part in parts)]),
         notes=(*whole.explanation.notes, *list_doubts(whole)),
-        support=whole.support,
+        support=join_support(whole.support, [part.support for part in parts]),
         sentences=tuple(part.support for part in parts) or (whole.support,),
     )
 
@@ -366,32 +369,47 @@ def cut_answer_text(prompt: Prompt, tokens: Sequence[int]) -> str:
 
 
 def list_citations(
-    parts: Sequence[Region],
-    scores: Tensor,
-    total: float,
-    evidence: Evidence | None = None,
-    support: Support | None = None,
+    parts: Sequence[Region], scores: Tensor, total: float, examined: Sequence[Examined] = ()
 ) -> tuple[Citation, ...]:
-    """Parts of the prompt with their scores and, of sources, verdicts, in its order; total: what shares are of."""
+    """Parts of the prompt with their scores and, of sources, verdicts, in its order; total: what shares are of.
+
+    examined: the whole answer, then its sentences. A source that one of them rests on is judged by that one.
+    """
     return tuple(
         Citation(
             one.name, one.kind, one.start, one.stop, one.text, score,
             share=score / total if total else 0.0,
-            drop=None if evidence is None else evidence.drops.get((i,)),
-            verdict=None if evidence is None or support is None else name_source_verdict(i, evidence, support),
+            drop=next((found.evidence.drops[i,] for found in examined if (i,) in found.evidence.drops), None),
+            verdict=name_source_verdict(i, examined),
             id=one.id, metadata=one.metadata or {},
         )
         for i, (one, score) in enumerate(zip(parts, scores.tolist(), strict=True))
     )  # fmt: skip
 
 
-def name_source_verdict(source: int, evidence: Evidence, support: Support) -> str | None:
-    """None for a source that was not left out, alone or with others that say the same."""
-    if source in evidence.basis:
-        return SUPPORTED if support.verdict == SUPPORTED else CAUTION
-    if source in evidence.against:
+def name_source_verdict(source: int, examined: Sequence[Examined]) -> str | None:
+    """None for a source that was never left out, alone or with others that say the same."""
+    resting = [one.support.verdict for one in examined if source in one.evidence.basis]
+    if resting:
+        return SUPPORTED if SUPPORTED in resting else CAUTION
+    if any(source in one.evidence.against for one in examined):
         return CONTRADICTED
-    return NOT_NEEDED if (source,) in evidence.drops else None
+    return NOT_NEEDED if any((source,) in one.evidence.drops for one in examined) else None
+
+
+def join_support(whole: Support, sentences: Sequence[Support]) -> Support:
+    """Several sentences are supported as well as the worst of them, by all the sources that they rest on."""
+    if not sentences:
+        return whole
+    worst = min(sentences, key=lambda one: (WORST_FIRST.index(one.verdict), one.probability))
+    return replace(
+        whole,
+        verdict=worst.verdict,
+        sources=tuple(dict.fromkeys(name for one in sentences for name in one.sources)),
+        how="",
+        against=tuple(dict.fromkeys(name for one in sentences for name in one.against)),
+        probability=worst.probability,
+    )
 
 
 def list_doubts(whole: Examined) -> list[str]:

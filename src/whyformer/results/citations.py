@@ -70,7 +70,7 @@ class Citation:
     text: str
     score: float  # effort "fast": the sum of the relevance of its tokens; else its weight in the log-odds (estimate.py)
     share: float  # of the scores of all sources, "fast" also of the rest, by magnitude; with the sign of the score
-    drop: float | None = None  # of the log-odds of the answer without this source; None if it was not left out
+    drop: float | None = None  # of the log-odds of the answer, or of a sentence, without it; None if not left out
     verdict: str | None = None  # supported, not needed, contradicted or caution; None if it was not verified
     is_control: bool = False  # left out to see what leaving out an unimportant source changes
     id: str | None = None  # of the document that it is, or is part of
@@ -84,7 +84,7 @@ class Support:
     text: str
     verdict: str  # supported, not supported, contradicted or undecided
     sources: tuple[str, ...]  # names of those that the answer rests on
-    how: str  # "one"; "either": each is enough; "together": all are needed; "": it rests on none
+    how: str  # "one"; "either": each is enough; "together": all are needed; "": none, or each sentence has its own
     against: tuple[str, ...]  # names of those without which the answer is likelier
     probability: float  # that a source states it, by the calibration
     drop: float | None  # of the log-odds without these sources; None if nothing was left out
