@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import whyformer as why
 from whyformer._engine.lean import lean
-from whyformer._engine.lean.deferred_attention import DeferredAttention, is_causal
+from whyformer._engine.lean.deferred_attention import DeferredAttention, is_causal_mask
 from whyformer._engine.lean.loops import find_loops, find_place, fold, list_loops, read_stack
 
 SMALL = dict(
@@ -220,7 +220,7 @@ def test_fused_attention_with_sinks_and_windows_is_the_attention_itself(monkeypa
     query, key, value = (torch.randn(2, 3, 70, 6, dtype=torch.float64, requires_grad=True) for _ in range(3))
     mask = None if width is None else make_window(70, width)
     sink = torch.randn(1, 3, 1, 1, dtype=torch.float64).expand(2, 3, 70, 1) if has_sink else None
-    assert width is None or is_causal(mask, 70, 70) == (width == 70)
+    assert width is None or is_causal_mask(mask, 70, 70) == (width == 70)
     deferred = DeferredAttention((0.25, 0.25, 0.5))
     scores = deferred.run("scores", torch.matmul, (query, key.mT), {})
     assert scores.is_meta and scores.shape == (2, 3, 70, 70) and scores.requires_grad

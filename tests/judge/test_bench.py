@@ -20,6 +20,7 @@ from whyformer._model.loading import open as opened
 from whyformer._runs.choice import choose_judged_metrics
 from whyformer._runs.preparation import cut_to_fit, find_class_index, prepare_example, prepare_rationale
 from whyformer.data import Data, Example
+from whyformer.errors import ResourceError
 from whyformer.methods import gradient_x_input, lrp
 from whyformer.metrics._registry import METRICS
 
@@ -125,7 +126,7 @@ def test_running_out_of_memory_stops_the_run():
 
     from whyformer.methods._registry import describe_method
 
-    with pytest.raises(MemoryError):
+    with pytest.raises(ResourceError, match="Out of memory"):
         rows_of(a_bench(pictures(2), (describe_method(hungry, **FACTS),)))
 
 

@@ -129,7 +129,7 @@ def test_the_json_is_as_documented(tmp_path):
     assert saved["kind"] == "citations"
     assert saved["citations"][0] == {
         "name": "passage 2", "kind": "passage", "start": 1, "stop": 2, "text": EVIL, "score": 2.0, "share": 0.5,
-        "drop": 3.25, "verdict": "supported", "is_control": False,
+        "drop": 3.25, "verdict": "supported", "is_control": False, "id": None, "metadata": {},
     }  # fmt: skip
     assert saved["faithfulness"]["drops"][0] == {
         "size": 1, "drop": 3.25, "chance": 1.0, "interval": [0.5, 1.5], "draws": 8,

@@ -27,7 +27,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 def make_memory_error(error: BaseException) -> ResourceError:
     """What torch raises when memory runs out, as an error of ours that says what takes less."""
-    first = next((line.strip() for line in str(error).splitlines() if line.strip()), "no details given")
+    first = next((line.strip() for line in str(error).splitlines() if line.strip()), "no details given.")
     return ResourceError(
         f"Out of memory: {first[:200]} Explain fewer or shorter inputs at once, keep less of a run with `with "
         "whyformer.engine(recompute=True):`, or open the model with dtype=torch.bfloat16."
