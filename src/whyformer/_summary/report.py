@@ -1,7 +1,6 @@
 """The report of a summary: one self-contained HTML page, the most suspicious finding first."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from whyformer._summary import wording
@@ -133,7 +132,7 @@ def make_finding_card(finding: Finding, summary: "BulkSummary") -> list[Html]:
         show_evidence(finding.sightings, finding, summary.reader, SHOWN_CROPS),
         tabulate_answers(finding),
         tabulate_presence(finding),
-        make_element("p", "Items to open: ", *list_links(finding.examples)) if finding.examples else None,
+        *show_whole_items(finding.examples, summary.reader),
         report.fold_content("The tests", make_element("ul", *sentences)) if sentences else None,
     ]
     blocks = [block for block in content if block is not None]
@@ -225,13 +224,22 @@ def tabulate_presence(finding: Finding) -> Html | None:
     )
 
 
-def list_links(rows: Sequence[BulkRow]) -> Iterator[Html | str]:
-    """Links to the files of these items, or their names."""
-    for number, row in enumerate(rows):
-        name = shorten_text(row.id, NAME_LENGTH)
-        path = Path(row.source).absolute() if row.kind == "image" and row.source else None
-        yield make_element("a", name, href=path.as_uri()) if path is not None and path.is_file() else name
-        yield ", " if number + 1 < len(rows) else "."
+def show_whole_items(rows: Sequence[BulkRow], reader: InputReader | None) -> list[Html]:
+    """The items, folded. They are on the page: links would name files of this machine to whoever it is sent to."""
+    return [
+        report.fold_content(f"Open {shorten_text(row.id, NAME_LENGTH)}", shown)
+        for row in rows if (shown := show_whole_item(row, reader)) is not None
+    ]  # fmt: skip
+
+
+def show_whole_item(row: BulkRow, reader: InputReader | None) -> Html | None:
+    if row.kind != "image":
+        return make_element("p", row.source or "")
+    image = load_row_image(row, reader)
+    if image is None:
+        return None
+    name = shorten_text(row.id, CAPTION_LENGTH)
+    return report.arrange_figures([report.embed_image(image, f"{name}, whole", name, *describe_wrong(row))])
 
 
 # --- classes and places -----------------------------------------------------------------------------------------------
