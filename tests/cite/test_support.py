@@ -79,6 +79,12 @@ def test_each_sentence_of_the_shipped_reader_names_its_own_passage():
     assert {one.name for one in cited if one.verdict == "supported"} == truth
 
 
+@pytest.mark.parametrize("former", ["verify", "samples"])
+def test_former_options_say_what_replaced_them(former):
+    with pytest.raises(InputError, match=f"no option {former}: effort= says"):
+        why.cite(decoder(), make_prompt(" good"), by=PASSAGES, **{former: 3})
+
+
 def test_every_sentence_has_its_verdict_and_files_keep_it(tmp_path):
     prompt = make_prompt(" good. The film is bad.")
     cited = why.cite(decoder(), prompt, by=PASSAGES)

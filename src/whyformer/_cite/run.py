@@ -44,7 +44,7 @@ from whyformer._plain.json_value import JsonValue
 from whyformer._plain.random_generator import make_generator
 from whyformer._plain.sentences import find_sentence_starts
 from whyformer._plain.torch_state import neutral_torch
-from whyformer.errors import InputError, TargetError
+from whyformer.errors import InputError, MethodError, TargetError
 from whyformer.methods._players import Players, choose_players
 from whyformer.methods._registry import Setting
 from whyformer.methods.context_cite import draw_ablations
@@ -140,7 +140,11 @@ def cite(
     measure them (at most 120). An answer of several sentences costs as much for each of them.
     seed: of all random numbers.
     """
-    choose_method(method, settings)  # refuse misspelt names before the model is opened
+    try:
+        choose_method(method, settings)  # refuse misspelt names before the model is opened
+    except MethodError:
+        refuse_former_options(settings)
+        raise
     plan = choose_effort(effort)
     check_counts(seed=seed)
     model = as_model(model)
@@ -286,6 +290,17 @@ class Study:
 
 
 # --- what is asked for ------------------------------------------------------------------------------------------------
+
+
+def refuse_former_options(settings: Mapping[str, Setting]) -> None:
+    """What is left out, and how often, was asked for by two counts once."""
+    for name in ("verify", "samples"):
+        if name in settings:
+            raise InputError(
+                f"cite() has no option {name}: effort= says how much is left out: 'fast' (nothing), 'checked' or "
+                "'thorough' (96 random ablations, with the linear datamodelling score).",
+                code="E_OPTION",
+            )
 
 
 def check_counts(**counts: int) -> None:

@@ -351,7 +351,8 @@ def list_cells(one: Citation, width: int) -> list[str]:
 def describe_support(result: Citations) -> list[str]:
     if result.support is None:
         return []
-    lines = [f"The answer is {result.support} (probability of support {result.support.probability:.2f})."]
+    chance = min(result.support.probability, 0.99)  # more than the calibration can tell
+    lines = [f"The answer is {result.support} (estimated probability {chance:.2f}, calibrated on generated texts)."]
     if len(result.sentences) > 1:
         lines += [f"{shorten_text(' '.join(one.text.split()), 60)}: {one}." for one in result.sentences]
     return lines
