@@ -44,8 +44,8 @@ def find_synset_list(data: Data, labels: list[str], classes: int) -> list[str]:
         if len(synsets) == classes and set(labels) <= set(synsets):
             return synsets
     raise DataError(
-        f"{data.name} has {len(labels)} of ImageNet's synsets and the model {classes} classes: which class a synset is, "
-        f"is not known. Put {MAPPING} (one synset in each of {classes} lines) beside the images, or install timm."
+        f"{data.name} has {len(labels)} of ImageNet's synsets and the model {classes} classes: which synset is which "
+        f"class is not known. Put {MAPPING} (one synset in each of {classes} lines) beside the images, or install timm."
     )
 
 
