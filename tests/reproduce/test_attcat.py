@@ -37,9 +37,8 @@ def test_the_sections_and_their_files(made):
     names = [section.name for section in document.sections]
     assert names == ["attcat", "attcat-stability", "attcat-aopc", "attcat-log-odds", "attcat-tau", "attcat-heat-map"]
     assert document.failed == 0
-    assert {f"{name}.png" for name in names[2:]} | {"attcat.csv", "attcat-stability.csv", "report.html"} <= {
-        p.name for p in folder.iterdir()
-    }
+    wanted = {"attcat.csv", "attcat-stability.csv", "report.html", *(f"{name}.png" for name in names[2:])}
+    assert wanted <= {path.name for path in folder.iterdir()}
 
 
 def test_the_paper_has_no_numbers_and_puts_attcat_first(made):

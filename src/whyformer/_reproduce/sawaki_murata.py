@@ -37,7 +37,7 @@ def rerun_sawaki_murata(request: Request) -> Iterator[Section]:
         yield from compare_values(pets, [CAT])
         request = request.take_bundled("demo/shapes", make_shape_examples, SCENES)
     assert request.data is not None and request.model is not None
-    few = request.data.sample(min(COMPARED, request.limit or COMPARED))
+    few = request.data.sample(min(request.choose_count(COMPARED), len(request.data)))
     images = [example.load() for example in few.examples]
     if request.model.name != "demo/shapes":
         yield Section("heads-and-rules", compare_redistribution(request.model, images[0]))
@@ -59,9 +59,8 @@ def rerun_rules(request: Request) -> Iterator[Section]:
 def rerun_values(request: Request) -> Iterator[Section]:
     """How values converge, alone."""
     request.check_complete(PAPER_MODEL)
-    images = (
-        [CAT] if request.data is None else [e.load() for e in request.data.sample(request.limit or COMPARED).examples]
-    )
+    chosen = request.data.sample(request.choose_count(COMPARED)).examples if request.data is not None else ()
+    images = [example.load() for example in chosen] or [CAT]
     yield from compare_values(request.model or open_model("demo/pets"), images)
 
 
