@@ -167,11 +167,8 @@ class Explanation(LoadableResult):
 
     def stream(self, name: str) -> "Explanation":
         """The scores of one of the sequences that the model reads, as an explanation of its own."""
-        part = next((part for part in self.parts if part.name == name), None)
-        if part is None:
-            there = f"There are: {', '.join(self.streams)}." if self.parts else "This model reads only one."
-            raise InputError(f"There is no stream {name!r}. {there}", code="E_OPTION")
-        own = slice(part.start, part.stop)
+        own = self.find_stream(name)
+        part = next(part for part in self.parts if part.name == name)
         tokens: tuple[ScoredTokens, ...] = (part.grid,) * len(self) if part.grid is not None else ()
         details = {n: detail[..., own] if n == "per_layer" else detail for n, detail in self.details.items()}
         return replace(
@@ -183,6 +180,13 @@ class Explanation(LoadableResult):
             parts=(),
         )
 
+    def find_stream(self, name: str) -> slice:
+        """Where in `scores` this sequence is."""
+        if name not in self.streams:
+            there = f"There are: {', '.join(self.streams)}." if self.parts else "This model reads only one."
+            raise InputError(f"There is no stream {name!r}. {there}", code="E_OPTION")
+        return self.streams[name]
+
     def segment(self, number: Literal[0, 1]) -> "Explanation":
         """The scores of the first (0) or second (1) text of each pair; a special token goes with the text before it."""
         if number not in (0, 1):
@@ -191,7 +195,9 @@ class Explanation(LoadableResult):
         length = max(map(len, positions), default=0)
         parts = [take_segment(tokens, own, number) for tokens, own in zip(self.tokens, positions, strict=True)]
         scores = reduce_all_groups(self.scores, [[[i] for i in own] for own in positions], length, "sum")
-        return replace(self, scores=scores, tokens=tuple(pad_pieces(part, length) for part in parts), details={}, parts=())
+        return replace(
+            self, scores=scores, tokens=tuple(pad_pieces(part, length) for part in parts), details={}, parts=()
+        )
 
     def words(self, *, reduce: Literal["sum", "max", "mean"] = "sum") -> "Explanation":
         """The scores of whole words, combined from the scores of their tokens.
