@@ -11,7 +11,7 @@ import torch
 
 from whyformer._engine import Answer, TargetLike, make_shadow, refuse_encoder_decoders
 from whyformer._explain.greedy_decoding import decode_step_by_step, find_end_tokens
-from whyformer._model import InputLike, Model, unwrap
+from whyformer._model import InputLike, Model, TextPair, unwrap
 from whyformer._model.prompt import Prompt, append_tokens
 from whyformer.errors import InputError
 
@@ -77,7 +77,7 @@ def write_out(model: Model, inputs: InputLike, target: TargetLike) -> tuple[Inpu
     Other inputs, and those of models without a decoder that writes, are returned as they are.
     """
     items = [inputs] if isinstance(inputs, str | Prompt) else inputs
-    if model.decoder_start is None or not isinstance(items, list | tuple) or not items:
+    if model.decoder_start is None or not isinstance(items, list | tuple) or isinstance(items, TextPair) or not items:
         return inputs, target
     if not all(isinstance(one, str) or (isinstance(one, Prompt) and not one.answer) for one in items):
         return inputs, target

@@ -300,6 +300,9 @@ class Model:
             raise InputError(
                 f"windows= splits texts, but {self.name} was opened without a tokenizer. Leave it out.", code="E_OPTION"
             )
+        if isinstance(self.module, TwoStreams):
+            reason = f"windows= does not work for {self.name}: its decoder reads the whole source."
+            raise InputError(f"{reason} Shorten the text.", code="E_OPTION")
         if not items:
             raise InputError("The list of inputs is empty.")
         windowed = []

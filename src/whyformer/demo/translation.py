@@ -43,7 +43,7 @@ MOST_CLAUSES = 2
 
 @dataclass(frozen=True)
 class Translation:
-    """A sentence and its translation, as words; word i of the translation comes from word alignment[i] of the source."""
+    """A sentence and its translation; word i of the translation comes from word alignment[i] of the source."""
 
     source_words: tuple[str, ...]
     alignment: tuple[int, ...]

@@ -89,8 +89,8 @@ CUT_ELSEWHERE = (
 NO_MODULE = "it is not computed by a module that takes the states. Use another method."
 STREAM_SITES = {"projected", "residual", "middle", "update", "norms"}
 ONE_SEQUENCE_SITES = {  # that an encoder and a decoder do not have, since their states are not those of one sequence
-    *STREAM_SITES, *LAYER_SCORE_SITES, *PARTS_FORMS, "attention_scores", "attention_input", "query", "key", "value",
-    "attention_output", "attention_output_grad", "direct_attention_grad", "hidden", "hidden_grad",
+    *STREAM_SITES, *LAYER_SCORE_SITES, *PARTS_FORMS, *POSITIONAL_SITES, "attention_scores", "attention_input", "query",
+    "key", "value", "attention_output", "attention_output_grad", "direct_attention_grad", "hidden", "hidden_grad",
 }  # fmt: skip
 
 
@@ -117,10 +117,9 @@ class CaptureBuilder:
         name, missing = type(unwrap(self.model.module)).__name__, self.keep & ONE_SEQUENCE_SITES
         self.keep -= missing
         for site in missing:
-            self.store(site, UnsupportedModel(
-                f"{name} has an encoder and a decoder, so there is no {site.replace('_', ' ')} of one sequence of "
-                "states, which this method reads."
-            ))  # fmt: skip
+            needed = f"this method needs {site!r} of one sequence at every layer"
+            for recipe in (None, *self.request.recipes):
+                self.store(site, UnsupportedModel(f"{name} has an encoder and a decoder, and {needed}."), recipe)
 
     def build(self) -> Capture:
         if self.mode.switched_off is not None:
@@ -142,7 +141,7 @@ class CaptureBuilder:
             self.keep_layer_gradients(name, reading)
         absorbed: dict[Recipe, tuple[AbsorbedRelevance, ...]] = {}
         rounding: dict[Recipe, RoundingEstimate] = {}
-        if switch is not None:
+        if switch is not None and any(SITES[name].is_relevance for name in self.keep):
             self.refuse_unknown_nodes(answer)
             for recipe in request.recipes:
                 switch.placed = {} if self.keep & POSITIONAL_SITES else None
@@ -379,12 +378,11 @@ class CaptureBuilder:
         positions = [[placed[step, "position"] for step in uses] for uses in group_uses(steps, tables)]
         tokens = [amount for (_, what), amount in sorted(placed.items()) if what == "token"]
         if not self.is_image:
-            leaves = [leaf.detach() for leaf in self.tracked["input"]]
-            slopes, all_words = arrived["input"], self.mode.leaf_words
-            others = [leaf - words for leaf, words in zip(leaves, all_words, strict=True)]
+            leaf, slope = self.tracked["input"][0].detach(), arrived["input"][0]
+            words = leaf if self.mode.words is None else self.mode.words
             own, added = (
-                leaf_to_sequence(self.join_streams(self.sum_channels(slopes, parts))[0], self.order)
-                for parts in (all_words, others)
+                leaf_to_sequence(to_canonical_axes(slope * part, trace_of(slope)).sum(-1), self.order)
+                for part in (words, leaf - words)
             )
             tokens, positions = [own], [[added], *positions] if bool(added.any()) else positions
         if not tokens:
@@ -392,11 +390,6 @@ class CaptureBuilder:
         self.store("token_relevance", align_to_tokens(tokens[0], self.layout), recipe)
         per_place = [torch.stack([align_to_tokens(amount, self.layout) for amount in uses]) for uses in positions]
         self.store("position_relevance", per_place, recipe)
-
-    def sum_channels(self, slopes: Sequence[Tensor], parts: Sequence[Tensor]) -> list[Tensor]:
-        """[batch token]: slope times a part of the input, for each stream."""
-        pairs = zip(slopes, parts, strict=True)
-        return [to_canonical_axes(slope * part, trace_of(slope)).sum(-1) for slope, part in pairs]
 
     def store(self, name: str, value: Any, recipe: Recipe | None = None) -> None:
         self.values[name, recipe] = value
