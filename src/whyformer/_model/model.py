@@ -109,7 +109,8 @@ class Model:
     @property
     def decoder_start(self) -> int | None:
         """The token that the decoder begins with, if an encoder reads the text and a decoder writes; else None."""
-        return self.module.start if isinstance(self.module, TwoStreams) and self.module.writes else None
+        module = self.module if isinstance(self.module, TwoStreams) else None
+        return None if module is None or not (module.reads_text and module.writes) else module.start
 
     @property
     def takes_attention_mask(self) -> bool:

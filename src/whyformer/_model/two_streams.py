@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 PREFIX = "prefix"  # an input [batch 1 1 1 prefix] that says how long the prefix is; five axes: no sequence and no image
 SOURCE_NAMES = ("input_ids", "attention_mask", "decoder_input_ids", "decoder_attention_mask")
 SPAN_FIELDS = ("start_logits", "end_logits")
+SOUND = "sound"  # an input [batch 1 1 channel time]
+SECONDS = 0.02  # a frame of Whisper: two steps of 160 samples, at 16,000 a second
+WHISPER_PARTS = ("conv1", "conv2", "embed_positions", "layers", "layer_norm")
 
 
 class TwoStreams(nn.Module):
@@ -38,6 +41,7 @@ class TwoStreams(nn.Module):
     """
 
     main_input_name = "input_ids"
+    reads_text = True  # the encoder does
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
@@ -75,15 +79,22 @@ class TwoStreams(nn.Module):
             )
         return start
 
-    def forward(self, input_ids: Tensor, prefix: Tensor, attention_mask: Tensor | None = None) -> Any:
-        source = input_ids.size(1) - prefix.size(-1)
-        inputs = {"input_ids": input_ids[:, :source], "decoder_input_ids": input_ids[:, source:]}
-        if attention_mask is not None:
-            inputs["attention_mask"] = attention_mask[:, :source]
-            inputs["decoder_attention_mask"] = attention_mask[:, source:]
-        takes = signature(self.model.forward).parameters
-        returned = self.model(**{name: inputs[name] for name in inputs if name in takes}, return_dict=True)
+    def read_source(self, source: EncodedBatch) -> EncodedBatch:
+        """The source as tokens."""
+        return source
+
+    def encode(self, ids: Tensor, mask: Tensor, **other: Tensor) -> dict[str, Any]:
+        """What the model is given for the source."""
+        return {"input_ids": ids, "attention_mask": mask}
+
+    def forward(self, input_ids: Tensor, prefix: Tensor, attention_mask: Tensor, **other: Tensor) -> Any:
         length = prefix.size(-1)
+        source = input_ids.size(1) - length
+        given = self.encode(input_ids[:, :source], attention_mask[:, :source], **other)
+        written = {"decoder_input_ids": input_ids[:, source:], "decoder_attention_mask": attention_mask[:, source:]}
+        takes = signature(self.model.forward).parameters
+        inputs = {name: value for name, value in (given | written).items() if name in takes}
+        returned = self.model(**inputs, return_dict=True)
         for name in ("logits", "last_hidden_state", *SPAN_FIELDS):
             found = returned.get(name)
             if found is not None and found.dim() == (2 if name in SPAN_FIELDS else 3) and found.size(1) == length:
@@ -93,17 +104,65 @@ class TwoStreams(nn.Module):
         return returned
 
 
+class SoundStreams(TwoStreams):
+    """The same for a Whisper, whose encoder reads sound: the frames that its convolutions cut are tokens.
+
+    A frame is 20 ms. Its embedding is what the convolutions make of the sound there (five steps of 10 ms); that
+    of a frame that is left out is the mean of all frames. Frame i has the id `vocabulary + i`, any other is left out.
+    """
+
+    reads_text = False
+
+    @property
+    def frames(self) -> int:
+        return self.config.max_source_positions
+
+    def read_source(self, source: EncodedBatch) -> EncodedBatch:
+        sound, count = source.inputs[source.main], self.frames
+        ids = torch.arange(count, device=sound.device).expand(source.batch, -1) + self.config.vocab_size
+        others = {name: tensor for name, tensor in source.inputs.items() if name.startswith("decoder_")}
+        names = tuple(f"{SECONDS * i:.2f}s" for i in range(count))
+        everything = torch.ones(source.batch, count, dtype=torch.bool)
+        return replace(
+            source,
+            inputs={"input_ids": ids, SOUND: sound[:, None, None], **others},
+            main="input_ids",
+            token_mask=everything,
+            special_mask=~everything,
+            words=(names,) * source.batch,
+        )
+
+    def encode(self, ids: Tensor, mask: Tensor, **other: Tensor) -> dict[str, Any]:
+        encoder: Any = self.model.get_encoder()  # type: ignore[operator]
+        states = encoder.conv1(other[SOUND][:, 0, 0])
+        states = nn.functional.gelu(encoder.conv2(nn.functional.gelu(states))).transpose(1, 2)
+        batch, count, width = states.shape
+        table = torch.cat([states, states.mean(1, keepdim=True)], 1).reshape(-1, width)
+        is_there = (ids >= self.config.vocab_size) & mask.bool()
+        rows = (count + 1) * torch.arange(batch, device=ids.device)[:, None]
+        index = torch.where(is_there, ids - self.config.vocab_size, count) + rows
+        state = nn.functional.embedding(index, table) + encoder.embed_positions.weight[:count]
+        for layer in encoder.layers:
+            found = layer(state, None)
+            state = found if isinstance(found, Tensor) else found[0]
+        return {"encoder_outputs": (encoder.layer_norm(state),)}
+
+
 def wrap_two_streams(module: nn.Module) -> TwoStreams:
-    return type(type(module).__name__, (TwoStreams,), {})(module)
+    kind = SoundStreams if module.main_input_name == "input_features" else TwoStreams
+    return type(type(module).__name__, (kind,), {})(module)
 
 
 def has_two_streams(module: nn.Module) -> bool:
-    """Whether this is a model of transformers whose encoder and decoder both read tokens."""
+    """Whether this is a model of transformers with an encoder of texts or sound, and a decoder that reads tokens."""
     inner = unwrap(module)
     if isinstance(inner, TwoStreams) or not getattr(getattr(inner, "config", None), "is_encoder_decoder", False):
         return False
-    is_text = getattr(inner, "main_input_name", None) == "input_ids"
-    return is_text and {"input_ids", "decoder_input_ids"} <= signature(inner.forward).parameters.keys()
+    main = getattr(inner, "main_input_name", None)
+    if main not in ("input_ids", "input_features") or not callable(getattr(inner, "get_encoder", None)):
+        return False
+    is_known = main == "input_ids" or all(hasattr(inner.get_encoder(), part) for part in WHISPER_PARTS)
+    return is_known and {main, "decoder_input_ids"} <= signature(inner.forward).parameters.keys()
 
 
 def count_streams(encoded: EncodedBatch) -> tuple[int, ...]:
@@ -119,6 +178,7 @@ def count_streams(encoded: EncodedBatch) -> tuple[int, ...]:
 
 def add_prefix(model: "Model", module: TwoStreams, source: EncodedBatch) -> EncodedBatch:
     """The batch with the prefix that was given beside the source, or the one that the decoder begins with."""
+    source = module.read_source(source)
     given = source.inputs.get("decoder_input_ids")
     if given is None:
         ids = source.inputs[source.main]
@@ -148,7 +208,7 @@ def join_streams(model: "Model", source: EncodedBatch, prefixes: Sequence[Tokeni
 
     The spans of a prefix are those of the text of the batch.
     """
-    if other := [name for name in source.inputs if name not in SOURCE_NAMES]:
+    if other := [name for name in source.inputs if name not in (*SOURCE_NAMES, SOUND)]:
         raise InputError(
             f"{other[0]!r} is no input that an encoder and a decoder are explained with. Pass input_ids and, for what "
             "was written so far, decoder_input_ids."
@@ -169,6 +229,7 @@ def join_streams(model: "Model", source: EncodedBatch, prefixes: Sequence[Tokeni
         inputs={
             source.main: torch.cat([ids, written], 1),
             "attention_mask": mask.long().to(ids.device),
+            **{name: sound for name, sound in source.inputs.items() if name == SOUND},
             PREFIX: torch.zeros(source.batch, 1, 1, 1, written.size(1), device=ids.device, dtype=torch.long),
         },
         token_mask=mask,
