@@ -72,6 +72,8 @@ class Layout:
 
 def lay_out(run: Run, encoded: EncodedBatch, order: Order | None = None) -> Layout:
     """The layout of a run, from the labels of its first and last attention site, or from an order that was checked."""
+    if run.mode.streams:
+        return lay_out_streams(run, encoded)
     last = find_layer_sites(run.mode.sites)[-1]
     length = last.value.size(-2) if last.is_pooling else last.queries
     sequence = order.sequence if order is not None and order.is_measured else run.mode.sites[0].origin
@@ -82,6 +84,14 @@ def lay_out(run: Run, encoded: EncodedBatch, order: Order | None = None) -> Layo
     origin = sequence[0] if sequence is not None and fits else None
     layout = lay_out_alike(run, encoded, origin, length, is_one_order)
     return layout if order is None else add_slots(layout, order)
+
+
+def lay_out_streams(run: Run, encoded: EncodedBatch) -> Layout:
+    """The layout of source and prefix, one after the other."""
+    device = run.mode.sites[-1].output.device
+    assert encoded.token_mask is not None and encoded.special_mask is not None
+    mask, special = encoded.token_mask.to(device), encoded.special_mask.to(device)
+    return Layout(mask, special, None, encoded.pieces(mask.size(1)))
 
 
 def lay_out_alike(run: Run, encoded: EncodedBatch, origin: Tensor | None, length: int, is_one_order: bool) -> Layout:
@@ -314,6 +324,8 @@ def align_to_tokens(amount: Tensor, layout: Layout) -> Tensor:
 def refuse_unstackable_sites(sites: list[AttentionSite], layout: Layout) -> None:
     """Methods on attention need self-attention over the same tokens at every layer."""
     batch, length = layout.mask.shape
+    if sites and all(site.first_positions is not None for site in sites):
+        return
     for site in sites:
         if site.obstacle:
             raise UnsupportedModel(

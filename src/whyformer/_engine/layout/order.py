@@ -73,6 +73,9 @@ checked: "weakref.WeakKeyDictionary[nn.Module, CheckedModel]" = weakref.WeakKeyD
 def find_order(model: Model, encoded: EncodedBatch, run: Run, *, always: bool = False) -> Order:
     """The order of a run, which from then on knows whether tokens are moved. always: also check library code."""
     with pause_recording():
+        if count := sum(run.mode.streams):  # source and prefix are where the joined sequence has them
+            places = torch.arange(count).expand(encoded.batch, -1)
+            return Order(places, places)
         order = read_labels(run, encoded)
         if always or order.sequence is None or not run.is_library_code:
             units = find_probe_units(run, encoded)

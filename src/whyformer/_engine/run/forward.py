@@ -20,7 +20,7 @@ from whyformer._engine.run.shadow import make_shadow, weights_of
 from whyformer._engine.run.transient_weights import reload_weights
 from whyformer._engine.run.weight_versions import refuse_changed_weights
 from whyformer._engine.tracing import Argument, Frames, Trace, attach_trace
-from whyformer._model import EncodedBatch, Model, list_modules, unwrap
+from whyformer._model import EncodedBatch, Model, count_streams, list_modules, unwrap
 from whyformer._plain.private_torch import parameters_of, without_interception
 from whyformer._plain.torch_state import leave_inference, neutral_torch, use_device_of_model
 from whyformer.errors import NoAttention, NonFinite, UnsupportedModel
@@ -89,6 +89,7 @@ def run_forward(
             starting_at=starting_at,
             keeps_tape=keeps_tape,
             keeps_scores=keeps_scores,
+            streams=count_streams(encoded),
         )
         try:
             yield from run_intercepted(model, encoded, make_shadow(model.module, dtype), start(), dtype, prepare)
