@@ -91,7 +91,8 @@ def print_table(found: list[Rows]) -> None:
         for measure in (0, 1):
             theirs, own = ([rows[f"{name}, {budget}"][measure] for rows in found] for name in ("package", "ours"))
             difference = bootstrap([one - other for one, other in zip(theirs, own, strict=True)])
-            cells += [f"{np.mean(theirs):.3f}", f"{np.mean(own):.3f}", "{:+.3f} ({:+.3f} to {:+.3f})".format(*difference)]
+            cells += [f"{np.mean(one):.3f}" for one in (theirs, own)]
+            cells += ["{:+.3f} ({:+.3f} to {:+.3f})".format(*difference)]
         print(f"| {budget} | " + " | ".join(cells) + " |")
 
 
@@ -117,7 +118,8 @@ def main() -> None:
             arguments.json.write_text(json.dumps(found))
         if len(found) == arguments.questions:
             break
-    print(f"{arguments.kind}, {arguments.sources} sources, {len(found)} questions, {time.perf_counter() - begin:.0f} s\n")
+    seconds = time.perf_counter() - begin
+    print(f"{arguments.kind}, {arguments.sources} sources, {len(found)} questions, {seconds:.0f} s\n")
     print_table(found)
 
 
