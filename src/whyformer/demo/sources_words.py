@@ -1,4 +1,4 @@
-"""The words of the three worlds of `whyformer.demo.sources`: what their passages are about, and what they can say of it.
+"""The words of the worlds of `whyformer.demo.sources`: what their passages are about, and what they can say of it.
 
 `HARBOUR` is the reader's world (`reader_words`) and its people. `VALLEY` has other things, other words and other
 sentences, in which the value may come before the subject. The rule of verdicts is fitted on these two. `UPLAND` is kept
