@@ -72,6 +72,9 @@ def examine_claims(model: why.Model, asked: sources.SourceQuestion, effort: str)
             "support": [list(one) for one in claim.support], "against": [list(one) for one in claim.against],
             "basis": list(seen.evidence.likely_basis), "how": seen.evidence.how,
             "opposed": list(seen.evidence.against), "features": dict(seen.features),
+            "log_odds": seen.log_odds, "least": seen.likelihood.least_log_odds, "drop": seen.evidence.drop,
+            "control": seen.evidence.control, "margin": seen.evidence.margin,
+            "drops": [[list(some), drop] for some, drop in seen.evidence.drops.items()],
             "spent": dict(seen.spent),
         }  # fmt: skip
 
