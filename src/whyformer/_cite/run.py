@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from whyformer._cite.ablations import Ablations
-from whyformer._cite.calibration import CHECKED, FAST, measure_features
+from whyformer._cite.calibration import CHECKED, FAST, judge_support, measure_features
 from whyformer._cite.documents import (
     ManyPrompts,
     choose_unit,
@@ -247,7 +247,7 @@ class Study:
         topic = match_question(self.prompt, self.sources, evidence.likely_basis)
         features = measure_features(likelihood, evidence, mentioned, topic)
         probability = rule.estimate_support(features)
-        verdict = rule.judge(probability, bool(evidence.against))
+        verdict = judge_support(probability, bool(evidence.against))
         basis = evidence.likely_basis if verdict == SUPPORTED else evidence.basis
         support = Support(
             cut_answer_text(self.prompt, tokens), verdict,
