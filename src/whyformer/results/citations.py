@@ -86,18 +86,23 @@ class Support:
     verdict: str  # supported, not supported, contradicted or undecided
     sources: tuple[str, ...]  # names of those that the answer rests on
     how: str  # "one"; "either": each is enough; "together": all are needed; "": none, or each sentence has its own
-    against: tuple[str, ...]  # names of those without which the answer is likelier
+    against: tuple[str, ...]  # names of those without which it is likelier, or another answer less likely
     probability: float  # that a source states it, by the calibration
     drop: float | None  # of the log-odds without these sources; None if nothing was left out
 
     def __str__(self) -> str:
-        named = " and ".join(self.sources) if len(self.sources) < 3 else ", ".join(self.sources)
+        denied = f"contradicted by {join_names(self.against)}" if self.against else ""
         if self.verdict == SUPPORTED and self.sources:
-            one_of = "either of " if self.how == EITHER else ""
-            return f"supported by {one_of}{named}{' together' * (self.how == TOGETHER)}"
-        if self.verdict == CONTRADICTED and self.against:
-            return f"contradicted by {', '.join(self.against)}"
+            one_of = ("either of " if len(self.sources) == 2 else "any of ") * (self.how == EITHER)
+            together = " together" * (self.how == TOGETHER)
+            return f"supported by {one_of}{join_names(self.sources)}{together}{', ' * bool(denied)}{denied}"
+        if self.verdict == CONTRADICTED and denied:
+            return denied
         return "not supported by any source" if self.verdict == NOT_SUPPORTED else self.verdict
+
+
+def join_names(names: Sequence[str]) -> str:
+    return " and ".join([*filter(None, [", ".join(names[:-1])]), *names[-1:]])
 
 
 @dataclass(frozen=True)
@@ -355,8 +360,9 @@ def list_cells(one: Citation, width: int) -> list[str]:
 def describe_support(result: Citations) -> list[str]:
     if result.support is None:
         return []
-    chance = min(result.support.probability, 0.99)  # more than the calibration can tell
-    lines = [f"The answer is {result.support} (estimated probability {chance:.2f}, calibrated on generated texts)."]
+    chance = result.support.probability
+    figure = f"{chance:.2f}" if 0.01 <= chance < 0.995 else "below 0.01" if chance < 0.01 else "above 0.99"
+    lines = [f"The answer is {result.support}. Estimated probability that the sources state it: {figure}."]
     if len(result.sentences) > 1:
         lines += [f"{shorten_text(' '.join(one.text.split()), 60)}: {one}." for one in result.sentences]
     return lines
@@ -370,9 +376,8 @@ def describe_verdicts(result: Citations) -> list[str]:
     if result.margin is None:
         return [*lines, "No source was left out: the verdict rests on the relevance and on how certain the answer is."]
     lines.append(
-        f"A source is needed if the log-odds drop by more than {result.margin:z.2f} without it, and speaks against the "
-        "answer if they rise by more than that: the largest of log 2, a fifth of the largest drop, and what leaving "
-        "out sources that do not matter changes."
+        f"A source is needed if the log-odds drop by more than {result.margin:z.2f} without it. It speaks against the "
+        "answer if they rise by more than that, or if another answer, which the model would rather give, rests on it."
     )
     if result.together is not None:
         lines.append(f"Without all that the answer rests on they fall by {result.together:z.2f}.")
