@@ -94,3 +94,14 @@ def test_what_is_frequent_in_another_class_is_not_uniform(evidence):
 def test_presence_counts_every_text_with_the_words(evidence):
     own, other = evidence.count_presence("good", ("usher",))
     assert (own.class_name, own.shown, other.shown) == ("good", 30, 0)
+
+
+def test_a_phrase_has_no_ends_that_other_classes_have_as_often(evidence):
+    assert evidence.trim("good", ("the", "usher", "is")) == ("usher",)
+    assert evidence.trim("good", ("the", "is")) == ("the", "is"), "nothing of it belongs to the class"
+
+
+def test_punctuation_is_not_left_twice():
+    assert delete_spans("a castle . seen at home .", [(11, 23)]) == "a castle ."
+    assert delete_spans("it ended , at last .", [(3, 8)]) == "it , at last ."
+    assert delete_spans("no no no", [(3, 5)]) == "no no", "words are"
