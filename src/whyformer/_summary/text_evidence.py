@@ -35,7 +35,8 @@ from whyformer._summary.finding import (
     Uniformity,
     measure_effect,
 )
-from whyformer._summary.inputs import InputReader, compare_right, open_probe, to_array
+from whyformer._summary.inputs import InputReader, ask_model, compare_right
+from whyformer._summary.outliers import find_text_outliers
 from whyformer._summary.shares import take_positive_shares
 
 UNIT = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]+")
@@ -51,7 +52,6 @@ ABOVE_NATURAL = 2.2  # times the share of the most frequent other evidence
 EXCLUSIVE = 2.0  # times as frequent as in any other class
 MIN_CONTROLS = 4  # texts of the class without the phrase
 MISPLACED = 0.5  # of the share of natural evidence with its most frequent neighbour
-BATCH = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -235,15 +235,15 @@ class TextEvidence:
     def ask(self, texts: Sequence[str], target: int) -> tuple[np.ndarray, np.ndarray]:
         """[text]: the probability of a class, and the class that is predicted."""
         assert self.reader is not None
-        probabilities, predictions = [], []
-        for start in range(0, len(texts), BATCH):
-            answers = open_probe(self.reader.model, [one or " " for one in texts[start : start + BATCH]], target).before
-            probabilities.append(to_array(answers.probability))
-            predictions.append(to_array(answers.logits).argmax(1))
-        return np.concatenate(probabilities), np.concatenate(predictions)
+        return ask_model(self.reader.model, texts, target)
 
     def list_outliers(self) -> list[Outlier]:
-        return []
+        decided = {name: [sum_deciding(one) for one in texts] for name, texts in self.texts.items()}
+        found = []
+        for name, texts in self.texts.items():
+            others = [one for other, some in decided.items() if other != name for one in some]
+            found += find_text_outliers(decided[name], others, [one.row for one in texts])
+        return found
 
 
 # --- which units ------------------------------------------------------------------------------------------------------
@@ -252,6 +252,14 @@ class TextEvidence:
 def count_deciding(texts: Sequence[TextUnits]) -> Counter[str]:
     """How many texts each unit decides."""
     return Counter(name for one in texts for name in {one.names[i] for i in one.top})
+
+
+def sum_deciding(one: TextUnits) -> dict[str, float]:
+    """The share of relevance of each unit that decides the text."""
+    sums: dict[str, float] = {}
+    for i in one.top:
+        sums[one.names[i]] = sums.get(one.names[i], 0.0) + float(one.shares[i])
+    return sums
 
 
 def rank_counts(counts: Mapping[str, int]) -> list[tuple[str, int]]:
