@@ -52,7 +52,7 @@ def evaluate(case: Case, folder: Path, settings: dict[str, str | None]) -> Score
 
     torch.set_num_threads(1)
     if case.world in text_cases.WORLDS:
-        text_cases.prepare(case, folder, {"sst2": settings["texts"], "imdb": settings["reviews"]})
+        text_cases.prepare(case, folder, {"sst2": settings.get("texts"), "imdb": settings.get("reviews")})
     elif not (folder / "images").exists():
         image_cases.save_images(case, folder.parent, settings["photos"])
     truth = json.loads((folder / "truth.json").read_text("utf-8"))

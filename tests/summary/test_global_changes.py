@@ -38,7 +38,9 @@ def test_colour_is_the_donors_and_contrast_the_items_own(images):
 
 def test_sharpness_is_taken_away_and_given_back_up_to_a_limit(images):
     fine, smooth = images
-    before = measure_sharpness([fine, smooth, transfer_sharpness(fine, smooth), transfer_sharpness(fine, fine)])["sharp"]
+    before = measure_sharpness([fine, smooth, transfer_sharpness(fine, smooth), transfer_sharpness(fine, fine)])[
+        "sharp"
+    ]
     assert before[2] == pytest.approx(before[1], abs=0.3) and before[0] > before[1] + 1
     assert transfer_sharpness(fine, fine) == pytest.approx(fine, abs=1e-5)
     sharper = measure_sharpness([transfer_sharpness(smooth, fine)])["sharp"][0]

@@ -45,7 +45,10 @@ def test_a_spread_mark_and_a_column_of_names_have_no_links():
 
 
 def test_folders_of_images_come_from_the_id_or_the_path():
-    rows = [BulkRow(**image_row("a/x.png", 0, np.ones(4), (2, 2))), BulkRow(**image_row("y.png", 1, np.ones(4), (2, 2)))]
+    rows = [
+        BulkRow(**image_row("a/x.png", 0, np.ones(4), (2, 2))),
+        BulkRow(**image_row("y.png", 1, np.ones(4), (2, 2))),
+    ]
     rows = [rows[0], replace(rows[1], source="/data/b/y.png")]
     assert list_folders([*rows, ROWS[0]]) == {"a/x.png": "a", "y.png": "b"}
 

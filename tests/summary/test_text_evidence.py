@@ -105,3 +105,14 @@ def test_punctuation_is_not_left_twice():
     assert delete_spans("a castle . seen at home .", [(11, 23)]) == "a castle ."
     assert delete_spans("it ended , at last .", [(3, 8)]) == "it , at last ."
     assert delete_spans("no no no", [(3, 5)]) == "no no", "words are"
+
+
+def test_a_text_decided_by_the_words_of_the_other_class_is_an_outlier():
+    rng = np.random.default_rng(0)
+    texts = {"good": [], "bad": []}
+    for i in range(80):
+        name = "good" if i < 40 else "bad"
+        words = ["the", f"w{rng.integers(8)}", f"{name}{rng.integers(4)}"] if i != 7 else ["the", "w1", "bad1"]
+        texts[name].append(make_text(words, words[2:], i, int(name == "bad")))
+    (outlier,) = TextEvidence(texts, None, 8, 0).list_outliers()
+    assert outlier.id == "007" and outlier.score > 5

@@ -16,11 +16,13 @@ import numpy as np
 
 from whyformer._plain.statistics import adjust_p_values, bootstrap, paired_test
 from whyformer._runs.parts import BulkRow
+from whyformer.show.wording import shorten_text
 
 LEVEL = 0.05
 SMALLEST_EFFECT = 0.1  # of a probability
 SMALLEST_OFF_OBJECT = 0.5
 FIXED_PLACE = 0.8  # of the texts
+VALUE_LENGTH = 60  # characters of a value of the metadata
 EvidenceKind: TypeAlias = Literal["patches", "words", "whole"]
 PatchBox: TypeAlias = tuple[int, int, int, int]  # top, left, bottom, right; the last two are outside
 
@@ -259,5 +261,5 @@ def list_case(finding: Finding) -> Iterator[str]:
 
 
 def describe_link(link: Link) -> str:
-    where = f"{link.column} {link.value!r}"
+    where = f"{link.column} {shorten_text(link.value, VALUE_LENGTH)!r}"
     return f"{link.inside:.0%} of its items with {where} show it, {link.outside:.0%} of the others"

@@ -45,7 +45,9 @@ def find_text_outliers(
             for word, share in one.items()
         ) if total else 0.0  # fmt: skip
 
-    return pick_outliers(np.array([rate(one) for one in evidence]), rows)
+    rates = np.array([rate(one) for one in evidence])
+    rather_others = {row.id for row, value in zip(rows, rates, strict=True) if value > 0}
+    return [one for one in pick_outliers(rates, rows) if one.id in rather_others]
 
 
 def pick_outliers(values: np.ndarray, rows: Sequence[BulkRow]) -> list[Outlier]:
