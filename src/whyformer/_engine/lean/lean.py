@@ -11,9 +11,10 @@ conservation check and no estimate of rounding: ask for health=True to have them
 """
 
 from collections.abc import Hashable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -38,7 +39,7 @@ from whyformer._engine.lean.run import (
     prepare_language_model,
     run_lean,
 )
-from whyformer._engine.lean.shadow import borrow_shadow, find_shadows
+from whyformer._engine.lean.shadow import borrow_shadow, find_shadows, forget_repeats
 from whyformer._engine.lean.target import choose_lean_answer, find_read_positions
 from whyformer._engine.relevance import Recipe, Switch
 from whyformer._engine.run import ModelMemo, ModelState, is_torch_watched, refuse_changed_weights, run_forward
@@ -256,6 +257,7 @@ def run_by_plan(request: RunRequest, plan: BackwardPlan, now: ModelState, *, rec
     except ResourceError as error:
         if not may_again:
             raise ResourceError(describe_room(plan, request.encoded, recomputes)) from error
+    forget_repeats()
     free_memory()  # here, as the error holds what was computed
     try:
         return run_once(request, plan, now, True, (RAN_OUT,))
@@ -281,13 +283,27 @@ def describe_room(plan: BackwardPlan, encoded: EncodedBatch, recomputes: bool) -
 
 
 def run_once(
-    request: RunRequest, plan: BackwardPlan, now: ModelState, recomputes: bool, note: tuple[str, ...] = ()
+    request: RunRequest,
+    plan: BackwardPlan,
+    now: ModelState,
+    recomputes: bool,
+    note: tuple[str, ...] = (),
+    *,
+    may_repeat: bool = True,
 ) -> Capture:
     model, encoded, target, versus = request.model, request.encoded, request.target, request.versus
     positions = find_read_positions(model, encoded, target, versus)
     chosen: ChosenAnswer | None = None
-    with neutral_torch(), borrow_unchanged(model.module, now) as shadow:
-        run = run_lean(request, shadow, plan, positions, recomputes=recomputes)
+
+    def start(own: RunRequest = request, **options: Any) -> LeanRun:
+        return run_lean(own, shadow, plan, positions, recomputes=recomputes, **options)
+
+    repeats = find_shadows(model.module, now).repeats if may_repeat and not recomputes else None
+    with (
+        neutral_torch(),
+        borrow_unchanged(model.module, now) as shadow,
+        nullcontext(start()) if repeats is None else repeats.start(request, plan, positions, start) as run,
+    ):
         is_finite = run.output.isfinite().all()
         is_last_alone = run.output.dim() == 3 and run.output.size(1) == 1
         if target is versus is None and is_last_alone:  # a GPU need not wait until Python knows the token
@@ -295,7 +311,9 @@ def run_once(
         else:
             chosen = choose_lean_answer(request, run, positions)
             score = chosen.answer.start_gradient()
-        slopes = torch.autograd.grad(score.sum(), (run.leaf, *run.states))
+        slopes = run.find_slopes(score)
+    if run.holds is not None and not bool(run.holds):
+        return run_once(request, plan, now, recomputes, note, may_repeat=False)
     chosen = chosen or choose_lean_answer(request, run, positions)
     if not bool(is_finite):
         raise NonFinite(NOT_FINITE)

@@ -163,10 +163,22 @@ class LeanRun:
     output: Tensor
     returned: Any
     states: tuple[Tensor, ...] = ()  # between blocks
+    mode: LeanMode | None = None
+    holds: Tensor | None = None  # whether a repeated run went where the captured one did (repeats.py)
+
+    def find_slopes(self, score: Tensor) -> tuple[Tensor, ...]:
+        """Of a score of the output, at the input and at the states."""
+        return torch.autograd.grad(score.sum(), (self.leaf, *self.states))
 
 
 def run_lean(
-    request: RunRequest, shadow: nn.Module, plan: BackwardPlan, positions: Positions | None, *, recomputes: bool
+    request: RunRequest,
+    shadow: nn.Module,
+    plan: BackwardPlan,
+    positions: Positions | None,
+    *,
+    recomputes: bool,
+    mode_class: type[LeanMode] = LeanMode,
 ) -> LeanRun:
     """Run a shadow of the model by the plan.
 
@@ -175,7 +187,7 @@ def run_lean(
     """
     model, encoded = request.model, request.encoded
     inputs = {name: leave_inference(tensor).detach() for name, tensor in encoded.inputs.items()}
-    mode = LeanMode(plan, WriteGuard(unwrap(model.module)))
+    mode = mode_class(plan, WriteGuard(unwrap(model.module)))
     keeps_states = "hidden_relevance" in request.keep
     if keeps_states:
         mode.keeps = frozenset(plan.boundaries)
@@ -191,7 +203,7 @@ def run_lean(
     if mode.leaf is None or mode.at != len(plan.steps):
         raise PlanDiffers(f"the run ended after {mode.at} of {len(plan.steps)} steps")
     states = [mode.leaf if step == INPUT else mode.kept[step] for step in plan.boundaries] if keeps_states else []
-    return LeanRun(mode.leaf, find_output(returned, shadow), returned, tuple(states))
+    return LeanRun(mode.leaf, find_output(returned, shadow), returned, tuple(states), mode)
 
 
 # --- blocks that are computed again ----------------------------------------------------------------------------------

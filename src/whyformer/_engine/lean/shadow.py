@@ -15,6 +15,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from whyformer._engine.lean.repeats import RepeatsOfModel
 from whyformer._engine.run import WRITERS, ModelState, make_shadow
 from whyformer._model import list_modules, unwrap
 from whyformer._plain.private_torch import buffers_of, parameters_of
@@ -53,11 +54,18 @@ class ShadowsOfModel:
 
     state: ModelState
     are_kept: bool  # library code without hooks on weights of the usual class
+    repeats: RepeatsOfModel | None
     idle: list[KeptShadow] = field(default_factory=list)
 
 
 POOL: "weakref.WeakKeyDictionary[nn.Module, ShadowsOfModel]" = weakref.WeakKeyDictionary()
 LOCK = threading.Lock()
+
+
+def forget_repeats() -> None:
+    """Give up the graphs of all models, and their memory."""
+    for known in POOL.values():
+        known.repeats = RepeatsOfModel() if known.are_kept else None
 
 
 @contextmanager
@@ -107,7 +115,7 @@ def find_shadows(module: nn.Module, now: ModelState) -> ShadowsOfModel:
     if known is None or not known.state.is_same(now):
         state = ModelState(module).keep(module)
         are_kept = state.is_known and not state.has_hooks and not has_unusual_weights(now.weights)
-        known = POOL[module] = ShadowsOfModel(state, are_kept)
+        known = POOL[module] = ShadowsOfModel(state, are_kept, RepeatsOfModel() if are_kept else None)
     return known
 
 
