@@ -1,4 +1,4 @@
-"""Weights that are there only while their layer runs: offloaded ones, and 4-bit ones, which are restored from codes.
+"""Weights that are there only while their layer runs: offloaded ones, and those restored from 4- or 8-bit codes.
 
 A graph would keep each of them until the backward pass, so that all were there at the end of the forward pass. Instead
 it keeps how to get them, and the backward pass loads or restores one at a time.
