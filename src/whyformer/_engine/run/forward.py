@@ -1,7 +1,7 @@
 """Running a model: the only file that calls a shadow, under interception (`run_forward`) or not (`run_plain`)."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -15,6 +15,7 @@ from whyformer._engine.run.intercept import Intercept
 from whyformer._engine.run.intervene import Intervention
 from whyformer._engine.run.known_code import are_modules_known
 from whyformer._engine.run.model_writes import WriteGuard, WritesIntoModel
+from whyformer._engine.run.quantised import round_nothing
 from whyformer._engine.run.returned import Returned, find_output, iterate_tensors, list_outputs, map_tensors
 from whyformer._engine.run.shadow import make_shadow, weights_of
 from whyformer._engine.run.transient_weights import reload_weights
@@ -80,7 +81,7 @@ def run_forward(
     refuse_flex_attention(model.module)
     main, batch_axis = encoded.inputs[encoded.main], encoded.batch_axis
     is_signal = main.is_floating_point() and main.dim() in (2, 3) and batch_axis == 0  # which may be cut into frames
-    with neutral_torch(), refuse_changed_weights(model.module):
+    with neutral_torch(), refuse_changed_weights(model.module), round_nothing() if widens else nullcontext():
         is_wide = (switch is not None or widens) and not keeps_dtype
         dtype = choose_relevance_dtype(model) if is_wide else None
         start = partial(
