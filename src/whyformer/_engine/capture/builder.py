@@ -20,7 +20,11 @@ from whyformer._engine.capture.capture import (
 )
 from whyformer._engine.capture.decompose import PARTS_FORMS, FirstState, compute_answer_parts, compute_score_parts
 from whyformer._engine.capture.layer_scores import LayerReading, compute_layer_gradients
-from whyformer._engine.capture.missing_attention import note_missing_attention, note_mixed_states
+from whyformer._engine.capture.missing_attention import (
+    note_missing_attention,
+    note_mixed_states,
+    refuse_missing_attention,
+)
 from whyformer._engine.capture.query_tiles import QueryTiles
 from whyformer._engine.capture.request import RunRequest
 from whyformer._engine.capture.residual import Branch, find_branch
@@ -87,6 +91,7 @@ CUT_ELSEWHERE = (
     "before, and pass a model without it."
 )
 NO_MODULE = "it is not computed by a module that takes the states. Use another method."
+OF_ATTENTION = ("attention", "attention_scores", "attention_input", "attention_output", "value", "query", "key")
 STREAM_SITES = {"projected", "residual", "middle", "update", "norms"}
 ONE_SEQUENCE_SITES = {  # that an encoder and a decoder do not have, since their states are not those of one sequence
     *STREAM_SITES, *LAYER_SCORE_SITES, *PARTS_FORMS, *POSITIONAL_SITES, "attention_scores", "attention_input", "query",
@@ -202,7 +207,8 @@ class CaptureBuilder:
     def find_tracked_tensors(self) -> dict[str, list[Tensor]]:
         """The tensors of the graph whose gradient or relevance is wanted, by site."""
         tracked: dict[str, list[Tensor]] = {}
-        if self.wants("attention", "attention_scores", "attention_input", "attention_output", "value", "query", "key"):
+        if self.wants(*OF_ATTENTION):
+            refuse_missing_attention(self.model, self.sites)
             refuse_unstackable_sites(self.sites, self.layout)
         if self.wants("attention", "attention_output"):
             tracked["attention_output"] = [site.output for site in self.sites]
@@ -239,6 +245,7 @@ class CaptureBuilder:
         for name in self.keep & ATTENTION_READERS.keys():
             self.store(name, self.list_layers([partial(ATTENTION_READERS[name], site) for site in sites]))
         if STREAM_SITES & self.keep:
+            refuse_missing_attention(self.model, self.sites)
             self.keep_stream()
         if "attention_input" in self.keep:
             self.store("attention_input", LazyLayers([partial(raise_or_return, x) for x in self.find_inputs()]))

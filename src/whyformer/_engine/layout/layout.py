@@ -71,9 +71,14 @@ class Layout:
 
 
 def lay_out(run: Run, encoded: EncodedBatch, order: Order | None = None) -> Layout:
-    """The layout of a run, from the labels of its first and last attention site, or from an order that was checked."""
+    """The layout of a run, from the labels of its first and last attention site, or from an order that was checked.
+
+    Without attention, the tokens are those of the input.
+    """
     if run.mode.streams:
         return lay_out_streams(run, encoded)
+    if not run.mode.sites:
+        return add_slots(lay_out_input(run, encoded), order or Order())
     last = find_layer_sites(run.mode.sites)[-1]
     length = last.value.size(-2) if last.is_pooling else last.queries
     sequence = order.sequence if order is not None and order.is_measured else run.mode.sites[0].origin
@@ -92,6 +97,20 @@ def lay_out_streams(run: Run, encoded: EncodedBatch) -> Layout:
     assert encoded.token_mask is not None and encoded.special_mask is not None
     mask, special = encoded.token_mask.to(device), encoded.special_mask.to(device)
     return Layout(mask, special, None, encoded.pieces(mask.size(1)))
+
+
+def lay_out_input(run: Run, encoded: EncodedBatch) -> Layout:
+    """The layout of a model without attention: patches, words, or the steps of a signal, as they are given."""
+    main, grid = encoded.inputs[encoded.main], run.mode.follower.grid
+    is_image = main.dim() == 4
+    length = (grid[0] * grid[1] if grid else 1) if is_image else main.size(1 - encoded.batch_axis)
+    origin = torch.arange(length, device=run.output.device)
+    if main.is_floating_point() and not is_image and encoded.batch_axis == 0:
+        steps = origin.cpu().view(-1, *[1] * (main.dim() - 2)).expand(main.shape[1:])
+        return lay_out_signal(encoded, origin, steps)
+    mask, special = mask_positions(encoded, origin.expand(encoded.batch, -1))
+    patches = tuple(range(length)) if is_image and grid is not None else None
+    return Layout(mask, special, patches, list_tokens(run, encoded, length, is_grid=patches is not None))
 
 
 def lay_out_alike(run: Run, encoded: EncodedBatch, origin: Tensor | None, length: int, is_one_order: bool) -> Layout:
@@ -290,7 +309,7 @@ def find_representation(model: Model, run: Run, layout: Layout) -> tuple[Tensor,
     first = replace(model, readout="first").readout_weights(mask).bool()
     if model.readout is not None:
         kind = model.readout
-    elif mask.size(1) > 1 and not run.mode.sites[-1].looks_ahead():
+    elif mask.size(1) > 1 and not run.looks_ahead:
         kind = "last"  # causal: each token sees only those before it
     elif bool((special | ~first).all()):
         kind = "first"

@@ -247,6 +247,7 @@ class Follower:
             is_weighted=bool(self.length) and (any(t.is_weighted for t in traces) or weighs_tokens(operation)),
             is_pixels=traces[0].is_pixels and name in operations.IDENTITIES,
             is_ids=any(t.is_ids for t in traces) and keeps_ids(operation, result),
+            is_rate=multiplies_by_constants(operation) or (name in operations.IDENTITIES and traces[0].is_rate),
             is_cumulative=name == "cumsum" or (name in CUMULATIVE_STEPS and any(t.is_cumulative for t in traces)),
             words=token_part_of(operation),
             root=root,
@@ -502,6 +503,14 @@ def weighs_tokens(operation: Operation) -> bool:
 def is_per_token(factor: Tensor) -> bool:
     """One number per token, and no statistic of a norm."""
     return factor.dim() > 1 and factor.size(-1) == 1 < factor.size(-2) and not trace_of(factor).is_statistic
+
+
+def multiplies_by_constants(operation: Operation) -> bool:
+    """Whether a state is multiplied by a tensor of several numbers that does not depend on the input."""
+    if operation.name not in operations.MULTIPLICATIONS or len(operation.given) != 2:
+        return False
+    constants = [tensor for tensor in operation.given if not trace_of(tensor).depends]
+    return len(constants) == 1 and constants[0].numel() > 1
 
 
 def is_over_tokens(operation: Operation) -> bool:
