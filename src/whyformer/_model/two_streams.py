@@ -158,10 +158,10 @@ def has_two_streams(module: nn.Module) -> bool:
     inner = unwrap(module)
     if isinstance(inner, TwoStreams) or not getattr(getattr(inner, "config", None), "is_encoder_decoder", False):
         return False
-    main = getattr(inner, "main_input_name", None)
-    if main not in ("input_ids", "input_features") or not callable(getattr(inner, "get_encoder", None)):
+    main, get_encoder = (getattr(inner, name, None) for name in ("main_input_name", "get_encoder"))
+    if main not in ("input_ids", "input_features") or get_encoder is None:
         return False
-    is_known = main == "input_ids" or all(hasattr(inner.get_encoder(), part) for part in WHISPER_PARTS)
+    is_known = main == "input_ids" or all(hasattr(get_encoder(), part) for part in WHISPER_PARTS)
     return is_known and {main, "decoder_input_ids"} <= signature(inner.forward).parameters.keys()
 
 

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-
 PAIR = ("first text", "second text")
 STREAMS = ("source", "written so far")  # what an encoder and a decoder read
 
