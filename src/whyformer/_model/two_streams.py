@@ -70,7 +70,8 @@ class TwoStreams(nn.Module):
     def start(self) -> int:
         """The token that a decoder begins with."""
         found = [getattr(one, "decoder_start_token_id", None) for one in (self.config, self.generation_config)]
-        found += [getattr(self.config.get_text_config(decoder=True), "bos_token_id", None)]
+        text = self.config.get_text_config(decoder=True)
+        found += [getattr(text, name, None) for name in ("bos_token_id", "pad_token_id")]
         start = next((one for one in found if isinstance(one, int)), None)
         if start is None:
             raise UnsupportedModel(
@@ -179,22 +180,22 @@ def count_streams(encoded: EncodedBatch) -> tuple[int, ...]:
 def add_prefix(model: "Model", module: TwoStreams, source: EncodedBatch) -> EncodedBatch:
     """The batch with the prefix that was given beside the source, or the one that the decoder begins with."""
     source = module.read_source(source)
-    given = source.inputs.get("decoder_input_ids")
+    given, mask = (source.inputs.get(f"decoder_{name}") for name in ("input_ids", "attention_mask"))
+    repeats = given is None and not module.writes  # the head reads the source again
     if given is None:
         ids = source.inputs[source.main]
         given = ids.new_full((len(ids), 1), module.start)
-        if not module.writes:  # the head reads the source again
+        if repeats:
             given = torch.cat([given, ids[:, :-1]], 1)
-    mask = source.inputs.get("decoder_attention_mask")
     real = torch.ones_like(given, dtype=torch.bool) if mask is None else mask.bool()
-    if not module.writes and source.token_mask is not None and mask is None:
+    if repeats and source.token_mask is not None:
         real = source.token_mask.to(real.device)
     if given.dim() != 2 or len(given) != source.batch or real.shape != given.shape:
         raise InputError(
             f"decoder_input_ids has the shape {list(given.shape)} and its mask {list(real.shape)}, for a batch of "
             f"{source.batch}. Pass [batch, token]."
         )
-    special = set(model.tokenizer.all_special_ids) if model.tokenizer is not None else {module.start}
+    special = set(model.tokenizer.all_special_ids) if model.tokenizer is not None else set(given[:, 0].tolist())
     prefixes = []
     for row, is_real in zip(given.tolist(), real.tolist(), strict=True):
         marks = tuple(i in special and r for i, r in zip(row, is_real, strict=True))

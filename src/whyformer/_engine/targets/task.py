@@ -104,7 +104,8 @@ def find_sequence_task(
         return Task("representation" if is_state else "token class", output)
     if name.endswith(("ForMaskedLM", "ForPreTraining", "ForTokenClassification")):
         return Task("token class" if name.endswith("ForTokenClassification") else "masked token", output)
-    if name.endswith(("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")) or is_causal():
+    writers = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
+    if isinstance(inner, TwoStreams) or name.endswith(writers) or is_causal():
         return Task("next token", output)
     return Task("masked token", output)
 
