@@ -1,7 +1,10 @@
 """The world of tones: each word comes from a known moment."""
 
 import numpy as np
+import pytest
+import torch
 
+import whyformer as why
 from whyformer.demo import tones
 
 TUNES = tones.generate(40, 0)
@@ -27,3 +30,19 @@ def test_sounds_depend_on_the_seed_and_their_number_only():
     again = tones.generate(2, 0)
     assert again == TUNES[:2] != tones.generate(2, 1)
     assert np.array_equal(again[0].features, TUNES[0].features)
+
+
+@pytest.mark.parametrize("method", ["libragrad", "attnlrp"])
+def test_the_moment_of_each_word_is_found(method):
+    """Chance is 0.12, tones at equal distances 0.5."""
+    model, hits = why.open("demo/tones"), []
+    start = model.module.config.decoder_start_token_id
+    for tune in TUNES[:5]:
+        ids = model.tokenizer.convert_tokens_to_ids(list(tune.words))
+        for step, (first, stop) in enumerate(tune.times):
+            written = torch.tensor([[start, *ids[:step]]])
+            sound = torch.from_numpy(tune.features)[None]
+            e = why.explain(model, {"input_features": sound, "decoder_input_ids": written}, method)
+            assert e.targets[0].label == tune.words[step]
+            hits.append(first - 1 <= int(e.stream("source").scores.argmax()) <= stop)
+    assert sum(hits) / len(hits) > 0.95

@@ -261,6 +261,11 @@ def test_a_frame_is_scored_by_hand():
     assert_close(found.stream("source").scores[0], expected, rtol=1e-5, atol=1e-8)
 
 
+def test_sounds_of_another_shape_are_refused():
+    with pytest.raises(InputError, match=r"needs \[batch, 8, 40\], as its feature extractor makes them"):
+        why.explain(make_whisper(), {"input_features": SOUND[0]})
+
+
 def test_a_frame_that_is_left_out_becomes_the_mean():
     module = make_whisper()
     given = {name: tensor[:1] for name, tensor in HEARD.items()}

@@ -1,4 +1,4 @@
-"""The numbers of the listener: python training/tones/evaluate.py --model FOLDER
+"""The numbers of the listener's card: python training/tones/evaluate.py
 
 Accuracy: are the words of a held-out sound the likeliest ones, each after those before it? Times: for each word, is the
 frame with the highest score one of its tone, or next to it? By method, with 95 % bootstrap intervals over sounds,
@@ -16,6 +16,7 @@ import whyformer as why
 from whyformer._plain.statistics import bootstrap
 from whyformer.demo import tones
 
+MODEL = Path(__file__).parents[2] / "src" / "whyformer" / "demo" / "models" / "tones"
 SEED = 0
 BESIDE = 1  # frames before and after a tone: the convolutions reach so far
 METHODS = (
@@ -60,7 +61,7 @@ def is_heard(model: why.Model, tune: tones.Tune) -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", type=Path, required=True)
+    parser.add_argument("--model", type=Path, default=MODEL)
     parser.add_argument("--count", type=int, default=200, help="sounds for the accuracy")
     parser.add_argument("--explained", type=int, default=40, help="sounds for the times")
     parser.add_argument("--methods", nargs="+", default=METHODS)

@@ -120,6 +120,12 @@ class SoundStreams(TwoStreams):
 
     def read_source(self, source: EncodedBatch) -> EncodedBatch:
         sound, count = source.inputs[source.main], self.frames
+        wanted = (self.config.num_mel_bins, 2 * count)
+        if sound.dim() != 3 or tuple(sound.shape[1:]) != wanted:
+            raise InputError(
+                f"{source.main} has the shape {list(sound.shape)}; {type(self).__name__} needs [batch, {wanted[0]}, "
+                f"{wanted[1]}], as its feature extractor makes them."
+            )
         ids = torch.arange(count, device=sound.device).expand(source.batch, -1) + self.config.vocab_size
         others = {name: tensor for name, tensor in source.inputs.items() if name.startswith("decoder_")}
         names = tuple(f"{SECONDS * i:.2f}s" for i in range(count))
