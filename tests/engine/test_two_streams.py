@@ -293,3 +293,31 @@ def run_without_second_gelu(module, given):
         state = state if isinstance(state, torch.Tensor) else state[0]
     outputs = (encoder.layer_norm(state),)
     return module(encoder_outputs=outputs, decoder_input_ids=given["decoder_input_ids"]).logits[0, -1]
+
+
+# --- learned queries --------------------------------------------------------------------------------------------------
+
+
+def make_detr():
+    torch.manual_seed(0)
+    backbone = hf.ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], out_features=["stage2"])
+    sizes = {f"{part}_{name}": 2 for part in ("encoder", "decoder") for name in ("layers", "attention_heads")}
+    config = hf.DetrConfig(
+        use_timm_backbone=False, backbone_config=backbone, d_model=16, encoder_ffn_dim=16, decoder_ffn_dim=16,
+        num_queries=5, num_labels=4, **sizes,
+    )  # fmt: skip
+    return hf.DetrForObjectDetection(config).eval().double()
+
+
+def test_a_query_of_a_detector_is_explained_by_a_function():
+    """The class or the box of a query, by gradients at the pixels."""
+    module = make_detr()
+    pixels = torch.randn(1, 3, 32, 32, generator=torch.Generator().manual_seed(1)).double()
+    model = why.open(module)
+    with pytest.raises(UnsupportedModel, match=r"boxes in an image\. Pass a function .* target=lambda out"):
+        why.explain(model, {"pixel_values": pixels}, "gradient_x_input")
+    for read in (lambda out: out.logits[:, 2, 1], lambda out: out.pred_boxes[:, 2, 0]):
+        moved = pixels.clone().requires_grad_()
+        (slope,) = torch.autograd.grad(read(module(pixel_values=moved)).sum(), moved)
+        e = why.explain(model, {"pixel_values": pixels}, "gradient_x_input", target=read)
+        assert_close(e.pixels, (pixels * slope).sum(1))
