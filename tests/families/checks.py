@@ -179,6 +179,9 @@ def compare_scores(batch: Any, alone: Any, largest: float) -> str:
         a, b = batch.pixels[1].flatten(), alone.pixels[0].flatten()
     else:
         a, b = batch.scores[1].flatten(), alone.scores[0].flatten()
+    if batch.parts:  # source and prefix: each has its padding behind it
+        gone = torch.tensor(batch.tokens[1].padding)
+        a = torch.cat([a[~gone], a[gone]])
     a, padding = a[: len(b)], a[len(b) :]
     if len(a) < len(b):
         return f"{len(a)} scores, alone {len(b)}."

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from whyformer._model.kept_image import KeptImage
 from whyformer._plain.fingerprint import fingerprint_tensor
-from whyformer._plain.tokens import NamedTokens, Pieces, Stream
+from whyformer._plain.tokens import PAIR, STREAMS, NamedTokens, Pieces, Stream
 
 OptionalSpan = tuple[int, int] | None
 
@@ -48,7 +48,8 @@ class EncodedBatch:
             second = self.seconds[i] if self.seconds and text is not None else None
             is_own = words is not None or self.words is None
             regions = shift_regions(self.regions[i], real.index(True)) if self.regions and is_own else ()
-            examples.append(Pieces(names, special, tuple(not r for r in real), spans, text, second, regions))
+            called = STREAMS if self.streams else PAIR
+            examples.append(Pieces(names, special, tuple(not r for r in real), spans, text, second, regions, called))
         return tuple(examples)
 
     def fingerprints(self) -> tuple[int, ...]:
