@@ -28,7 +28,7 @@ from whyformer._engine.lean import LeanRunner
 from whyformer._engine.probe import Probe, pick_examples
 from whyformer._engine.program import ProgramRunner
 from whyformer._engine.relevance import Recipe
-from whyformer._engine.run import Intervention, hold_other_tower
+from whyformer._engine.run import Intervention, hold_other_tower, locate_image_tokens
 from whyformer._engine.targets import (
     ClassReading,
     TargetLike,
@@ -84,6 +84,7 @@ def run_request(request: RunRequest) -> Capture:
     """The capture of one run; of one for each example if the model moves the rows of a batch inside."""
     refuse_encoder_decoders(request.model.module)
     model, encoded = hold_other_tower(request.model, request.encoded, request.target)
+    encoded = locate_image_tokens(model, encoded)
     target, versus = request.target, request.versus
     if has_choices(encoded):
         model, encoded, target = pick_choices(model, encoded, target, versus)
@@ -112,7 +113,7 @@ def record_each(
     The model runs forward once, and backward once for each target. Relevance rules that send slopes are linear in what
     they start from, so what is captured for each target is what a run of its own would give.
     """
-    sites = check_sites(keep)
+    sites, encoded = check_sites(keep), locate_image_tokens(model, encoded)
     refuse_encoder_decoders(model.module)
     aimed = [aim_at_answers(encoded, one, None)[0] for one in targets]
     request = RunRequest(model, encoded, sites, aimed[0], None, tuple(recipes))
@@ -140,6 +141,8 @@ def route(request: RunRequest, runners: Sequence[R]) -> Iterator[tuple[R, dict[s
         if request.intervention is not None
         else "each example runs alone"
         if request.runs_alone
+        else "there are images between the words"
+        if request.encoded.pictures is not None
         else None
     )
     for runner in runners:

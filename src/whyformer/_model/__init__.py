@@ -26,6 +26,7 @@ from whyformer._model.offload import (
     has_hook,
     list_offloaded,
 )
+from whyformer._model.pictures import PIXELS, Pictures
 from whyformer._model.prompted import refuse_learned_prompt
 from whyformer._model.tables_in_memory import is_column, is_of_library, list_column
 from whyformer._model.text import (

@@ -60,8 +60,8 @@ class InputSpec:
             return str(self.main)
         return "input_ids" if "input_ids" in self.names else self.names[0]
 
-    def check(self, inputs: Mapping[str, Tensor]) -> None:
-        """Refuse inputs that the module cannot run on."""
+    def check(self, inputs: Mapping[str, Tensor], *, is_joint: bool = False) -> None:
+        """Refuse inputs that the module cannot run on. is_joint: images between words, in whatever form."""
         for name, value in inputs.items():
             self._check_name(name)
             _check_numbers(name, value)
@@ -69,11 +69,11 @@ class InputSpec:
             raise InputError(f"{self.name} needs the input {self.main!r}, got {', '.join(inputs) or 'nothing'}.")
         if not inputs:
             raise InputError(f"{self.name} needs an input, got nothing. It has: {', '.join(self.names)}.")
-        for name in (name for name in EXPLAINED_INPUTS if name in inputs):
+        for name in (name for name in EXPLAINED_INPUTS if name in inputs and not (is_joint and name == "pixel_values")):
             self._check_shape(name, inputs[name])
         if "input_ids" in inputs:
             self.check_ids(inputs["input_ids"])
-        if "pixel_values" in inputs:
+        if "pixel_values" in inputs and not is_joint:
             self._check_pixels(inputs["pixel_values"])
         _check_masks(inputs)
 

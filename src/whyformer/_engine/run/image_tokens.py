@@ -1,0 +1,168 @@
+r"""Which tokens of a vision-language model are computed from which pixels, measured on the model.
+
+The model runs up to the sequence in which features of images stand between embeddings of words, $E_1 \dots E_n$; that
+sequence is what depends on both. Attention adds nothing in this run, so the tokens of the vision tower do not mix, and
+a pixel reaches the tokens of its own patch only, however patches are merged, pooled or shuffled after the tower.
+For each bit $b$ of the number of a token, one backward pass starts at the tokens that have it and one at the others:
+
+    $\nabla_x \sum_{t: t_b = 1} \langle r, E_t \rangle$  and  $\nabla_x \sum_{t: t_b = 0} \langle r, E_t \rangle$
+
+Exactly one of the two is not 0 at a pixel of one token, and says the bit; pixels of several tokens have no owner.
+A tower whose features are learned queries (a resampler) gives its tokens no place; that is measured without the cut.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from whyformer._engine.run.foreign_errors import refuse_unsuitable_inputs
+from whyformer._engine.run.model_memo import ModelMemo
+from whyformer._engine.run.shadow import make_shadow
+from whyformer._model import PIXELS, EncodedBatch, Model, Pictures, unwrap
+from whyformer._plain.torch_state import neutral_torch, use_device_of_model
+from whyformer.errors import UnsupportedModel
+
+KNOWN: ModelMemo[Pictures] = ModelMemo()
+MOST_KNOWN = 64
+ATTENTION = {"scaled_dot_product_attention", "softmax"}
+
+
+class SequenceFound(Exception):
+    """Ends a run at the sequence of image features and words."""
+
+    def __init__(self, sequence: Tensor) -> None:
+        self.sequence = sequence
+
+
+class AttentionCut(TorchFunctionMode):
+    """Attention adds nothing."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        return torch.zeros_like(made) if getattr(func, "__name__", "") in ATTENTION else made
+
+
+@neutral_torch()
+def locate_image_tokens(model: Model, encoded: EncodedBatch) -> EncodedBatch:
+    """The batch with the tokens of its images; others unchanged."""
+    if encoded.pictures is None or encoded.pictures.is_image is not None:
+        return encoded
+    known = KNOWN.recall(model.module)
+    shapes = tuple((name, tuple(given.shape)) for name, given in encoded.inputs.items())
+    small = tuple(tuple(given.flatten().tolist()) for given in encoded.inputs.values() if not given.is_floating_point())
+    key = (shapes, small)
+    if key not in known:
+        if len(known) >= MOST_KNOWN:
+            known.clear()
+        known[key] = measure_owners(model, encoded)
+    found = replace(encoded.pictures, owners=known[key].owners, is_image=known[key].is_image)
+    assert found.is_image is not None and encoded.special_mask is not None
+    has_pixels = torch.ones_like(found.is_image)
+    if found.owners is not None:
+        has_pixels = torch.zeros_like(found.is_image)
+        has_pixels[found.owners[found.owners >= 0].unique()] = True
+    special = torch.where(found.is_image, ~has_pixels, encoded.special_mask)
+    return replace(encoded, pictures=found, special_mask=special)
+
+
+def measure_owners(model: Model, encoded: EncodedBatch) -> Pictures:
+    """The owner of each entry of the pixel values, and which tokens are of images."""
+    assert encoded.pictures is not None
+    ids, owners = encoded.inputs["input_ids"][0].cpu(), None
+    reached = find_reached(model, encoded, cuts_attention=True)
+    if bool(reached.any()):
+        owners = find_owners(*run_to_sequence(model, encoded, cuts_attention=True))
+    else:
+        reached = find_reached(model, encoded, cuts_attention=False)
+    if not bool(reached.any()):
+        raise UnsupportedModel(f"No token of {type(unwrap(model.module)).__name__} depends on the pixels.")
+    is_image = torch.isin(ids, ids[reached].unique())  # also placeholders for line breaks between rows of patches
+    return Pictures(encoded.pictures.count, owners=owners, is_image=is_image)
+
+
+def find_reached(model: Model, encoded: EncodedBatch, *, cuts_attention: bool) -> Tensor:
+    """[token]: changes with the pixels."""
+    pixels = encoded.inputs[PIXELS]
+    moved = pixels + torch.randn(pixels.shape, generator=torch.Generator().manual_seed(0)).to(pixels)
+    other = replace(encoded, inputs={**encoded.inputs, PIXELS: moved})
+    ends = [run_to_sequence(model, one, cuts_attention=cuts_attention)[0].detach() for one in (encoded, other)]
+    return (ends[0] != ends[1])[0].any(-1).cpu()
+
+
+def run_to_sequence(model: Model, encoded: EncodedBatch, *, cuts_attention: bool) -> tuple[Tensor, Tensor]:
+    """The sequence of image features and words, and the pixels, with a graph from these to it."""
+    shadow = make_shadow(model.module)
+    pixels = encoded.inputs[PIXELS].detach().clone().requires_grad_()
+    inputs = {**encoded.inputs, PIXELS: pixels}
+    length, words = encoded.inputs["input_ids"].size(1), []
+
+    def mark_words(_: nn.Module, __: Any, embedded: Tensor) -> Tensor:
+        words.append(torch.zeros_like(embedded[..., :1, :]).requires_grad_())
+        return embedded + words[-1]
+
+    def look(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        for given in (*args, *kwargs.values()):
+            is_sequence = isinstance(given, Tensor) and given.dim() == 3 and tuple(given.shape[:2]) == (1, length)
+            if is_sequence and given.requires_grad and depends_on(given, [pixels, *words]):
+                raise SequenceFound(given)
+
+    for part in unwrap(shadow).modules():
+        part.register_forward_pre_hook(look, with_kwargs=True)
+    find_embeddings(shadow).register_forward_hook(mark_words)
+    try:
+        with (
+            refuse_unsuitable_inputs(model.module, encoded.inputs),
+            use_device_of_model(model.device),
+            torch.enable_grad(),
+        ):
+            if cuts_attention:
+                with AttentionCut():
+                    shadow(**inputs)
+            else:
+                shadow(**inputs)
+    except SequenceFound as found:
+        return found.sequence, pixels
+    raise UnsupportedModel(
+        f"{type(unwrap(model.module)).__name__} takes images and words, but no module gets a sequence of both, so which "
+        "tokens are those of the image is not known."
+    )
+
+
+def find_embeddings(shadow: nn.Module) -> nn.Module:
+    return unwrap(shadow).get_input_embeddings()  # type: ignore[operator]
+
+
+def depends_on(tensor: Tensor, leaves: Sequence[Tensor]) -> bool:
+    with torch.enable_grad():
+        found = torch.autograd.grad(tensor.sum(), leaves, retain_graph=True, allow_unused=True)
+    return all(gradient is not None for gradient in found[:1]) and any(g is not None for g in found[1:])
+
+
+def make_probe(sequence: Tensor) -> Tensor:
+    """[token]: a number that depends on each token as a whole."""
+    generator = torch.Generator().manual_seed(0)
+    direction = torch.randn(sequence.size(-1), generator=generator).to(sequence)
+    return (sequence[0] * direction).sum(-1)
+
+
+def gradient_of(total: Tensor, pixels: Tensor) -> Tensor:
+    (gradient,) = torch.autograd.grad(total, [pixels], retain_graph=True, allow_unused=True)
+    return torch.zeros_like(pixels) if gradient is None else gradient
+
+
+def find_owners(sequence: Tensor, pixels: Tensor) -> Tensor:
+    """Like the pixels: the token of each entry; -1 if it reaches none, or several."""
+    probe = make_probe(sequence)
+    numbers = torch.arange(len(probe), device=probe.device)
+    owners = torch.zeros(pixels.shape, dtype=torch.long, device=pixels.device)
+    is_one = torch.ones_like(owners, dtype=torch.bool)
+    for bit in range(max(len(probe) - 1, 1).bit_length()):
+        has_bit = (numbers >> bit) & 1
+        one, zero = (gradient_of((probe * side).sum(), pixels) != 0 for side in (has_bit, 1 - has_bit))
+        is_one &= one ^ zero
+        owners |= one.long() << bit
+    return torch.where(is_one, owners, -1).cpu()

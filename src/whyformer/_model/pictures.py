@@ -1,0 +1,150 @@
+"""Pictures: images between the words of a text, the input of vision-language models (LLaVA, Qwen-VL, Gemma 3, Idefics).
+
+Such a model has placeholders among its token ids and puts features of the images in their place. The features are
+tokens like words: the explained input is the sequence of both. What is known here is how pixels became the input:
+
+    PixelPlaces   for every entry of the pixel values, which image it is of and where it lies there
+
+It is measured by processing test images, so tiles, packed patches and any resolution are undone without knowing how a
+processor works: in one image levels rise from left to right, in one from top to bottom, in one they number the images.
+Which token an entry belongs to is measured on the model (_engine/run/image_tokens.py).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from whyformer._model.image import ImageSource, read_image
+from whyformer._model.kept_image import KeptImage
+from whyformer._model.unwrap import unwrap
+from whyformer.errors import InputError
+
+if TYPE_CHECKING:
+    from transformers import ProcessorMixin
+
+PLACEHOLDERS = ("image_token_id", "image_token_index")  # fields of configs
+PIXELS = "pixel_values"
+Process = Callable[[list[Image.Image]], Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class PixelPlaces:
+    """The image of every entry of the pixel values, -1 for padding, and where it lies, from 0 to 1 across and down."""
+
+    image: Tensor
+    across: Tensor
+    down: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Pictures:
+    """The images of an example. The engine finds out which tokens they become: `owners` and `is_image`."""
+
+    count: int
+    find_places: Callable[[], PixelPlaces | None] = field(repr=False, default=lambda: None)
+    owners: Tensor | None = None  # like the pixel values: the token that is computed from an entry, or -1
+    is_image: Tensor | None = None  # [token]: a token is of an image
+
+
+def is_picture_record(item: Any) -> "TypeGuard[Mapping[str, Any]]":
+    """Whether this is {"image": ..., "text": ...}, or {"images": [...], "text": ...}."""
+    return isinstance(item, Mapping) and item.keys() in ({"image", "text"}, {"images", "text"})
+
+
+def find_placeholder(module: nn.Module) -> int | None:
+    """The token id whose embedding is replaced by features of an image; None if the model has none."""
+    config = getattr(unwrap(module), "config", None)
+    found = (getattr(config, name, None) for name in PLACEHOLDERS)
+    return next((i for i in found if isinstance(i, int) and i >= 0), None)
+
+
+def holds_pictures(module: nn.Module, inputs: Mapping[str, Tensor]) -> bool:
+    """Whether these inputs are token ids with placeholders, and the pixels of the images to put there."""
+    ids, placeholder = inputs.get("input_ids"), find_placeholder(module)
+    if placeholder is None or not isinstance(ids, Tensor) or PIXELS not in inputs:
+        return False
+    return bool((ids == placeholder).any())
+
+
+# --- from a record to inputs ------------------------------------------------------------------------------------------
+
+
+def read_record(record: Mapping[str, Any]) -> tuple[list[Image.Image], list[str], str]:
+    """The images of a record, notes on them, and its text."""
+    given = record.get("images", record.get("image"))
+    sources: Sequence[ImageSource] = given if isinstance(given, list | tuple) else [given]
+    if not sources or not isinstance(record["text"], str) or not record["text"].strip():
+        raise InputError('Pass an image and a text that is not empty: {"image": "cat.jpg", "text": "What is this?"}.')
+    read = [read_image(source) for source in sources]
+    return [image for image, _ in read], [note for _, note in read if note], record["text"]
+
+
+def process_record(processor: "ProcessorMixin", images: list[Image.Image], text: str, name: str) -> dict[str, Tensor]:
+    """What the processor makes of images and a text; images that the text does not place come before it."""
+    mark = getattr(processor, "image_token", "<image>")
+    mark = getattr(processor, "boi_token", None) or mark if type(processor).__name__.startswith("Gemma3") else mark
+    missing = len(images) - text.count(mark)
+    if missing < 0:
+        raise InputError(f"The text has {text.count(mark)} places for images ({mark}), but there are {len(images)}.")
+    try:
+        made = processor(images=images, text=mark * missing + "\n" * bool(missing) + text, return_tensors="pt")
+    except Exception as error:
+        if not type(processor).__module__.startswith("transformers."):
+            raise  # the user's own processor
+        raise InputError(
+            f"The processor of {name} fails on this image and text: {str(error)[:200]}.", code="E_MODEL_CONFIG"
+        ) from None
+    return {key: value for key, value in made.items() if isinstance(value, Tensor)}
+
+
+# --- where each entry of the pixel values lies ------------------------------------------------------------------------
+
+
+def place_plain_pixels(pixels: Tensor) -> PixelPlaces | None:
+    """The places in pixel values [image channel height width] themselves, or [1 image channel height width]."""
+    if pixels.dim() == 5 and len(pixels) == 1:
+        inner = place_plain_pixels(pixels[0])
+        return inner and PixelPlaces(*(part[None] for part in (inner.image, inner.across, inner.down)))
+    if pixels.dim() != 4:
+        return None
+    count, _, height, width = pixels.shape
+    down, across = ((torch.arange(size) + 0.5) / size for size in (height, width))
+    image = torch.arange(count).view(-1, 1, 1, 1)
+    return PixelPlaces(*(part.expand(pixels.shape) for part in (image, across, down[:, None])))
+
+
+def place_by_processor(process: Process, sizes: Sequence[tuple[int, int]]) -> PixelPlaces | None:
+    """The places of the pixel values that a processor makes of images of these sizes, (width, height) each."""
+
+    def show(paint: Callable[[int, int, int], np.ndarray]) -> Tensor:
+        levels = [np.broadcast_to(paint(n, *size), size[::-1]) for n, size in enumerate(sizes)]
+        grey = [Image.fromarray(np.repeat(level[..., None].round().astype("uint8"), 3, -1)) for level in levels]
+        return process(grey).double()
+
+    black, white = show(lambda *_: np.zeros(1)), show(lambda *_: np.full(1, 255.0))
+    if black.shape != white.shape:
+        return None
+    is_real = (white - black).abs() > 1e-6
+    spread = torch.where(is_real, white - black, torch.ones_like(white))
+    across, down, number = (
+        (show(paint) - black) / spread
+        for paint in (
+            lambda _, width, __: (np.arange(width) + 0.5) * 255 / width,
+            lambda _, __, height: ((np.arange(height) + 0.5) * 255 / height)[:, None],
+            lambda n, _, __: np.full(1, 255.0 * n / max(len(sizes) - 1, 1)),
+        )
+    )
+    image = (number * max(len(sizes) - 1, 1)).round().long()
+    return PixelPlaces(torch.where(is_real, image, -1), across, down)
+
+
+def keep_whole(image: Image.Image) -> KeptImage:
+    """The image to draw a map of all of it on."""
+    from whyformer._model.kept_image import ImageView
+
+    return KeptImage(image, ImageView(0.0, 0.0, float(image.width), float(image.height), image.height, image.width))
