@@ -127,8 +127,8 @@ def run_to_sequence(model: Model, encoded: EncodedBatch, *, cuts_attention: bool
     except SequenceFound as found:
         return found.sequence, pixels
     raise UnsupportedModel(
-        f"{type(unwrap(model.module)).__name__} takes images and words, but no module gets a sequence of both, so which "
-        "tokens are those of the image is not known."
+        f"{type(unwrap(model.module)).__name__} takes images and words, but no module gets a sequence of both: "
+        "which tokens are those of the image is not known."
     )
 
 
