@@ -13,10 +13,11 @@ from types import MappingProxyType
 
 from torch import nn
 
-from whyformer._engine import TargetLike
+from whyformer._engine import TargetLike, pick_target
 from whyformer._explain.alternatives import name_alternatives
 from whyformer._explain.default_method import STAND_INS, choose_default_method
 from whyformer._explain.method_call import MethodCall, MethodLike, choose_method
+from whyformer._explain.picture_streams import lists_pictures
 from whyformer._explain.sharing import explain_by_call, record_for_methods
 from whyformer._explain.tower_choice import choose_tower
 from whyformer._explain.windows import WindowedTexts
@@ -27,6 +28,7 @@ from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import InputError, UnsupportedModel
 from whyformer.methods._registry import Setting
 from whyformer.results.explanation import Explanation
+from whyformer.results.joining import join_explanations
 
 
 @neutral_torch()
@@ -67,6 +69,19 @@ def explain(
     if isinstance(inputs, Model | nn.Module):
         raise InputError("The inputs are a model. The model comes first: explain(model, inputs).")
     model = as_model(model)
+    if lists_pictures(model, inputs):
+        each = [
+            explain(
+                model,
+                one,
+                method,
+                target=pick_target(target, i, len(inputs)),
+                versus=pick_target(versus, i, len(inputs)),
+                **settings,
+            )
+            for i, one in enumerate(inputs)
+        ]
+        return join_explanations(each)
     if answer is not None:
         inputs = add_answer_to_text(model, inputs, answer, windows)
     if windows is not False:

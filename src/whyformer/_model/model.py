@@ -421,6 +421,10 @@ class Model:
             notes=notes, uncast=uncast, pictures=self._describe_pictures(inputs) if is_joint else None,
         )  # fmt: skip
 
+    def reads_pictures(self, inputs: Mapping[str, Any]) -> bool:
+        """Whether these are tensors of images between words."""
+        return pictures.holds_pictures(self.module, inputs)
+
     def _describe_pictures(self, inputs: Mapping[str, Tensor]) -> pictures.Pictures:
         """The images among these tensors."""
         if len(inputs["input_ids"]) > 1:

@@ -20,7 +20,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from whyformer._model.image import ImageSource, read_image
-from whyformer._model.kept_image import KeptImage
+from whyformer._model.kept_image import ImageView, KeptImage
 from whyformer._model.unwrap import unwrap
 from whyformer.errors import InputError
 
@@ -49,6 +49,8 @@ class Pictures:
     find_places: Callable[[], PixelPlaces | None] = field(repr=False, default=lambda: None)
     owners: Tensor | None = None  # like the pixel values: the token that is computed from an entry, or -1
     is_image: Tensor | None = None  # [token]: a token is of an image
+    enters_elsewhere: bool = False  # the images reach the answer beside their tokens too
+    boxes: Tensor | None = None  # [token 5]: its image, and left, top, right, bottom there, from 0 to 1; NaN: no place
 
 
 def is_picture_record(item: Any) -> "TypeGuard[Mapping[str, Any]]":
@@ -61,6 +63,11 @@ def find_placeholder(module: nn.Module) -> int | None:
     config = getattr(unwrap(module), "config", None)
     found = (getattr(config, name, None) for name in PLACEHOLDERS)
     return next((i for i in found if isinstance(i, int) and i >= 0), None)
+
+
+def is_joint_processor(processor: Any) -> "TypeGuard[ProcessorMixin]":
+    """Whether a processor turns images and a text into one input."""
+    return all(getattr(processor, name, None) is not None for name in ("tokenizer", "image_processor"))
 
 
 def holds_pictures(module: nn.Module, inputs: Mapping[str, Tensor]) -> bool:
@@ -143,8 +150,42 @@ def place_by_processor(process: Process, sizes: Sequence[tuple[int, int]]) -> Pi
     return PixelPlaces(torch.where(is_real, image, -1), across, down)
 
 
+def box_tokens(places: PixelPlaces, owners: Tensor, length: int) -> Tensor:
+    """[token 5]: the image of each token, and the box of its pixels, from their mean and spread; NaN without pixels.
+
+    Pixels that are evenly spaced over a width $w$ have a variance of $w^2 / 12$.
+    """
+    is_owned = (owners >= 0) & (places.image.expand(owners.shape) >= 0)
+    at = owners[is_owned]
+
+    def mean(values: Tensor) -> Tensor:
+        own = values.expand(owners.shape)[is_owned].double()
+        return torch.bincount(at, own, minlength=length) / torch.bincount(at, minlength=length)
+
+    across, down = mean(places.across), mean(places.down)
+    half_width, half_height = (
+        (3 * (mean(part**2) - centre**2).clamp(min=0)).sqrt()
+        for part, centre in ((places.across, across), (places.down, down))
+    )
+    edges = (across - half_width, down - half_height, across + half_width, down + half_height)
+    return torch.stack([mean(places.image).round(), *edges], -1)
+
+
+def box_packed(grids: Tensor, owners: Tensor, length: int) -> Tensor:
+    """The same from the grid of each image, (time, rows, columns) of patches; tokens go through it row by row."""
+    boxes = torch.full((length, 5), torch.nan, dtype=torch.float64)
+    tokens = owners[owners >= 0].unique().tolist()
+    patches = grids.prod(-1).tolist()
+    merged = round((sum(patches) / len(tokens)) ** 0.5)
+    for number, (_, rows, columns) in enumerate(grids.tolist()):
+        rows, columns = rows // merged, columns // merged
+        for i in range(patches[number] // merged**2):
+            row, column = divmod(i % (rows * columns), columns)
+            edges = (column / columns, row / rows, (column + 1) / columns, (row + 1) / rows)
+            boxes[tokens.pop(0)] = torch.tensor((number, *edges), dtype=torch.float64)
+    return boxes
+
+
 def keep_whole(image: Image.Image) -> KeptImage:
     """The image to draw a map of all of it on."""
-    from whyformer._model.kept_image import ImageView
-
     return KeptImage(image, ImageView(0.0, 0.0, float(image.width), float(image.height), image.height, image.width))

@@ -20,14 +20,23 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from whyformer._engine.run.foreign_errors import refuse_unsuitable_inputs
+from whyformer._engine.run.forward import run_forward
 from whyformer._engine.run.model_memo import ModelMemo
 from whyformer._engine.run.shadow import make_shadow
-from whyformer._model import PIXELS, EncodedBatch, Model, Pictures, unwrap
+from whyformer._model import PIXELS, EncodedBatch, Model, Pictures, box_packed, box_tokens, unwrap
 from whyformer._plain.torch_state import neutral_torch, use_device_of_model
 from whyformer.errors import UnsupportedModel
 
 KNOWN: ModelMemo[Pictures] = ModelMemo()
 MOST_KNOWN = 64
+WITHOUT_PLACE = (
+    "The tokens of the image are computed from all of it, or where their pixels lie is not known, so they have no "
+    "place on it."
+)
+ENTERS_ELSEWHERE = (
+    "The model adds features of the image to later states too (as DeepStack does). Methods that read gradients or "
+    "relevance score its tokens alone, so their sums leave that part out; methods that hide pixels include it."
+)
 ATTENTION = {"scaled_dot_product_attention", "softmax"}
 
 
@@ -59,7 +68,7 @@ def locate_image_tokens(model: Model, encoded: EncodedBatch) -> EncodedBatch:
         if len(known) >= MOST_KNOWN:
             known.clear()
         known[key] = measure_owners(model, encoded)
-    found = replace(encoded.pictures, owners=known[key].owners, is_image=known[key].is_image)
+    found = replace(known[key], find_places=encoded.pictures.find_places)
     assert found.is_image is not None and encoded.special_mask is not None
     has_pixels = torch.ones_like(found.is_image)
     if found.owners is not None:
@@ -74,22 +83,60 @@ def measure_owners(model: Model, encoded: EncodedBatch) -> Pictures:
     assert encoded.pictures is not None
     ids, owners = encoded.inputs["input_ids"][0].cpu(), None
     reached = find_reached(model, encoded, cuts_attention=True)
-    if bool(reached.any()):
+    if reached is not None and bool(reached.any()):
         owners = find_owners(*run_to_sequence(model, encoded, cuts_attention=True))
     else:
         reached = find_reached(model, encoded, cuts_attention=False)
+    if reached is None:
+        raise UnsupportedModel(
+            f"{type(unwrap(model.module)).__name__} takes images and words, but no module gets a sequence of both: "
+            "which tokens are those of the image is not known."
+        )
     if not bool(reached.any()):
         raise UnsupportedModel(f"No token of {type(unwrap(model.module)).__name__} depends on the pixels.")
     is_image = torch.isin(ids, ids[reached].unique())  # also placeholders for line breaks between rows of patches
-    return Pictures(encoded.pictures.count, owners=owners, is_image=is_image)
+    boxes = None if owners is None else find_boxes(encoded, owners, len(ids))
+    count = encoded.pictures.count if boxes is None else int(boxes[:, 0].nan_to_num(0).max()) + 1
+    elsewhere = enters_elsewhere(model, encoded)
+    return Pictures(count, owners=owners, is_image=is_image, boxes=boxes, enters_elsewhere=elsewhere)
 
 
-def find_reached(model: Model, encoded: EncodedBatch, *, cuts_attention: bool) -> Tensor:
-    """[token]: changes with the pixels."""
+def enters_elsewhere(model: Model, encoded: EncodedBatch) -> bool:
+    """Whether the answer depends on the pixels though the sequence of image features and words stays the same."""
+    with run_forward(model, encoded, asks_gradient=True) as run:
+        sequence, before = run.mode.leaf, run.output.detach()
+    moved = replace(encoded, inputs={**encoded.inputs, PIXELS: encoded.inputs[PIXELS].flip(-1)})
+    with run_forward(model, moved, asks_gradient=True, starting_at=sequence) as run:
+        return not torch.allclose(run.output, before, rtol=1e-4, atol=1e-5 * float(before.abs().max()))
+
+
+def note_pictures(pictures: Pictures | None) -> tuple[str, ...]:
+    """What the scores of image tokens leave out."""
+    if pictures is None:
+        return ()
+    notes = () if pictures.boxes is not None else (WITHOUT_PLACE,)
+    return (*notes, ENTERS_ELSEWHERE) if pictures.enters_elsewhere else notes
+
+
+def find_boxes(encoded: EncodedBatch, owners: Tensor, length: int) -> Tensor | None:
+    """Where each token lies on its image; None if that is not known."""
+    assert encoded.pictures is not None
+    places = encoded.pictures.find_places()
+    if places is not None and places.image.shape[-1] == owners.shape[-1]:
+        return box_tokens(places, owners, length)
+    grids = next((given for name, given in encoded.inputs.items() if "grid" in name and given.size(-1) == 3), None)
+    return None if grids is None else box_packed(grids.cpu(), owners, length)
+
+
+def find_reached(model: Model, encoded: EncodedBatch, *, cuts_attention: bool) -> Tensor | None:
+    """[token]: changes with the pixels; None if there is no sequence of image features and words."""
     pixels = encoded.inputs[PIXELS]
     moved = pixels + torch.randn(pixels.shape, generator=torch.Generator().manual_seed(0)).to(pixels)
     other = replace(encoded, inputs={**encoded.inputs, PIXELS: moved})
-    ends = [run_to_sequence(model, one, cuts_attention=cuts_attention)[0].detach() for one in (encoded, other)]
+    try:
+        ends = [run_to_sequence(model, one, cuts_attention=cuts_attention)[0].detach() for one in (encoded, other)]
+    except LookupError:
+        return None
     return (ends[0] != ends[1])[0].any(-1).cpu()
 
 
@@ -126,10 +173,7 @@ def run_to_sequence(model: Model, encoded: EncodedBatch, *, cuts_attention: bool
                 shadow(**inputs)
     except SequenceFound as found:
         return found.sequence, pixels
-    raise UnsupportedModel(
-        f"{type(unwrap(model.module)).__name__} takes images and words, but no module gets a sequence of both: "
-        "which tokens are those of the image is not known."
-    )
+    raise LookupError("no module gets a sequence that depends on images and words")
 
 
 def find_embeddings(shadow: nn.Module) -> nn.Module:
