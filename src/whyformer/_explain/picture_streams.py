@@ -50,6 +50,7 @@ def arrange_streams(explanation: Explanation, model: Model, encoded: EncodedBatc
         scores=explanation.scores @ placement.T,
         tokens=(join_pieces(model, encoded, tokens, names, words),),
         parts=tuple(streams),
+        images=encoded.images if len(encoded.images) == sum(part.grid is not None for part in streams) else (),
         details=details,
     )
 
@@ -94,9 +95,9 @@ def join_pieces(
     count, text = len(names), None
     spans: list[tuple[int, int] | None] = [None] * len(words)
     if model.tokenizer is not None:
-        ids = encoded.inputs[encoded.main][0].tolist()
-        text, spans = decode_with_spans(model.tokenizer, [ids[i] for i in words])
-        spans = [None if tokens.special[i] else span for i, span in zip(words, spans, strict=True)]
+        ids, own = encoded.inputs[encoded.main][0].tolist(), [i for i in words if not tokens.special[i]]
+        text, found = decode_with_spans(model.tokenizer, [ids[i] for i in own])
+        spans = [dict(zip(own, found, strict=True)).get(i) for i in words]
     return Pieces(
         pieces=(*names, *(tokens.pieces[i] for i in words)),
         special=(*(False,) * count, *(tokens.special[i] for i in words)),

@@ -79,7 +79,7 @@ def make_explanation(call: MethodCall, model: Model, encoded: EncodedBatch, capt
         notes=notes,
         details={key: detail.detach().cpu() for key, detail in details.items()},
         spent=count_model_passes(call, capture, captured, spent_before),
-        images=encoded.images,
+        images=encoded.images if encoded.pictures is None else (),
         engine=capture.engine,
         parts=encoded.streams,
     )
