@@ -292,6 +292,12 @@ class Explanation(LoadableResult):
 
     def _render_example(self, example: int, screen: Screen) -> list[Text]:
         tokens = self.tokens[example]
+        if self.has_images_and_words:
+            blocks: list[Text] = []
+            for name in self.streams:
+                blocks += [Text(self._describe_stream(name, example), style="bold")]
+                blocks += self.stream(name)._render_example(example, screen)
+            return blocks
         if isinstance(tokens, Pieces) and (view := view_panel(self._panel_of(example))) is not None:
             return prompt_terminal.render_scores(view, screen)
         if isinstance(tokens, Pieces):
@@ -315,8 +321,24 @@ class Explanation(LoadableResult):
             image=self.images_of(i)[0] if self.images else None,
             notes=drop_settled_notes(self.notes, own),
             caution="" if own is None else own.caution,
+            streams=self._stream_panels(i),
             **{name: getattr(self, name) for name in ("signed", "class_specific", "model", "settings", "versions")},
         )
+
+    @property
+    def has_images_and_words(self) -> bool:
+        """Whether one of the streams is an image, and the words are beside it."""
+        return any(part.grid is not None for part in self.parts)
+
+    def _stream_panels(self, example: int) -> tuple[Panel, ...]:
+        """A panel for each image of an example, and one for its words."""
+        if not self.has_images_and_words:
+            return ()
+        names = {name: self._describe_stream(name, example) for name in self.streams}
+        return tuple(self.stream(name)._panel(example, label) for name, label in names.items())
+
+    def _describe_stream(self, name: str, example: int) -> str:
+        return f"{name}: {100 * self.share(name, example):.0f} % of all scores"
 
     def draw(self, *, contours: bool = False) -> Drawing:
         """A figure of all examples, to save as .svg, .pdf or .png or to display in a notebook."""
