@@ -21,7 +21,7 @@ from whyformer._explain.picture_streams import lists_pictures
 from whyformer._explain.sharing import explain_by_call, record_for_methods
 from whyformer._explain.tower_choice import choose_tower
 from whyformer._explain.windows import WindowedTexts
-from whyformer._model import EncodedBatch, InputLike, Model, ModelLike, check_windows
+from whyformer._model import EncodedBatch, InputLike, Model, ModelLike, OneInput, check_windows
 from whyformer._model.loading import open as open_model
 from whyformer._model.prompt import Prompt, add_answer
 from whyformer._plain.torch_state import neutral_torch
@@ -47,7 +47,8 @@ def explain(
 
     inputs: a path, image, text, array, tensor or dict of tensors, or a list of these; a pandas Series or another column
     of a table is a list. An image array is [height, width, channel] of 0 to 255, or of floats from 0 to 1. Two texts
-    that the model reads together are a `TextPair`; what a language model read and answered is a `Prompt`.
+    that the model reads together are a `TextPair`; what a language model read and answered is a `Prompt`; for a model
+    that reads images between words, {"image": "cat.jpg", "text": "What is this?"}, or what its processor makes of them.
     method: a name, a method or a partial of one; by default the one that was measured best for this kind of input,
     "gamma_attribution" for images and "libragrad" for texts.
     target, versus: a class by index or label, or a next token of a language model; one for all examples, or one each.
@@ -69,19 +70,8 @@ def explain(
     if isinstance(inputs, Model | nn.Module):
         raise InputError("The inputs are a model. The model comes first: explain(model, inputs).")
     model = as_model(model)
-    if lists_pictures(model, inputs):
-        each = [
-            explain(
-                model,
-                one,
-                method,
-                target=pick_target(target, i, len(inputs)),
-                versus=pick_target(versus, i, len(inputs)),
-                **settings,
-            )
-            for i, one in enumerate(inputs)
-        ]
-        return join_explanations(each)
+    if lists_pictures(inputs, model):
+        return explain_each(model, inputs, call, target, versus, settings)
     if answer is not None:
         inputs = add_answer_to_text(model, inputs, answer, windows)
     if windows is not False:
@@ -108,6 +98,22 @@ def explain_encoded(
 
     with name_alternatives(call, model, encoded, target):
         return explain_by_choice(call, encoded, settings, explain_by)
+
+
+def explain_each(
+    model: Model,
+    inputs: Sequence[OneInput],
+    call: MethodCall | None,
+    target: TargetLike,
+    versus: TargetLike,
+    settings: Mapping[str, Setting],
+) -> Explanation:
+    """Examples that cannot share a batch, one after the other, as one explanation."""
+    count = len(inputs)
+    aims = [(pick_target(target, i, count), pick_target(versus, i, count)) for i in range(count)]
+    encoded = [model.encode(one) for one in inputs]
+    each = zip(encoded, aims, strict=True)
+    return join_explanations([explain_encoded(model, one, call, *aim, settings) for one, aim in each])
 
 
 def add_answer_to_text(model: Model, inputs: InputLike, answer: str | Sequence[int], windows: bool | int) -> Prompt:

@@ -28,7 +28,9 @@ def arrange_streams(explanation: Explanation, model: Model, encoded: EncodedBatc
     assert pictures is not None and pictures.is_image is not None and isinstance(tokens, Pieces)
     boxes = pictures.boxes
     is_placed = pictures.is_image if boxes is None else pictures.is_image & ~boxes[:, 0].isnan()
-    rows, names, streams = [], [], []
+    rows: list[Tensor] = []
+    names: list[str] = []
+    streams: list[Stream] = []
     for number in range(pictures.count if boxes is not None else 1):
         name = "image" if pictures.count == 1 or boxes is None else f"image {number + 1}"
         if boxes is None:
@@ -55,7 +57,7 @@ def arrange_streams(explanation: Explanation, model: Model, encoded: EncodedBatc
     )
 
 
-def lists_pictures(model: Model, inputs: InputLike) -> TypeGuard[Sequence[OneInput]]:
+def lists_pictures(inputs: InputLike, model: Model) -> TypeGuard[Sequence[OneInput]]:
     """Whether this is a list of examples with images between words: each is explained by itself."""
     if not isinstance(inputs, list | tuple) or not inputs:
         return False

@@ -135,6 +135,8 @@ class Model:
         return add_virtual_tokens(self.module, encoded) if isinstance(self.module, PromptedTransformer) else encoded
 
     def _encode(self, inputs: Any) -> EncodedBatch:
+        if isinstance(inputs, list) and len(inputs) == 1 and pictures.is_picture_record(inputs[0]):
+            inputs = inputs[0]
         if pictures.is_picture_record(inputs):
             return self._from_pictures(inputs)
         if isinstance(inputs, text.TextPair | Prompt):
@@ -151,6 +153,8 @@ class Model:
         items = list(inputs) if isinstance(inputs, list | tuple) else [inputs]
         if not items:
             raise InputError("The list of inputs is empty.")
+        if any(map(pictures.is_picture_record, items)):
+            raise InputError("Images with a text are read one example at a time here; explain() takes a list of them.")
         are_tensors = [isinstance(item, Tensor | Mapping) and not text.is_text_record(item) for item in items]
         if all(are_tensors):
             return self._from_list(items)

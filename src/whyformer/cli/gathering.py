@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from PIL.Image import Image
     from torch import Tensor
 
-    from whyformer._model import Model
+    from whyformer._model import ImageOrWords, Model
     from whyformer.data.example import Data
 
-    CliInput: TypeAlias = str | Image | dict[str, str] | dict[str, str | list[str]] | dict[str, str | Image]
+    CliInput: TypeAlias = str | Image | dict[str, str] | dict[str, ImageOrWords]
     CliInputs: TypeAlias = list[CliInput] | dict[str, Tensor]
 
 TEXT_SUFFIXES = (".txt", ".md")
@@ -64,7 +64,8 @@ def gather_pictures(words: list[str]) -> "list[CliInput]":
             f'This model reads images with a text, but there is no {missing}: explain cat.jpg "What is this?"',
             code="E_USAGE",
         )
-    return [{"images": [refuse_special_file(image, "E_IMG_READ") for image in images], "text": text} for text in texts]
+    files: ImageOrWords = [refuse_special_file(image, "E_IMG_READ") for image in images]
+    return [{"images": files, "text": text} for text in texts]
 
 
 def add_second_texts(model: "Model", words: list[str], pair: list[str]) -> "list[CliInput]":

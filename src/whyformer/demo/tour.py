@@ -8,6 +8,7 @@ from PIL import Image
 
 from whyformer._explain.compare import compare
 from whyformer._explain.explain import explain
+from whyformer._model import ImageOrWords
 from whyformer._model.loading import open as open_model
 from whyformer._plain import archive
 from whyformer.demo import questions, shapes
@@ -47,7 +48,7 @@ def show_tour(out: Path, print_rendered: Callable[[str], None]) -> None:
     print_rendered("\n  ".join(["Try it on your own inputs:\n", *NEXT_COMMANDS]))
 
 
-def draw_question() -> dict[str, str | Image.Image]:
+def draw_question() -> dict[str, ImageOrWords]:
     """A generated image with a question about it, for models that read both."""
     scenes = questions.generate(1, seed=4)
     return {"image": Image.fromarray(scenes.images[0]), "text": scenes.questions[0].text}

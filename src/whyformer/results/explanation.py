@@ -338,7 +338,7 @@ class Explanation(LoadableResult):
         return tuple(self.stream(name)._panel(example, label) for name, label in names.items())
 
     def _describe_stream(self, name: str, example: int) -> str:
-        return f"{name}: {100 * self.share(name, example):.0f} % of all scores"
+        return f"{name}: {100 * self.share(name, example):.0f} % of the total magnitude"
 
     def draw(self, *, contours: bool = False) -> Drawing:
         """A figure of all examples, to save as .svg, .pdf or .png or to display in a notebook."""
