@@ -425,7 +425,7 @@ class Model:
             notes=notes, uncast=uncast, pictures=self._describe_pictures(inputs) if is_joint else None,
         )  # fmt: skip
 
-    def reads_pictures(self, inputs: Mapping[str, Any]) -> bool:
+    def reads_pictures(self, inputs: Mapping[str, Tensor]) -> bool:
         """Whether these are tensors of images between words."""
         return pictures.holds_pictures(self.module, inputs)
 
