@@ -61,7 +61,9 @@ def lists_pictures(inputs: InputLike, model: Model) -> TypeGuard[Sequence[OneInp
     """Whether this is a list of examples with images between words: each is explained by itself."""
     if not isinstance(inputs, list | tuple) or not inputs:
         return False
-    return all(is_picture_record(one) or (isinstance(one, Mapping) and model.reads_pictures(dict(one))) for one in inputs)
+    return all(
+        is_picture_record(one) or (isinstance(one, Mapping) and model.reads_pictures(dict(one))) for one in inputs
+    )
 
 
 def place_tokens(boxes: Tensor, own: Tensor) -> tuple[Grid, Tensor]:
