@@ -83,6 +83,17 @@ def test_leave_one_out_is_what_hiding_by_hand_gives(name):
     assert float(e.scores[0, -3]) == pytest.approx(before - read_logit(model, word, token), abs=1e-9)
 
 
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_batch_gives_what_each_alone_gives(name):
+    model = make_model(name)
+    first, second = make_inputs(name, model), make_inputs(name, model)
+    second["input_ids"] = second["input_ids"].masked_fill(second["input_ids"] == 8, 12)
+    second["pixel_values"] = second["pixel_values"].flip(-1)
+    both = why.explain(model, {key: torch.cat([first[key], second[key]]) for key in first}, "attnlrp")
+    for example, alone in zip(both, (first, second), strict=True):
+        assert torch.equal(example.scores, why.explain(model, alone, "attnlrp").scores)
+
+
 def test_learned_queries_have_no_place_on_the_image():
     model = make_model("idefics2")
     e = why.explain(model, make_inputs("idefics2", model), "attnlrp")

@@ -84,7 +84,6 @@ def run_request(request: RunRequest) -> Capture:
     """The capture of one run; of one for each example if the model moves the rows of a batch inside."""
     refuse_encoder_decoders(request.model.module)
     model, encoded = hold_other_tower(request.model, request.encoded, request.target)
-    encoded = locate_image_tokens(model, encoded)
     target, versus = request.target, request.versus
     if has_choices(encoded):
         model, encoded, target = pick_choices(model, encoded, target, versus)
@@ -92,6 +91,8 @@ def run_request(request: RunRequest) -> Capture:
     if any(encoded.answers):
         target, versus = aim_at_answers(encoded, target, versus)
     request = replace(request, model=model, encoded=encoded, target=target, versus=versus)
+    if encoded.batch > 1 and encoded.pictures is not None:
+        return record_alone(request, mixes=False)
     if encoded.batch > 1 and is_known_to_move(model, encoded):
         return record_alone(request)
     try:
@@ -154,6 +155,7 @@ def route(request: RunRequest, runners: Sequence[R]) -> Iterator[tuple[R, dict[s
 
 
 def run_first_accepting(request: RunRequest) -> Capture:
+    request = replace(request, encoded=locate_image_tokens(request.model, request.encoded))
     runners: tuple[Runner, ...] = (LEAN, PROGRAM, FULL)
     for runner, reasons in route(request, runners):
         try:

@@ -92,6 +92,12 @@ def count_apart(values: Tensor, distance: float) -> int:
     return 1 + int((values.sort().values.diff() > distance).sum())
 
 
+def trim_blanks(text: str, span: tuple[int, int]) -> tuple[int, int]:
+    """The span without the blanks before a word; one of blanks alone stays."""
+    word = text[slice(*span)].lstrip(" ")
+    return (span[1] - len(word), span[1]) if word else span
+
+
 def join_pieces(
     model: Model, encoded: EncodedBatch, tokens: Pieces, names: Sequence[str], words: Sequence[int]
 ) -> Pieces:
@@ -101,7 +107,8 @@ def join_pieces(
     if model.tokenizer is not None:
         ids, own = encoded.inputs[encoded.main][0].tolist(), [i for i in words if not tokens.special[i]]
         text, found = decode_with_spans(model.tokenizer, [ids[i] for i in own])
-        spans = [dict(zip(own, found, strict=True)).get(i) for i in words]
+        covered = {i: span and trim_blanks(text, span) for i, span in zip(own, found, strict=True)}
+        spans = [covered.get(i) for i in words]
     return Pieces(
         pieces=(*names, *(tokens.pieces[i] for i in words)),
         special=(*(False,) * count, *(tokens.special[i] for i in words)),

@@ -26,7 +26,15 @@ from whyformer._model.offload import (
     has_hook,
     list_offloaded,
 )
-from whyformer._model.pictures import PIXELS, Pictures, box_packed, box_tokens, is_picture_record
+from whyformer._model.pictures import (
+    PIXELS,
+    Pictures,
+    box_packed,
+    box_tokens,
+    is_picture_record,
+    pick_pictures,
+    place_plain_pixels,
+)
 from whyformer._model.prompted import refuse_learned_prompt
 from whyformer._model.spans import decode_with_spans
 from whyformer._model.tables_in_memory import is_column, is_of_library, list_column

@@ -235,7 +235,8 @@ class Model:
             return replace(encoded, images=tuple(map(self.keep_image, images)))
         find = partial(pictures.place_by_processor, self.process_images, [image.size for image in images])
         kept = tuple(map(pictures.keep_whole, images))
-        return replace(encoded, images=kept, pictures=pictures.Pictures(len(images), find))
+        known = pictures.Pictures(len(images), find_places=find)
+        return replace(encoded, images=kept, pictures=known)
 
     def _from_texts(self, items: Sequence[OneInput]) -> EncodedBatch:
         names = text.name_texts(len(items))
@@ -422,22 +423,12 @@ class Model:
         self._input_spec.check_batch(len(names))
         return EncodedBatch(
             inputs, main, len(names), names, axis, token_mask=mask, special_mask=special, words=words,
-            notes=notes, uncast=uncast, pictures=self._describe_pictures(inputs) if is_joint else None,
+            notes=notes, uncast=uncast, pictures=pictures.describe_pictures(self.module, inputs) if is_joint else None,
         )  # fmt: skip
 
     def reads_pictures(self, inputs: Mapping[str, Tensor]) -> bool:
         """Whether these are tensors of images between words."""
         return pictures.holds_pictures(self.module, inputs)
-
-    def _describe_pictures(self, inputs: Mapping[str, Tensor]) -> pictures.Pictures:
-        """The images among these tensors."""
-        if len(inputs["input_ids"]) > 1:
-            raise InputError(
-                "Images between words are explained one example at a time. Pass a list of dictionaries, one for each."
-            )
-        places = pictures.place_plain_pixels(inputs[pictures.PIXELS])
-        count = 1 if places is None else int(places.image.max()) + 1
-        return pictures.Pictures(count, lambda: places)
 
     def _name_ids(self, ids: Tensor) -> tuple[tuple[tuple[str, ...], ...], Tensor]:
         """The name of each token id, and which are special."""

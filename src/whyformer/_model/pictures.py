@@ -43,9 +43,13 @@ class PixelPlaces:
 
 @dataclass(frozen=True, eq=False)
 class Pictures:
-    """The images of an example. The engine finds out which tokens they become: `owners` and `is_image`."""
+    """The images of an example. The engine finds out which tokens they become: `owners` and `is_image`.
+
+    Of a batch, only the placeholder is known: its examples run alone, as `pick_pictures` takes them out.
+    """
 
     count: int
+    placeholder: int = -1  # the token id
     find_places: Callable[[], PixelPlaces | None] = field(repr=False, default=lambda: None)
     owners: Tensor | None = None  # like the pixel values: the token that is computed from an entry, or -1
     is_image: Tensor | None = None  # [token]: a token is of an image
@@ -76,6 +80,32 @@ def holds_pictures(module: nn.Module, inputs: Mapping[str, Tensor]) -> bool:
     if placeholder is None or not isinstance(ids, Tensor) or PIXELS not in inputs:
         return False
     return bool((ids == placeholder).any())
+
+
+def describe_pictures(module: nn.Module, inputs: Mapping[str, Tensor]) -> Pictures:
+    """The images among the inputs of one example."""
+    pixels, placeholder = inputs[PIXELS], find_placeholder(module)
+    places = place_plain_pixels(pixels)
+    count = 1 if places is None else int(places.image.max()) + 1
+    return Pictures(count, -1 if placeholder is None else placeholder, lambda: places)
+
+
+def pick_pictures(inputs: Mapping[str, Tensor], placeholder: int, example: int) -> dict[str, Tensor]:
+    """The inputs of one example of a batch: models take the images of all examples one after the other."""
+    ids, pixels = inputs["input_ids"], inputs[PIXELS]
+    grids = next((given for name, given in inputs.items() if "grid" in name and given.size(-1) == 3), None)
+    tokens = (ids == placeholder).sum(-1).double().cumsum(0)
+    if len(pixels) == len(ids) and grids is None:  # an image each, or a row of them
+        images = rows = slice(example, example + 1)
+    else:
+        patches = torch.ones(len(pixels)) if grids is None else grids.prod(-1).double()
+        ends = patches.cumsum(0).to(tokens) * (tokens[-1] / patches.sum())  # in tokens
+        start, stop = (int((ends <= n + 0.5).sum()) for n in (tokens[example - 1] if example else 0, tokens[example]))
+        images = slice(start, stop)
+        rows = images if grids is None else slice(int(patches[:start].sum()), int(patches[:stop].sum()))
+    counts = {len(ids): slice(example, example + 1), len(ids if grids is None else grids): images, len(pixels): rows}
+    own = {name: counts[len(ids) if given.shape[:2] == ids.shape else len(given)] for name, given in inputs.items()}
+    return {name: given[own[name]] for name, given in inputs.items()}
 
 
 # --- from a record to inputs ------------------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from whyformer._engine.run import find_fill_token
-from whyformer._model import PIXELS, EncodedBatch, Model
+from whyformer._model import PIXELS, EncodedBatch, Model, pick_pictures, place_plain_pixels
 from whyformer._plain.random_generator import make_generator
 from whyformer._plain.tokens import Grid
 from whyformer.errors import InputError, UnsupportedModel
@@ -58,6 +58,8 @@ def send_to_device(tensor: Tensor, device: torch.device) -> Tensor:
 def pick_examples(encoded: EncodedBatch, of: Tensor) -> EncodedBatch:
     """The examples with these numbers, which may repeat."""
     rows = of.tolist()
+    if encoded.pictures is not None and encoded.batch > 1:
+        return take_out_example(encoded, rows)
     if encoded.pictures is not None:
         encoded = repeat_pictures(encoded, len(rows))
 
@@ -87,6 +89,18 @@ def pick_examples(encoded: EncodedBatch, of: Tensor) -> EncodedBatch:
 # --- images between words ---------------------------------------------------------------------------------------------
 
 # The one example, as often as there are rows: models take the images of all rows one after the other.
+
+
+def take_out_example(encoded: EncodedBatch, rows: Sequence[int]) -> EncodedBatch:
+    """One example of a batch with its own images."""
+    (row,), pictures = rows, encoded.pictures
+    assert pictures is not None
+    inputs = pick_pictures(encoded.inputs, pictures.placeholder, row)
+    places = place_plain_pixels(inputs[PIXELS])
+    count = 1 if places is None else int(places.image.max()) + 1
+    own = replace(pictures, count=count, find_places=lambda: places)
+    without = replace(encoded, pictures=None, inputs={encoded.main: encoded.inputs[encoded.main]})
+    return replace(pick_examples(without, torch.tensor([row])), pictures=own, inputs=inputs)
 
 
 def repeat_pictures(encoded: EncodedBatch, rows: int) -> EncodedBatch:
