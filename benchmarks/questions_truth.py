@@ -4,10 +4,11 @@
 
 `demo/questions` answers a question about one of two objects, with the image before the question. Only right answers are
 explained. *image*: the highest patch of the image is on the object asked about (a fifth of the patch or more); *other*:
-it is on the other object. *word*: the highest word, special tokens left out, is the one that names the object; *word,
-versus* the same where the answer is explained against the answer about the other object. *share*: of the image in the
-total magnitude, and with a grey image in its place; *grey*: the highest patch of that grey image is where the object
-would be. `--write` puts the table into docs/vision-language.md. Intervals: 95 %, bootstrap over questions.
+it is on the other object. *word*: the highest word is the one that names the object; left out are special tokens and
+the last one, where the answer is read, which most methods score highest. *word, versus*: the same where the answer is
+explained against the answer about the other object. *share*: of the image in the total magnitude, and with a grey image
+in its place; *grey*: the highest patch of that grey image is where the object would be. `--write` puts the table into
+docs/vision-language.md. Intervals: 95 %, bootstrap over questions.
 """
 
 import argparse
@@ -50,7 +51,10 @@ def measure(model: why.Model, method: str, scenes: questions.AskedScenes) -> dic
 
 
 def highest_word(e: why.Explanation) -> str:
-    return str(e.stream("words").top(1)[0][0])
+    words = e.stream("words")
+    pieces, scores = words.tokens[0], words.scores[0].clone()
+    scores[torch.tensor(pieces.special)] = scores[-1] = -torch.inf
+    return pieces.pieces[int(scores.argmax())]
 
 
 def measure_priors(scenes: questions.AskedScenes, side: int) -> dict[str, dict[str, np.ndarray]]:
@@ -61,7 +65,7 @@ def measure_priors(scenes: questions.AskedScenes, side: int) -> dict[str, dict[s
     on = share[:, :, blob] >= COVERED
     index = np.arange(len(asked))
     covered = share[index, asked] >= COVERED
-    hits = [[word == one.word for word in one.text.split()] for one in scenes.questions]
+    hits = [[word == one.word for word in one.text.split()[:-1]] for one in scenes.questions]
     return {
         "centre blob": {"image": on[index, asked].astype(float), "other": on[index, 1 - asked].astype(float)},
         "best fixed position": {

@@ -178,11 +178,8 @@ class Explanation(LoadableResult):
 
     def stream(self, name: str) -> "Explanation":
         """The scores of one of the sequences that the model reads, as an explanation of its own."""
-        part = next((part for part in self.parts if part.name == name), None)
-        if part is None:
-            there = f"There are: {', '.join(self.streams)}." if self.parts else "This model reads only one."
-            raise InputError(f"There is no stream {name!r}. {there}", code="E_OPTION")
-        own = slice(part.start, part.stop)
+        own = self.find_stream(name)
+        part = next(part for part in self.parts if part.name == name)
         tokens: tuple[ScoredTokens, ...] = (part.grid,) * len(self) if part.grid is not None else ()
         details = {n: detail[..., own] if n == "per_layer" else detail for n, detail in self.details.items()}
         return replace(
@@ -201,6 +198,13 @@ class Explanation(LoadableResult):
         """The share of one stream, such as "image", in the sum of the absolute scores of an example."""
         own, total = self.stream(name).scores[example].abs().sum(), self.scores[example].abs().sum()
         return float(own / total) if total else 0.0
+
+    def find_stream(self, name: str) -> slice:
+        """Where in `scores` this sequence is."""
+        if name not in self.streams:
+            there = f"There are: {', '.join(self.streams)}." if self.parts else "This model reads only one."
+            raise InputError(f"There is no stream {name!r}. {there}", code="E_OPTION")
+        return self.streams[name]
 
     def segment(self, number: Literal[0, 1]) -> "Explanation":
         """The scores of the first (0) or second (1) text of each pair; a special token goes with the text before it."""

@@ -25,6 +25,7 @@ from whyformer._model.model import InputKind, Model, ModelLike
 from whyformer._model.offload import find_unloaded_weights
 from whyformer._model.pictures import find_placeholder, is_joint_processor
 from whyformer._model.preprocessors import ImageProcessor, Tokenizer
+from whyformer._model.two_streams import has_two_streams, wrap_two_streams
 from whyformer._model.unwrap import unwrap
 from whyformer._model.weight_files import find_weight_files, name_source
 from whyformer._plain.archive import FilePath
@@ -104,6 +105,8 @@ def open(
     tokenizer = copy.deepcopy(tokenizer)  # tokenizing with split_special_tokens changes its state
     takes_images = processor is not None and joint is None
     kind: InputKind = "image" if takes_images else "text" if tokenizer is not None else "tensors"
+    if has_two_streams(opened.module):
+        opened = replace(opened, module=wrap_two_streams(unwrap(opened.module)))
     axis = _find_batch_axis(unwrap(opened.module)) if batch_axis is None else batch_axis
     return Model(
         opened.module, opened.name, kind, _find_class_names(opened.module, labels or opened.labels), tokenizer,
