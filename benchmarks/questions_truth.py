@@ -1,6 +1,6 @@
 """Does an explanation of an answer about an image point at what decides it? Measured where that is known.
 
-    python benchmarks/questions_truth.py [--count 100] [--seed 0] [--methods ...] [--model FOLDER] [--write]
+    python benchmarks/questions_truth.py [--count 100] [--seed 0] [--methods ...] [--jobs 1] [--model FOLDER] [--write]
 
 `demo/questions` answers a question about one of two objects, with the image before the question. Only right answers are
 explained. *image*: the highest patch of the image is on the object asked about (a fifth of the patch or more); *other*:
@@ -12,6 +12,8 @@ docs/vision-language.md. Intervals: 95 %, bootstrap over questions.
 """
 
 import argparse
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -32,9 +34,10 @@ METHODS = (
 GREY = Image.new("RGB", (questions.SIZE, questions.SIZE), (120, 120, 120))
 
 
-def measure(model: why.Model, method: str, scenes: questions.AskedScenes) -> dict[str, np.ndarray]:
+def measure(method: str, name: str, count: int, seed: int) -> dict[str, np.ndarray]:
     """For each column, one number per question that the model answers right."""
-    rows = []
+    torch.set_num_threads(1)
+    model, scenes, rows = why.open(name), questions.generate(count, seed), []
     for image, masks, question in zip(scenes.images, scenes.masks, scenes.questions, strict=True):
         asked = {"image": Image.fromarray(image), "text": question.text}
         e = why.explain(model, asked, method, target=question.answer)
@@ -88,16 +91,17 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--methods", nargs="*", default=METHODS)
     parser.add_argument("--model", default="demo/questions")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--write", action="store_true", help="put the table into docs/vision-language.md")
     arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    model, scenes = why.open(arguments.model), questions.generate(arguments.count, arguments.seed)
     rows: dict[str, dict[str, np.ndarray]] = {}
-    for name in arguments.methods:
-        rows[f"`{name}`"] = measure(model, name, scenes)
-        print(name, {column: format_cell(value) for column, value in rows[f"`{name}`"].items()}, flush=True)
+    ask = partial(measure, name=arguments.model, count=arguments.count, seed=arguments.seed)
+    with ProcessPoolExecutor(arguments.jobs) as pool:
+        for name, row in zip(arguments.methods, pool.map(ask, arguments.methods), strict=True):
+            rows[f"`{name}`"] = row
+            print(name, {column: format_cell(value) for column, value in row.items()}, flush=True)
     rows = dict(sorted(rows.items(), key=lambda item: -item[1]["image"].mean() - item[1]["word"].mean()))
-    rows |= measure_priors(scenes, 6)
+    rows |= measure_priors(questions.generate(arguments.count, arguments.seed), 6)
     table = make_table(rows)
     print(table)
     if arguments.write:
