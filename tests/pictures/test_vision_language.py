@@ -15,7 +15,8 @@ from tiny_pictures import (
 import whyformer as why
 from whyformer._engine import locate_image_tokens
 from whyformer._model.pictures import box_packed, box_tokens, place_by_processor
-from whyformer.errors import InputError, UnsupportedModel
+from whyformer._plain.tokens import Grid
+from whyformer.errors import InputError, UnsupportedModel, WhyformerError
 
 PLACED = [name for name in FAMILIES if name != "idefics2"]
 LLAVA = {"patch_size": 8, "vision_feature_select_strategy": "default", "num_additional_image_tokens": 1}
@@ -177,6 +178,55 @@ def test_saved_and_loaded(llava, tmp_path):
     e.save(tmp_path / "e.safetensors")
     loaded = why.load(tmp_path / "e.safetensors")
     assert loaded.parts == e.parts and torch.equal(loaded.scores, e.scores)
+
+
+# --- through the vision tower -----------------------------------------------------------------------------------------
+
+
+def test_gradients_through_the_tower_are_those_of_the_pixels(llava):
+    model, inputs = llava
+    e = why.explain(model, inputs, "gradient_x_input", through_tower=True)
+    pixels = inputs["pixel_values"].clone().requires_grad_()
+    logit = model(**{**inputs, "pixel_values": pixels}).logits[0, -1, e.targets[0].index]
+    (gradient,) = torch.autograd.grad(logit, [pixels])
+    assert torch.allclose(e.stream("image").pixels[0], (gradient * pixels).sum(1)[0].detach(), atol=1e-12)
+    plain = why.explain(model, inputs, "gradient_x_input")
+    assert torch.equal(e.stream("words").scores, plain.stream("words").scores)
+
+
+@pytest.mark.parametrize("name", ["llava", "gemma3", "paligemma", "internvl"])
+def test_relevance_is_traced_to_the_patches_of_the_tower(name):
+    model = make_model(name, torch.float64)
+    traced = why.explain(model, make_inputs(name, model, torch.float64), "attnlrp", through_tower=True)
+    assert traced.parts[0].grid == Grid(4, 4) and traced.stream("image").pixels.shape == (1, 32, 32)
+    assert any("vision tower" in note for note in traced.notes)
+
+
+def test_relevance_through_the_tower_is_that_of_the_image_tokens_where_nothing_absorbs_it():
+    """CP-LRP loses relevance to biases, positions, the class token and to the curvature of activations."""
+    model = make_model("llava", torch.float64)
+    model.model.multi_modal_projector.act = torch.nn.ReLU()
+    for part in model.model.vision_tower.modules():
+        if hasattr(part, "activation_fn"):
+            part.activation_fn = torch.nn.ReLU()
+    for key, weight in model.model.named_parameters():
+        if "language_model" not in key and any(word in key for word in ("bias", "position_embed", "class_embed")):
+            torch.nn.init.zeros_(weight)
+    inputs = make_inputs("llava", model, torch.float64)
+    plain, traced = (why.explain(model, inputs, "cp_lrp", through_tower=on) for on in (False, True))
+    wanted = float(plain.stream("image").scores.sum())
+    assert float(traced.stream("image").scores.sum()) == pytest.approx(wanted, rel=1e-6)
+    assert float(traced.scores.sum()) == pytest.approx(traced.targets[0].score, abs=1e-5)
+
+
+def test_what_cannot_be_traced_says_why(llava):
+    with pytest.raises(WhyformerError, match="rollout cannot be traced"):
+        why.explain(*llava, "rollout", through_tower=True)
+    with pytest.raises(WhyformerError, match="images between words"):
+        why.explain("demo/decoder", "a text", "attnlrp", through_tower=True)
+    model = make_model("qwen2")
+    with pytest.raises(UnsupportedModel, match="not tiles or packed patches"):
+        why.explain(model, make_inputs("qwen2", model), "attnlrp", through_tower=True)
 
 
 # --- controls ---------------------------------------------------------------------------------------------------------

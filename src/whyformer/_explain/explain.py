@@ -21,6 +21,7 @@ from whyformer._explain.picture_streams import lists_pictures
 from whyformer._explain.sharing import explain_by_call, record_for_methods
 from whyformer._explain.token_generation import write_out
 from whyformer._explain.tower_choice import choose_tower
+from whyformer._explain.tower_tracing import explain_through_tower
 from whyformer._explain.windows import WindowedTexts
 from whyformer._model import EncodedBatch, InputLike, Model, ModelLike, OneInput, check_windows
 from whyformer._model.loading import open as open_model
@@ -42,6 +43,7 @@ def explain(
     versus: TargetLike = None,
     answer: str | Sequence[int] | None = None,
     windows: bool | int = False,
+    through_tower: bool = False,
     **settings: Setting,
 ) -> Explanation:
     """How much each patch or token of the inputs counts for the target, by default the model's own prediction.
@@ -61,6 +63,8 @@ def explain(
     windows=True: a text that is too long for the model is explained in overlapping windows; a number says how many
     tokens neighbouring windows share, by default a quarter of a window. A score is the mean over the windows of the
     token, the target by default the class with the largest mean logit; `Explanation.windows` has each window's answer.
+    through_tower=True: the scores of images between words are traced through the vision tower, to the patches that
+    enter it; by attnlrp unless another method that can is given.
     health=True: methods that propagate relevance also check whether it is conserved (`Explanation.health`), and run
     again to measure how much rounding changes the scores (`Explanation.conditioning`).
     precision: "float32" or "float64", if not the model's own; the weights are copied for the call.
@@ -81,6 +85,9 @@ def explain(
         return explain_by_choice(call, texts.encoded[0], settings, explain_windows)
     inputs, target = write_out(model, inputs, target)
     encoded, target = choose_tower(model, model.encode(inputs), target)
+    if through_tower:
+        call = call or choose_method("attnlrp", settings)
+        return explain_through_tower(call, model, encoded, target, versus)
     return explain_encoded(model, encoded, call, target, versus, settings)
 
 

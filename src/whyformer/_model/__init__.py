@@ -29,6 +29,7 @@ from whyformer._model.offload import (
 from whyformer._model.pictures import (
     PIXELS,
     Pictures,
+    TowerProduct,
     box_packed,
     box_tokens,
     is_picture_record,

@@ -12,6 +12,7 @@ Which token an entry belongs to is measured on the model (_engine/run/image_toke
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
@@ -137,6 +138,28 @@ def process_record(processor: "ProcessorMixin", images: list[Image.Image], text:
             f"The processor of {name} fails on this image and text: {str(error)[:200]}.", code="E_MODEL_CONFIG"
         ) from None
     return {key: value for key, value in made.items() if isinstance(value, Tensor)}
+
+
+# --- the vision tower -------------------------------------------------------------------------------------------------
+
+
+class TowerProduct(nn.Module):
+    """The product of the features of each image with constants, [image 1]: `held` is [image 1 1 token channel]."""
+
+    last: Tensor  # the features of the last run
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.encoder = unwrap(module)
+        self.config = SimpleNamespace(problem_type="regression")
+
+    def forward(self, pixel_values: Tensor, held: Tensor) -> Tensor:
+        made = self.encoder.get_image_features(pixel_values)  # type: ignore[operator]
+        made = getattr(made, "pooler_output", made)
+        features = made if isinstance(made, Tensor) else torch.cat(list(made))
+        features = features.reshape(len(pixel_values), -1, features.shape[-1])
+        self.last = features.detach()
+        return (features * held[:, 0, 0]).sum((1, 2))[:, None]
 
 
 # --- where each entry of the pixel values lies ------------------------------------------------------------------------

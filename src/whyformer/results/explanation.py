@@ -188,8 +188,14 @@ class Explanation(LoadableResult):
             tokens=tokens or tuple(take_stream(one, range(part.start, part.stop)) for one in self.tokens),
             details=details,
             images=() if part.grid is None else self.images[self._number_image(part) :: self._images_each],
+            pixels=self._pixels_of(part),
             parts=(),
         )
+
+    def _pixels_of(self, part: Stream) -> Tensor | None:
+        """[batch height width]: the scores of the pixels of an image, if they were traced through the vision tower."""
+        found = self.details.get("pixels") if part.grid is not None else None
+        return None if found is None else found[:, self._number_image(part)]
 
     def _number_image(self, part: Stream) -> int:
         return [one.name for one in self.parts if one.grid is not None].index(part.name)
