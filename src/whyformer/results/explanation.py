@@ -345,7 +345,8 @@ class Explanation(LoadableResult):
         if not self.has_images_and_words:
             return ()
         names = {name: self._describe_stream(name, example) for name in self.streams}
-        return tuple(self.stream(name)._panel(example, label) for name, label in names.items())
+        panels = {name: self.stream(name)._panel(example, label) for name, label in names.items()}
+        return tuple(replace(panel, name=f"{panel.name} ({name})") for name, panel in panels.items())
 
     def _describe_stream(self, name: str, example: int) -> str:
         return f"{name}: {100 * self.share(name, example):.0f} % of the total magnitude"
