@@ -28,7 +28,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "vision-language.md"
 COVERED = 0.2  # of a patch
 COLUMNS = ("image", "other", "word", "word, versus", "share", "share, grey", "grey")
 METHODS = (
-    "libragrad attnlrp cp_lrp lrp_epsilon gradient_x_input saliency integrated_gradients generic_attention "
+    "libragrad attnlrp cp_lrp lrp_epsilon gradient_x_input saliency generic_attention "
     "transformer_attribution gamma_attribution grad_cam attcat rollout raw_attention leave_one_out chance"
 ).split()
 GREY = Image.new("RGB", (questions.SIZE, questions.SIZE), (120, 120, 120))

@@ -244,8 +244,8 @@ class Model:
             return replace(encoded, images=tuple(map(self.keep_image, images)))
         find = partial(pictures.place_by_processor, self.process_images, [image.size for image in images])
         kept = tuple(map(pictures.keep_whole, images))
-        known = pictures.Pictures(len(images), find_places=find)
-        return replace(encoded, images=kept, pictures=known)
+        assert encoded.pictures is not None
+        return replace(encoded, images=kept, pictures=replace(encoded.pictures, count=len(images), find_places=find))
 
     def _from_texts(self, items: Sequence[OneInput]) -> EncodedBatch:
         names = text.name_texts(len(items))

@@ -12,7 +12,7 @@ A tower whose features are learned queries (a resampler) gives its tokens no pla
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -27,7 +27,6 @@ from whyformer._model import PIXELS, EncodedBatch, Model, Pictures, box_packed, 
 from whyformer._plain.torch_state import neutral_torch, use_device_of_model
 from whyformer.errors import UnsupportedModel
 
-KNOWN: ModelMemo[Pictures] = ModelMemo()
 MOST_KNOWN = 64
 WITHOUT_PLACE = (
     "The tokens of the image are computed from all of it, or where their pixels lie is not known, so they have no "
@@ -38,6 +37,34 @@ ENTERS_ELSEWHERE = (
     "relevance score its tokens alone, so their sums leave that part out; methods that hide pixels include it."
 )
 ATTENTION = {"scaled_dot_product_attention", "softmax"}
+
+
+@dataclass(frozen=True, eq=False)
+class MeasuredImages:
+    """What was measured about the tokens of images: the same for every text with so many of them."""
+
+    marks: Tensor  # their token ids
+    owners: Tensor | None  # like the pixel values: the number of the image token that is computed from an entry, or -1
+    boxes: Tensor | None  # [image token 5]
+    count: int
+    enters_elsewhere: bool
+
+    def put_into(self, ids: Tensor, pictures: Pictures) -> Pictures:
+        """With the positions of image tokens in these ids."""
+        is_image = torch.isin(ids, self.marks)
+        at = is_image.nonzero()[:, 0]
+        owners = None if self.owners is None else torch.where(self.owners >= 0, at[self.owners.clamp(min=0)], -1)
+        boxes = None
+        if self.boxes is not None:
+            boxes = torch.full((len(ids), 5), torch.nan, dtype=self.boxes.dtype)
+            boxes[at] = self.boxes
+        return replace(
+            pictures, count=self.count, owners=owners, is_image=is_image, boxes=boxes,
+            enters_elsewhere=self.enters_elsewhere,
+        )  # fmt: skip
+
+
+KNOWN: ModelMemo[MeasuredImages] = ModelMemo()
 
 
 class SequenceFound(Exception):
@@ -60,15 +87,16 @@ def locate_image_tokens(model: Model, encoded: EncodedBatch) -> EncodedBatch:
     """The batch with the tokens of its images; others unchanged."""
     if encoded.pictures is None or encoded.pictures.is_image is not None:
         return encoded
-    known = KNOWN.recall(model.module)
-    shapes = tuple((name, tuple(given.shape)) for name, given in encoded.inputs.items())
-    small = tuple(tuple(given.flatten().tolist()) for given in encoded.inputs.values() if not given.is_floating_point())
-    key = (shapes, small)
+    known, ids = KNOWN.recall(model.module), encoded.inputs["input_ids"][0].cpu()
+    shown = [(name, given) for name, given in encoded.inputs.items() if encoded.is_picture(name)]
+    shapes = tuple((name, tuple(given.shape)) for name, given in shown)
+    small = tuple(tuple(given.flatten().tolist()) for _, given in shown if not given.is_floating_point())
+    key = (shapes, small, int((ids == encoded.pictures.placeholder).sum()))
     if key not in known:
         if len(known) >= MOST_KNOWN:
             known.clear()
         known[key] = measure_owners(model, encoded)
-    found = replace(known[key], find_places=encoded.pictures.find_places)
+    found = known[key].put_into(ids, encoded.pictures)
     assert found.is_image is not None and encoded.special_mask is not None
     has_pixels = torch.ones_like(found.is_image)
     if found.owners is not None:
@@ -78,7 +106,7 @@ def locate_image_tokens(model: Model, encoded: EncodedBatch) -> EncodedBatch:
     return replace(encoded, pictures=found, special_mask=special)
 
 
-def measure_owners(model: Model, encoded: EncodedBatch) -> Pictures:
+def measure_owners(model: Model, encoded: EncodedBatch) -> MeasuredImages:
     """The owner of each entry of the pixel values, and which tokens are of images."""
     assert encoded.pictures is not None
     ids, owners = encoded.inputs["input_ids"][0].cpu(), None
@@ -97,8 +125,14 @@ def measure_owners(model: Model, encoded: EncodedBatch) -> Pictures:
     is_image = torch.isin(ids, ids[reached].unique())  # also placeholders for line breaks between rows of patches
     boxes = None if owners is None else find_boxes(encoded, owners, len(ids))
     count = encoded.pictures.count if boxes is None else int(boxes[:, 0].nan_to_num(0).max()) + 1
-    elsewhere = enters_elsewhere(model, encoded)
-    return Pictures(count, owners=owners, is_image=is_image, boxes=boxes, enters_elsewhere=elsewhere)
+    numbers = is_image.long().cumsum(0) - 1
+    return MeasuredImages(
+        marks=ids[reached].unique(),
+        owners=None if owners is None else torch.where(owners >= 0, numbers[owners.clamp(min=0)], -1),
+        boxes=None if boxes is None else boxes[is_image],
+        count=count,
+        enters_elsewhere=enters_elsewhere(model, encoded),
+    )
 
 
 def enters_elsewhere(model: Model, encoded: EncodedBatch) -> bool:
