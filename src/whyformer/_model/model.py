@@ -17,7 +17,7 @@ from whyformer._model.arrays import read_arrays
 from whyformer._model.embedding import find_end_token
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.image import ImageSource, read_image
-from whyformer._model.input_like import InputLike, OneInput
+from whyformer._model.input_like import ImageOrWords, InputLike, OneInput
 from whyformer._model.kept_image import UNNAMED_IMAGE, ImageView, KeptImage, find_view
 from whyformer._model.offload import find_device
 from whyformer._model.prompt import Prompt
@@ -224,7 +224,7 @@ class Model:
     def _views(self) -> dict[tuple[int, int], ImageView | None]:
         return {}
 
-    def _from_pictures(self, record: Mapping[str, Any]) -> EncodedBatch:
+    def _from_pictures(self, record: Mapping[str, ImageOrWords]) -> EncodedBatch:
         """Images and a text as one input."""
         if self.joint_processor is None:
             raise InputError(

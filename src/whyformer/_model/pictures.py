@@ -13,7 +13,7 @@ Which token an entry belongs to is measured on the model (_engine/run/image_toke
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
 import torch
@@ -27,6 +27,8 @@ from whyformer.errors import InputError
 
 if TYPE_CHECKING:
     from transformers import ProcessorMixin
+
+    from whyformer._model.input_like import ImageOrWords
 
 PLACEHOLDERS = ("image_token_id", "image_token_index")  # fields of configs
 PIXELS = "pixel_values"
@@ -58,7 +60,7 @@ class Pictures:
     boxes: Tensor | None = None  # [token 5]: its image, and left, top, right, bottom there, from 0 to 1; NaN: no place
 
 
-def is_picture_record(item: Any) -> "TypeGuard[Mapping[str, Any]]":
+def is_picture_record(item: object) -> "TypeGuard[Mapping[str, ImageOrWords]]":
     """Whether this is {"image": ..., "text": ...}, or {"images": [...], "text": ...}."""
     return isinstance(item, Mapping) and item.keys() in ({"image", "text"}, {"images", "text"})
 
@@ -70,7 +72,7 @@ def find_placeholder(module: nn.Module) -> int | None:
     return next((i for i in found if isinstance(i, int) and i >= 0), None)
 
 
-def is_joint_processor(processor: Any) -> "TypeGuard[ProcessorMixin]":
+def is_joint_processor(processor: object) -> "TypeGuard[ProcessorMixin]":
     """Whether a processor turns images and a text into one input."""
     return all(getattr(processor, name, None) is not None for name in ("tokenizer", "image_processor"))
 
@@ -112,10 +114,10 @@ def pick_pictures(inputs: Mapping[str, Tensor], placeholder: int, example: int) 
 # --- from a record to inputs ------------------------------------------------------------------------------------------
 
 
-def read_record(record: Mapping[str, Any]) -> tuple[list[Image.Image], list[str], str]:
+def read_record(record: "Mapping[str, ImageOrWords]") -> tuple[list[Image.Image], list[str], str]:
     """The images of a record, notes on them, and its text."""
     given = record.get("images", record.get("image"))
-    sources: Sequence[ImageSource] = given if isinstance(given, list | tuple) else [given]
+    sources: Sequence[ImageSource] = given if isinstance(given, list | tuple) else [given]  # type: ignore[list-item]
     if not sources or not isinstance(record["text"], str) or not record["text"].strip():
         raise InputError('Pass an image and a text that is not empty: {"image": "cat.jpg", "text": "What is this?"}.')
     read = [read_image(source) for source in sources]

@@ -11,9 +11,8 @@ Exactly one of the two is not 0 at a pixel of one token, and says the bit; pixel
 A tower whose features are learned queries (a resampler) gives its tokens no place; that is measured without the cut.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +22,7 @@ from whyformer._engine.run.foreign_errors import refuse_unsuitable_inputs
 from whyformer._engine.run.forward import run_forward
 from whyformer._engine.run.model_memo import ModelMemo
 from whyformer._engine.run.shadow import make_shadow
+from whyformer._engine.tracing import Argument
 from whyformer._model import PIXELS, EncodedBatch, Model, Pictures, box_packed, box_tokens, unwrap
 from whyformer._plain.torch_state import neutral_torch, use_device_of_model
 from whyformer.errors import UnsupportedModel
@@ -77,7 +77,13 @@ class SequenceFound(Exception):
 class AttentionCut(TorchFunctionMode):
     """Attention adds nothing."""
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self,
+        func: Callable[..., Tensor],
+        types: Sequence[type],
+        args: tuple[Argument, ...] = (),
+        kwargs: dict[str, Argument] | None = None,
+    ) -> Tensor:
         made = func(*args, **(kwargs or {}))
         return torch.zeros_like(made) if getattr(func, "__name__", "") in ATTENTION else made
 
@@ -181,13 +187,13 @@ def run_to_sequence(model: Model, encoded: EncodedBatch, *, cuts_attention: bool
     inputs = {**encoded.inputs, PIXELS: pixels}
     length, words = encoded.inputs["input_ids"].size(1), []
 
-    def mark_words(_: nn.Module, __: Any, embedded: Tensor) -> Tensor:
+    def mark_words(_: nn.Module, __: tuple[Argument, ...], embedded: Tensor) -> Tensor:
         words.append(torch.zeros_like(embedded[..., :1, :]).requires_grad_())
         return embedded + words[-1]
 
-    def look(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        for given in (*args, *kwargs.values()):
-            is_sequence = isinstance(given, Tensor) and given.dim() == 3 and tuple(given.shape[:2]) == (1, length)
+    def look(_: nn.Module, args: tuple[Argument, ...], kwargs: dict[str, Argument]) -> None:
+        for given in (value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)):
+            is_sequence = given.dim() == 3 and tuple(given.shape[:2]) == (1, length)
             if is_sequence and given.requires_grad and depends_on(given, [pixels, *words]):
                 raise SequenceFound(given)
 
