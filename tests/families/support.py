@@ -81,7 +81,8 @@ class Line:
         if not any(self.words.values()):
             return "not built"
         works = {method for method in METHODS if self.words[method] in ("ok", "zero")}
-        if works >= set(METHODS) - (ON_ATTENTION if has_no_attention(self.name) else set()):
+        tried = {method for method in METHODS if self.words[method]}
+        if works >= tried - (ON_ATTENTION if has_no_attention(self.name) else set()):
             return "all"
         return "some" if works - {"chance"} else "chance"
 
