@@ -75,6 +75,8 @@ def lay_out(run: Run, encoded: EncodedBatch, order: Order | None = None) -> Layo
 
     Without attention, the tokens are those of the input.
     """
+    if run.mode.streams:
+        return lay_out_streams(run, encoded)
     if not run.mode.sites:
         return add_slots(lay_out_input(run, encoded), order or Order())
     last = find_layer_sites(run.mode.sites)[-1]
@@ -87,6 +89,14 @@ def lay_out(run: Run, encoded: EncodedBatch, order: Order | None = None) -> Layo
     origin = sequence[0] if sequence is not None and fits else None
     layout = lay_out_alike(run, encoded, origin, length, is_one_order)
     return layout if order is None else add_slots(layout, order)
+
+
+def lay_out_streams(run: Run, encoded: EncodedBatch) -> Layout:
+    """The layout of source and prefix, one after the other."""
+    device = run.mode.sites[-1].output.device
+    assert encoded.token_mask is not None and encoded.special_mask is not None
+    mask, special = encoded.token_mask.to(device), encoded.special_mask.to(device)
+    return Layout(mask, special, None, encoded.pieces(mask.size(1)))
 
 
 def lay_out_input(run: Run, encoded: EncodedBatch) -> Layout:
@@ -333,6 +343,8 @@ def align_to_tokens(amount: Tensor, layout: Layout) -> Tensor:
 def refuse_unstackable_sites(sites: list[AttentionSite], layout: Layout) -> None:
     """Methods on attention need self-attention over the same tokens at every layer."""
     batch, length = layout.mask.shape
+    if sites and all(site.first_positions is not None for site in sites):
+        return
     for site in sites:
         if site.obstacle:
             raise UnsupportedModel(

@@ -25,7 +25,14 @@ from whyformer._engine.layout.order_probe import (
     make_codes,
     make_other_input,
 )
-from whyformer._engine.run import FOREIGN_ERRORS, ModelState, Run, are_modules_known, choose_relevance_dtype
+from whyformer._engine.run import (
+    FOREIGN_ERRORS,
+    ModelState,
+    Run,
+    are_modules_known,
+    choose_relevance_dtype,
+    has_rounding_layers,
+)
 from whyformer._engine.tracing import AttentionSite, axis_of, pause_recording, trace_of
 from whyformer._model import EncodedBatch, Model, list_modules, unwrap
 from whyformer._plain.failure import is_out_of_memory
@@ -73,6 +80,9 @@ checked: "weakref.WeakKeyDictionary[nn.Module, CheckedModel]" = weakref.WeakKeyD
 def find_order(model: Model, encoded: EncodedBatch, run: Run, *, always: bool = False) -> Order:
     """The order of a run, which from then on knows whether tokens are moved. always: also check library code."""
     with pause_recording():
+        if count := sum(run.mode.streams):  # source and prefix are where the joined sequence has them
+            places = torch.arange(count).expand(encoded.batch, -1)
+            return Order(places, places)
         order = read_labels(run, encoded)
         if run.mode.sites and (always or order.sequence is None or not run.is_library_code):
             units = find_probe_units(run, encoded)
@@ -231,7 +241,7 @@ class OrderCheck:
     def __init__(self, model: Model, encoded: EncodedBatch, run: Run, claimed: Order, units: Units) -> None:
         self.encoded, self.run, self.claimed = encoded, run, claimed
         self.probe = OrderProbe(model, encoded, units, find_first_block(run))
-        is_rounded = choose_relevance_dtype(model) is not None
+        is_rounded = choose_relevance_dtype(model) is not None or has_rounding_layers(unwrap(model.module))
         self.base = self.probe.look(encoded) if is_rounded else Seen.read(run.mode, encoded.batch, self.probe.block)
         self.count = units.count
         self.half = draw_half(encoded.batch, units.count)  # of the units, to be moved together

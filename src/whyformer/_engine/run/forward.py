@@ -1,7 +1,7 @@
 """Running a model: the only file that calls a shadow, under interception (`run_forward`) or not (`run_plain`)."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -15,12 +15,13 @@ from whyformer._engine.run.intercept import Intercept
 from whyformer._engine.run.intervene import Intervention
 from whyformer._engine.run.known_code import are_modules_known
 from whyformer._engine.run.model_writes import WriteGuard, WritesIntoModel
+from whyformer._engine.run.quantised import round_nothing
 from whyformer._engine.run.returned import Returned, find_output, iterate_tensors, list_outputs, map_tensors
 from whyformer._engine.run.shadow import make_shadow, weights_of
 from whyformer._engine.run.transient_weights import reload_weights
 from whyformer._engine.run.weight_versions import refuse_changed_weights
 from whyformer._engine.tracing import Argument, Frames, Trace, attach_trace
-from whyformer._model import EncodedBatch, Model, list_modules, unwrap
+from whyformer._model import EncodedBatch, Model, count_streams, list_modules, unwrap
 from whyformer._plain.private_torch import parameters_of, without_interception
 from whyformer._plain.torch_state import leave_inference, neutral_torch, use_device_of_model
 from whyformer.errors import NonFinite, UnsupportedModel
@@ -80,7 +81,7 @@ def run_forward(
     refuse_flex_attention(model.module)
     main, batch_axis = encoded.inputs[encoded.main], encoded.batch_axis
     is_signal = main.is_floating_point() and main.dim() in (2, 3) and batch_axis == 0  # which may be cut into frames
-    with neutral_torch(), refuse_changed_weights(model.module):
+    with neutral_torch(), refuse_changed_weights(model.module), round_nothing() if widens else nullcontext():
         is_wide = (switch is not None or widens) and not keeps_dtype
         dtype = choose_relevance_dtype(model) if is_wide else None
         start = partial(
@@ -95,6 +96,7 @@ def run_forward(
             starting_at=starting_at,
             keeps_tape=keeps_tape,
             keeps_scores=keeps_scores,
+            streams=count_streams(encoded),
         )
         try:
             yield from run_intercepted(model, encoded, make_shadow(model.module, dtype), start(), dtype, prepare)
