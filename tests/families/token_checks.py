@@ -160,15 +160,25 @@ def find_gradient(module: nn.Module, inputs: Inputs, index: int) -> Tensor | Non
     if takes_images(inputs):
         held.append(inputs["pixel_values"].detach().clone().requires_grad_())
         inputs = {**inputs, "pixel_values": held[0]}
-    elif isinstance(table := module.get_input_embeddings(), nn.Embedding) and not takes_more(inputs):
+    elif isinstance(table := find_table(module), nn.Embedding) and not takes_more(inputs):
         table.register_forward_hook(lambda *args: held.append(args[-1].detach().requires_grad_()) or held[-1].clone())
     else:
         return None
     answer = find_answer(module, inputs)
     if answer is None or answer.dim() != 2 or answer.size(1) <= index or len(held) != 1 or not answer.requires_grad:
         return None
-    answer[0, index].backward()
+    try:
+        answer[0, index].backward()
+    except Exception:  # reversible layers refuse it outside of training
+        return None
     return held[0].grad
+
+
+def find_table(module: nn.Module) -> nn.Module | None:
+    try:
+        return module.get_input_embeddings()
+    except NotImplementedError:  # a model of sounds
+        return None
 
 
 def takes_images(inputs: Inputs) -> bool:
