@@ -24,7 +24,7 @@ LEAST = 3  # different numbers, so that two functions are told apart
 
 def is_result_of_own_function(tensor: Tensor) -> bool:
     """Whether a function of the model, or of a library, computed it; not one of ours."""
-    node = tensor.grad_fn
+    node: object = tensor.grad_fn
     return isinstance(node, BackwardCFunction) and not is_ours(forward_class_of(node))
 
 
