@@ -91,6 +91,10 @@ CUT_ELSEWHERE = (
     "leave_one_out, take the patches to cover the image as given, so they are misplaced by that. Do this step "
     "before, and pass a model without it."
 )
+SECOND_EMBEDDING = (
+    "{} uses embeddings of the tokens beside those that are explained (for each layer, say). They are constants here: "
+    "gradients and relevance are those of the first embeddings. leave_one_out changes both."
+)
 NO_MODULE = "it is not computed by a module that takes the states. Use another method."
 OF_ATTENTION = ("attention", "attention_scores", "attention_input", "attention_output", "value", "query", "key")
 STREAM_SITES = {"projected", "residual", "middle", "update", "norms"}
@@ -186,7 +190,8 @@ class CaptureBuilder:
             others += note_ids_beside(self.model, self.encoded, self.run) + note_pictures(self.encoded.pictures)
         elsewhere = (CUT_ELSEWHERE,) if self.mode.follower.cuts_elsewhere and self.layout.patches is not None else ()
         on_states = note_mixed_states(mixed) if any(mixed) else ()
-        return (*missing, *on_states, *note_whole_attention(self.mode), *others, *elsewhere)
+        second = (SECOND_EMBEDDING.format(self.mode.second_embedding),) if self.mode.second_embedding else ()
+        return (*missing, *on_states, *note_whole_attention(self.mode), *others, *elsewhere, *second)
 
     def choose_answer(self) -> ChosenAnswer:
         target, versus = self.request.target, self.request.versus
