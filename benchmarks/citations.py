@@ -323,9 +323,13 @@ def list_tables(columns: Sequence[dict[str, Any]]) -> Iterator[str]:
                 ))  # fmt: skip
             yield "| " + " | ".join(cells) + " |"
         yield ""
+    judged = {name: [case for case in found if case["cited"]] for name, found in settings.items()}
+    judged = {name: found for name, found in judged.items() if found}
+    if not judged:
+        return
     yield "| citations | false, checked | a deciding source cited | all | false, fast | a deciding source cited | all |"
     yield "|---|---|---|---|---|---|---|"
-    for name, found in {**settings, "all": [case for some in settings.values() for case in some]}.items():
+    for name, found in {**judged, "all": [case for some in judged.values() for case in some]}.items():
         cells = [cell for effort in ("checked", "fast") for cell in count_cited(found, effort)]
         yield "| " + " | ".join([name, *cells]) + " |"
 
@@ -336,7 +340,7 @@ def count_forwards(settings: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
 
 def count_cited(found: Sequence[Mapping[str, Any]], effort: str) -> list[str]:
     """False citations of all, and answers for which a deciding source, or all of them, are cited."""
-    pairs = [(set(case["cited"][effort]), set(case["decide"])) for case in found if case["cited"]]
+    pairs = [(set(case["cited"][effort]), set(case["decide"])) for case in found]
     wrong, cited = sum(len(one - own) for one, own in pairs), sum(len(one) for one, _ in pairs)
     some, every = sum(bool(one & own) for one, own in pairs), sum(own <= one for one, own in pairs)
     share = f" ({100 * wrong / cited:.1f} %)" if cited else ""
