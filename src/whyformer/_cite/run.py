@@ -137,8 +137,8 @@ def cite(
     method: any method; the score of a source is the sum over its tokens. Methods that remove words remove sources
     instead, by deleting them.
     effort: "fast", one relevance pass (4 forwards, a relevance pass counted as 3); "checked", sources left out to
-    confirm what the answer rests on (12 forwards); "thorough", 64 random ablations for the scores and 32 fresh ones to
-    measure them (at most 120). An answer of several sentences costs as much for each of them.
+    confirm what the answer rests on, and for the scores (20 forwards); "thorough", 64 random ablations more for the
+    scores and 32 fresh ones to measure them (at most 128). An answer of several sentences costs as much for each.
     seed: of all random numbers.
     """
     try:

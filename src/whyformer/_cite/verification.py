@@ -23,10 +23,11 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from whyformer._cite.ablations import Ablations
-from whyformer._cite.estimate import Vector, code_blocks, estimate_weights
+from whyformer._cite.estimate import Vector, code_ablations, code_blocks, estimate_weights
 from whyformer.results.citations import EITHER, ONE, TOGETHER
 
 TWICE = math.log(2)
@@ -82,14 +83,12 @@ def find_evidence(
     found = Evidence(relevance, first, relevance)
     leave_out(ablations, found, [(first,), *map(tuple, dealt)])
     check_candidates(ablations, found, dealt, without_first, checks)
-    if more is not None:
-        ablations.ask(more)
     checked = {one[0] for one in found.drops if len(one) == 1}
     quiet = [abs(found.drops[tuple(block)]) for block in dealt if not checked & set(block)]
     found.control = max(quiet, default=TWICE)
     found.margin = max(find_least_drop(ablations.full, max(found.drops.values())), found.control)
     settle(found, ablations.full)
-    found.scores = weigh_sources(ablations, found, without_first)
+    found.scores = weigh_sources(ablations, found, more)
     return found
 
 
@@ -175,16 +174,12 @@ def settle(found: Evidence, full: float) -> None:
         found.basis, found.how = needed[:1], ONE
 
 
-def weigh_sources(ablations: Ablations, found: Evidence, without_first: Vector) -> Vector:
-    """The score of each source, from all ablations that were asked for."""
-    keep = np.array(list(ablations.known), dtype=bool)
-    log_odds = np.array(list(ablations.known.values()))
-    if found.how == EITHER:
-        decisive = {source: found.drop / len(found.basis) for source in found.basis}
-    else:
-        decisive = {source: found.drops[(source,)] for source in found.basis}
-    decisive |= {source: found.drops[(source,)] for source in found.against}
-    return estimate_weights(
-        keep, log_odds, decisive or {found.first: max(found.drops[(found.first,)], TWICE)},
-        found.relevance, without_first,
-    )  # fmt: skip
+def weigh_sources(ablations: Ablations, found: Evidence, more: Tensor | None) -> Vector:
+    """The score of each source, from coded ablations; from all that were asked for, if there are random ones."""
+    keep = torch.from_numpy(code_ablations(found.relevance, found.first))
+    log_odds = ablations.ask(keep)
+    if more is not None:
+        ablations.ask(more)
+        keep = torch.tensor(list(ablations.known))
+        log_odds = ablations.ask(keep)
+    return estimate_weights(keep.numpy(), log_odds.numpy(), found.relevance, found.first)
