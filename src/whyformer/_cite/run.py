@@ -28,7 +28,7 @@ from whyformer._cite.documents import (
     make_cited_prompt,
     refuse_shared_answer,
 )
-from whyformer._cite.effort import Effort, choose_effort
+from whyformer._cite.effort import Effort, choose_effort, describe_effort
 from whyformer._cite.estimate import Vector
 from whyformer._cite.faithfulness import measure_faithfulness
 from whyformer._cite.likelihood import Likelihood, measure_likelihood
@@ -41,6 +41,7 @@ from whyformer._explain.method_call import MethodLike, choose_method
 from whyformer._model import AnswerPart, Model, PromptLike, refuse_learned_prompt
 from whyformer._model.prompt import DocumentLike, Prompt, Region, SplitBy
 from whyformer._plain.json_value import JsonValue
+from whyformer._plain.progress import Wait, show_activity
 from whyformer._plain.random_generator import make_generator
 from whyformer._plain.sentences import find_sentence_starts
 from whyformer._plain.torch_state import neutral_torch
@@ -156,8 +157,10 @@ def cite(
     prompt = make_cited_prompt(model, prompt, answer, documents)
     divided = find_sources(prompt, choose_unit(prompt, by), within)
     study = Study(model, prompt, divided.sources, method, settings, plan, seed)
-    whole = study.examine(aim_at_part(select))
-    parts = [study.examine(one) for one in list_sentences(prompt)] if select is None else []
+    sentences = list_sentences(prompt) if select is None else []
+    with show_activity(Wait(f"citing, {describe_effort(effort, max(len(sentences), 1))}")):
+        whole = study.examine(aim_at_part(select))
+        parts = [study.examine(one) for one in sentences]
     per_source = sum_regions(whole.scores, divided.sources)
     rest = float(whole.scores.sum() - per_source.sum())
     found = whole.evidence

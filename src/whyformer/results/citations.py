@@ -37,6 +37,7 @@ SHOWN = 10  # sources in a terminal
 LONGEST_ID = 24  # characters of an id in a terminal
 DROP_HEADING = "log-odds fall by"
 HEADINGS = ("source", "score", "share", "verdict", DROP_HEADING, "text")
+NARROW_HEADINGS = ("source", "score", "share", "verdict", "drop", "text")  # of a terminal
 
 REGION = {"name": str, "kind": str, "start": int, "stop": int, "text": str, "characters": (None, [int])}
 CITATION = {
@@ -232,13 +233,16 @@ class Citations(LoadableResult):
         sentences, marks = self.mark_answer()
         yield Text(make_visible(write_marked_text(sentences)))
         shown = [self.name_source(one, marks) for one in self.list_shown()]
-        width = max(screen.width - 48 - max(map(len, shown), default=0), 20)
-        rows = [[name, *list_cells(one, width)[1:]] for name, one in zip(shown, self.list_shown(), strict=True)]
-        right = ("score", "share", DROP_HEADING)
-        yield from ("", terminal.render_table(HEADINGS, rows, right=right, wrapped=("text",)), "")
+        rows = [[name, *list_cells(one, 10_000)[1:]] for name, one in zip(shown, self.list_shown(), strict=True)]
+        columns = list(zip(NARROW_HEADINGS, *rows, strict=True))[:-1]
+        width = max(screen.width - sum(max(map(len, column)) + 2 for column in columns), 20)
+        rows = [[*row[:-1], shorten_text(row[-1], width)] for row in rows]
+        right = ("score", "share", "drop")
+        yield from ("", terminal.render_table(NARROW_HEADINGS, rows, right=right, wrapped=("text",)), "")
         for one in self.apart:
-            text = shorten_text(" ".join(one.text.split()), width)
-            yield Text(make_visible(f"Not a source, never left out: {one.name} {100 * one.share:+z.0f} %  {text}"))
+            head = f"Not a source, never left out: {one.name} {100 * one.share:+z.0f} %  "
+            text = shorten_text(" ".join(one.text.split()), max(screen.width - len(head), 20))
+            yield Text(make_visible(head + text))
         yield from (Text(make_visible(line), "dim") for line in self.describe())
         yield from terminal.render_notes(self.notes)
 
@@ -372,7 +376,7 @@ def describe_verdicts(result: Citations) -> list[str]:
     if result.margin is None:
         return [*lines, "No source was left out: the verdict rests on the relevance and on how certain the answer is."]
     lines.append(
-        f"A source is needed if the log-odds fall by more than {result.margin:z.2f} without it. It speaks against the "
+        f"A source is needed if the log-odds drop by more than {result.margin:z.2f} without it. It speaks against the "
         "answer if they rise by more than that, or if another answer, which the model would rather give, rests on it."
     )
     if result.together is not None:
