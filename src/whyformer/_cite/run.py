@@ -240,7 +240,7 @@ class Study:
         if self.plan.blocks:
             ablations = Ablations(make_answer_probe(self.model, self.prompt, aim), players, log_odds)
             rival = None if self.reruns else likelihood.rival
-            evidence = self._find_evidence(ablations, relevance, players, tokens, spent, again=rival is None)
+            evidence = self._find_evidence(ablations, relevance, players, tokens, spent, likelihood, rival is None)
             if rival is not None:
                 against = {*evidence.against, *self._find_rivals(rival, spent)}
                 evidence = replace(evidence, against=tuple(sorted(against)))
@@ -272,7 +272,7 @@ class Study:
         players: Players,
         tokens: Sequence[int],
         spent: list[Mapping[str, float]],
-        *,
+        likelihood: Likelihood,
         again: bool,
     ) -> Evidence:
         """again: explain the answer without the first source too; otherwise that effort goes to its rival."""
@@ -293,7 +293,8 @@ class Study:
         if plan.samples:
             generator = make_generator(self.seed, ablations.probe.fingerprints[0])
             more = draw_ablations(players.count, plan.samples, generator)
-        found = find_evidence(ablations, relevance, explain_without, blocks, checks, more)
+        least = likelihood.least_log_odds
+        found = find_evidence(ablations, relevance, explain_without, blocks, checks, more, least)
         return replace(found, scores=relevance) if self.reruns else found
 
     def _find_rivals(self, rival: tuple[int, int], spent: list[Mapping[str, float]]) -> tuple[int, ...]:
