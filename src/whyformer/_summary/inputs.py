@@ -99,7 +99,7 @@ def open_probe(model: Model, inputs: Sequence[OneInput], target: TargetLike) -> 
 
 
 def ask_model(model: Model, inputs: Sequence[OneInput], target: int) -> tuple[np.ndarray, np.ndarray]:
-    """[input]: the probability of a class, and the class that is predicted. A text of which nothing is left is asked as BLANK."""
+    """[input]: the probability of a class, and the class that is predicted; BLANK for a text that is empty."""
     probabilities, predictions = [], []
     inputs = [BLANK if isinstance(one, str) and not one.strip() else one for one in inputs]
     probe = open_probe(model, inputs[:1], target) if isinstance(inputs[0], str) else None
