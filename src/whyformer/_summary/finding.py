@@ -7,8 +7,8 @@ is measured too; for words it counts as well, while an object that is hidden say
 thing* unless masks show it on the object. All three make it suspicious; `Finding.case` says what speaks for it.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -20,7 +20,7 @@ LEVEL = 0.05
 SMALLEST_EFFECT = 0.1  # of a probability
 SMALLEST_OFF_OBJECT = 0.5
 FIXED_PLACE = 0.8  # of the texts
-EvidenceKind: TypeAlias = Literal["patches", "words", "whole"]
+EvidenceKind: TypeAlias = Literal["patches", "copies", "words", "whole"]
 PatchBox: TypeAlias = tuple[int, int, int, int]  # top, left, bottom, right; the last two are outside
 
 
@@ -130,6 +130,7 @@ class Finding:
     inserting: Effect | None = None  # rises
     without: AnswerChange | None = None  # in its own items, with the evidence hidden
     put_in: AnswerChange | None = None  # in items of other classes, with the evidence inserted
+    placements: Mapping[str, AnswerChange] = field(default_factory=dict)  # the same, at other places and sizes
     off_object: float | None = None  # share of the mark's patches off the object; None without masks
     habits: tuple[str, ...] = ()  # of words: what else makes them uniform, one clause each
     links: tuple[Link, ...] = ()
@@ -154,13 +155,13 @@ class Finding:
     def score(self) -> float:
         """The order of suspicion: what inserting does beyond its control (of words: or hiding), times uniformity."""
         inserted = self.inserting.difference if self.inserting is not None else 0.0
-        used = self.effect if self.kind == "words" else max(0.0, inserted)
+        used = self.effect if self.kind in ("words", "copies") else max(0.0, inserted)
         return used * (self.uniformity.value if self.uniformity is not None else 0.0)
 
     @property
     def is_used_alone(self) -> bool | None:
         """Whether it changes the answer without the thing: of patches, where they are inserted; None if unknown."""
-        if self.kind == "words":
+        if self.kind in ("words", "copies"):
             return self.is_used if self.is_tested else None
         return self.inserting.is_certain() if self.inserting is not None else None
 
