@@ -6,6 +6,8 @@
     python benchmarks/language.py --device cuda --span                 also 8,192 tokens in, 2,048 out, as one span
     python benchmarks/language.py --device cuda --shapes 8B --offload 8  weights in main memory, 8 GiB of the GPU
     python benchmarks/language.py --device cuda --shapes 1B --limit 5  a GPU of 5 GiB: what would not fit is an error
+    python benchmarks/language.py --device cuda --shapes gpt_oss --flex  also the plain forward by flex attention
+    python benchmarks/language.py --device cuda --engines 512          lean runs against the full engine, two blocks
     python benchmarks/language.py --table a.json b.json                the table of docs/language-models.md
     python benchmarks/language.py --device cpu --shapes small --tokens 2048 4096
     python benchmarks/language.py --precision 100                      trained weights in bfloat16 against float32
@@ -45,6 +47,7 @@ from whyformer import targets
 from whyformer.demo import agreement
 
 GIB = 2**30
+MOST_TOKENS = 4096  # of a run that is repeated by a CUDA graph
 PROMPT, ANSWER = 8192, 2048  # tokens of the span
 ENDS = dict(bos_token_id=0, eos_token_id=0, pad_token_id=0)
 TINY = dict(hidden_size=64, intermediate_size=256, num_hidden_layers=2, num_attention_heads=4, vocab_size=512)
@@ -110,6 +113,12 @@ def run_ours(model: Any, ids: Tensor, recompute: bool | None = None, target: Any
         return why.explain(model, {"input_ids": ids}, method="attnlrp", target=target).scores
 
 
+def run_new_lengths(model: Any, ids: Tensor, calls: list[int]) -> Any:
+    """No two calls in a row have the same length, so none is a repeat (docs/engine.md)."""
+    calls[0] += 1
+    return run_ours(model, ids[:, calls[0] % 2 :])
+
+
 def run_autograd(module: nn.Module, ids: Tensor, logits_to_keep: int = 1) -> Tensor:
     """Embeddings times the gradient of the highest logit; LXT's own examples do the same. logits_to_keep=0: of all."""
     words = module.get_input_embeddings()(ids).detach().requires_grad_()
@@ -140,9 +149,9 @@ def measure(call: Callable[[], Any], device: str, repeats: int) -> dict[str, flo
     """Milliseconds of the first call and of later ones, and GiB above what was held before."""
     held = torch.cuda.memory_allocated() if device == "cuda" else 0
     first = take_time(call, device)
-    take_time(call, device)
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
+    take_time(call, device)
     times = [take_time(call, device) for _ in range(repeats)]
     found = {"first": first * 1e3, "median": statistics.median(times) * 1e3, "least": min(times) * 1e3}
     if device == "cuda":
@@ -240,14 +249,26 @@ class Comparison:
             self.add(shape, tokens, "forward", run_forward, module, ids)
             self.add(shape, tokens, "autograd", run_autograd, module, ids)
             self.add(shape, tokens, "whyformer", run_ours, model, ids, self.options.recompute)
+            if device == "cuda" and tokens <= MOST_TOKENS:
+                self.add(shape, tokens, "whyformer, new lengths", run_new_lengths, model, ids, [0])
             if self.options.checkpoint:
                 self.add(shape, tokens, "whyformer, blocks again", run_ours, model, ids, True)
             if self.options.profile:
                 profile(lambda ids=ids: run_ours(model, ids), device)
+        if self.options.flex:
+            self.run_flex(shape, module)
         if self.options.span and shape == self.options.shapes[-1]:
             ids = make_ids(PROMPT + ANSWER, module, device)
             span = targets.Tokens(PROMPT, PROMPT + ANSWER - 1)
             self.add(shape, PROMPT + ANSWER, f"span of {ANSWER:,} tokens", run_ours, model, ids, None, span)
+
+    def run_flex(self, shape: str, module: nn.Module) -> None:
+        """The model's own forward and gradient without matrices of attention."""
+        module.set_attn_implementation("flex_attention")
+        for tokens in self.options.tokens:
+            ids = make_ids(tokens, module, self.options.device)
+            self.add(shape, tokens, "forward, flex attention", run_forward, module, ids)
+            self.add(shape, tokens, "autograd, flex attention", run_autograd, module, ids)
 
     def run_offloaded(self, shape: str, module: nn.Module) -> None:
         """All weights in main memory, loaded layer by layer; the GPU lends so many GiB, weights and all."""
@@ -276,6 +297,29 @@ class Comparison:
             for tokens in self.options.tokens:
                 ids = make_ids(tokens, module, self.options.device)
                 self.add(shape, tokens, "LXT, blocks again", run_autograd, module, ids, 1)
+
+
+def compare_engines(options: argparse.Namespace) -> None:
+    """Scores of lean runs, ordinary and repeated ones, against those of the full engine; widths as they are."""
+    for shape in options.shapes:
+        SHAPES["two blocks"] = SHAPES[shape] | dict(num_hidden_layers=2)
+        ids = None
+        for dtype in (torch.float32, torch.bfloat16):
+            torch.backends.cuda.matmul.allow_tf32 = False
+            module = make_model("two blocks", options.engines, options.device).to(dtype)
+            ids = make_ids(options.engines, module, options.device) if ids is None else ids
+            model = why.open(module)
+            ours, *_, again = (run_ours(model, ids).double() for _ in range(4))
+            with why.engine(lean=False):
+                theirs = why.explain(model, {"input_ids": ids}, method="attnlrp").scores.double()
+            largest = theirs.abs().max()
+            rank = spearmanr(ours.flatten().cpu(), theirs.flatten().cpu()).statistic
+            print(
+                f"{shape:>9} {str(dtype).removeprefix('torch.'):<9} largest difference to the full engine "
+                f"{float((ours - theirs).abs().max() / largest):.1e} of the largest score, rank correlation "
+                f"{rank:.6f}; fourth run to the first {float((again - ours).abs().max() / largest):.1e}",
+                flush=True,
+            )
 
 
 def limit_memory(gib: float) -> None:
@@ -357,6 +401,8 @@ def main() -> None:
     parser.add_argument("--recompute", action=argparse.BooleanOptionalAction, help="blocks again; default: by memory")
     parser.add_argument("--offload", type=float, metavar="GIB", help="weights in main memory, and so much of the GPU")
     parser.add_argument("--limit", type=float, metavar="GIB", help="let this process have so much of the GPU")
+    parser.add_argument("--flex", action="store_true", help="also the plain forward by flex attention")
+    parser.add_argument("--engines", type=int, metavar="TOKENS", help="compare lean runs with the full engine instead")
     parser.add_argument("--span", action="store_true", help="also a span, of the last shape")
     parser.add_argument("--profile", action="store_true", help="also list the functions that take most time")
     parser.add_argument("--precision", type=int, metavar="PROMPTS", help="compare bfloat16 with float32 instead")
@@ -372,6 +418,9 @@ def main() -> None:
     if options.precision:
         torch.set_num_threads(options.threads)
         compare_precisions(options.precision)
+        return
+    if options.engines:
+        compare_engines(options)
         return
     if options.memory:
         print_own_memory(options)

@@ -404,7 +404,7 @@ def test_an_input_that_takes_another_way_runs_in_the_full_engine():
 
 def test_a_lesson_with_other_scores_is_refused(monkeypatch):
     module, inputs = build("llama"), {"input_ids": make_ids(1, 20)}
-    monkeypatch.setattr("whyformer._engine.lean.actions.scale_gradient", lambda tensor, factor: tensor)
+    monkeypatch.setattr("whyformer._engine.lean.actions.scale_gradients", lambda tensors, factors: tensors)
     with why.engine(lean=True):
         ours = why.explain(module, inputs, method="attnlrp")
     assert list(lean.PLANS[module].values()) == ["a run by the plan gives other scores"]

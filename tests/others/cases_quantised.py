@@ -33,7 +33,7 @@ def quantise_bitsandbytes(bits: int, module: nn.Module) -> nn.Module:
     import bitsandbytes
 
     def make(linear: nn.Linear) -> nn.Module:
-        sizes = (linear.in_features, linear.out_features)
+        sizes = (linear.in_features, linear.out_features, linear.bias is not None)
         if bits == 8:
             return bitsandbytes.nn.Linear8bitLt(*sizes, has_fp16_weights=False)
         return bitsandbytes.nn.Linear4bit(*sizes, compute_dtype=torch.float32, quant_type="nf4")

@@ -4,15 +4,17 @@ Skipped where the library is not installed.
 """
 
 import importlib.util
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from conftest import TEXT
-from others.cases_quantised import replace_linears
+from others.cases_quantised import quantise_bitsandbytes, replace_linears
 from torch import Tensor, nn
 
 import whyformer as why
-from whyformer.errors import UnknownOperation, UnsupportedModel
+from whyformer.errors import UnsupportedModel
 
 METHODS = ["gradient_x_input", "attnlrp", "rollout", "leave_one_out"]
 IDS = torch.randint(5, 40, (2, 7), generator=torch.Generator().manual_seed(0))
@@ -70,6 +72,9 @@ def restore_linears(module: nn.Module) -> nn.Module:
     plain = build_bert()
     weights = plain.state_dict()
     for name, layer in module.named_modules():
+        if type(layer).__name__ == "Linear8bitLt":
+            weights[f"{name}.weight"] = layer.weight.data.float() * layer.weight.SCB[:, None] / 127
+            weights[f"{name}.bias"] = layer.bias
         if type(layer).__name__ == "Linear4bit":
             weights[f"{name}.weight"] = dequantize_4bit(layer.weight.data, layer.weight.quant_state).float()
             weights[f"{name}.bias"] = layer.bias
@@ -94,17 +99,58 @@ def test_4_bits_are_unchanged_and_right(method, has_run):
 
 
 @needs("bitsandbytes")
+@pytest.mark.parametrize("method", ["gradient_x_input", "attnlrp", "leave_one_out"])  # rollout: needs readout=
 @pytest.mark.parametrize("has_run", [False, True])
-def test_8_bits_are_unchanged_and_refuse_relevance(has_run):
+def test_8_bits_are_unchanged_and_right(method, has_run):
+    """Values are those of the layers, which round what they are applied to; slopes are those of their weights."""
     wanted, module = run(quantise_to_8_bits()), quantise_to_8_bits()
+    plain = why.explain(restore_linears(module), INPUTS, method, target=1)
     if has_run:
         run(module)
-    for method in ("gradient_x_input", "leave_one_out"):
-        score = why.explain(module, INPUTS, method, target=1).targets[0].score
-        assert score == pytest.approx(float(wanted[0, 1]), abs=1e-2 * float(wanted.abs().max()))
-    with pytest.raises(UnknownOperation, match="MatMul8bitLtBackward"):
-        why.explain(module, INPUTS, "attnlrp", target=1)
+    found = why.explain(module, INPUTS, method, target=1)
+    torch.testing.assert_close(found.scores, plain.scores, rtol=0.05, atol=0.02 * float(plain.scores.abs().max()))
+    assert found.targets[0].score == pytest.approx(float(wanted[0, 1]), rel=1e-5)
     assert torch.equal(run(module), wanted)
+
+
+@needs("bitsandbytes")
+def test_gradients_through_8_bits_are_those_of_the_layers():
+    module = quantise_to_8_bits()
+    words = module.get_input_embeddings()(IDS).detach().requires_grad_()
+    module(inputs_embeds=words, attention_mask=INPUTS["attention_mask"]).logits[:, 1].sum().backward()
+    found = why.explain(module, INPUTS, "gradient_x_input", target=1)
+    torch.testing.assert_close(found.scores, (words * words.grad).sum(-1).detach(), rtol=1e-3, atol=1e-6)
+
+
+@needs("bitsandbytes")
+@pytest.mark.parametrize("bits", [4, 8])
+def test_lean_runs_give_what_the_full_engine_does_and_keep_no_weight(bits):
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    sizes = dict(hidden_size=64, intermediate_size=192, num_hidden_layers=3, num_attention_heads=4, vocab_size=50)
+    module = quantise_bitsandbytes(bits, LlamaForCausalLM(LlamaConfig(**sizes)).eval()).eval()
+    inputs = {"input_ids": torch.randint(1, 50, (1, 24), generator=torch.Generator().manual_seed(0))}
+    pack, kept = torch.autograd.graph.saved_tensors_hooks, list[Tensor]()
+    with why.engine(lean=True), pytest.MonkeyPatch.context() as patch:
+        why.explain(module, inputs, "attnlrp")
+        patch.setattr(torch.autograd.graph, "saved_tensors_hooks", lambda keep, load: pack(note_kept(keep, kept), load))
+        ours = why.explain(module, inputs, "attnlrp")
+    with why.engine(lean=False):
+        theirs = why.explain(module, inputs, "attnlrp")
+    assert ours.engine.name == "lean" and (ours.scores - theirs.scores).abs().max() < 1e-4 * theirs.scores.abs().max()
+    assert kept and not [tensor for tensor in kept if tensor.shape in {(64, 64), (192, 64), (64, 192)}]
+
+
+def note_kept(keep: Callable[[Tensor], Any], kept: list[Tensor]) -> Callable[[Tensor], Any]:
+    """Also notes the tensors that autograd keeps as they are."""
+
+    def note(tensor: Tensor) -> Any:
+        found = keep(tensor)
+        kept.extend([found] if isinstance(found, Tensor) else [])
+        return found
+
+    return note
 
 
 @needs("torchao")

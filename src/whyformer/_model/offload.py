@@ -92,7 +92,7 @@ class OffloadedWeight:
 
 def list_offloaded(shadow: nn.Module) -> list[OffloadedWeight]:
     found = []
-    for part in shadow.modules():
+    for part in list_modules(shadow):
         for hook in _list_hooks(part) if "_hf_hook" in part.__dict__ else ():
             if not getattr(hook, "offload", False) or getattr(hook, "weights_map", None) is None:
                 continue

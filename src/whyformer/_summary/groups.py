@@ -12,7 +12,8 @@ every point to a cluster, so that a tight one gathers what belongs nowhere; memb
 their cluster than half of the others are (STRAY) are taken out of it before it is measured.
 
 An item *shows* a cluster if one of its kept patches is as near to the centre as the members are, and above the
-threshold that splits the items of the class best into near and far ones (Otsu 1979). Clusters that the same items show are parts of one mark, and are merged.
+threshold that splits the items of the class best into near and far ones (Otsu 1979). Clusters that the same items show
+are parts of one mark, and are merged.
 """
 
 from collections.abc import Sequence

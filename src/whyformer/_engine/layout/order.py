@@ -25,7 +25,14 @@ from whyformer._engine.layout.order_probe import (
     make_codes,
     make_other_input,
 )
-from whyformer._engine.run import FOREIGN_ERRORS, ModelState, Run, are_modules_known, choose_relevance_dtype
+from whyformer._engine.run import (
+    FOREIGN_ERRORS,
+    ModelState,
+    Run,
+    are_modules_known,
+    choose_relevance_dtype,
+    has_rounding_layers,
+)
 from whyformer._engine.tracing import AttentionSite, axis_of, pause_recording, trace_of
 from whyformer._model import EncodedBatch, Model, list_modules, unwrap
 from whyformer._plain.failure import is_out_of_memory
@@ -73,8 +80,11 @@ checked: "weakref.WeakKeyDictionary[nn.Module, CheckedModel]" = weakref.WeakKeyD
 def find_order(model: Model, encoded: EncodedBatch, run: Run, *, always: bool = False) -> Order:
     """The order of a run, which from then on knows whether tokens are moved. always: also check library code."""
     with pause_recording():
+        if count := sum(run.mode.streams):  # source and prefix are where the joined sequence has them
+            places = torch.arange(count).expand(encoded.batch, -1)
+            return Order(places, places)
         order = read_labels(run, encoded)
-        if always or order.sequence is None or not run.is_library_code:
+        if run.mode.sites and (always or order.sequence is None or not run.is_library_code):
             units = find_probe_units(run, encoded)
             order = order if units is None else check_order(model, encoded, run, order, units)
         run.mode.moves_tokens = order.moves_tokens
@@ -86,6 +96,8 @@ def find_order(model: Model, encoded: EncodedBatch, run: Run, *, always: bool = 
 
 def read_labels(seen: Run | Seen, encoded: EncodedBatch) -> Order:
     """The order as the labels of a run have it."""
+    if isinstance(seen, Run) and not seen.mode.sites:
+        return read_leaf_order(seen, encoded)
     ids, site = (seen.ids, seen.site) if isinstance(seen, Seen) else (seen.mode.embedded_ids, seen.mode.sites[0])
     leaf, rows = read_leaf_labels(ids, encoded)
     sequence, others = read_site_labels(site, encoded.batch)
@@ -93,6 +105,16 @@ def read_labels(seen: Run | Seen, encoded: EncodedBatch) -> Order:
     is_packed = samples is not None and samples.dim() > 1 and samples.size(-2) > 1  # several examples in one sequence
     moved = any(of is not None and bool((of != examples).any()) for of in (rows, others))
     return Order(leaf, sequence, is_packed or moved)
+
+
+def read_leaf_order(run: Run, encoded: EncodedBatch) -> Order:
+    """The order where there is no attention: that of the embeddings, or of the input itself if it is numbers."""
+    if encoded.inputs[encoded.main].is_floating_point():
+        return Order()
+    leaf, rows = read_leaf_labels(run.mode.embedded_ids, encoded)
+    if leaf is None and not run.is_library_code:
+        return Order(obstacle=UNKNOWN, has_lost_leaf=True)
+    return Order(leaf, leaf, rows is not None and bool((rows != torch.arange(encoded.batch)).any()))
 
 
 def read_leaf_labels(ids: Tensor | None, encoded: EncodedBatch) -> tuple[Tensor | None, Tensor | None]:
@@ -219,7 +241,7 @@ class OrderCheck:
     def __init__(self, model: Model, encoded: EncodedBatch, run: Run, claimed: Order, units: Units) -> None:
         self.encoded, self.run, self.claimed = encoded, run, claimed
         self.probe = OrderProbe(model, encoded, units, find_first_block(run))
-        is_rounded = choose_relevance_dtype(model) is not None
+        is_rounded = choose_relevance_dtype(model) is not None or has_rounding_layers(unwrap(model.module))
         self.base = self.probe.look(encoded) if is_rounded else Seen.read(run.mode, encoded.batch, self.probe.block)
         self.count = units.count
         self.half = draw_half(encoded.batch, units.count)  # of the units, to be moved together

@@ -46,7 +46,7 @@ class Context(Protocol):
 
     saved_tensors: tuple[Tensor, ...]
     needs_input_grad: tuple[bool, ...]
-    factor: float
+    factors: Sequence[float]
     shape: torch.Size
     axes: tuple[int, ...]
     activation: "Activation"
@@ -120,24 +120,28 @@ def run_out_of_place(function: Function, target: Tensor, *args: Any, **options: 
 # --- factors ---------------------------------------------------------------------------------------------------------
 
 
-class ScaledGradient(torch.autograd.Function):
-    """Passes a tensor on, and multiplies its gradient by a number."""
+class ScaledGradients(torch.autograd.Function):
+    """Passes tensors on, and multiplies the gradient of each by a number."""
 
     @staticmethod
-    def forward(ctx: Context, tensor: Tensor, factor: float) -> Tensor:
-        ctx.factor = factor
-        return tensor.view_as(tensor)
+    def forward(ctx: Context, factors: Sequence[float], *tensors: Tensor) -> tuple[Tensor, ...]:
+        ctx.factors = factors
+        return tuple([tensor.view_as(tensor) for tensor in tensors])
 
     @staticmethod
-    def backward(ctx: Context, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
-        return gradient * ctx.factor, None
+    def backward(ctx: Context, *gradients: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        return (None, *[gradient * factor for gradient, factor in zip(gradients, ctx.factors, strict=True)])
 
 
-def scale_gradient(tensor: Tensor, factor: float) -> Tensor:
-    """The tensor, with its gradient multiplied by the factor; 0 detaches it."""
-    if factor == 0:
-        return tensor.detach()
-    return tensor if factor == 1 or not tensor.requires_grad else ScaledGradient.apply(tensor, factor)
+def scale_gradients(tensors: Sequence[Tensor], factors: Sequence[float]) -> list[Tensor]:
+    """The tensors, with the gradient of each multiplied by a factor; 0 detaches it."""
+    found = [tensor if factor else tensor.detach() for tensor, factor in zip(tensors, factors, strict=True)]
+    scaled = [number for number, tensor in enumerate(found) if tensor.requires_grad and factors[number] != 1]
+    if scaled:
+        passed = ScaledGradients.apply([factors[number] for number in scaled], *[found[number] for number in scaled])
+        for number, tensor in zip(scaled, passed, strict=True):
+            found[number] = tensor
+    return found
 
 
 @dataclass(frozen=True)
@@ -153,7 +157,7 @@ class ScaleResult:
                 source, activation = getattr(gate, "_whyformer_gate", (None, None))
                 if source is not None and isinstance(other, Tensor) and other.shape == gate.shape:
                     return GatedProduct.apply(source, other, gate.detach(), activation)
-        return scale_gradient(function(*args, **options), self.factor)
+        return scale_gradients([function(*args, **options)], [self.factor])[0]
 
 
 @dataclass(frozen=True)
@@ -164,10 +168,8 @@ class ScaleAttention:
 
     def __call__(self, function: Function, args: Arguments, options: Options) -> Tensor:
         operation = prepare_fused_call(Operation(FUSED_ATTENTION, function, args, dict(options)), BY_SIZE)
-        changes = {
-            name: scale_gradient(operation.argument(position, name), self.factors[position])
-            for position, name in enumerate(NAMES)
-        }
+        given = [operation.argument(position, name) for position, name in enumerate(NAMES)]
+        changes = dict(zip(NAMES, scale_gradients(given, self.factors), strict=True))
         value, width = changes["value"], changes["query"].size(-1)
         if not value.is_cuda and value.size(-1) < width:  # there is no fused kernel for values of another width
             changes["value"] = F.pad(value, (0, width - value.size(-1)))

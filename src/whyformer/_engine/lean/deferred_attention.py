@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from whyformer._engine.lean.actions import Arguments, Function, Options, scale_gradient
+from whyformer._engine.lean.actions import Arguments, Function, Options, scale_gradients
 from whyformer._engine.relevance import Factors, calls
 from whyformer._engine.tracing import Operation, operations
 
@@ -151,8 +151,7 @@ class DeferredAttention:
         return operation.run()
 
     def attend(self, value: Tensor) -> Tensor:
-        parts = zip((*self.given, value), self.factors, strict=True)
-        query, key, value = (scale_gradient(tensor, factor) for tensor, factor in parts)
+        query, key, value = scale_gradients((*self.given, value), self.factors)
         keys, channels = key.size(-2), value.size(-1)
         dtype = torch.promote_types(query.dtype, value.dtype)
         query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)

@@ -11,9 +11,10 @@ conservation check and no estimate of rounding: ask for health=True to have them
 """
 
 from collections.abc import Hashable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -38,10 +39,10 @@ from whyformer._engine.lean.run import (
     prepare_language_model,
     run_lean,
 )
-from whyformer._engine.lean.shadow import borrow_shadow
+from whyformer._engine.lean.shadow import borrow_shadow, find_shadows, forget_repeats
 from whyformer._engine.lean.target import choose_lean_answer, find_read_positions
 from whyformer._engine.relevance import Recipe, Switch
-from whyformer._engine.run import ModelMemo, is_torch_watched, refuse_changed_weights, run_forward
+from whyformer._engine.run import ModelMemo, ModelState, is_torch_watched, refuse_changed_weights, run_forward
 from whyformer._engine.targets import ChosenAnswer, TargetLike, find_task, is_causal
 from whyformer._engine.tracing import current_setting, find_free_memory
 from whyformer._model import EncodedBatch, Model, unwrap
@@ -118,22 +119,23 @@ class LeanRunner:
 
     def run_by_known_plan(self, request: RunRequest) -> tuple[BackwardPlan, Capture]:
         """The plan of the model, made now if there is none, and a run by it."""
-        model, encoded, recipe = request.model, request.encoded, request.recipes[0]
-        plans, key = PLANS.recall(model.module), describe_plan(model, recipe)
+        model, encoded = request.model, request.encoded
+        now = PLANS.read_state(model.module)
+        plans, key = PLANS.recall(model.module, now), describe_plan(model, request.recipes[0])
         tokens = PLANNED_FROM
         for _ in range(3):
             is_new = key not in plans
             if is_new:
-                plans[key] = make_plan(model, encoded, recipe, tokens)
+                plans[key] = make_plan(request, now, tokens)
             plan = plans[key]
             if isinstance(plan, str):
                 raise Declined(plan)
-            if not keeps_order(model, encoded):
+            if not find_shadows(model.module, now).are_kept and not keeps_order(model, encoded):
                 raise Declined("the model changes the order of tokens or examples")
             if "hidden_relevance" in request.keep and not plan.boundaries:
                 raise Declined("the states between blocks are not known")
             try:
-                return plan, run_by_plan(request, plan)
+                return plan, run_by_plan(request, plan, now)
             except PlanDiffers as difference:  # plan again; if that was just done, from more tokens, and then no more
                 plans[key] = str(difference)
                 if not is_new or tokens == PLANNED_FROM:
@@ -150,10 +152,11 @@ def describe_plan(model: Model, recipe: Recipe) -> Hashable:
 # --- making a plan ---------------------------------------------------------------------------------------------------
 
 
-def make_plan(model: Model, encoded: EncodedBatch, recipe: Recipe, tokens: int = PLANNED_FROM) -> BackwardPlan | str:
+def make_plan(request: RunRequest, now: ModelState, tokens: int = PLANNED_FROM) -> BackwardPlan | str:
     """The plan of a model, from a few tokens of the first example, or why there is none."""
+    model, recipe = request.model, request.recipes[0]
     try:
-        few = take_first_tokens(encoded, tokens)
+        few = take_first_tokens(request.encoded, tokens)
         with (
             ExitStack() as stack,
             run_forward(
@@ -174,7 +177,7 @@ def make_plan(model: Model, encoded: EncodedBatch, recipe: Recipe, tokens: int =
         kept = KeptMemory(model.module)
         with torch.autograd.graph.saved_tensors_hooks(kept.note, lambda tensor: tensor):
             target, versus = capture.same_target
-            again = run_by_plan(replace(request, target=target, versus=versus), plan, recomputes=False)
+            again = run_by_plan(replace(request, target=target, versus=versus), plan, now, recomputes=False)
     except (ResourceError, torch.OutOfMemoryError):
         raise
     except (NotPlannable, PlanDiffers, WhyformerError) as reason:
@@ -243,20 +246,21 @@ def take_first_tokens(encoded: EncodedBatch, tokens: int) -> EncodedBatch:
 # --- one run ---------------------------------------------------------------------------------------------------------
 
 
-def run_by_plan(request: RunRequest, plan: BackwardPlan, *, recomputes: bool | None = None) -> Capture:
+def run_by_plan(request: RunRequest, plan: BackwardPlan, now: ModelState, *, recomputes: bool | None = None) -> Capture:
     """The capture of one lean run. If memory runs out, blocks are computed again, unless the caller said otherwise."""
     if recomputes is not None:
-        return run_once(request, plan, recomputes)
+        return run_once(request, plan, now, recomputes)
     recomputes, note = choose_recomputing(plan, request.encoded)
     may_again = bool(plan.blocks) and not recomputes and run_setting.get().recompute is None
     try:
-        return run_once(request, plan, recomputes, note)
+        return run_once(request, plan, now, recomputes, note)
     except ResourceError as error:
         if not may_again:
             raise ResourceError(describe_room(plan, request.encoded, recomputes)) from error
+    forget_repeats()
     free_memory()  # here, as the error holds what was computed
     try:
-        return run_once(request, plan, True, (RAN_OUT,))
+        return run_once(request, plan, now, True, (RAN_OUT,))
     except ResourceError as error:
         raise ResourceError(describe_room(plan, request.encoded, True)) from error
 
@@ -278,12 +282,28 @@ def describe_room(plan: BackwardPlan, encoded: EncodedBatch, recomputes: bool) -
     return " ".join(told)
 
 
-def run_once(request: RunRequest, plan: BackwardPlan, recomputes: bool, note: tuple[str, ...] = ()) -> Capture:
+def run_once(
+    request: RunRequest,
+    plan: BackwardPlan,
+    now: ModelState,
+    recomputes: bool,
+    note: tuple[str, ...] = (),
+    *,
+    may_repeat: bool = True,
+) -> Capture:
     model, encoded, target, versus = request.model, request.encoded, request.target, request.versus
     positions = find_read_positions(model, encoded, target, versus)
     chosen: ChosenAnswer | None = None
-    with neutral_torch(), refuse_changed_weights(model.module), borrow_shadow(model.module) as shadow:
-        run = run_lean(request, shadow, plan, positions, recomputes=recomputes)
+
+    def start(own: RunRequest = request, **options: Any) -> LeanRun:
+        return run_lean(own, shadow, plan, positions, recomputes=recomputes, **options)
+
+    repeats = find_shadows(model.module, now).repeats if may_repeat and not recomputes else None
+    with (
+        neutral_torch(),
+        borrow_unchanged(model.module, now) as shadow,
+        nullcontext(start()) if repeats is None else repeats.start(request, plan, positions, start) as run,
+    ):
         is_finite = run.output.isfinite().all()
         is_last_alone = run.output.dim() == 3 and run.output.size(1) == 1
         if target is versus is None and is_last_alone:  # a GPU need not wait until Python knows the token
@@ -291,18 +311,28 @@ def run_once(request: RunRequest, plan: BackwardPlan, recomputes: bool, note: tu
         else:
             chosen = choose_lean_answer(request, run, positions)
             score = chosen.answer.start_gradient()
-        slopes = torch.autograd.grad(score.sum(), (run.leaf, *run.states))
+        slopes = run.find_slopes(score)
+    if run.holds is not None and not bool(run.holds):
+        return run_once(request, plan, now, recomputes, note, may_repeat=False)
     chosen = chosen or choose_lean_answer(request, run, positions)
     if not bool(is_finite):
         raise NonFinite(NOT_FINITE)
     return make_lean_capture(request, plan, run, slopes, chosen, note)
 
 
+@contextmanager
+def borrow_unchanged(module: nn.Module, now: ModelState) -> Iterator[nn.Module]:
+    """A shadow of the model, whose weights must not change meanwhile."""
+    with refuse_changed_weights(module, now.versions, lambda _: now.read_versions()), borrow_shadow(module, now) as own:
+        yield own
+
+
 def run_targets_by_plan(request: RunRequest, plan: BackwardPlan, targets: Sequence[TargetLike]) -> Iterator[Capture]:
     """Several targets of one example and one forward; logits are computed at the tokens that any of them reads."""
     model, encoded = request.model, request.encoded
+    now = PLANS.read_state(model.module)
     positions = join_positions([find_read_positions(model, encoded, target, None) for target in targets])
-    with neutral_torch(), refuse_changed_weights(model.module), borrow_shadow(model.module) as shadow:
+    with neutral_torch(), borrow_unchanged(model.module, now) as shadow:
         run = run_lean(request, shadow, plan, positions, recomputes=False)
         if not bool(run.output.isfinite().all()):
             raise NonFinite(NOT_FINITE)

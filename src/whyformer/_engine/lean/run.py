@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
 from whyformer._engine.capture import RunRequest
-from whyformer._engine.lean.actions import Arguments, Context, Function, Options, cast, take_part
+from whyformer._engine.lean.actions import Action, Arguments, Context, Function, Options, cast, take_part
 from whyformer._engine.lean.backward_plan import ASKING, FREE, INPUT, BackwardPlan, Block, find_pattern, has_dependent
 from whyformer._engine.lean.deferred_attention import DeferredAttention
 from whyformer._engine.lean.loops import Loop
@@ -35,9 +35,24 @@ class PlanDiffers(Exception):
     """The model does something else than in the run that the plan was learnt from."""
 
 
-PASSING = FREE | ASKING
 FREE_ACTIONS = {"getitem": take_part, **dict.fromkeys("to float double half bfloat16 type type_as".split(), cast)}
-name_quickly = cache(operations.name_of)  # without looking names up again
+
+
+class Kind(NamedTuple):
+    """What is known of a function of torch by its name."""
+
+    name: str
+    asks: bool  # gives no tensor
+    is_free: bool  # no step of a plan
+    action: Action | None  # of one that is free
+    writes: bool
+
+
+@cache
+def find_kind(function: Function) -> Kind:
+    name = operations.name_of(function)
+    is_asking, writes = name in ASKING, operations.is_marked_in_place(name)
+    return Kind(name, is_asking, is_asking or name in FREE, FREE_ACTIONS.get(name), writes)
 
 
 def requires_grad(tensor: Tensor) -> bool:
@@ -67,6 +82,9 @@ class LeanMode(TorchFunctionMode):
     def __torch_function__(
         self, func: Function, types: Sequence[type], args: Arguments = (), kwargs: Options | None = None
     ) -> Any:
+        kind = find_kind(func)
+        if kind.asks or (kind.is_free and kind.action is None and self.has_entered):
+            return func(*args, **kwargs) if kwargs else func(*args)
         pattern, bit = 0, 1
         for value in args:
             if isinstance(value, Tensor):
@@ -80,10 +98,10 @@ class LeanMode(TorchFunctionMode):
         else:
             kwargs = {}
         if not pattern:
-            return self.run_beside(func, args, kwargs)
-        name = name_quickly(func)
-        if name in PASSING:
-            return FREE_ACTIONS[name](func, args, kwargs) if name in FREE_ACTIONS else func(*args, **kwargs)
+            return self.run_beside(kind, func, args, kwargs)
+        name = kind.name
+        if kind.is_free:
+            return func(*args, **kwargs) if kind.action is None else kind.action(func, args, kwargs)
         if self.at in self.turns:
             self.turn()
         if self.at >= len(self.steps):
@@ -111,13 +129,12 @@ class LeanMode(TorchFunctionMode):
                 return
         self.at = max((loop.stop for loop in self.turns[self.at]), default=self.at)
 
-    def run_beside(self, func: Function, args: Arguments, options: Options) -> Any:
+    def run_beside(self, kind: Kind, func: Function, args: Arguments, options: Options) -> Any:
         """An operation on what does not depend on the input."""
-        name = name_quickly(func)
-        if self.guard is not None and operations.is_marked_in_place(name):
-            self.guard.check(Operation(name, func, args, options))
+        if kind.writes and self.guard is not None:
+            self.guard.check(Operation(kind.name, func, args, options))
         result = func(*args, **options)
-        return result if self.has_entered else self.enter(name, args, options, result)
+        return result if self.has_entered else self.enter(kind.name, args, options, result)
 
     def enter(self, name: str, args: Arguments, options: Options, result: Tensor) -> Tensor:
         """Follow the embeddings until they are the explained input, which is then the leaf."""
@@ -146,10 +163,22 @@ class LeanRun:
     output: Tensor
     returned: Any
     states: tuple[Tensor, ...] = ()  # between blocks
+    mode: LeanMode | None = None
+    holds: Tensor | None = None  # whether a repeated run went where the captured one did (repeats.py)
+
+    def find_slopes(self, score: Tensor) -> tuple[Tensor, ...]:
+        """Of a score of the output, at the input and at the states."""
+        return torch.autograd.grad(score.sum(), (self.leaf, *self.states))
 
 
 def run_lean(
-    request: RunRequest, shadow: nn.Module, plan: BackwardPlan, positions: Positions | None, *, recomputes: bool
+    request: RunRequest,
+    shadow: nn.Module,
+    plan: BackwardPlan,
+    positions: Positions | None,
+    *,
+    recomputes: bool,
+    mode_class: type[LeanMode] = LeanMode,
 ) -> LeanRun:
     """Run a shadow of the model by the plan.
 
@@ -158,13 +187,13 @@ def run_lean(
     """
     model, encoded = request.model, request.encoded
     inputs = {name: leave_inference(tensor).detach() for name, tensor in encoded.inputs.items()}
-    mode = LeanMode(plan, WriteGuard(unwrap(model.module)))
+    mode = mode_class(plan, WriteGuard(unwrap(model.module)))
     keeps_states = "hidden_relevance" in request.keep
     if keeps_states:
         mode.keeps = frozenset(plan.boundaries)
     with (
         refuse_unsuitable_inputs(model.module, encoded.inputs),
-        use_device_of_model(model.device),
+        use_device_of_model(inputs[encoded.main].device),
         prepare_language_model(shadow, encoded, positions),
         recompute_blocks(shadow, mode) if recomputes else nullcontext(),
         reload_weights(shadow),
@@ -174,7 +203,7 @@ def run_lean(
     if mode.leaf is None or mode.at != len(plan.steps):
         raise PlanDiffers(f"the run ended after {mode.at} of {len(plan.steps)} steps")
     states = [mode.leaf if step == INPUT else mode.kept[step] for step in plan.boundaries] if keeps_states else []
-    return LeanRun(mode.leaf, find_output(returned, shadow), returned, tuple(states))
+    return LeanRun(mode.leaf, find_output(returned, shadow), returned, tuple(states), mode)
 
 
 # --- blocks that are computed again ----------------------------------------------------------------------------------

@@ -7,18 +7,21 @@ depends on the length of an input.
 
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
 
 from torch import Tensor, nn
 
+from whyformer._engine.lean.repeats import RepeatsOfModel
 from whyformer._engine.run import WRITERS, ModelState, make_shadow
 from whyformer._model import list_modules, unwrap
 from whyformer._plain.private_torch import buffers_of, parameters_of
 from whyformer._plain.torch_state import leave_inference
 
-Identities = list[tuple[int, ...]]
+Slot = tuple[MutableMapping[str, Any], str]  # where a module keeps a weight
 
 
 @dataclass
@@ -27,23 +30,22 @@ class KeptShadow:
 
     shadow: nn.Module
     parts: list[nn.Module]
-    before: Identities
+    slots: list[list[Slot]]  # of each weight of the model; of one that is shared, with the first
+    before: list[int]
 
-    def fill(self, originals: list[nn.Module]) -> None:
+    def fill(self, weights: Sequence[Tensor]) -> None:
         """Give it the weights of the model, as detached views; shared weights stay shared."""
-        views: dict[int, Tensor] = {}
-        for part, original in zip(self.parts, originals, strict=True):
-            for name, weight in parameters_of(original).items():
-                if weight is not None and id(weight) not in views:
-                    views[id(weight)] = nn.Parameter(weight.detach(), requires_grad=False)
-                parameters_of(part)[name] = None if weight is None else views[id(weight)]  # type: ignore[assignment]
-            for name, buffer in buffers_of(original).items():
-                buffers_of(part)[name] = None if buffer is None else buffer.detach()
+        for weight, slots in zip(weights, self.slots, strict=True):
+            view = weight.detach()
+            if type(weight) is nn.Parameter:
+                view = nn.Parameter(view, requires_grad=False)
+            for store, name in slots:
+                store[name] = view
 
     def empty(self) -> None:
-        for part in self.parts:
-            for store in (parameters_of(part), buffers_of(part)):
-                store.update(dict.fromkeys(store))
+        for slots in self.slots:
+            for store, name in slots:
+                store[name] = None
 
 
 @dataclass
@@ -51,6 +53,8 @@ class ShadowsOfModel:
     """The shadows of one model that are not in use; several threads may use some at a time."""
 
     state: ModelState
+    are_kept: bool  # library code without hooks on weights of the usual class
+    repeats: RepeatsOfModel | None
     idle: list[KeptShadow] = field(default_factory=list)
 
 
@@ -58,26 +62,29 @@ POOL: "weakref.WeakKeyDictionary[nn.Module, ShadowsOfModel]" = weakref.WeakKeyDi
 LOCK = threading.Lock()
 
 
+def forget_repeats() -> None:
+    """Give up the graphs of all models, and their memory."""
+    for known in POOL.values():
+        known.repeats = RepeatsOfModel() if known.are_kept else None
+
+
 @contextmanager
-def borrow_shadow(module: nn.Module) -> Iterator[nn.Module]:
-    """A shadow for one run and its backward pass."""
-    own = find_shadows(module)
-    is_writer = unwrap(module) in WRITERS  # a new shadow has copies of what it writes into
-    if is_writer or not own.state.is_known or own.state.has_hooks or has_unusual_weights(module):
+def borrow_shadow(module: nn.Module, now: ModelState) -> Iterator[nn.Module]:
+    """A shadow for one run and its backward pass. now: the state of the model."""
+    own = find_shadows(module, now)
+    if unwrap(module) in WRITERS or not own.are_kept:  # a new shadow has copies of what it writes into
         yield make_shadow(module)
         return
-    originals = list_modules(unwrap(module))
     with LOCK:
         kept = own.idle.pop() if own.idle else None
     if kept is None:
         shadow = make_shadow(module)
-        parts = list_modules(shadow)
-        if [type(part) for part in parts] != [type(part) for part in originals]:  # wrapped inside
+        kept = keep_shadow(shadow, unwrap(module), now)
+        if kept is None:
             yield shadow
             return
-        kept = KeptShadow(shadow, parts, read_identities(parts))
     else:
-        kept.fill(originals)
+        kept.fill(now.weights)
     try:
         yield kept.shadow
         is_same = read_identities(kept.parts) == kept.before
@@ -88,22 +95,36 @@ def borrow_shadow(module: nn.Module) -> Iterator[nn.Module]:
             own.idle.append(kept)
 
 
-def find_shadows(module: nn.Module) -> ShadowsOfModel:
+def keep_shadow(shadow: nn.Module, inner: nn.Module, now: ModelState) -> KeptShadow | None:
+    """The shadow with what is needed to use it again; None if its modules are not those of the model."""
+    parts, originals = list_modules(shadow), list_modules(inner)
+    if [type(part) for part in parts] != [type(part) for part in originals]:  # wrapped inside
+        return None
+    slots: dict[int, list[Slot]] = {id(weight): [] for weight in now.weights}
+    for part, original in zip(parts, originals, strict=True):
+        for find_store in (parameters_of, buffers_of):
+            for name, weight in find_store(original).items():
+                if weight is not None:
+                    slots[id(weight)].append((find_store(part), name))
+    return KeptShadow(shadow, parts, [slots.pop(id(weight), []) for weight in now.weights], read_identities(parts))
+
+
+def find_shadows(module: nn.Module, now: ModelState) -> ShadowsOfModel:
     """The shadows of the model as it is now."""
     known = POOL.get(module)
-    if known is not None and known.state.is_same(ModelState(module, known.state)):
-        return known
-    made = ShadowsOfModel(ModelState(module).keep(module))
-    POOL[module] = made
-    return made
+    if known is None or not known.state.is_same(now):
+        state = ModelState(module).keep(module)
+        are_kept = state.is_known and not state.has_hooks and not has_unusual_weights(now.weights)
+        known = POOL[module] = ShadowsOfModel(state, are_kept, RepeatsOfModel() if are_kept else None)
+    return known
 
 
-def has_unusual_weights(module: nn.Module) -> bool:
+def has_unusual_weights(weights: Sequence[Tensor]) -> bool:
     """Weights of other classes, or made in inference mode, of which a shadow needs copies."""
-    weights = [w for part in list_modules(unwrap(module)) for w in parameters_of(part).values() if w is not None]
-    return any(type(weight) is not nn.Parameter or leave_inference(weight) is not weight for weight in weights)
+    kinds = (nn.Parameter, nn.Buffer, Tensor)
+    return any(type(weight) not in kinds or leave_inference(weight) is not weight for weight in weights)
 
 
-def read_identities(parts: list[nn.Module]) -> Identities:
+def read_identities(parts: list[nn.Module]) -> list[int]:
     """What each module keeps besides weights and hooks."""
-    return [tuple(map(id, part.__dict__.values())) for part in parts]
+    return [*map(id, chain.from_iterable([part.__dict__.values() for part in parts]))]

@@ -23,10 +23,14 @@ class ModelMemo(WeakKeyDictionary[nn.Module, dict[Any, V]]):
         super().__init__()
         self.states: WeakKeyDictionary[nn.Module, ModelState] = WeakKeyDictionary()
 
-    def recall(self, module: nn.Module) -> dict[Any, V]:
-        """What is known of the model as it is now, to be added to."""
+    def recall(self, module: nn.Module, now: ModelState | None = None) -> dict[Any, V]:
+        """What is known of the model as it is now, to be added to. now: its state, if it has just been read."""
         before = self.states.get(module)
-        if before is None or not before.has_same_code(ModelState(module, before)):
+        if before is None or not before.has_same_code(now or ModelState(module, before)):
             self.states[module] = ModelState(module).keep(module)
             self[module] = {}
         return self.setdefault(module, {})
+
+    def read_state(self, module: nn.Module) -> ModelState:
+        """The state of the model now, read faster if it was known before."""
+        return ModelState(module, self.states.get(module))

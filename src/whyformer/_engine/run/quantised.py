@@ -5,34 +5,46 @@ rewrites the layer: on CPU the first call repacks the codes, in the layer and in
 with it. A shadow therefore computes the same product from the restored W. It differs from the layer by the rounding of
 its kernel and by nothing else, and gradients and relevance work as for any linear layer.
 
-Layers that also quantise what they are applied to (LLM.int8, dynamic int8) run as they are.
+Its 8-bit layers (LLM.int8) also round x to 8 bits, and compute y = W x^ + b. Their own backward takes the slope W, as
+if x had not been rounded. A shadow does the same: y = W x + b + e, with e = W (x^ - x) a constant without relevance.
+
+Other layers that quantise what they are applied to (dynamic int8 of torch and torchao) run as they are.
 """
 
 import copy
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from whyformer._plain.private_torch import parameters_of
+from whyformer._model import list_modules
+from whyformer._plain.private_torch import parameters_of, without_interception
 
 REWRITTEN_BY_THEIR_FORWARD = ("bitsandbytes",)  # libraries whose weights are rewritten when they are used
 
 
+class Codes(Protocol):
+    """What a weight [out in] is restored from."""
+
+    def restore(self) -> Tensor: ...
+
+
 @dataclass(frozen=True)
-class Codes:
-    """The codes of a 4-bit weight [out in], and how to read them."""
+class FourBitCodes:
+    """The codes of a 4-bit weight, and how to read them."""
 
     codes: Tensor
     state: Any
     in_features: int
 
     def restore(self) -> Tensor:
-        """The weight that the codes stand for."""
         library = importlib.import_module("bitsandbytes.functional")
         if getattr(self.state, "packing_format_for_cpu", False):  # the kernel of this format is the only one to read it
             own = torch.eye(self.in_features, device=self.codes.device, dtype=torch.bfloat16)
@@ -40,11 +52,22 @@ class Codes:
         return library.dequantize_4bit(self.codes.reshape(-1, 1), self.state)
 
 
+@dataclass(frozen=True)
+class EightBitCodes:
+    """The codes of an 8-bit weight, and the largest weight of each row."""
+
+    codes: Tensor
+    scales: Tensor
+
+    def restore(self) -> Tensor:
+        return self.codes * (self.scales.float() / 127)[:, None]
+
+
 class RestoredLinear(nn.Module):
     """What a 4-bit linear layer of bitsandbytes computes, without changing it."""
 
     bias: Tensor | None
-    compute_dtype: torch.dtype | None
+    compute_dtype: torch.dtype | None = None
     codes: Codes
     present: Tensor | None = None  # the restored weight, while the layer runs
 
@@ -62,19 +85,65 @@ class RestoredLinear(nn.Module):
         return self.codes.restore
 
 
-def restores_weights(module: nn.Module) -> bool:
-    """A 4-bit linear layer whose weights have been quantised."""
-    return type(module).__name__ in ("Linear4bit", "LinearNF4", "LinearFP4") and find_codes(module) is not None
+rounds_inputs: ContextVar[bool] = ContextVar("rounds_inputs", default=True)
+
+
+@contextmanager
+def round_nothing() -> Iterator[None]:
+    """Inside, 8-bit layers do not round what they are applied to, so that small changes show."""
+    before = rounds_inputs.set(False)
+    try:
+        yield
+    finally:
+        rounds_inputs.reset(before)
+
+
+class RoundingLinear(RestoredLinear):
+    """What an 8-bit layer computes, by its own kernel, with the slope of its weight. Put before the layer's class."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        made = super().forward(x)
+        if rounds_inputs.get():
+            with torch.no_grad(), without_interception():
+                made.data.copy_(super(RestoredLinear, self).forward(x.detach()))
+        return made
+
+
+FOUR_BIT_LAYERS, EIGHT_BIT_LAYER = ("Linear4bit", "LinearNF4", "LinearFP4"), "Linear8bitLt"
+
+
+def choose_shadow_class(module: nn.Module) -> type[nn.Module]:
+    """The class of the shadow of a layer: its own, unless its weights are restored from codes."""
+    if find_codes(module) is None:
+        return type(module)
+    return RestoredLinear if type(module).__name__ in FOUR_BIT_LAYERS else make_rounding_class(type(module))  # type: ignore[arg-type]
+
+
+@cache
+def make_rounding_class(kind: type[nn.Module]) -> type[nn.Module]:
+    return type(kind.__name__, (RoundingLinear, kind), {"__module__": kind.__module__})
+
+
+def has_rounding_layers(module: nn.Module) -> bool:
+    return any(type(part).__name__ == EIGHT_BIT_LAYER and find_codes(part) is not None for part in list_modules(module))
 
 
 def find_codes(module: nn.Module) -> Codes | None:
-    """The codes of a 4-bit layer; the state may be kept at the weight or at the layer."""
-    weight = parameters_of(module).get("weight")
+    """The codes of a layer whose weights have been quantised; what they mean may be kept at the weight or the layer."""
+    weight, name = parameters_of(module).get("weight"), type(module).__name__
+    if weight is None or name not in (*FOUR_BIT_LAYERS, EIGHT_BIT_LAYER):
+        return None
+    if name == EIGHT_BIT_LAYER:
+        scales = getattr(weight, "SCB", None)
+        scales = getattr(getattr(module, "state", None), "SCB", None) if scales is None else scales
+        if weight.dtype != torch.int8 or not isinstance(scales, Tensor):
+            return None
+        return EightBitCodes(weight.data.as_subclass(Tensor), scales)
     state = getattr(weight, "quant_state", None)
     state = getattr(module, "quant_state", None) if state is None else state
-    if weight is None or state is None:
+    if state is None:
         return None
-    return Codes(weight.data.as_subclass(Tensor), copy.copy(state), int(module.in_features))  # type: ignore[arg-type]
+    return FourBitCodes(weight.data.as_subclass(Tensor), copy.copy(state), int(module.in_features))  # type: ignore[arg-type]
 
 
 def is_rewritten(value: Tensor) -> bool:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from whyformer._engine.run.model_writes import WRITERS
-from whyformer._engine.run.quantised import RestoredLinear, find_codes, is_rewritten, restores_weights
+from whyformer._engine.run.quantised import RestoredLinear, choose_shadow_class, find_codes, is_rewritten
 from whyformer._model import copy_hook, unwrap_parts
 from whyformer._plain.private_torch import (
     BUFFERS,
@@ -40,7 +40,7 @@ def make_shadow(module: nn.Module, dtype: torch.dtype | None = None) -> nn.Modul
     """A shadow of `module`; with `dtype`, floating-point weights are copied to that type."""
     inner = unwrap_parts(module)
     originals = [part for number, part in inner.items() if id(part) == number]
-    kinds = [RestoredLinear if restores_weights(original) else type(original) for original in originals]
+    kinds = [choose_shadow_class(original) for original in originals]
     shadows: dict[int, Any] = {id(one): kind.__new__(kind) for one, kind in zip(originals, kinds, strict=True)}
     shadows |= {number: shadows[id(part)] for number, part in inner.items()}  # wrapped parts are unwrapped too
     weights: dict[int, Tensor] = {}

@@ -1,4 +1,4 @@
-"""Weights that are there only while their layer runs: offloaded ones, and 4-bit ones, which are restored from codes.
+"""Weights that are there only while their layer runs: offloaded ones, and those restored from 4- or 8-bit codes.
 
 A graph would keep each of them until the backward pass, so that all were there at the end of the forward pass. Instead
 it keeps how to get them, and the backward pass loads or restores one at a time.
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from whyformer._engine.run.quantised import RestoredLinear
-from whyformer._model import OffloadedWeight, list_offloaded
+from whyformer._model import OffloadedWeight, list_modules, list_offloaded
 from whyformer._plain.private_torch import without_interception
 
 Load = Callable[[], Tensor]
@@ -22,7 +22,7 @@ View = tuple[torch.Size, tuple[int, ...], int]  # size, stride and offset
 def reload_weights(shadow: nn.Module) -> AbstractContextManager[None]:
     """The graph of a forward pass inside keeps no such weight: the backward pass gets each one again."""
     transient: list[OffloadedWeight | RestoredLinear] = [*list_offloaded(shadow)]
-    transient += [part for part in shadow.modules() if isinstance(part, RestoredLinear)]
+    transient += [part for part in list_modules(shadow) if isinstance(part, RestoredLinear)]
     if not transient:
         return nullcontext()
 

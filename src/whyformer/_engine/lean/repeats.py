@@ -1,0 +1,227 @@
+"""Repeated lean runs as CUDA graphs: a short prompt through a small model waits for Python, and a graph does not.
+
+The third run of a model on inputs of one shape is captured: a graph of its forward pass, and one of its backward pass
+from a slope at the output, whatever the target. Later runs copy their input in and let the GPU repeat the kernels. What
+Python asked a tensor for on the way (`if mask.all():`) is computed by the graph too, and compared with the answer that
+it was captured with; where one differs, an ordinary run follows. A model has the graph of its last shape, kept with its
+shadows (shadow.py), so one that has changed has none. The memory that a graph computes in stays reserved with it.
+"""
+
+import threading
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from whyformer._engine.capture import RunRequest
+from whyformer._engine.lean.actions import Arguments, Function, Options
+from whyformer._engine.lean.backward_plan import BackwardPlan
+from whyformer._engine.lean.run import Kind, LeanMode, LeanRun, Positions
+from whyformer._engine.run import Returned, map_tensors
+from whyformer._engine.tracing import find_free_memory
+from whyformer._plain.peak_memory import free_memory
+
+MOST_TOKENS = 4096  # beyond, a GPU is busy for longer than Python
+KEPT_SHARE = 0.1  # of the free memory, which a graph may keep
+CAPTURED_AT = 3  # so many runs of one shape
+WAITING = frozenset("nonzero argwhere unique bincount masked_select tolist numpy cpu repeat_interleave".split())
+Start = Callable[..., LeanRun]  # an ordinary run, of another request or in another mode where they are given
+
+
+class Answers(NamedTuple):
+    """What Python asked tensors of a run for, and by which functions."""
+
+    given: tuple[bool | int | float, ...] = ()
+    functions: frozenset[Function] = frozenset()
+
+
+class WatchingMode(LeanMode):
+    """Notes what Python asks tensors for. known: what it was told before, and is told again without a look."""
+
+    known: Answers | None = None
+
+    def __init__(self, plan: BackwardPlan, *args: Any, **options: Any) -> None:
+        super().__init__(plan, *args, **options)
+        self.read: list[tuple[Function, Tensor, bool | int | float]] = []
+        self.waits = any(step.name in WAITING for step in plan.steps)
+
+    def run_beside(self, kind: Kind, func: Function, args: Arguments, options: Options) -> Any:
+        if self.known is not None and func in self.known.functions:
+            result = self.known.given[len(self.read)]
+        else:
+            result = super().run_beside(kind, func, args, options)
+        if isinstance(result, bool | int | float) and args and isinstance(args[0], Tensor):
+            self.read.append((func, args[0], result))
+        elif kind.name in WAITING or has_mask_index(kind, args):
+            self.waits = True
+        return result
+
+    @property
+    def answers(self) -> Answers | None:
+        """None if the GPU was waited for in another way."""
+        given, functions = tuple(answer for *_, answer in self.read), frozenset(func for func, *_ in self.read)
+        return None if self.waits else Answers(given, functions)
+
+
+def has_mask_index(kind: Kind, args: Arguments) -> bool:
+    """x[mask], whose size only the GPU knows."""
+    index = args[1] if kind.name == "getitem" and len(args) > 1 else ()
+    parts = index if isinstance(index, tuple) else (index,)
+    return any(isinstance(part, Tensor) and part.dtype == torch.bool for part in parts)
+
+
+@dataclass
+class Repeats:
+    """The runs of one shape so far."""
+
+    key: Hashable
+    count: int = 0
+    answers: Answers | None = None
+    graph: "LeanGraph | None" = None
+    is_refused: bool = False
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+class RepeatsOfModel:
+    """Those of the last shape."""
+
+    def __init__(self) -> None:
+        self.last = Repeats(None)
+
+    def find(self, key: Hashable) -> Repeats:
+        if self.last.key != key:
+            self.last = Repeats(key)
+        self.last.count += 1
+        return self.last
+
+    @contextmanager
+    def start(
+        self, request: RunRequest, plan: BackwardPlan, positions: Positions | None, run: Start
+    ) -> Iterator[LeanRun]:
+        """A lean run: by a graph if there is one, or if it is time to capture one; else by `run`."""
+        known = self.find(describe_run(request, plan, positions)) if may_repeat(request, plan, positions) else None
+        if known is None or known.is_refused or not known.lock.acquire(blocking=False):
+            yield run()
+            return
+        try:
+            if known.graph is None and known.answers is not None and known.count >= CAPTURED_AT:
+                known.graph = capture(request, plan, run, known.answers)
+                known.is_refused = known.graph is None
+            if known.graph is not None:
+                yield known.graph.run(request)
+                return
+            made = run(mode_class=WatchingMode)
+            known.answers = made.mode.answers if isinstance(made.mode, WatchingMode) else None
+            known.is_refused = known.is_refused or known.answers is None
+            yield made
+        finally:
+            known.lock.release()
+
+
+def may_repeat(request: RunRequest, plan: BackwardPlan, positions: Positions | None) -> bool:
+    """Whether a graph of this run can be captured and is worth its memory."""
+    ids = request.encoded.inputs[request.encoded.main]
+    if not can_capture(ids) or ids.numel() > MOST_TOKENS or plan.loops or any(step.part for step in plan.steps):
+        return False
+    if positions is None or any(row != list(range(row[0], row[0] + len(row))) for row in positions):
+        return False
+    free = find_free_memory(ids.device)
+    return free is not None and plan.bytes_per_token * ids.numel() <= KEPT_SHARE * free
+
+
+def can_capture(ids: Tensor) -> bool:
+    return ids.is_cuda
+
+
+def describe_run(request: RunRequest, plan: BackwardPlan, positions: Positions | None) -> Hashable:
+    """Runs with the same description launch the same kernels."""
+    inputs = [(name, tensor.shape, tensor.dtype) for name, tensor in sorted(request.encoded.inputs.items())]
+    return id(plan), tuple(inputs), str(positions), "hidden_relevance" in request.keep
+
+
+def capture(request: RunRequest, plan: BackwardPlan, run: Start, answers: Answers) -> "LeanGraph | None":
+    """The graph of a run; None if something in it cannot be captured."""
+    free_memory()
+    try:
+        return LeanGraph(request, plan, run, answers)
+    except RuntimeError:  # an operation that waits for the GPU, or no memory
+        free_memory()
+        return None
+
+
+class Kernels:
+    """The kernels of a function: what it returns is computed anew by each replay."""
+
+    def __init__(self, function: Callable[[], Sequence[Tensor]], device: torch.device, pool: Any = None) -> None:
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.device(device), torch.cuda.graph(self.graph, pool=pool, capture_error_mode="thread_local"):
+            self.results = function()
+
+    @property
+    def pool(self) -> Any:
+        return self.graph.pool()
+
+    def replay(self) -> None:
+        self.graph.replay()
+
+
+class LeanGraph:
+    """A captured run: its own inputs, and what it computes from them."""
+
+    def __init__(self, request: RunRequest, plan: BackwardPlan, run: Start, answers: Answers) -> None:
+        encoded = request.encoded
+        self.inputs = {name: tensor.clone() for name, tensor in encoded.inputs.items()}
+        self.plan = plan  # whose identity is in the key
+        own = replace(request, encoded=replace(encoded, inputs=self.inputs))
+        mode_class = type("AnsweringMode", (WatchingMode,), {"known": answers})
+        captured: list[LeanRun] = []
+
+        def go_forward() -> list[Tensor]:
+            captured[:] = [made := run(own, mode_class=mode_class)]
+            return [one.detach() for one in (compare_answers(made), made.output, made.leaf, *made.states)]
+
+        def go_back() -> Sequence[Tensor]:
+            made = captured.pop()  # and with it the memory that it keeps
+            return torch.autograd.grad(made.output, (made.leaf, *made.states), self.slope)
+
+        device = self.inputs[encoded.main].device
+        self.forward = Kernels(go_forward, device)
+        self.returned = self.keep_returned(captured[0])
+        self.slope = torch.zeros_like(self.forward.results[1])
+        self.backward = Kernels(go_back, device, self.forward.pool)
+
+    def keep_returned(self, made: LeanRun) -> Returned:
+        output = self.forward.results[1]
+        return map_tensors(made.returned, lambda one: output if one is made.output else one.detach())
+
+    def run(self, request: RunRequest) -> LeanRun:
+        for name, tensor in request.encoded.inputs.items():
+            self.inputs[name].copy_(tensor, non_blocking=True)
+        self.forward.replay()
+        holds, output, leaf, *states = (one.clone() for one in self.forward.results)
+        output.requires_grad_()
+        returned = map_tensors(self.returned, lambda one: output if one is self.forward.results[1] else one)
+        return RepeatedRun(leaf, output, returned, tuple(states), holds=holds, graph=self)
+
+
+def compare_answers(made: LeanRun) -> Tensor:
+    """Whether tensors still give the answers that Python got."""
+    assert isinstance(made.mode, WatchingMode)
+    compared = [(tensor == answer).all() for _, tensor, answer in made.mode.read]
+    return torch.stack([*compared, made.leaf.new_ones((), dtype=torch.bool)]).all()
+
+
+@dataclass
+class RepeatedRun(LeanRun):
+    """A run of a graph, whose tensors are copies of what the next one overwrites."""
+
+    graph: LeanGraph | None = None
+
+    def find_slopes(self, score: Tensor) -> tuple[Tensor, ...]:
+        assert self.graph is not None
+        self.graph.slope.copy_(torch.autograd.grad(score.sum(), self.output)[0])
+        self.graph.backward.replay()
+        return tuple(slope.clone() for slope in self.graph.backward.results)

@@ -1,0 +1,124 @@
+"""Repeated lean runs: a captured run gives what an ordinary one does, or gives way to one."""
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+import whyformer as why
+from whyformer import targets
+from whyformer._engine.lean import lean, repeats
+from whyformer._engine.lean.shadow import POOL
+
+TOKENS = 24
+
+
+class FakeKernels:
+    """Runs the function again into the tensors of its first run, as a CUDA graph does."""
+
+    pool = None
+    replays = 0
+
+    def __init__(self, function, device, pool=None):
+        self.function, self.results = function, [one.clone() for one in function()]
+
+    def replay(self):
+        FakeKernels.replays += 1
+        for kept, new in zip(self.results, self.function(), strict=True):
+            kept.copy_(new.detach())
+
+
+@pytest.fixture
+def captured(monkeypatch):
+    monkeypatch.setattr(repeats, "Kernels", FakeKernels)
+    monkeypatch.setattr(repeats, "can_capture", lambda ids: True)
+    FakeKernels.replays = 0
+
+
+def build():
+    torch.manual_seed(0)
+    sizes = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, vocab_size=40)
+    return LlamaForCausalLM(LlamaConfig(**sizes, num_key_value_heads=2, max_position_embeddings=128)).eval()
+
+
+def make_inputs(seed, tokens=TOKENS, padding=0):
+    ids = torch.randint(1, 40, (1, tokens), generator=torch.Generator().manual_seed(seed))
+    mask = torch.ones_like(ids)
+    mask[:, :padding] = 0
+    return {"input_ids": ids, "attention_mask": mask}
+
+
+def explain(module, inputs, **options):
+    with why.engine(lean=True):
+        return why.explain(module, inputs, method="attnlrp", **options).scores
+
+
+def explain_ordinarily(inputs, **options):
+    return explain(build(), inputs, **options)
+
+
+def test_the_third_run_of_a_shape_is_captured_and_gives_the_same(captured):
+    module = build()
+    for seed in range(6):
+        assert torch.equal(explain(module, make_inputs(seed)), explain_ordinarily(make_inputs(seed)))
+        assert FakeKernels.replays == 2 * max(seed - 1, 0)  # forward and backward
+
+
+def test_any_target_is_explained_from_one_captured_run(captured):
+    module = build()
+    for target in (None, None, None, 7, targets.Tokens(TOKENS - 3, TOKENS - 1)):
+        given = {} if target is None else {"target": target}
+        assert torch.equal(explain(module, make_inputs(1), **given), explain_ordinarily(make_inputs(1), **given))
+    assert FakeKernels.replays == 4  # a span reads other positions, and has a shape of its own
+
+
+def test_an_input_that_takes_another_branch_runs_ordinarily(captured):
+    module = build()
+    for seed in range(3):
+        explain(module, make_inputs(seed))
+    padded = make_inputs(5, padding=4)
+    ours, theirs = explain(module, padded), explain_ordinarily(padded)
+    assert FakeKernels.replays == 4  # tried, and not believed
+    assert torch.equal(ours, theirs) and not torch.equal(ours, explain_ordinarily(make_inputs(5)))
+
+
+def test_another_length_and_other_weights_start_anew(captured):
+    module = build()
+    for tokens in (TOKENS, TOKENS, TOKENS + 1, TOKENS, TOKENS):
+        explain(module, make_inputs(1, tokens))
+    assert FakeKernels.replays == 0
+    explain(module, make_inputs(1))
+    assert FakeKernels.replays == 2
+    with torch.no_grad():
+        module.lm_head.weight.mul_(2.0)
+    before = explain_ordinarily(make_inputs(1))
+    assert torch.allclose(explain(module, make_inputs(1)), 2 * before, rtol=1e-5)
+    assert FakeKernels.replays == 2
+
+
+def test_what_cannot_be_captured_is_run_ordinarily(captured, monkeypatch):
+    def fail(*args):
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    monkeypatch.setattr(repeats, "Kernels", fail)
+    module = build()
+    for seed in range(4):
+        assert torch.equal(explain(module, make_inputs(seed)), explain_ordinarily(make_inputs(seed)))
+    assert POOL[module].repeats.last.is_refused
+
+
+def test_memory_that_runs_out_takes_the_graphs_first(captured, monkeypatch):
+    module = build()
+    for seed in range(3):
+        explain(module, make_inputs(seed))
+    assert POOL[module].repeats.last.graph is not None
+    run_once, failed = lean.run_once, []
+
+    def fail_once(*args, **options):
+        if not failed:
+            failed.append(1)
+            raise why.errors.ResourceError("out of memory")
+        return run_once(*args, **options)
+
+    monkeypatch.setattr(lean, "run_once", fail_once)
+    explain(module, make_inputs(1))
+    assert POOL[module].repeats.last.graph is None
