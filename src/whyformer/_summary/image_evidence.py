@@ -40,8 +40,9 @@ TESTED_IN_CLASS = 2  # groups: the most uniform ones
 MOST_TESTED = 48  # groups in all
 LIMIT, HIGHEST_LIMIT = 0.62, 0.70  # uniformity that natural evidence seldom reaches
 DEVIATIONS = 3.0  # above the median of all groups, in standard deviations estimated from the median one
-COPY_LIMIT, LEAST_COPY_LIMIT = 0.85, 0.65  # uniformity of copies, without effect and at a large one
+COPY_LIMIT, LEAST_COPY_LIMIT = 0.85, 0.68  # uniformity of copies, without effect and at a large one
 LARGE_EFFECT = 0.5  # of a probability
+OFTENER = 2.0  # than in any other class: only then is the limit lowered
 MANY_CLASSES = 16  # with more of them, templates are taken from fewer items of each
 
 
@@ -139,7 +140,7 @@ class ImageEvidence:
             return known
         inserting, put_in = try_inserting(asker, tested, few, outside, recipients, self.seed)
         known = replace(known, inserting=inserting, put_in=put_in)
-        if kind == "copies":
+        if kind == "copies" and presence[0].share >= OFTENER * max((one.share for one in presence[1:]), default=0.0):
             known = replace(known, uniformity=replace(uniformity, limit=lower_limit(known.effect)))
         if not known.is_uniform:
             return known
