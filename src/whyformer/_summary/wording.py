@@ -23,8 +23,7 @@ LOOKED_FOR = (
     "on whole items."
 )
 CANNOT_FIND = (
-    "on images, most labels at changing places, logos and captions",
-    "transparent marks, most of the time",
+    "marks that are scaled, turned or transparent, most of the time",
     "words and phrases in texts of which other words decide as much",
     "marks in fewer than 8 items or a tenth of a class",
     "changes of the whole input that set no class apart, or are of another kind, such as its style",
