@@ -7,6 +7,7 @@ it was captured with; where one differs, an ordinary run follows. A model has th
 shadows (shadow.py), so one that has changed has none. The memory that a graph computes in stays reserved with it.
 """
 
+import gc
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,7 +25,7 @@ from whyformer._engine.run import Returned, map_tensors
 from whyformer._engine.tracing import find_free_memory
 from whyformer._plain.peak_memory import free_memory
 
-MOST_TOKENS = 4096  # beyond, a GPU is busy for longer than Python
+MOST_TOKENS = 8192  # beyond, a GPU is busy for longer than Python
 KEPT_SHARE = 0.1  # of the free memory, which a graph may keep
 CAPTURED_AT = 3  # so many runs of one shape
 WAITING = frozenset("nonzero argwhere unique bincount masked_select tolist numpy cpu repeat_interleave".split())
@@ -102,13 +103,13 @@ class RepeatsOfModel:
         self, request: RunRequest, plan: BackwardPlan, positions: Positions | None, run: Start
     ) -> Iterator[LeanRun]:
         """A lean run: by a graph if there is one, or if it is time to capture one; else by `run`."""
-        known = self.find(describe_run(request, plan, positions)) if may_repeat(request, plan, positions) else None
+        known = self.find(describe_run(request, plan, positions)) if can_repeat(request, plan, positions) else None
         if known is None or known.is_refused or not known.lock.acquire(blocking=False):
             yield run()
             return
         try:
             if known.graph is None and known.answers is not None and known.count >= CAPTURED_AT:
-                known.graph = capture(request, plan, run, known.answers)
+                known.graph = capture(request, plan, run, known.answers) if has_room(request, plan) else None
                 known.is_refused = known.graph is None
             if known.graph is not None:
                 yield known.graph.run(request)
@@ -121,13 +122,16 @@ class RepeatsOfModel:
             known.lock.release()
 
 
-def may_repeat(request: RunRequest, plan: BackwardPlan, positions: Positions | None) -> bool:
-    """Whether a graph of this run can be captured and is worth its memory."""
+def can_repeat(request: RunRequest, plan: BackwardPlan, positions: Positions | None) -> bool:
+    """Whether a graph of this run can be captured, and Python takes longer than the GPU."""
     ids = request.encoded.inputs[request.encoded.main]
     if not can_capture(ids) or ids.numel() > MOST_TOKENS or plan.loops or any(step.part for step in plan.steps):
         return False
-    if positions is None or any(row != list(range(row[0], row[0] + len(row))) for row in positions):
-        return False
+    return positions is not None and all(row == list(range(row[0], row[0] + len(row))) for row in positions)
+
+
+def has_room(request: RunRequest, plan: BackwardPlan) -> bool:
+    ids = request.encoded.inputs[request.encoded.main]
     free = find_free_memory(ids.device)
     return free is not None and plan.bytes_per_token * ids.numel() <= KEPT_SHARE * free
 
@@ -144,7 +148,6 @@ def describe_run(request: RunRequest, plan: BackwardPlan, positions: Positions |
 
 def capture(request: RunRequest, plan: BackwardPlan, run: Start, answers: Answers) -> "LeanGraph | None":
     """The graph of a run; None if something in it cannot be captured."""
-    free_memory()
     try:
         return LeanGraph(request, plan, run, answers)
     except RuntimeError:  # an operation that waits for the GPU, or no memory
@@ -157,8 +160,19 @@ class Kernels:
 
     def __init__(self, function: Callable[[], Sequence[Tensor]], device: torch.device, pool: Any = None) -> None:
         self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.device(device), torch.cuda.graph(self.graph, pool=pool, capture_error_mode="thread_local"):
-            self.results = function()
+        with torch.cuda.device(device), torch.cuda.stream(torch.cuda.Stream()):
+            torch.cuda.synchronize()
+            collects = gc.isenabled()
+            gc.disable()  # which might free another graph meanwhile; torch.cuda.graph collects first, for a second
+            try:
+                self.graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+                try:
+                    self.results = function()
+                finally:
+                    self.graph.capture_end()
+            finally:
+                if collects:
+                    gc.enable()
 
     @property
     def pool(self) -> Any:
