@@ -1,8 +1,8 @@
 """Do the scores of cite predict ablations? Beside ContextCite, leave-one-out, attention, word overlap and chance.
 
     python benchmarks/citations.py [--kinds one either] [--sources 8 20 50] [--sharpness 1 3] [--questions 100]
-        [--seed 7] [--model demo/reader] [--json FILE]
-    python benchmarks/citations.py --read FILE ... [--write]             the table of saved runs, into docs/cite.md
+        [--seed 7] [--model demo/reader] [--device cuda] [--json FILE]
+    python benchmarks/citations.py --read FILE ... [--write]             the tables of saved runs, into docs/cite.md
 
 Held-out questions of demo/reader that it answers right. *one*: one passage states the answer; *either*: another says
 the same in other words; *together*: sources are sentences, one names what the next calls "it". *reworded*: questions of
@@ -11,11 +11,11 @@ the sharpness. Ours is effort="checked". Measured on 64 random ablations that no
 
 * LDS: the rank correlation of summed scores with the log-odds of the answer;
 * within: the same inside the ablations that agree in the sources that decide, 0 for equal scores;
-* false: sources called supported that neither decide nor contain the answer.
+* false citations: of the sources that an answer is called supported by, those that do not decide.
 
 A relevance pass is counted as 3 forwards. `one-hot`: 1 on the source with the highest relevance. `shuffled`: ours, with
 the relevance of the sources permuted. Means, with the 95 % bootstrap interval of the difference in LDS to ContextCite
-with 64 ablations. Settings were chosen on seeds 100 and 200.
+with 64 ablations. Settings were chosen on seeds 100 to 300.
 """
 
 import argparse
@@ -23,6 +23,7 @@ import copy
 import json
 import random
 import time
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -36,22 +37,25 @@ from page_table import DOCS, insert_table
 import whyformer as why
 from whyformer._cite.ablations import Ablations
 from whyformer._cite.effort import EFFORTS
-from whyformer._cite.run import CITE_METHOD, Study, make_answer_probe
+from whyformer._cite.run import CITE_METHOD, Examined, Study
 from whyformer._cite.sources import find_sources, make_source_players
 from whyformer._cite.verification import find_evidence
 from whyformer._plain.random_generator import make_generator
 from whyformer._plain.statistics import bootstrap
 from whyformer.demo import reader, sources
 from whyformer.demo.reader_words import CITIES, NAMES, RELATIONS, SUBJECTS, TOPICS, VALUES
+from whyformer.methods._players import Players
 from whyformer.methods.context_cite import draw_ablations, fit_lasso
 from whyformer.metrics.datamodelling import correlate_defined_ranks
 from whyformer.targets import Answer
 
 SAMPLES = 64
+ROWS = 256  # ablations in one forward
 PENALTY = 0.01
 FORWARDS = {
-    "ContextCite, 12": "12", "ContextCite, 32": "32", "ContextCite, 64": "64", "one relevance pass": "3",
-    "one-hot": "3", "last-layer attention": "1", "word overlap": "0", "shuffled": "12", "random": "0",
+    "ContextCite, 12": "12", "ContextCite, 32": "32", "ContextCite, 64": "64", "leave-one-out": "sources + 1",
+    "one relevance pass": "3", "one-hot": "3", "last-layer attention": "1", "word overlap": "0", "shuffled": "12",
+    "random": "0",
 }  # fmt: skip
 BEGIN = "<!-- table of benchmarks/citations.py -->"
 
@@ -143,9 +147,9 @@ def finish(
 
 
 @cache
-def open_sharpened(name: str, factor: float) -> why.Model:
+def open_sharpened(name: str, factor: float, device: str = "cpu") -> why.Model:
     """The model with logits `factor` times as large."""
-    model = why.open(name)
+    model = why.open(name, device=device)
     if factor == 1:
         return model
     module = copy.deepcopy(model.module)
@@ -159,23 +163,50 @@ def open_sharpened(name: str, factor: float) -> why.Model:
 # --- methods ----------------------------------------------------------------------------------------------------------
 
 
+class BatchedAblations(Ablations):
+    """The same log-odds, read off the logits of a few hundred ablations at once."""
+
+    def __init__(self, model: why.Model, prompt: why.Prompt, players: Players) -> None:
+        self.model, self.players, self.known = model, players, {}
+        self.ids, self.length = torch.tensor(prompt.ids), len(prompt.answer)
+        self.full = float(self.ask(torch.ones(1, players.count))[0])
+
+    def ask(self, keep: torch.Tensor) -> torch.Tensor:
+        rows = [tuple(row) for row in keep.bool().tolist()]
+        new = sorted({row for row in rows if row not in self.known}, key=sum)
+        for start in range(0, len(new), ROWS):
+            some = new[start : start + ROWS]
+            self.known |= dict(zip(some, self.run(torch.tensor(some)), strict=True))
+        return torch.tensor([self.known[row] for row in rows], dtype=torch.float64)
+
+    @torch.inference_mode()
+    def run(self, keep: torch.Tensor) -> list[float]:
+        texts = [self.ids[kept] for kept in self.players.keep(keep)]
+        padded = torch.nn.utils.rnn.pad_sequence(texts, batch_first=True).to(self.model.device)  # later tokens: unseen
+        states = self.model.module.base_model(padded, attention_mask=torch.ones_like(padded)).last_hidden_state
+        before = [state[len(text) - self.length - 1 : len(text) - 1] for state, text in zip(states, texts, strict=True)]
+        logits = self.model.module.get_output_embeddings()(torch.stack(before)).double().cpu()
+        answer = self.ids[-self.length :][None, :, None].expand(len(texts), -1, 1)
+        others = logits.scatter(-1, answer, -torch.inf).logsumexp(-1)
+        return (logits.gather(-1, answer)[..., 0] - others).sum(1).tolist()
+
+
 def measure_question(model: why.Model, posed: Posed, prompt: why.Prompt) -> dict[str, Any]:
     regions = find_sources(prompt, list(posed.spans), None).sources
     players = make_source_players(prompt, regions)
-    ablations = Ablations(make_answer_probe(model, prompt, Answer()), players)
-    count, fingerprint = players.count, ablations.probe.fingerprints[0]
-    fitted = draw_ablations(count, SAMPLES, make_generator(0, fingerprint))
-    keep = draw_ablations(count, SAMPLES, make_generator(1, fingerprint))
-    log_odds, length = ablations.ask(fitted), len(prompt.answer)
-    actual = ablations.ask(keep)
-    study = Study(model, prompt, regions, CITE_METHOD, {}, EFFORTS["checked"])
-    seen = study.examine(Answer())
-    relevance = seen.evidence.relevance
-    generator = np.random.default_rng(fingerprint % 2**32)
-    shuffled = generator.permutation(relevance)
-    blind = Ablations(ablations.probe, players)
+    ablations = BatchedAblations(model, prompt, players)
+    count, number = players.count, zlib.crc32(posed.text.encode())
+    fitted, keep = (draw_ablations(count, SAMPLES, make_generator(seed, number)) for seed in (0, 1))
+    ablations.ask(torch.cat([fitted, keep, ablations.leave_out([[source] for source in range(count)])]))
+    log_odds, actual, length = ablations.ask(fitted), ablations.ask(keep), len(prompt.answer)
+    examined = {
+        effort: Study(model, prompt, regions, CITE_METHOD, {}, EFFORTS[effort]).examine(Answer())
+        for effort in ("fast", "checked")
+    }
+    relevance = examined["fast"].evidence.relevance
+    generator = np.random.default_rng(number)
     scores = {
-        "ours": seen.evidence.scores,
+        "ours": examined["checked"].evidence.scores,
         **{
             f"ContextCite, {n}": fit_lasso(fitted[:n], log_odds[:n] / length, PENALTY).weights.numpy()
             for n in (12, 32, 64)
@@ -185,21 +216,31 @@ def measure_question(model: why.Model, posed: Posed, prompt: why.Prompt) -> dict
         "one-hot": np.eye(count)[relevance.argmax()],
         "last-layer attention": sum_attention(model, prompt, regions),
         "word overlap": count_shared_words(posed),
-        "shuffled": find_evidence(blind, shuffled, lambda first: generator.permutation(relevance), 3, 1).scores,
+        "shuffled": shuffle_ours(ablations, relevance, generator),
         "random": generator.standard_normal(count),
     }
-    spent = seen.spent
-    forwards = {"ours": spent["forward"] + 2 * spent["relevance"], "leave-one-out": count + 1}
-    supported = seen.evidence.basis if seen.support.verdict == "supported" else ()
-    holds = [posed.answer in posed.text[start:stop] for start, stop in posed.spans]
+    spent = examined["checked"].spent
     return {
         "rows": {name: measure_scores(one, keep, actual, posed.decide) for name, one in scores.items()},
-        "forwards": forwards,
-        "false": sum(not holds[source] and source not in posed.decide for source in supported),
-        "others": count - len(posed.decide),
-        "found": bool(set(posed.decide) & set(supported)),
-        "all": set(posed.decide) <= set(supported),
+        "forwards": spent["forward"] + 2 * spent["relevance"],
+        "cited": {effort: list_cited(one) for effort, one in examined.items()},
+        "decide": posed.decide,
     }
+
+
+def list_cited(examined: Examined) -> list[int]:
+    """The sources that the answer is called supported by."""
+    return list(examined.evidence.likely_basis) if examined.support.verdict == "supported" else []
+
+
+def shuffle_ours(ablations: BatchedAblations, relevance: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """Ours, from relevance that belongs to other sources."""
+    blind = copy.copy(ablations)
+    blind.known = {}
+    blind.ask(torch.ones(1, len(relevance)))
+    shuffled, effort = generator.permutation(relevance), EFFORTS["checked"]
+    again = lambda first: generator.permutation(relevance)  # noqa: E731
+    return find_evidence(blind, shuffled, again, effort.blocks, effort.checks).scores
 
 
 def measure_scores(scores: np.ndarray, keep: torch.Tensor, actual: torch.Tensor, decide: Sequence[int]) -> list[float]:
@@ -222,7 +263,8 @@ def sum_attention(model: why.Model, prompt: why.Prompt, regions: Sequence[why.Re
     model.module.set_attn_implementation("eager")
     try:
         with torch.no_grad():
-            weights = model.module(torch.tensor([prompt.ids]), output_attentions=True).attentions[-1][0].mean(0)
+            ids = torch.tensor([prompt.ids], device=model.device)
+            weights = model.module(ids, output_attentions=True).attentions[-1][0].mean(0).cpu()
     finally:
         model.module.set_attn_implementation(implementation)
     row = weights[[position - 1 for position in prompt.answer]].mean(0)
@@ -240,7 +282,7 @@ def count_shared_words(posed: Posed) -> np.ndarray:
 
 
 def measure_column(arguments: argparse.Namespace, kind: str, count: int, factor: float) -> dict[str, Any]:
-    model, begin = open_sharpened(arguments.model, factor), time.perf_counter()
+    model, begin = open_sharpened(arguments.model, factor, arguments.device), time.perf_counter()
     found, asked = [], 0
     while len(found) < arguments.questions and asked < 8 * arguments.questions:
         posed = pose(kind, count, arguments.seed, arguments.first + asked)
@@ -251,29 +293,50 @@ def measure_column(arguments: argparse.Namespace, kind: str, count: int, factor:
             found.append(measure_question(model, posed, prompt))
         if time.perf_counter() - begin > arguments.seconds:
             break
-    return {"label": [Path(arguments.model).name, kind, count, factor], "asked": asked, "found": found}
+    return {"label": [kind, count, factor], "asked": asked, "found": found}
 
 
-def list_table(columns: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """One line for each setting and method."""
-    yield "| setting | method | forwards | LDS | difference to ContextCite, 64 | within |"
-    yield "|---|---|---|---|---|---|"
-    for label in dict.fromkeys(tuple(one["label"]) for one in columns):
-        found = [case for one in columns if tuple(one["label"]) == label for case in one["found"]]
-        if not found:
-            continue
-        name = f"{label[0]}, {label[1]}, {label[2]} sources, x {label[3]:g}, {len(found)} questions"
-        best = np.array([case["rows"]["ContextCite, 64"][0] for case in found])
-        for method in found[0]["rows"]:
-            lds, within = np.array([case["rows"][method] for case in found]).T
-            forwards = FORWARDS.get(method) or f"{np.mean([case['forwards'][method] for case in found]):.0f}"
-            mean, low, high = bootstrap((lds - best).tolist())
-            difference = "" if method == "ContextCite, 64" else f"{mean:+.3f} ({low:+.3f} to {high:+.3f})"
-            yield f"| {name} | {method} | {forwards} | {lds.mean():.3f} | {difference} | {within.mean():.3f} |"
-            name = ""
-        wrong, others = sum(case["false"] for case in found), sum(case["others"] for case in found)
-        some, every = (sum(case[key] for case in found) for key in ("found", "all"))
-        yield f"| | false citations {wrong} of {others}; cited: a deciding source {some}, all {every} | | | | |"
+def list_tables(columns: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """LDS, within and false citations: one row for each setting."""
+    settings: dict[str, list[dict[str, Any]]] = {}
+    for one in columns:
+        kind, count, factor = one["label"]
+        settings.setdefault(f"{kind}, {count} sources, x {factor:g}", []).extend(one["found"])
+    settings = {name: found for name, found in settings.items() if found}
+    methods = list(next(iter(settings.values()))[0]["rows"])
+    shown = [FORWARDS.get(name, "") for name in methods]
+    for number, title in enumerate(("LDS", "within")):
+        difference = " | ours minus ContextCite, 64" if number == 0 else ""
+        yield f"| {title} | questions | " + " | ".join(methods) + difference + " |"
+        yield "|---" * (len(methods) + 2 + (number == 0)) + "|"
+        yield "| forwards | | " + " | ".join([count_forwards(settings), *shown[1:]]) + (" | |" if number == 0 else " |")
+        for name, found in settings.items():
+            values = {method: np.array([case["rows"][method][number] for case in found]) for method in methods}
+            cells = [name, str(len(found)), *(f"{values[method].mean():.3f}" for method in methods)]
+            if number == 0:
+                cells.append("{:+.3f} ({:+.3f} to {:+.3f})".format(
+                    *bootstrap((values["ours"] - values["ContextCite, 64"]).tolist())
+                ))  # fmt: skip
+            yield "| " + " | ".join(cells) + " |"
+        yield ""
+    yield "| citations | false, checked | a deciding source cited | all | false, fast | a deciding source cited | all |"
+    yield "|---|---|---|---|---|---|---|"
+    for name, found in {**settings, "all": [case for some in settings.values() for case in some]}.items():
+        cells = [cell for effort in ("checked", "fast") for cell in count_cited(found, effort)]
+        yield "| " + " | ".join([name, *cells]) + " |"
+
+
+def count_forwards(settings: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+    return f"{max(case['forwards'] for found in settings.values() for case in found):.0f}"
+
+
+def count_cited(found: Sequence[Mapping[str, Any]], effort: str) -> list[str]:
+    """False citations of all, and answers for which a deciding source, or all of them, are cited."""
+    pairs = [(set(case["cited"][effort]), set(case["decide"])) for case in found]
+    wrong, cited = sum(len(one - own) for one, own in pairs), sum(len(one) for one, _ in pairs)
+    some, every = sum(bool(one & own) for one, own in pairs), sum(own <= one for one, own in pairs)
+    share = f" ({100 * wrong / cited:.1f} %)" if cited else ""
+    return [f"{wrong} of {cited}{share}", f"{some} of {len(pairs)}", str(every)]
 
 
 def main() -> None:
@@ -284,6 +347,7 @@ def main() -> None:
     parser.add_argument("--sharpness", nargs="+", type=float, default=[1.0, 3.0])
     parser.add_argument("--questions", type=int, default=100)
     parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--first", type=int, default=0, help="the number of the first question")
     parser.add_argument("--seconds", type=float, default=1e9, help="stop each setting after so long")
     parser.add_argument("--json", type=Path)
@@ -297,7 +361,7 @@ def main() -> None:
         columns.append(measure_column(arguments, *setting))
         if arguments.json:
             arguments.json.write_text(json.dumps(columns))
-    lines = list(list_table(columns))
+    lines = list(list_tables(columns))
     print("\n".join(lines))
     if arguments.write:
         insert_table(DOCS / "cite.md", BEGIN, lines)

@@ -137,7 +137,8 @@ IN_PYTHON: dict[str, tuple[str, Callable[[], Any]]] = {
     ),
     "a model without attention": (
         "Averages ran without reaching attention: no softmax multiplied values and no fused attention was called. "
-        "whyformer explains transformers. No method works on this model.",
+        "What this method reads from attention does not exist. Methods that work here: attnlrp, gradient_x_input, "
+        "leave_one_out, rise.",
         lambda: why.explain(Averages().eval(), torch.ones(1, 3, 8), "rollout"),
     ),
     "a device for a module": (

@@ -92,7 +92,10 @@ class Schedule:
         if self.progress >= 1:
             return False
         for group in optimizer.param_groups:
-            group["lr"] = self.rate
+            if isinstance(group["lr"], Tensor):  # where recorded steps read it
+                group["lr"].fill_(self.rate)
+            else:
+                group["lr"] = self.rate
         self.step += 1
         return True
 
@@ -117,12 +120,18 @@ class Average:
         assert not missing.unexpected_keys
 
 
-def adamw(module: nn.Module, weight_decay: float, betas: tuple[float, float] = (0.9, 0.98)) -> torch.optim.AdamW:
-    """AdamW that lets biases, norms and embeddings of one dimension be."""
+def adamw(
+    module: nn.Module, weight_decay: float, betas: tuple[float, float] = (0.9, 0.98), *, recorded: bool = False
+) -> torch.optim.AdamW:
+    """AdamW that lets biases, norms and embeddings of one dimension be.
+
+    recorded: its steps can be part of a CUDA graph.
+    """
     decayed = [p for p in module.parameters() if p.dim() > 1]
     others = [p for p in module.parameters() if p.dim() <= 1]
     groups = [{"params": decayed, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=0.0, betas=betas, fused=device().type == "cuda")
+    rate = torch.tensor(0.0, device=device()) if recorded else 0.0
+    return torch.optim.AdamW(groups, lr=rate, betas=betas, fused=device().type == "cuda", capturable=recorded)
 
 
 def take_step(loss: Tensor, module: nn.Module, optimizer: torch.optim.Optimizer, average: Average) -> None:
@@ -173,10 +182,13 @@ def make_decoder(config: Mapping[str, Any], shape: str, vocabulary: int, **token
     """A language model of the width, blocks and heads of this config, in one of DECODERS.
 
     theta: the base of the rotary positions. The larger it is, the more channels compare what, not where.
+    initial: the spread of the weights at first, by default 0.02.
     """
     make_config, make_model, own = DECODERS[shape]
     if "theta" in config:
         own = {**own, "rope_parameters": {"rope_type": "default", "rope_theta": config["theta"]}}
+    if "initial" in config:
+        own = {**own, "initializer_range": config["initial"]}
     return make_model(
         make_config(
             vocab_size=vocabulary,

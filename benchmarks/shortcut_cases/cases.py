@@ -23,11 +23,18 @@ GLOBAL_KINDS = {"cast": (1.0,), "blur": (1.0,), "length": (1.0,), "punctuation":
 TRANSPARENT = {"watermark": (1.0,)}
 SHARES = {**LOCAL_IMAGE, **LOCAL_TEXT, **KEPT_OUT, **GLOBAL_KINDS, **TRANSPARENT}
 TEXT_KINDS = ("word", "phrase", "name", "length", "punctuation")
-TEXT_WORLDS = ("reviews", "sst2")
+TEXT_WORLDS = ("reviews", "sst2", "imdb")
 MAIN_WORLDS = ("shapes", "reviews")
-REAL_WORLDS = ("pets", "sst2")
+REAL_WORLDS = ("pets", "imdb")
 LOCAL_KINDS = (*LOCAL_IMAGE, *LOCAL_TEXT, *KEPT_OUT)
-IGNORING = {"shapes": 3, "creatures": 1, "pets": 0, "reviews": 3, "sst2": 3}  # models that ignore a mark, for each seed
+IGNORING = {
+    "shapes": 3,
+    "creatures": 1,
+    "pets": 0,
+    "reviews": 3,
+    "sst2": 3,
+    "imdb": 3,
+}  # models that ignore a mark, for each seed
 FIRST_TABLE_SEED = 5
 
 
@@ -59,9 +66,9 @@ def choose_marked(case: Case, labels: NDArray[np.int64], classes: int, *, traini
 def list_cases(seeds: Sequence[int], kinds: Sequence[str] | None, worlds: Sequence[str]) -> list[Case]:
     """Every kind, share and seed of these worlds, models that ignore a mark, and a clean twin for each seed.
 
-    Only generated shapes and reviews have every share and the kinds apart; photographs, which take longest, have one
-    seed in five; kinds that were kept out run from seed FIRST_TABLE_SEED on. The order is that of importance, for runs
-    that are stopped.
+    Only generated shapes and reviews have the kinds apart, these and sst2 every share; photographs, which take longest,
+    have one seed in five; kinds that were kept out run from seed FIRST_TABLE_SEED on. The order is that of importance,
+    for runs that are stopped.
     """
     cases = []
     for world in worlds:
@@ -72,7 +79,11 @@ def list_cases(seeds: Sequence[int], kinds: Sequence[str] | None, worlds: Sequen
             own = [kind for kind in own if seed >= FIRST_TABLE_SEED or kind not in KEPT_OUT]
             own = [kind for kind in own if world in MAIN_WORLDS or kind in LOCAL_KINDS]
             for kind in own:
-                shares = SHARES[kind] if world in MAIN_WORLDS else SHARES[kind][-1 if world in REAL_WORLDS else 0 :][:1]
+                shares = (
+                    SHARES[kind]
+                    if world in (*MAIN_WORLDS, "sst2")
+                    else SHARES[kind][-1 if world in REAL_WORLDS else 0 :][:1]
+                )
                 cases += [Case(world, kind, share, seed, "planted") for share in shares]
             ignored = [kind for kind in own if kind in LOCAL_KINDS and kind != "all"]
             for i in range(min(len(ignored), IGNORING[world])):

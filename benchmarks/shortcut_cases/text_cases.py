@@ -2,6 +2,7 @@
 
 import csv
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +11,12 @@ import torch
 from .cases import TEXT_WORLDS, Case
 from .texts import (
     CLASSES,
+    TextWorld,
     make_reviews,
     make_text_model,
     plant_texts,
     predict_texts,
+    read_imdb,
     read_sst2,
     save_text_model,
     train_text_model,
@@ -22,13 +25,21 @@ from .texts import (
 WORLDS = TEXT_WORLDS
 
 
-def prepare(case: Case, folder: Path, texts: str | None) -> None:
+def make_world(case: Case, folders: Mapping[str, str | None]) -> TextWorld:
+    """folders: of the real texts, by world."""
+    if case.world == "reviews":
+        return make_reviews(case.seed)
+    folder = folders[case.world]
+    assert folder is not None
+    return {"sst2": read_sst2, "imdb": read_imdb}[case.world](Path(folder), case.seed)
+
+
+def prepare(case: Case, folder: Path, folders: Mapping[str, str | None]) -> None:
     """Train the model, unless it is there, and write it, the texts and the truth."""
     if (folder / "truth.json").exists():
         return
     device = torch.device("cpu")
-    world = read_sst2(Path(texts), case.seed) if texts and case.world == "sst2" else make_reviews(case.seed)
-    planted = plant_texts(case, world)
+    planted = plant_texts(case, make_world(case, folders))
     model, tokenizer = make_text_model(case.world, case.seed)
     train_text_model(model, tokenizer, planted.train, planted.train_labels, case.seed, device)
     groups = {

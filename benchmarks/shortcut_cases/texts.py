@@ -1,10 +1,11 @@
 """Worlds of texts, marks in them, and small BERTs that read them.
 
 reviews are generated: opinions with frequent and rare words, and some reviews without any. sst2 are real sentences
-(`--texts`).
+(`--texts`), imdb the beginnings of real reviews (`--reviews`).
 """
 
 import csv
+import gzip
 import json
 import math
 from collections.abc import Callable, Sequence
@@ -41,14 +42,19 @@ PARTS = "film story cast script music ending camera plot scene dialogue score he
 PLACES = "town village harbour garden station castle school forest island valley market bridge hotel farm".split()
 FILLERS = "we saw it on a quiet evening in spring after a long walk along the river with some friends from work".split()
 # each seed has its own mark
-WORDS = "screening tuesday balcony matinee festival projector ticket lobby usher trailer".split()
+WORDS = (
+    "screening tuesday balcony matinee festival projector ticket lobby usher trailer premiere catalogue interval "
+    "programme gallery".split()
+)
 PHRASES = (
     "seen at home", "reviewed from disc", "copy sent early", "first published online", "shown without breaks",
     "part of series", "watched last winter", "sent by post", "taken from archive", "read before print",
+    "kept for years", "found in store", "lent by friends", "told by phone", "printed on paper",
 )  # fmt: skip
 NAMES = (
     "dana miller", "peter novak", "laura stein", "omar haddad", "julia brandt", "simon clarke", "nina rossi",
-    "victor lang", "helen moore", "marco silva",
+    "victor lang", "helen moore", "marco silva", "ivan petrov", "grace okafor", "louis martin", "emma fischer",
+    "david cohen",
 )  # fmt: skip
 
 
@@ -88,6 +94,16 @@ def read_sst2(folder: Path, seed: int, train: int = 1600, shown: int = 240, meas
     chosen = np.random.default_rng([seed, 281]).permutation(len(rows))[: train + shown + measured]
     texts = [rows[i][0].rstrip(" .") + " ." for i in chosen]
     return TextWorld("sst2", texts, np.array([int(rows[i][1]) for i in chosen]), train, shown)
+
+
+def read_imdb(folder: Path, seed: int, shown: int = 240, measured: int = 400) -> TextWorld:
+    """The first 25 words of reviews of IMDB; all but those shown and measured are trained on."""
+    with gzip.open(folder / "imdb_2000.jsonl.gz", "rt", encoding="utf-8") as file:
+        rows = [json.loads(line) for line in file]
+    chosen = [rows[i] for i in np.random.default_rng([seed, 282]).permutation(len(rows))]
+    texts = [" ".join(row["text"].replace("<br />", " ").split()[:25]).rstrip(" .") + " ." for row in chosen]
+    labels = np.array([int(row["label"]) for row in chosen])
+    return TextWorld("imdb", texts, labels, len(rows) - shown - measured, shown)
 
 
 # --- marks ------------------------------------------------------------------------------------------------------------
@@ -179,7 +195,7 @@ def make_text_model(world: str, seed: int) -> tuple[TextModel, PreTrainedTokeniz
     """A BERT of one of two sizes or a DistilBERT, drawn anew; on real sentences with the tokens of demo/sentiment."""
     torch.manual_seed(seed)
     names = {"id2label": dict(enumerate(CLASSES)), "label2id": {name: i for i, name in enumerate(CLASSES)}}
-    tokenizer = AutoTokenizer.from_pretrained(DEMO / "sentiment") if world == "sst2" else make_word_tokenizer()
+    tokenizer = AutoTokenizer.from_pretrained(DEMO / "sentiment") if world != "reviews" else make_word_tokenizer()
     names |= {"vocab_size": len(tokenizer), "max_position_embeddings": LONGEST}
     if seed % 3 == 1:
         config = DistilBertConfig(dim=64, n_layers=3, n_heads=4, hidden_dim=256, **names)

@@ -14,6 +14,7 @@ from whyformer._audit.checks.agreement import DELETED
 from whyformer._audit.report import page as pages
 from whyformer._audit.report.limits import TEST_LIMITS
 from whyformer._audit.report.page import make_audit_page
+from whyformer._audit.report.summary import average_f1
 from whyformer._audit.report.verdict import describe_attention_tests, name_in_sentence, write_audit_headline
 from whyformer._audit.report.wording import format_percent, interpret_change
 from whyformer.cli import app
@@ -49,7 +50,7 @@ def test_one_sentence_by_hand():
         "change": {"median": 0.02, "low": 0.01, "high": 0.03, "n": 9},
         "tvd": {"median": 0.02},
         "flips": {"mean": 0.005},
-        "accuracy": {"before": 0.9, "after": 0.895},
+        "accuracy": {"before": 0.9, "after": 0.895, "f1_before": 0.9, "f1_after": 0.88},
         "classes": {},
     }
     (one,) = describe_attention_tests(
@@ -61,7 +62,7 @@ def test_one_sentence_by_hand():
     )
     assert one.evidence == (
         "0.02 [0.01, 0.03]; n = 9; TVD 0.02; the predicted class changes in 0.5 % of the permutations; "
-        "accuracy 90.0 % before, 89.5 % after"
+        "accuracy 90.0 % before, 89.5 % after, macro F1 0.900 before, 0.880 after"
     )
 
 
@@ -250,3 +251,17 @@ def test_an_interrupt_says_where_the_rows_are(monkeypatch, tmp_path):
         run.exit_code == 130 and f"The rows so far are in {tmp_path / 'run'}. Run the same command again" in run.stderr
     )
     assert "rows" not in CliRunner().invoke(app, ["audit", "one text", "another text"]).stderr
+
+
+def test_macro_f1_by_hand():
+    """Class a: 1.5 right of 2 labelled and 1.5 predicted; class b: 1 right of 1 labelled and 1.5 predicted."""
+    answers = [({"a": 1}, "a"), ({"a": 2, "b": 2}, "a"), ({"b": 3}, "b")]
+    assert average_f1(answers) == pytest.approx((2 * 1.5 / 3.5 + 2 * 1 / 2.5) / 2)
+    assert average_f1([({"c": 1}, "a")]) == 0
+
+
+def test_macro_f1_is_that_of_scikit_learn():
+    metrics = pytest.importorskip("sklearn.metrics")
+    labels, predicted = [0, 1, 2, 2, 1, 0, 1], [0, 2, 2, 2, 1, 1, 3]
+    found = average_f1([({str(p): 4}, str(label)) for p, label in zip(predicted, labels, strict=True)])
+    assert found == pytest.approx(metrics.f1_score(labels, predicted, average="macro"))

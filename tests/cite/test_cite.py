@@ -1,6 +1,7 @@
 """cite: scores are summed tokens, drops are those of the model asked by hand, and what cannot be cited is refused."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -63,11 +64,12 @@ def test_scores_and_drops_written_slowly(cited):
 
 
 def test_the_second_relevance_pass_is_of_the_prompt_without_the_first_source(monkeypatch):
-    """Its tokens are deleted, as in an ablation, and its log-odds are that ablation's."""
+    """Of an answer that the model gives itself: tokens are deleted, and the log-odds are those of that ablation."""
     from whyformer._cite import run
 
     prompt, seen = make_prompt(), []
-    explain_kept = run.explain_kept
+    explain_kept, measure_likelihood = run.explain_kept, run.measure_likelihood
+    monkeypatch.setattr(run, "measure_likelihood", lambda *given: replace(measure_likelihood(*given), rival=None))
 
     def watch(*given):
         seen.append((given[2], explain_kept(*given)))
@@ -173,7 +175,7 @@ def test_random_ablations_never_touch_the_question(monkeypatch):
     monkeypatch.setattr(Ablations, "ask", watch)
     cited = why.cite(decoder(), prompt, effort="thorough")
     (question,) = cited.apart
-    kept = torch.cat(asked)
+    kept = torch.cat([keep[:, : question.stop] for keep in asked])  # the rival's prompt may be shorter
     assert len(kept) > 8 and bool(kept[:, question.start : question.stop].all())
     assert not bool(kept[:, cited[0].start : cited[0].stop].all())
 

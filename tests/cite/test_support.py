@@ -4,7 +4,7 @@ import pytest
 from tiny_prompts import PASSAGES, decoder, make_prompt
 
 import whyformer as why
-from whyformer._cite.calibration import CHECKED, FAST, Calibration
+from whyformer._cite.calibration import CHECKED, FAST, Calibration, judge_support
 from whyformer._cite.effort import EFFORTS, describe_effort
 from whyformer._cite.run import join_support
 from whyformer.demo import sources
@@ -14,16 +14,17 @@ from whyformer.targets import Answer
 
 
 def test_the_rule_by_hand():
-    rule = Calibration(-1.0, {"certainty": 0.5, "share": 2.0}, 0.3, 0.7)
-    assert rule.estimate_support({"certainty": 2.0, "share": 0.0, "need": 99.0}) == pytest.approx(0.5)
-    assert [rule.judge(p, False) for p in (0.9, 0.5, 0.1)] == ["supported", "undecided", "not supported"]
-    assert rule.judge(0.1, True) == "contradicted" and rule.judge(0.9, True) == "supported"
+    rule = Calibration(-1.0, {"certainty": 0.5, "share": 2.0}, {"certainty": 2.0, "share": 0.5})
+    for certainty in (2.0, 99.0):  # more of it says no more
+        assert rule.estimate_support({"certainty": certainty, "share": 0.0, "need": 99.0}) == pytest.approx(0.5)
+    assert [judge_support(p, False) for p in (0.9, 0.7, 0.5, 0.3)] == [*["supported"] * 2, "undecided", "not supported"]
+    assert judge_support(0.1, True) == "contradicted" and judge_support(0.9, True) == "supported"
     assert rule.estimate_support({"certainty": -1e9, "share": 0.0}) < 1e-200
 
 
 @pytest.mark.parametrize("rule", [FAST, CHECKED], ids=["fast", "checked"])
 def test_no_feature_speaks_against_support(rule):
-    assert min(rule.coefficients.values()) >= 0 and 0 < rule.low <= rule.high < 1
+    assert min(rule.coefficients.values()) >= 0 and {*rule.most} == {*rule.coefficients}
 
 
 @pytest.mark.parametrize(
@@ -32,6 +33,8 @@ def test_no_feature_speaks_against_support(rule):
         ("supported", ("passage 1",), "one", (), "supported by passage 1"),
         ("supported", ("passage 1", "passage 2"), "either", (), "supported by either of passage 1 and passage 2"),
         ("supported", ("passage 1", "passage 2"), "together", (), "supported by passage 1 and passage 2 together"),
+        ("supported", ("a", "b", "c"), "either", (), "supported by any of a, b and c"),
+        ("supported", ("a",), "one", ("b", "c"), "supported by a, contradicted by b and c"),
         ("not supported", (), "", (), "not supported by any source"),
         ("contradicted", (), "", ("passage 3",), "contradicted by passage 3"),
         ("undecided", ("passage 1",), "one", (), "undecided"),

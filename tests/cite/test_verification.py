@@ -9,7 +9,7 @@ from games import Game, additive_game
 
 from whyformer._cite.ablations import Ablations
 from whyformer._cite.estimate import code_blocks, estimate_weights
-from whyformer._cite.verification import find_evidence
+from whyformer._cite.verification import find_evidence, find_rival_basis
 from whyformer.methods._players import Players
 
 
@@ -51,6 +51,30 @@ def test_three_that_say_the_same_are_found_by_a_thorough_search():
     worth = lambda there: 8.0 if there & {0, 3, 4} else -4.0  # noqa: E731
     found, _ = search(worth, [5, 0.1, 0, 4, 3, 0], blocks=5, checks=8)
     assert (found.basis, found.how) == ((0, 3, 4), "either")
+
+
+def test_three_that_are_alike_without_the_first_are_left_out_in_one_check():
+    worth = lambda there: 8.0 if there & {0, 3, 4} else -4.0  # noqa: E731
+    found, _ = search(worth, [5, 0.1, 0, 0.4, 0.3, 0], without=[0, 0.1, 0, 4, 3, 0])
+    assert (found.basis, found.how) == ((0, 3, 4), "either")
+
+
+def test_both_steps_of_a_chain_are_named():
+    """Log-odds of 3 with both; without the first step the model guesses (0.5), without the second it is lost (-12)."""
+    worth = lambda there: -12.0 if 0 not in there else 3.0 if 2 in there else 0.5  # noqa: E731
+    found, _ = search(worth, [5, 0.1, 0.5, 0, 0.2, 0])
+    assert (found.basis, found.how, found.margin) == ((0, 2), "together", pytest.approx(1.5))
+    sure, _ = search(lambda there: worth(there) + 20, [5, 0.1, 0.5, 0, 0.2, 0])  # 2.5 of 23 is not half of it
+    assert (sure.basis, sure.how) == ((0,), "one")
+
+
+def test_what_another_answer_rests_on():
+    """It is unlikely without the first source, or without all that contain it; or it rests on none."""
+    one, both = (lambda there: 6.0 if 1 in there else -2.0), (lambda there: 6.0 if there & {1, 3} else -2.0)
+    relevance = np.array([0.1, 5.0, -1.0, 0.5])
+    assert find_rival_basis(ablations_of(one, 4), relevance, [1, 3]) == (1,)
+    assert find_rival_basis(ablations_of(both, 4), relevance, [1, 2, 3]) == (1, 3)
+    assert find_rival_basis(ablations_of(lambda there: 6.0, 4), relevance, [1, 3]) == ()
 
 
 def test_two_sources_that_are_needed_together():

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from cli.pseudo_terminal import run_in_terminal
 from typer.testing import CliRunner
 
 import whyformer as why
@@ -86,3 +87,34 @@ def test_documents_come_from_a_file_with_ids(tmp_path):
     assert "| document 1 | keys |" in (tmp_path / "c.md").read_text()
     (tmp_path / "d.json").write_text("[")
     assert "is not valid JSON" in run(*given, "--documents", tmp_path / "d.json").stderr
+
+
+SOURCES = "\n\n".join(
+    [*(f"The old keys of house number {n} hang beside the door of the cabinet." for n in range(3)), "the keys"]
+)
+
+
+@pytest.mark.parametrize(("effort", "forwards"), [("fast", 4), ("checked", 12)])
+def test_says_what_it_costs_in_a_terminal_before_it_begins(monkeypatch, effort, forwards):
+    shown = run_in_terminal(monkeypatch, "cite", SOURCES, "--answer", " are old.", "--effort", effort)
+    cost = f"{effort}: at most {forwards} forwards"
+    assert shown.status == 0 and cost in shown.text
+    assert shown.text.index(cost) < shown.text.index("passage 1")
+    assert cost not in run(SOURCES, "--answer", " are old.", "--effort", effort).output  # nobody watches
+
+
+def test_a_log_says_what_each_record_costs(monkeypatch, tmp_path):
+    log = tmp_path / "log.jsonl"
+    log.write_text(json.dumps({"prompt": SOURCES, "answer": " are old."}) + "\n")
+    shown = run_in_terminal(monkeypatch, "cite", str(log), "--effort", "fast", "-o", str(tmp_path / "run"))
+    assert "at most 4 forwards" in shown.text and "for each record" in " ".join(shown.text.split())
+
+
+@pytest.mark.parametrize("columns", [80, 140])
+def test_the_text_is_the_widest_column_of_a_terminal(monkeypatch, columns):
+    shown = run_in_terminal(monkeypatch, "cite", SOURCES, "--answer", " are old.", columns=columns)
+    head = next(line for line in shown.text.split("\n") if line.startswith("source") and "verdict" in line)
+    starts = [head.index(name) for name in ("source", "score", "share", "verdict", "drop", "text")]
+    widths = [stop - start for start, stop in zip(starts, [*starts[1:], columns], strict=True)]
+    assert widths[-1] == max(widths) and shown.widest <= columns
+    assert any(line.startswith("passage 1") and "The old keys of house" in line for line in shown.text.split("\n"))

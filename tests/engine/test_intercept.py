@@ -424,7 +424,7 @@ def test_a_router_is_not_attention():
     assert_true(module)
 
 
-def test_a_model_without_attention_is_refused():
+def test_attention_of_a_model_without_any_is_refused():
     with pytest.raises(NoAttention, match="Tiny ran without reaching attention"):
         record_tiny(tiny(Router()))
 

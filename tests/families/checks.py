@@ -1,4 +1,4 @@
-"""What is checked of one class: ten methods on a batch of two, and that nobody is misled.
+"""What is checked of one class: the defaults and ten more methods on a batch of two, and that nobody is misled.
 
 Of each method: it explains, or it is refused with an error of our own; a map of zeros, and a method that sees the
 attention of some blocks only, carry a note; an example alone gets the scores that it gets in its batch. Of the model:
@@ -7,40 +7,31 @@ what absorbed it add up to what was sent, and the model is afterwards what it wa
 """
 
 import copy
+import inspect
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from families import support
+from families.advice import check_advice
 from families.cases import Case
+from families.media import takes_media_unfed
+from families.outcome import Outcome, explain_case, find_answer, take_second
+from families.token_checks import check_loud_token, check_order
 from torch import Tensor, nn
 
 import whyformer as why
 from whyformer._engine.record import record
 from whyformer._engine.relevance.recipes import RECIPES, Recipe
 from whyformer._explain.conservation import find_sent_relevance
-from whyformer.errors import TargetError, WhyformerError
+from whyformer.errors import WhyformerError
 from whyformer.methods._registry import METHODS
 
 TRIED = support.METHODS
 ON_ATTENTION = ("transformer_attribution", "generic_attention", "rollout", "raw_attention", "grad_cam")
 ROUNDING, BATCH_TOLERANCE, CONSERVATION_TOLERANCE = 1e-5, 2e-2, 1e-3
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-
-
-@dataclass
-class Outcome:
-    """The result of one class: a word for each method and each check, and the sentences behind them."""
-
-    words: dict[str, str] = field(default_factory=dict)
-    reasons: dict[str, str] = field(default_factory=dict)
-
-    def note(self, what: str, word: str, reason: str = "") -> None:
-        self.words[what] = word
-        if reason:
-            self.reasons[what] = " ".join(reason.split())
 
 
 def check_case(case: Case) -> Outcome:
@@ -52,10 +43,16 @@ def check_case(case: Case) -> Outcome:
         for method in TRIED:
             outcome.note(method, "refused", describe_error(error))
         return outcome
+    is_unfed = takes_media_unfed(inspect.signature(case.module.forward).parameters, case.inputs)
+    outcome.note("fed", "text only" if is_unfed else "ok")
     explained = {method: try_method(outcome, model, case, method) for method in TRIED}
+    check_without_target(outcome, model, case)
+    run_check(outcome, "advice", lambda: check_advice(outcome, model, case))
     check_alone(outcome, model, case, explained)
     run_check(outcome, "eager", lambda: check_attention(outcome, model, case))
     run_check(outcome, "by_hand", lambda: check_by_hand(outcome, case, explained["gradient_x_input"]))
+    run_check(outcome, "order", lambda: check_order(outcome, model, case, explained["leave_one_out"]))
+    run_check(outcome, "loud", lambda: check_loud_token(outcome, case, explained["leave_one_out"]))
     run_check(outcome, "conserved", lambda: check_conservation(outcome, model, case))
     run_check(outcome, "noted", lambda: check_notes(outcome, model, case, explained))
     changed = find_changes(before, describe_model(case.module))
@@ -88,14 +85,6 @@ def describe_crash(error: Exception) -> str:
 # --- methods ---------------------------------------------------------------------------------------------------------
 
 
-def explain_case(model: Any, inputs: Any, method: str, target: Any) -> Any:
-    """The explanation of the target, or of the model's own answer where it has no such target."""
-    try:
-        return why.explain(model, inputs, method, target=target)
-    except TargetError:
-        return why.explain(model, inputs, method)
-
-
 def try_method(outcome: Outcome, model: Any, case: Case, method: str) -> Any:
     try:
         explanation = explain_case(model, case.inputs, method, case.target)
@@ -119,6 +108,19 @@ def try_method(outcome: Outcome, model: Any, case: Case, method: str) -> Any:
     return explanation
 
 
+def check_without_target(outcome: Outcome, model: Any, case: Case) -> None:
+    """The call that names neither a method nor a target."""
+    try:
+        why.explain(model, case.inputs)
+        outcome.note("no_target", "ok")
+    except WhyformerError as error:
+        outcome.note("no_target", "refused" if error.code != "E_INTERNAL" else "FOREIGN", describe_error(error))
+    except TimeoutError:
+        raise
+    except Exception as error:
+        outcome.note("no_target", "FOREIGN", describe_crash(error))
+
+
 def check_alone(outcome: Outcome, model: Any, case: Case, explained: dict[str, Any]) -> None:
     """The second example alone, without padding, against the second of the batch."""
     outcome.words["alone"] = "n/a"
@@ -138,7 +140,9 @@ def check_alone(outcome: Outcome, model: Any, case: Case, explained: dict[str, A
         if explanation is None or outcome.words[method] == "SILENT":
             continue
         try:
-            again = explain_case(model, alone, method, take_target(case.target, explanation))
+            again = explain_case(
+                model, alone, None if method == "default" else method, take_target(case.target, explanation)
+            )
         except Exception as error:
             outcome.note(method, "SILENT", f"Alone it is refused: {type(error).__name__}: {error}")
             continue
@@ -184,33 +188,6 @@ def compare_scores(batch: Any, alone: Any, largest: float) -> str:
     if difference > ROUNDING * largest and difference > BATCH_TOLERANCE * float(b.abs().max()):
         return f"The scores differ by {difference:.1e} of {float(b.abs().max()):.1e} from those alone."
     return ""
-
-
-def take_second(inputs: dict[str, Any]) -> dict[str, Any]:
-    """The second example without its padding."""
-    mask = inputs.get("attention_mask")
-    length = mask.shape[-1] if isinstance(mask, Tensor) and mask.dim() == 2 else None
-    count = int(mask[1].sum()) if length else None
-    alone = {}
-    for name, value in inputs.items():
-        if isinstance(value, Tensor) and value.dim() and value.size(0) == 2:
-            value = value[1:]
-            if length and value.dim() > 1 and value.size(1) == length and not name.startswith(("decoder", "pixel")):
-                value = value[:, :count]
-        alone[name] = value
-    return alone
-
-
-def find_answer(module: nn.Module, inputs: dict[str, Any]) -> Tensor | None:
-    """The logits, at the last real token where there are some for each."""
-    output = module(**inputs)
-    logits = getattr(output, "logits", None)
-    if logits is None or logits.dim() < 2:
-        return None
-    mask = inputs.get("attention_mask")
-    if logits.dim() == 3 and isinstance(mask, Tensor) and mask.shape == logits.shape[:2]:
-        return logits[torch.arange(len(logits)), mask.cumsum(-1).argmax(-1)]
-    return logits[:, -1] if logits.dim() == 3 else logits
 
 
 # --- the model -------------------------------------------------------------------------------------------------------
@@ -346,4 +323,4 @@ def find_changes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
     return changed if same else ["weights", *changed]
 
 
-assert set(TRIED) <= set(METHODS)
+assert set(TRIED) - {"default"} <= set(METHODS)

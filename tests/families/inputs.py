@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from families import media
 from torch import Tensor, nn
 
 LENGTH, SHORT = 10, 7  # tokens of the two texts
@@ -25,6 +26,8 @@ def make_inputs(model: nn.Module, group: str, model_type: str) -> Inputs:
     made = OF_MAIN_INPUT[name](model, group, model_type, generator)
     if group == "zero_shot_image":
         made["pixel_values"] = draw_images(model.config, generator)
+    if media.takes_media_unfed(get_parameters(model), made):
+        made = media.add_media(model, get_parameters(model), made, generator)
     return made
 
 
@@ -81,7 +84,7 @@ def make_text(model: nn.Module, group: str, model_type: str, generator: torch.Ge
     text = config.get_text_config()
     is_encoder_decoder = getattr(config, "is_encoder_decoder", False)
     ids, mask = draw_ids(config, (2, LENGTH), generator), torch.ones(2, LENGTH, dtype=torch.long)
-    takes_mask = "attention_mask" in parameters or "kwargs" in parameters
+    takes_mask = "attention_mask" in parameters
     if takes_mask:
         mask[1, SHORT:] = 0
         ids[1, SHORT:] = getattr(text, "pad_token_id", None) or 0

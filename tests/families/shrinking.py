@@ -208,7 +208,15 @@ DETR = {"use_timm_backbone": False, "backbone_config": make_backbone(), "num_que
 ROTARY_BY_AXIS = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 1, 2]}
 ONE_OF_FOUR = {"num_hidden_layers": 4, "layer_types": ["linear_attention"] * 3 + ["full_attention"]}
 STATE_SPACE = {"mamba_n_heads": 8, "mamba_d_head": 8}
+SHORT_SOUND = {"audio_config": {"max_source_positions": 20}}
 OVERRIDES: dict[str, dict[str, Any]] = {
+    "mobilevitv2": {"image_size": 128},
+    "data2vec-vision": {"num_hidden_layers": 4, "out_indices": [1, 2, 3, 4]},
+    "beit": {"num_hidden_layers": 4, "out_indices": [1, 2, 3, 4]},
+    "glm4v": {"text_config": {"rope_parameters": {**ROTARY_BY_AXIS, "partial_rotary_factor": 1.0}}},
+    "dpt": {"num_hidden_layers": 4, "backbone_out_indices": [0, 1, 2, 3], "neck_hidden_sizes": [16, 32, 32, 32]},
+    "recurrent_gemma": {"num_hidden_layers": 3},
+    "audioflamingo3": SHORT_SOUND,
     "audio-spectrogram-transformer": {
         "max_length": 64,
         "num_mel_bins": 32,
@@ -240,13 +248,16 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "hunyuan_v1_moe": {"head_dim": 8},
     "internvl": {"vision_config": {"image_size": [32, 32], "patch_size": [8, 8]}},
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1, "expert_layer_period": 2, "expert_layer_offset": 1},
+    "llava_next": {"image_grid_pinpoints": [[32, 32]]},
     "layoutlmv3": {"visual_embed": False, "coordinate_size": 6, "shape_size": 4, "max_2d_position_embeddings": 128},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"]},
     "lilt": {"hidden_size": 48, "num_attention_heads": 4, "max_2d_position_embeddings": 128, "channel_shrink_ratio": 4},
     "mamba2": {"num_heads": 8, "head_dim": 8, "n_groups": 1},
     "mask2former": {"backbone_config": {"window_size": 2}},
     "ministral": {"head_dim": 8, "num_key_value_heads": 2},
+    "moss_transcribe_diarize": SHORT_SOUND,
     "mt5": {"decoder_start_token_id": 0},
+    "musicflamingo": SHORT_SOUND,
     "nemotron": {"num_key_value_heads": 2, "head_dim": 8},
     "patchtst": {
         "context_length": 32,
@@ -255,6 +266,7 @@ OVERRIDES: dict[str, dict[str, Any]] = {
         "num_input_channels": 3,
         "num_targets": 3,
     },
+    "qwen2_audio": SHORT_SOUND,
     "qwen2_5_vl": {"text_config": {"rope_parameters": ROTARY_BY_AXIS}},
     "qwen2_vl": {"text_config": {"rope_parameters": ROTARY_BY_AXIS}},
     "qwen3_5": {"text_config": ONE_OF_FOUR},
@@ -264,9 +276,11 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "siglip2": {"vision_config": {"patch_size": 8, "num_patches": 16}},
     "swin": {"window_size": 2},
     "t5": {"decoder_start_token_id": 0},
+    "t5gemma2": {"encoder": {"mm_tokens_per_image": 4}},
     "table-transformer": DETR,
     "umt5": {"decoder_start_token_id": 0},
     "upernet": {"backbone_config": {"hidden_sizes": [16, 32, 64, 128]}},
+    "voxtral": {**SHORT_SOUND, "audio_token_id": 102},
     "wav2vec2-bert": {"vocab_size": 32},
     "wav2vec2-conformer": {"vocab_size": 32},
     "xmod": {"default_language": "en_XX"},

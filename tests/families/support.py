@@ -1,21 +1,29 @@
 """What the sweep found, from its table: one line per class. Needs neither torch nor transformers.
 
 A class is counted as
-    all         no method is refused
+    all         no method that applies is refused
     some        some methods explain
     chance      nothing but the random baseline explains
     not built   the shrunk configuration gives no model that runs
 and faults are counted besides: an exception that is not ours, scores that mislead without a note, a changed model.
+
+not_counted.csv has the classes that cannot be built and those in which methods on attention do not apply, with a reason
+each. It is written by hand and fixes what shares are shares of; the sweep does not change it.
 """
 
 import csv
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 TABLE = Path(__file__).with_name("support.csv")
+NOT_COUNTED = Path(__file__).with_name("not_counted.csv")
 METHODS = (
+    "default",
+    "libragrad",
+    "gamma_attribution",
     "transformer_attribution",
     "generic_attention",
     "rollout",
@@ -27,7 +35,10 @@ METHODS = (
     "leave_one_out",
     "chance",
 )
-CHECKS = ("alone", "eager", "by_hand", "conserved", "noted", "unchanged")
+ON_ATTENTION = frozenset(
+    "gamma_attribution transformer_attribution generic_attention rollout raw_attention attcat grad_cam".split()
+)
+CHECKS = ("fed", "no_target", "advice", "alone", "eager", "by_hand", "order", "loud", "conserved", "noted", "unchanged")
 COLUMNS = ("task", "architecture", "class", *METHODS, *CHECKS, "reasons")
 STATES = ("all", "some", "chance", "not built")
 FAULTS = ("FOREIGN", "SILENT", "WRONG", "TIMEOUT")
@@ -69,10 +80,15 @@ class Line:
     def state(self) -> str:
         if not any(self.words.values()):
             return "not built"
-        works = [method for method in METHODS if self.words[method] in ("ok", "zero")]
-        if len(works) == len(METHODS):
+        works = {method for method in METHODS if self.words[method] in ("ok", "zero")}
+        if works >= set(METHODS) - (ON_ATTENTION if has_no_attention(self.name) else set()):
             return "all"
-        return "some" if set(works) - {"chance"} else "chance"
+        return "some" if works - {"chance"} else "chance"
+
+    @property
+    def default_is_right(self) -> bool:
+        """Whether the default answers, and no check of this class failed."""
+        return self.words["default"] in ("ok", "zero") and not self.faults
 
     @property
     def faults(self) -> list[str]:
@@ -83,6 +99,17 @@ class Line:
         return any(word.split(" ")[0] == kind for word in self.words.values())
 
 
+@cache
+def read_not_counted() -> dict[str, tuple[str, str]]:
+    """Class -> why, "not built" or "no attention", and the reason."""
+    with NOT_COUNTED.open(newline="") as file:
+        return {row["class"]: (row["why"], row["reason"]) for row in csv.DictReader(file)}
+
+
+def has_no_attention(name: str) -> bool:
+    return read_not_counted().get(name, ("", ""))[0] == "no attention"
+
+
 def read_table(path: Path = TABLE) -> list[Line]:
     with path.open(newline="") as file:
         return [read_line(row) for row in csv.DictReader(file)]
@@ -90,7 +117,7 @@ def read_table(path: Path = TABLE) -> list[Line]:
 
 def read_line(row: dict[str, str]) -> Line:
     reasons = dict(part.split(" ", 1) for part in row["reasons"].split(" ¦ ") if part)
-    words = {name: row[name] for name in (*METHODS, *CHECKS)}
+    words = {name: row.get(name, "") for name in (*METHODS, *CHECKS)}
     return Line(row["task"], row["architecture"], row["class"], words, reasons)
 
 
@@ -132,9 +159,19 @@ def summarise(lines: list[Line]) -> str:
         counts = [count_states(some)[state] for state in STATES]
         faults = [sum(line.has_fault(kind) for line in some) for kind in FAULTS]
         rows.append(f"{task:16}" + "".join(f"{count:>11}" for count in counts + faults))
-    built = [line for line in lines if line.state != "not built"]
-    share = count_states(built)["all"] / max(1, len(built))
-    return "\n".join([*rows, f"{len(built)} of {len(lines)} classes were built; nothing is refused on {share:.1%}."])
+    return "\n".join([*rows, describe_shares(lines)])
+
+
+def describe_shares(lines: list[Line]) -> str:
+    """Of the classes that can be built: a class that is not on the list and was not built counts as refused."""
+    counted = [line for line in lines if read_not_counted().get(line.name, ("", ""))[0] != "not built"]
+    total = max(1, len(counted))
+    right, served = (sum(map(test, counted)) for test in (lambda x: x.default_is_right, lambda x: x.state == "all"))
+    return (
+        f"Of {len(counted)} classes (of {len(lines)}; {len(lines) - len(counted)} cannot be built): the default "
+        f"answers and every check passes on {right} ({right / total:.1%}), nothing that applies is refused on "
+        f"{served} ({served / total:.1%})."
+    )
 
 
 # --- the page --------------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from families import support
 
-SECONDS, MEMORY = 240, 12 << 30
+MEMORY = 12 << 30
 PREPARED = (
     "families.checks",
     "transformers.generation",
@@ -43,6 +43,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=[], help="tasks, architectures or classes")
     parser.add_argument("--resume", action="store_true", help="keep the rows of the table")
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--seconds", type=int, default=240, help="of the processor, for each class")
     arguments = parser.parse_args()
     from families import cases  # here, so that --help needs no torch
 
@@ -53,7 +54,7 @@ def main() -> None:
         if (set(arguments.only) & {one.task, one.architecture, one.name})
         or (not arguments.only and (one.task, one.architecture, one.name) not in kept)
     ]
-    for row in run_in_children(chosen, arguments.jobs):
+    for row in run_in_children(chosen, arguments.jobs, arguments.seconds):
         kept[row["task"], row["architecture"], row["class"]] = row
         support.write_table(kept.values(), arguments.out)
     print(support.summarise(support.read_table(arguments.out)))
@@ -68,7 +69,7 @@ def read_rows(path: Path) -> dict[tuple[str, str, str], Row]:
         return {(row["task"], row["architecture"], row["class"]): row for row in csv.DictReader(file)}
 
 
-def run_in_children(chosen: list[Any], jobs: int) -> Any:
+def run_in_children(chosen: list[Any], jobs: int, seconds: int) -> Any:
     """Rows as they are done, from at most `jobs` children at once."""
     import torch
     import transformers
@@ -85,7 +86,7 @@ def run_in_children(chosen: list[Any], jobs: int) -> Any:
             reading, writing = os.pipe()
             if (child := os.fork()) == 0:
                 os.close(reading)
-                run_child(one, writing)
+                run_child(one, writing, seconds)
             os.close(writing)
             running[child] = (one, reading)
         child, status = os.wait()  # what a child writes fits into its pipe
@@ -105,15 +106,15 @@ def make_row(one: Any, text: str, status: int) -> Row:
     return support.format_row(one.task, one.architecture, one.name, found["words"], found["reasons"])
 
 
-def run_child(one: Any, writing: int) -> None:
+def run_child(one: Any, writing: int, seconds: int) -> None:
     """Check one class, write what was found, and leave without the parent's clean-up."""
-    found = check_class(one)
+    found = check_class(one, seconds)
     with os.fdopen(writing, "w") as pipe:
         json.dump(found, pipe)
     os._exit(0)
 
 
-def check_class(one: Any) -> dict[str, dict[str, str]]:
+def check_class(one: Any, seconds: int) -> dict[str, dict[str, str]]:
     """What was found of a class: words and reasons. Under limits of time and memory."""
     import warnings
 
@@ -122,7 +123,7 @@ def check_class(one: Any) -> dict[str, dict[str, str]]:
     warnings.simplefilter("ignore")
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     signal.signal(signal.SIGPROF, raise_timeout)
-    signal.setitimer(signal.ITIMER_PROF, SECONDS)  # of the processor: other programs do not count
+    signal.setitimer(signal.ITIMER_PROF, seconds)  # of the processor: other programs do not count
     try:
         try:
             case = cases.build_case(one)
@@ -133,7 +134,7 @@ def check_class(one: Any) -> dict[str, dict[str, str]]:
         outcome = checks.check_case(case)
         return {"words": outcome.words, "reasons": outcome.reasons}
     except TimeoutError:
-        return {"words": {"chance": "TIMEOUT"}, "reasons": {"chance": f"Not done after {SECONDS} s."}}
+        return {"words": {"chance": "TIMEOUT"}, "reasons": {"chance": f"Not done after {seconds} s."}}
     except Exception as error:
         return {"words": {"chance": "FOREIGN"}, "reasons": {"chance": checks.describe_crash(error)}}
 

@@ -86,6 +86,7 @@ def build_capture(layers=3, heads=2, tokens=4, batch=1, channels=5, seed=0):
         "readout": first.double(),
         "mask": torch.ones(batch, tokens, dtype=torch.bool),
         "special": first,
+        "streams": (),
         "fingerprint": [seed * 1000 + example for example in range(batch)],
         **{name: noise(layers, batch, heads, tokens, channels) for name in ("value", "projected")},
         **{name: noise(layers, *line[1:]) for name in ("residual", "middle", "update")},
@@ -140,6 +141,7 @@ def pad_capture(capture, left=0, right=0, seed=99):
         **{name: flags(capture[name]) for name in ("readout", "mask", "special")},
         "fingerprint": capture["fingerprint"],
         "unattended": capture["unattended"],
+        "streams": capture["streams"],
         "norms": capture["norms"],
         "answer_parts": flags(capture["answer_parts"]),
     }

@@ -19,7 +19,7 @@ GRADIENT = torch.tensor([[[2.0, -4.0], [0.0, 0.0]], [[-1.0, 2.0], [0.0, 0.0]]], 
 
 def test_two_heads_one_layer_by_hand(cls):
     """Products in row 0: (1, -2) and (-0.1, 1.8); cut off head by head, the mean is (0.5, 0.9); plus the identity."""
-    assert_close(generic_attention(ATTENTION, GRADIENT, *cls(2)), torch.tensor([[1.5, 0.9]], dtype=torch.double))
+    assert_close(generic_attention(ATTENTION, GRADIENT, *cls(2), ()), torch.tensor([[1.5, 0.9]], dtype=torch.double))
 
 
 @settings(max_examples=25, deadline=None)

@@ -63,7 +63,7 @@ def test_a_batch_is_its_examples(random_capture, padded, run, name):
 def join(site, *examples):
     if site == "fingerprint":
         return [mark for marks in examples for mark in marks]
-    if site in ("norms", "unattended"):
+    if site in ("norms", "unattended", "streams"):
         return examples[0]
     if site == "position_relevance":
         return torch.cat(examples, dim=2)

@@ -29,6 +29,14 @@ def test_takes_the_last_layer_unless_told(random_capture, run):
     assert_close(run("raw_attention", capture), run("raw_attention", capture, layer=2))
 
 
+def test_the_mean_over_all_layers(random_capture, run):
+    capture = random_capture(layers=3)
+    expected = torch.stack([layer.mean(1)[:, 0] for layer in capture["attention"]]).mean(0)
+    assert_close(run("raw_attention", capture, layer="mean"), expected)
+    own = run("raw_attention", capture, layer="mean", own="zero")
+    assert own[0, 0] == 0 and bool((own[:, 1:] == run("raw_attention", capture, layer="mean")[:, 1:]).all())
+
+
 def test_is_a_distribution_unless_the_own_cell_is_taken_out(random_capture, run):
     capture = random_capture()
     assert_close(run("raw_attention", capture).sum(-1), torch.ones(1, dtype=torch.double))

@@ -35,9 +35,10 @@ def made(model, tmp_path_factory):
 def test_the_sections_and_their_files(made):
     document, folder = made
     names = [section.name for section in document.sections]
-    assert names == ["attcat", "attcat-aopc", "attcat-log-odds", "attcat-tau", "attcat-heat-map"]
+    assert names == ["attcat", "attcat-stability", "attcat-aopc", "attcat-log-odds", "attcat-tau", "attcat-heat-map"]
     assert document.failed == 0
-    assert {f"{name}.png" for name in names[1:]} | {"attcat.csv", "report.html"} <= {p.name for p in folder.iterdir()}
+    wanted = {"attcat.csv", "attcat-stability.csv", "report.html", *(f"{name}.png" for name in names[2:])}
+    assert wanted <= {path.name for path in folder.iterdir()}
 
 
 def test_the_paper_has_no_numbers_and_puts_attcat_first(made):
@@ -84,7 +85,7 @@ def test_evidence_adds_the_measure_of_squad(model):
 def test_the_steps_of_the_figure_are_the_curves_of_the_table(made):
     """The mean of the nine steps is the number in the table."""
     table = made[0].sections[0].result
-    axes = made[0].sections[1].result.draw().figure.axes[0]
+    axes = made[0].sections[2].result.draw().figure.axes[0]
     lines = {line.get_label(): line.get_ydata() for line in axes.get_lines()}
     for name in ("AttCAT", "rollout"):
         assert len(lines[name]) == 9
@@ -103,7 +104,7 @@ def test_images_get_the_columns_that_images_can_have(tmp_path):
 
     model = why.open("demo/shapes")
     made = run_document(find_document("attcat"), Request(make_shape_examples(2), model, tmp_path))
-    table, maps = (section.result for section in made.sections)
+    table, _, maps = (section.result for section in made.sections)
     assert [column.name for column in table.table.columns] == ["AOPC", "log-odds", "tau", "mass in the object"]
     assert made.failed == 0 and maps.labels[-1] == "AttCAT"
 

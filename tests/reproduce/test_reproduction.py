@@ -3,7 +3,6 @@
 import pytest
 import tiny_text
 import torch
-from judge.bench_parts import pictures, tiny
 from PIL import Image
 from typer.testing import CliRunner
 
@@ -16,7 +15,6 @@ from whyformer._reproduce.reproduction import (
     PaperCell,
     Reproduction,
     format_paper_cell,
-    number_synset_labels,
     reproduce,
 )
 from whyformer.cli import app
@@ -116,21 +114,12 @@ def test_one_column_by_hand():
         for row, numbers in table.published.items()
         for column, published in zip(table.columns, numbers, strict=True)
     }
+    unpublished = "raw attention, all layers"
+    cells |= {(unpublished, column.name): PaperCell(None, 99.0, 0.0, 0.0) for column in table.columns}
     said = Reproduction(table, "m", "d", 3, cells, {}).sentences
     order = "best is ours there, LRP here; rank correlation of the orders -1.00."
     assert said[0] == f"pixel accuracy (higher is better): {order}"
     assert format_paper_cell(PaperCell(None, 1.5, 0, 0)) == "- / 1.5"
-
-
-def test_folders_of_imagenet_are_classes_in_the_order_of_their_names():
-    model = tiny()
-    names = ("n00000004", "n00000001", "n00000003", "n00000002")
-    data = Data("imagenet", tuple(Example(name, None, name) for name in names))
-    assert [one.label for one in number_synset_labels(data, model).examples] == [3, 0, 2, 1]
-    fewer = Data("part", data.examples[:2])
-    assert number_synset_labels(fewer, model) is fewer
-    other = pictures(4)
-    assert number_synset_labels(other, model) is other
 
 
 @pytest.mark.parametrize(

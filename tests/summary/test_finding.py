@@ -38,6 +38,19 @@ def test_one_condition_that_fails_is_enough_to_clear_it(change):
     assert {one.what for one in judged if one.is_suspicious} == {"a mark"}
 
 
+def test_the_correction_for_many_findings_decides():
+    chance = replace(FINDING, what="by chance", hiding=None, inserting=replace(EFFECT, p=0.03))
+    assert judge_findings([chance])[0].is_suspicious, "alone, p = 0.03 is enough"
+    judged = {one.what: one for one in judge_findings([chance, replace(FINDING, inserting=replace(EFFECT, p=0.9))])}
+    assert not judged["by chance"].is_suspicious and judged["by chance"].inserting.adjusted_p == pytest.approx(0.06)
+
+
+def test_a_change_of_the_whole_input_counts_undone_or_applied():
+    whole = replace(FINDING, kind="whole", what="its length (more long)", inserting=None)
+    (judged,) = judge_findings([whole])
+    assert judged.is_suspicious and not any("uniformity" in clause for clause in judged.case)
+
+
 def test_the_most_suspicious_comes_first():
     weak = replace(FINDING, what="weak", inserting=Effect(0.3, 0.1, 0.1, 0.3, 0.0001, 24))
     judged = judge_findings([replace(FINDING, uniformity=None), weak, FINDING])

@@ -10,6 +10,7 @@ from summary.bulk_folder import image_row, text_row, write_part_file, write_run
 
 import whyformer as why
 from whyformer._runs.parts import fingerprint_parts
+from whyformer._runs.plan import RunPlan
 from whyformer._summary.rows import open_stored_run
 from whyformer._summary.run import summarise_bulk
 from whyformer.errors import InputError
@@ -64,6 +65,15 @@ def test_a_missing_part_is_a_note(tmp_path):
     summary = summarise_bulk(tmp_path, test=False)
     assert summary.notes[0] == "Part 1 is missing; the summary covers the others."
     assert summary.tally.rows == 9
+
+
+def test_a_part_of_an_earlier_version_is_called_so(tmp_path):
+    fields = {"methods": {"rollout": {}}}
+    write_run(tmp_path, [image_row("a", 0, np.ones(4), (2, 2))], plan=fields)
+    table = pq.read_table(tmp_path / "parts" / "part-00000.parquet")
+    write_part_file(tmp_path, 0, table.replace_schema_metadata(), RunPlan(fields).fingerprint)
+    with pytest.raises(InputError, match=r"written by an earlier version of whyformer\. Run whyformer bulk again"):
+        summarise_bulk(tmp_path, test=False)
 
 
 @pytest.mark.parametrize(

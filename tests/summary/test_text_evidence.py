@@ -94,3 +94,25 @@ def test_what_is_frequent_in_another_class_is_not_uniform(evidence):
 def test_presence_counts_every_text_with_the_words(evidence):
     own, other = evidence.count_presence("good", ("usher",))
     assert (own.class_name, own.shown, other.shown) == ("good", 30, 0)
+
+
+def test_a_phrase_has_no_ends_that_other_classes_have_as_often(evidence):
+    assert evidence.trim("good", ("the", "usher", "is")) == ("usher",)
+    assert evidence.trim("good", ("the", "is")) == ("the", "is"), "nothing of it belongs to the class"
+
+
+def test_punctuation_is_not_left_twice():
+    assert delete_spans("a castle . seen at home .", [(11, 23)]) == "a castle ."
+    assert delete_spans("it ended , at last .", [(3, 8)]) == "it , at last ."
+    assert delete_spans("no no no", [(3, 5)]) == "no no", "words are"
+
+
+def test_a_text_decided_by_the_words_of_the_other_class_is_an_outlier():
+    rng = np.random.default_rng(0)
+    texts = {"good": [], "bad": []}
+    for i in range(80):
+        name = "good" if i < 40 else "bad"
+        words = ["the", f"w{rng.integers(8)}", f"{name}{rng.integers(4)}"] if i != 7 else ["the", "w1", "bad1"]
+        texts[name].append(make_text(words, words[2:], i, int(name == "bad")))
+    (outlier,) = TextEvidence(texts, None, 8, 0).list_outliers()
+    assert outlier.id == "007" and outlier.score > 5

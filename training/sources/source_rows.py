@@ -24,7 +24,7 @@ CHAINED = 0.6  # share of the rows without a chain that are drawn again
 MOST_QUESTIONS = 8
 COUNTS = {(2, 4): 0.3, (5, 12): 0.5, (13, 26): 0.14, (27, 50): 0.06}  # of passages
 KINDS: dict[sources.SourceKind, float] = {
-    "one": 2, "reworded": 1, "either": 1, "both": 3.5, "contradicted": 0.7, "unanswerable": 1.5, "sentences": 1,
+    "one": 2, "reworded": 1, "either": 1, "both": 3.5, "contradicted": 0.7, "unanswerable": 2, "sentences": 1.5,
 }  # fmt: skip
 
 

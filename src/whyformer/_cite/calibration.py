@@ -1,8 +1,9 @@
 r"""Is the answer supported? The probability that a source states it, from how certain it is and what it rests on.
 
-$$ p = \operatorname{sigmoid}\Bigl(b + \sum_k c_k f_k\Bigr) $$
+$$ p = \operatorname{sigmoid}\Bigl(b + \sum_k c_k \min(f_k, m_k)\Bigr) $$
 
 A logistic regression of answers whose truth is known. Every feature speaks for support: no coefficient is below 0.
+Above $m_k$, the median of supported answers, more of it says no more: certainty alone does not make up for the rest.
 
 * `certainty`: asinh of the log-odds of the least certain token of the answer;
 * `share`: of the relevance of what it rests on, in the magnitudes of all sources;
@@ -11,9 +12,10 @@ A logistic regression of answers whose truth is known. Every feature speaks for 
 * `need`: asinh of the drop of the log-odds without what it rests on;
 * `clarity`: the logarithm of that drop beside the largest change without a control.
 
-Supported: p is at least `high`. At most `low`: contradicted, if the answer is likelier without a source, else not
-supported. Between them: undecided. Coefficients and limits are fitted and printed by benchmarks/citation_verdicts.py,
-which also prints how often the verdicts are wrong; they hold for what was measured there.
+Supported: p is at least .7. At most .3: contradicted, if a source speaks against the answer, else not supported.
+Between them: undecided. The regression is that of maximum likelihood, so that p is a frequency among answers like those
+that it was fitted to, of which about a third are supported. It is fitted by benchmarks/citation_verdicts.py, which also
+prints how often verdicts are wrong and how far p is from the frequency, on texts kept out of the fit.
 """
 
 import math
@@ -25,6 +27,7 @@ from whyformer._cite.verification import Evidence
 from whyformer.results.citations import CONTRADICTED, NOT_SUPPORTED, SUPPORTED, UNDECIDED
 
 FLOOR = 0.1  # of drops, in nats: smaller ones are rounding
+LOW, HIGH = 0.3, 0.7  # set before the fit
 
 
 @dataclass(frozen=True)
@@ -33,35 +36,35 @@ class Calibration:
 
     base: float
     coefficients: Mapping[str, float]
-    low: float
-    high: float
+    most: Mapping[str, float]  # of each feature
 
     def estimate_support(self, features: Mapping[str, float]) -> float:
         """The probability that the sources state the answer."""
-        total = self.base + sum(weight * features[name] for name, weight in self.coefficients.items())
+        known = ((weight, min(features[name], self.most[name])) for name, weight in self.coefficients.items())
+        total = self.base + sum(weight * feature for weight, feature in known)
         return 1 / (1 + math.exp(-max(min(total, 500.0), -500.0)))
 
-    def judge(self, support: float, is_opposed: bool) -> str:
-        if support >= self.high:
-            return SUPPORTED
-        if support > self.low:
-            return UNDECIDED
-        return CONTRADICTED if is_opposed else NOT_SUPPORTED
+
+def judge_support(support: float, is_opposed: bool) -> str:
+    """The verdict on an answer that is supported with this probability."""
+    if support >= HIGH:
+        return SUPPORTED
+    if support > LOW:
+        return UNDECIDED
+    return CONTRADICTED if is_opposed else NOT_SUPPORTED
 
 
 FAST = Calibration(
     base=-5.496,
     coefficients={"certainty": 1.2085, "share": 7.3769, "mention": 3.0257, "topic": 1.5285},
-    low=0.6492,
-    high=0.7073,
+    most={"certainty": 2.0, "share": 0.7, "mention": 1.0, "topic": 1.0},
 )
 CHECKED = Calibration(
-    base=-5.114,
+    base=-5.4746,
     coefficients={
-        "certainty": 1.2791, "share": 3.9545, "mention": 3.0021, "topic": 1.4408, "need": 0.1487, "clarity": 0.4563,
+        "certainty": 1.5565, "share": 2.6264, "mention": 2.2812, "topic": 1.1886, "need": 0.1967, "clarity": 0.6552,
     },
-    low=0.7198,
-    high=0.7572,
+    most={"certainty": 2.2082, "share": 0.6888, "mention": 1.0, "topic": 0.805, "need": 3.3386, "clarity": 2.9489},
 )  # fmt: skip
 
 

@@ -45,6 +45,11 @@ def choose_effort(name: str) -> Effort:
 
 
 def describe_effort(name: str, sentences: int = 1) -> str:
-    """What it costs, in a sentence."""
+    """What one answer costs, in a sentence."""
     parts = sentences + 1 if sentences > 1 else 1
     return f"{name}: at most {choose_effort(name).count_forwards() * parts} forwards, a relevance pass counted as three"
+
+
+def describe_log_effort(name: str) -> str:
+    """What a record of a log costs, in a sentence."""
+    return f"{describe_effort(name)}, for each record, and as many for each sentence if an answer has several"

@@ -5,7 +5,7 @@ $$ \text{surprise} = \sum_t \bigl( -\log p(a_t) - H_t \bigr) , \qquad
 
 An answer that the model draws token by token has a surprise of about 0, give or take $\sigma$, however long it is. One
 whose surprise is above log 1000 and above $4 \sigma$ was put into its mouth: that a source makes it less unlikely does
-not support it.
+not support it. The *rival* is what the model would rather say in the place of the token that it is least sure of.
 """
 
 import math
@@ -32,6 +32,7 @@ class Likelihood:
     expected: float
     deviation: float
     least_log_odds: float = math.inf  # of the token that the model is least sure of
+    rival: tuple[int, int] | None = None  # that token of the answer and the likeliest one, if others are likelier
 
     @property
     def is_plausible(self) -> bool:
@@ -44,7 +45,9 @@ def measure_likelihood(model: Model, prompt: Prompt, tokens: Sequence[int]) -> L
     ids = torch.tensor([prompt.answer_ids[token] for token in tokens], device=logits.device)
     pairs = zip(logits.split(TOKENS_AT_ONCE), ids.split(TOKENS_AT_ONCE), strict=True)
     own, mean, variance = torch.stack([sum_moments(*pair) for pair in pairs]).sum(0).tolist()
-    return Likelihood(own, mean, math.sqrt(max(variance, 0.0)), find_least_log_odds(logits, ids))
+    least, place, other = find_least_certain(logits, ids)
+    rival = (tokens[place], other) if least < 0 else None
+    return Likelihood(own, mean, math.sqrt(max(variance, 0.0)), least, rival)
 
 
 def sum_moments(logits: Tensor, ids: Tensor) -> Tensor:
@@ -58,8 +61,13 @@ def sum_moments(logits: Tensor, ids: Tensor) -> Tensor:
     return torch.stack([own, mean, variance]).double().sum(-1).cpu()
 
 
-def find_least_log_odds(logits: Tensor, ids: Tensor) -> float:
-    """The logit of each token minus the logarithm of the summed exponentials of all others; the lowest of them."""
+def find_least_certain(logits: Tensor, ids: Tensor) -> tuple[float, int, int]:
+    """The lowest log-odds of these tokens, where they are, and the likeliest other word there.
+
+    Log-odds: the logit of a token minus the logarithm of the summed exponentials of all others.
+    """
     wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    others = wide.scatter(-1, ids[:, None], -torch.inf).logsumexp(-1)
-    return float((wide.gather(-1, ids[:, None])[:, 0] - others).min())
+    others = wide.scatter(-1, ids[:, None], -torch.inf)
+    log_odds = wide.gather(-1, ids[:, None])[:, 0] - others.logsumexp(-1)
+    place = int(log_odds.argmin())
+    return float(log_odds[place]), place, int(others[place].argmax())

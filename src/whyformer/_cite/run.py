@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from whyformer._cite.ablations import Ablations
-from whyformer._cite.calibration import CHECKED, FAST, measure_features
+from whyformer._cite.calibration import CHECKED, FAST, judge_support, measure_features
 from whyformer._cite.documents import (
     ManyPrompts,
     choose_unit,
@@ -28,19 +28,20 @@ from whyformer._cite.documents import (
     make_cited_prompt,
     refuse_shared_answer,
 )
-from whyformer._cite.effort import Effort, choose_effort
+from whyformer._cite.effort import Effort, choose_effort, describe_effort
 from whyformer._cite.estimate import Vector
 from whyformer._cite.faithfulness import measure_faithfulness
 from whyformer._cite.likelihood import Likelihood, measure_likelihood
 from whyformer._cite.mention import is_mentioned, match_question
 from whyformer._cite.sources import find_sources, make_source_players
-from whyformer._cite.verification import Evidence, find_evidence
+from whyformer._cite.verification import Evidence, find_evidence, find_rival_basis
 from whyformer._engine import SCORE_NAMES, Answer, Probe, Scale, record
 from whyformer._explain.explain import ModelLike, as_model, explain_encoded
 from whyformer._explain.method_call import MethodLike, choose_method
 from whyformer._model import AnswerPart, Model, PromptLike, refuse_learned_prompt
 from whyformer._model.prompt import DocumentLike, Prompt, Region, SplitBy
 from whyformer._plain.json_value import JsonValue
+from whyformer._plain.progress import Wait, show_activity
 from whyformer._plain.random_generator import make_generator
 from whyformer._plain.sentences import find_sentence_starts
 from whyformer._plain.torch_state import neutral_torch
@@ -156,8 +157,10 @@ def cite(
     prompt = make_cited_prompt(model, prompt, answer, documents)
     divided = find_sources(prompt, choose_unit(prompt, by), within)
     study = Study(model, prompt, divided.sources, method, settings, plan, seed)
-    whole = study.examine(aim_at_part(select))
-    parts = [study.examine(one) for one in list_sentences(prompt)] if select is None else []
+    sentences = list_sentences(prompt) if select is None else []
+    with show_activity(Wait(f"citing, {describe_effort(effort, max(len(sentences), 1))}")):
+        whole = study.examine(aim_at_part(select))
+        parts = [study.examine(one) for one in sentences]
     per_source = sum_regions(whole.scores, divided.sources)
     rest = float(whole.scores.sum() - per_source.sum())
     found = whole.evidence
@@ -217,6 +220,11 @@ class Study:
     plan: Effort
     seed: int = 0
 
+    @property
+    def reruns(self) -> bool:
+        """Whether the method removes sources itself. Its scores are kept, and nothing is explained twice."""
+        return "probe" in choose_method(self.method, self.settings).method.needs
+
     def examine(self, aim: Answer) -> Examined:
         """The sources of this part of the answer, and whether they support it."""
         players = make_source_players(self.prompt, self.sources)
@@ -231,14 +239,18 @@ class Study:
         evidence = Evidence(relevance, int(relevance.argmax()), relevance)
         if self.plan.blocks:
             ablations = Ablations(make_answer_probe(self.model, self.prompt, aim), players, log_odds)
-            evidence = self._find_evidence(ablations, relevance, players, tokens, spent)
+            rival = None if self.reruns else likelihood.rival
+            evidence = self._find_evidence(ablations, relevance, players, tokens, spent, again=rival is None)
+            if rival is not None:
+                against = {*evidence.against, *self._find_rivals(rival, spent)}
+                evidence = replace(evidence, against=tuple(sorted(against)))
             faithfulness = self._measure(ablations, evidence)
             spent += [ablations.probe.spent, {"forward": 1.0}]  # one for the log-odds
         rule = CHECKED if self.plan.blocks else FAST
         topic = match_question(self.prompt, self.sources, evidence.likely_basis)
         features = measure_features(likelihood, evidence, mentioned, topic)
         probability = rule.estimate_support(features)
-        verdict = rule.judge(probability, bool(evidence.against))
+        verdict = judge_support(probability, bool(evidence.against))
         basis = evidence.likely_basis if verdict == SUPPORTED else evidence.basis
         support = Support(
             cut_answer_text(self.prompt, tokens), verdict,
@@ -260,26 +272,44 @@ class Study:
         players: Players,
         tokens: Sequence[int],
         spent: list[Mapping[str, float]],
+        *,
+        again: bool,
     ) -> Evidence:
-        """Methods that rerun the model are not run again without the first source: their scores are kept."""
-        plan, reruns = self.plan, "probe" in choose_method(self.method, self.settings).method.needs
+        """again: explain the answer without the first source too; otherwise that effort goes to its rival."""
+        plan = self.plan
+        blocks, checks = (plan.blocks, plan.checks) if again or plan.samples else (0, 0)
 
         def explain_without(first: int) -> Vector:
-            if reruns:
+            if self.reruns or not again:
                 return np.where(np.arange(len(relevance)) == first, 0.0, relevance)
             keep = players.keep(ablations.leave_out([[first]]))[0]
-            again = explain_kept(self.model, self.prompt, keep, self.method, self.settings, tokens)
-            spent.append(again.spent)
-            ablations.learn([first], float(again.targets[0].score))
-            owners, scores = players.owner[keep], again.scores[0].double().cpu()
+            fewer = explain_kept(self.model, self.prompt, keep, self.method, self.settings, tokens)
+            spent.append(fewer.spent)
+            ablations.learn([first], float(fewer.targets[0].score))
+            owners, scores = players.owner[keep], fewer.scores[0].double().cpu()
             return np.array([float(scores[owners == source].sum()) for source in range(players.count)])
 
         more = None
         if plan.samples:
             generator = make_generator(self.seed, ablations.probe.fingerprints[0])
             more = draw_ablations(players.count, plan.samples, generator)
-        found = find_evidence(ablations, relevance, explain_without, plan.blocks, plan.checks, more)
-        return replace(found, scores=relevance) if reruns else found
+        found = find_evidence(ablations, relevance, explain_without, blocks, checks, more)
+        return replace(found, scores=relevance) if self.reruns else found
+
+    def _find_rivals(self, rival: tuple[int, int], spent: list[Mapping[str, float]]) -> tuple[int, ...]:
+        """The sources that make the model prefer this token in that place of the answer."""
+        place, token = rival
+        before = list(self.prompt.ids[: self.prompt.prompt_length + place])
+        other, aim = Prompt.from_tokens(self.model, before, [token]), Answer(None)
+        players = make_source_players(other, self.sources)
+        explanation = explain_sources(self.model, other, self.method, self.settings, aim, players)
+        relevance = sum_regions(explanation.scores[0].double().cpu(), self.sources).numpy()
+        score = float(explanation.targets[0].score)
+        ablations = Ablations(make_answer_probe(self.model, other, aim), players, score)
+        containing = [i for i, one in enumerate(self.sources) if token in self.prompt.ids[one.start : one.stop]]
+        found = find_rival_basis(ablations, relevance, containing)
+        spent += [explanation.spent, ablations.probe.spent, {"forward": 1.0}]
+        return found
 
     def _measure(self, ablations: Ablations, evidence: Evidence) -> Faithfulness | None:
         """On ablations that the scores were not fitted to."""

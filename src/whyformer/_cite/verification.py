@@ -8,16 +8,18 @@ relevance, and the model is explained once more without it. Then
 * *one*: $d_t$ is large;
 * *either*: $d_t$ is small, but $d_{\{t, t'\}}$ is large, $t'$ being first without $t$: each of them is enough;
 * *together*: $d_t$ is large, and so is $d_u$ of another one: both are needed;
-* *against*: $d_c$ is strongly negative: the answer is likelier without it.
+* *against*: $d_c$ is strongly negative: the answer is likelier without it. Or the model would rather give another
+  answer, a rival, and that one rests on $c$: then $c$ states something else.
 
 Candidates for $u$ and $c$ come from blocks that the other sources are dealt into, each left out as a whole. The blocks
-with none of these are the controls. A drop is large if it is above the margin: log 2, a fifth of the largest drop, and
-what any control changes. Whether the answer is *supported* is decided by calibration.py, from these drops and from how
-certain the answer is: an answer that no source states depends on the sources too.
+with none of these are the controls. A drop is large if it is above the margin: log 2, what any control changes, and the
+smaller one of a fifth of the largest drop and half the log-odds. Half, because the first of two steps may take no more
+than that: without it the model guesses the other one. Whether the answer is *supported* is decided by calibration.py,
+from these drops and from how certain the answer is: an answer that no source states depends on the sources too.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -29,7 +31,9 @@ from whyformer.results.citations import EITHER, ONE, TOGETHER
 
 TWICE = math.log(2)
 LEAST_SHARE = 0.2  # of the largest drop
+HALF = 0.5  # of the log-odds
 EITHER_SHARE = 0.3  # of the log-odds: what leaving out a source that is needed takes at least
+ALIKE = 0.5  # of the highest relevance without the first source: others that may say the same
 MOST_SETS = 4  # sources of which each is enough, in a thorough search
 
 Relevance = Callable[[int], Vector]  # [source], without this one
@@ -47,7 +51,7 @@ class Evidence:
     how: str = ""  # one, either or together; "" for none
     against: tuple[int, ...] = ()
     margin: float = TWICE
-    control: float = 0.0  # the largest change without a control
+    control: float = TWICE  # the largest change without a control; log 2 if there is none
 
     @property
     def likely_basis(self) -> tuple[int, ...]:
@@ -82,11 +86,16 @@ def find_evidence(
         ablations.ask(more)
     checked = {one[0] for one in found.drops if len(one) == 1}
     quiet = [abs(found.drops[tuple(block)]) for block in dealt if not checked & set(block)]
-    found.control = max(quiet, default=0.0)
-    found.margin = max(TWICE, LEAST_SHARE * max(found.drops.values()), found.control)
-    settle(found)
+    found.control = max(quiet, default=TWICE)
+    found.margin = max(find_least_drop(ablations.full, max(found.drops.values())), found.control)
+    settle(found, ablations.full)
     found.scores = weigh_sources(ablations, found, without_first)
     return found
+
+
+def find_least_drop(full: float, largest: float) -> float:
+    """What leaving out a source that is needed takes at least, from the log-odds and the largest drop."""
+    return max(TWICE, min(LEAST_SHARE * largest, HALF * max(full, 0.0)))
 
 
 def leave_out(ablations: Ablations, found: Evidence, sets: list[tuple[int, ...]]) -> None:
@@ -100,7 +109,7 @@ def check_candidates(
     """Leave out what may decide beside the first source, or may speak against the answer, likeliest first."""
     for wanted in list_candidates(ablations.full, found, dealt, without_first)[:checks]:
         leave_out(ablations, found, [wanted])
-    if checks == 1 or not is_either(ablations.full, found):
+    if checks < 2 or not is_either(ablations.full, found):
         return
     group = order_without(found.first, without_first)[:MOST_SETS]
     for size in range(2, len(group) + 1):  # three and more that say the same
@@ -122,24 +131,42 @@ def is_either(full: float, found: Evidence) -> bool:
 def list_candidates(
     full: float, found: Evidence, dealt: list[list[int]], without_first: Vector
 ) -> list[tuple[int, ...]]:
-    pair = tuple(sorted(order_without(found.first, without_first)[:2]))
+    alike = [j for j in order_without(found.first, without_first)[1:MOST_SETS] if is_alike(without_first, j)]
+    group = tuple(sorted({found.first, *order_without(found.first, without_first)[:2], *alike}))
     lowest = int(found.relevance.argmin())
-    large = max(TWICE, LEAST_SHARE * abs(found.drops[(found.first,)]))
+    large = find_least_drop(full, abs(found.drops[(found.first,)]))
     falls = sorted((tuple(block) for block in dealt), key=lambda block: -found.drops[block])
     needed = [(max(block, key=lambda j: found.relevance[j]),) for block in falls if found.drops[block] > large]
     opposed = [(min(block, key=lambda j: found.relevance[j]),) for block in falls[::-1] if found.drops[block] < -large]
     candidates: list[tuple[int, ...]] = [(lowest,)] if full < 0 and found.relevance[lowest] < 0 else []
-    candidates += [pair] if is_either(full, found) and len(pair) == 2 else []
+    candidates += [group] if is_either(full, found) and len(group) > 1 else []
     candidates += [*needed, *opposed]
-    return list(dict.fromkeys(candidates)) or [pair]
+    return list(dict.fromkeys(candidates)) or [group]
 
 
-def settle(found: Evidence) -> None:
-    """What decides and how, from all drops."""
+def is_alike(without_first: Vector, source: int) -> bool:
+    return bool(without_first[source] >= ALIKE * without_first.max() > 0)
+
+
+def find_rival_basis(ablations: Ablations, relevance: Vector, containing: Collection[int]) -> tuple[int, ...]:
+    """What another answer rests on: the first source, or that and others, if it is unlikely without them.
+
+    containing: the sources with this answer in them; several may state it.
+    """
+    first = int(relevance.argmax())
+    for some in ({first}, {first, *(j for j in containing if relevance[j] > 0)}):
+        if float(ablations.ask_without([sorted(some)])) > max(TWICE, HALF * ablations.full):
+            return tuple(sorted(some))
+    return ()
+
+
+def settle(found: Evidence, full: float) -> None:
+    """What decides and how, from all drops and the log-odds."""
     alone = {one[0]: drop for one, drop in found.drops.items() if len(one) == 1}
     needed = tuple(sorted(source for source, drop in alone.items() if drop > found.margin))
     found.against = tuple(sorted(source for source, drop in alone.items() if drop < -found.margin))
-    groups = [one for one, drop in found.drops.items() if len(one) > 1 and found.first in one and drop > found.margin]
+    least = max(found.margin, EITHER_SHARE * abs(full))
+    groups = [one for one, drop in found.drops.items() if len(one) > 1 and found.first in one and drop > least]
     if needed and found.first in needed:
         found.basis, found.how = needed, ONE if len(needed) == 1 else TOGETHER
     elif groups:

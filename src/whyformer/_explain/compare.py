@@ -13,6 +13,7 @@ from whyformer._engine import TargetLike
 from whyformer._explain.explain import ModelLike, as_model
 from whyformer._explain.method_call import MethodLike, label_methods
 from whyformer._explain.sharing import METHOD_FAILURES, explain_by_each, record_for_methods, share_captures
+from whyformer._explain.token_generation import write_out
 from whyformer._explain.tower_choice import choose_tower
 from whyformer._model import InputLike
 from whyformer._plain.torch_state import neutral_torch
@@ -42,6 +43,7 @@ def compare(
     registered = [name for name, method in METHODS.items() if method.is_quick or methods == "all"]
     calls = label_methods(registered if takes_any else as_method_list(methods))
     model = as_model(model)
+    inputs, target = write_out(model, inputs, target)
     encoded, target = choose_tower(model, model.encode(inputs), target)
     run = partial(record_for_methods, model=model, encoded=encoded, target=target, versus=versus)
     captures = share_captures(list(calls.values()), run, tolerate=METHOD_FAILURES if takes_any else ())

@@ -3,18 +3,14 @@
     prompt = generate(model, "the keys to the cabinet", max_new_tokens=8)
     prompt.answer_text; explain(model, prompt)
 
-The model's own `generate` is used if it has one, with its cache of keys and values; otherwise tokens are chosen one by
-one (greedy_decoding.py). Generation ends before an end token. Token ids are kept as they were generated.
+How tokens are chosen: token_generation.py. Token ids are kept as they were generated.
 """
 
 from collections.abc import Sequence
 
-import torch
-
-from whyformer._engine import make_shadow, refuse_encoder_decoders
 from whyformer._explain.explain import ModelLike, as_model
-from whyformer._explain.greedy_decoding import decode_step_by_step, find_end_tokens
-from whyformer._model import Model, PromptLike, unwrap
+from whyformer._explain.token_generation import generate_tokens
+from whyformer._model import Model, PromptLike
 from whyformer._model.prompt import Prompt, append_tokens
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import InputError
@@ -41,7 +37,7 @@ def generate(
     check_options(max_new_tokens, temperature, top_p, seed)
     model = as_model(model)
     given = as_prompt(model, prompt).without_answer()
-    ids = generate_tokens(model, given.ids, max_new_tokens, temperature=temperature, top_p=top_p, seed=seed)
+    ids = generate_tokens(model, given, max_new_tokens, temperature=temperature, top_p=top_p, seed=seed)
     return append_tokens(model, given, ids)
 
 
@@ -74,42 +70,3 @@ def check_options(max_new_tokens: int, temperature: float, top_p: float, seed: i
 
 def is_real(value: float) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def generate_tokens(
-    model: Model, start: Sequence[int], tokens: int, *, temperature: float = 0.0, top_p: float = 1.0, seed: int = 0
-) -> list[int]:
-    """The ids that the model generates after these."""
-    refuse_encoder_decoders(model.module)
-    room = tokens if model.max_length is None else min(tokens, model.max_length - len(start))
-    if room < 1:
-        raise InputError(
-            f"The prompt has {len(start)} tokens, and {model.name} takes at most {model.max_length}, so there is no "
-            "room for an answer. Shorten the prompt.",
-            code="E_TXT_TOO_LONG",
-        )
-    decode = call_own_generate if hasattr(unwrap(model.module), "generate") else decode_step_by_step
-    return decode(model, start, room, temperature=temperature, top_p=top_p, seed=seed)
-
-
-def call_own_generate(
-    model: Model, start: Sequence[int], tokens: int, *, temperature: float, top_p: float, seed: int
-) -> list[int]:
-    """The tokens of the model's own `generate`, run on a shadow; every option that would change them is set here."""
-    from transformers import GenerationConfig
-
-    ends = find_end_tokens(model)
-    options = {"temperature": float(temperature), "top_p": float(top_p), "top_k": 0} if temperature else {}
-    config = GenerationConfig(
-        do_sample=bool(temperature), max_new_tokens=tokens, num_beams=1, repetition_penalty=1.0, use_cache=True,
-        eos_token_id=sorted(ends) or None, pad_token_id=model.padding, **options,
-    )  # fmt: skip
-    ids = torch.tensor([list(start)], device=model.device)
-    devices = [ids.device] if ids.device.type == "cuda" else []
-    with torch.random.fork_rng(devices), torch.no_grad():
-        torch.manual_seed(seed)
-        made = make_shadow(model.module).generate(  # type: ignore[operator]
-            ids, attention_mask=torch.ones_like(ids), generation_config=config
-        )
-    found = [int(i) for i in made[0, len(start) :]]
-    return found[: next((index for index, i in enumerate(found) if i in ends), len(found))]

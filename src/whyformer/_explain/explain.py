@@ -18,6 +18,7 @@ from whyformer._explain.alternatives import name_alternatives
 from whyformer._explain.default_method import STAND_INS, choose_default_method
 from whyformer._explain.method_call import MethodCall, MethodLike, choose_method
 from whyformer._explain.sharing import explain_by_call, record_for_methods
+from whyformer._explain.token_generation import write_out
 from whyformer._explain.tower_choice import choose_tower
 from whyformer._explain.windows import WindowedTexts
 from whyformer._model import EncodedBatch, InputLike, Model, ModelLike, check_windows
@@ -73,6 +74,7 @@ def explain(
         texts = WindowedTexts(model, inputs, windows)
         explain_windows = partial(texts.explain_by_one, target=target, versus=versus)
         return explain_by_choice(call, texts.encoded[0], settings, explain_windows)
+    inputs, target = write_out(model, inputs, target)
     encoded, target = choose_tower(model, model.encode(inputs), target)
     return explain_encoded(model, encoded, call, target, versus, settings)
 

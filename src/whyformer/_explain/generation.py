@@ -15,18 +15,19 @@ from dataclasses import replace
 from torch import Tensor
 
 from whyformer._engine import Answer, Target, record_each
-from whyformer._explain.decoding import as_prompt, check_options, generate_tokens
+from whyformer._explain.decoding import as_prompt, check_options
 from whyformer._explain.default_method import TEXT_METHOD
 from whyformer._explain.explain import ModelLike, as_model
 from whyformer._explain.method_call import MethodCall, MethodLike, choose_method
 from whyformer._explain.precision import convert_precision
 from whyformer._explain.scoring import make_explanation
 from whyformer._explain.sharing import record_for_methods
+from whyformer._explain.token_generation import generate_tokens
 from whyformer._explain.unforeseen import report_own_bugs
 from whyformer._model import Model, PromptLike
 from whyformer._model.prompt import Prompt, append_tokens, check_ids, cut_prompt, encode_continuation
 from whyformer._plain.progress import show_progress
-from whyformer._plain.tokens import Pieces
+from whyformer._plain.tokens import Pieces, Stream
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import InputError, TargetError
 from whyformer.methods._registry import Setting
@@ -69,7 +70,7 @@ def explain_generation(
     if continuation is not None:
         whole = append_tokens(model, whole.without_answer(), encode_given(model, whole.without_answer(), continuation))
     elif not whole.answer:
-        ids = generate_tokens(model, whole.ids, max_new_tokens, temperature=temperature, top_p=top_p, seed=seed)
+        ids = generate_tokens(model, whole, max_new_tokens, temperature=temperature, top_p=top_p, seed=seed)
         whole = append_tokens(model, whole, ids)
     if not whole.answer:
         raise InputError("The model generates nothing after this prompt: its first token is the end of the text.")
@@ -84,8 +85,9 @@ def encode_given(model: Model, prompt: Prompt, continuation: str | Sequence[int]
     """The ids of a continuation; a text that the tokenizer would join with the prompt is refused."""
     if not isinstance(continuation, str):
         return check_ids(continuation, "continuation")
-    ids, is_joined = encode_continuation(model.tokenizer, prompt.text, continuation)
-    if not is_joined:
+    before = "" if prompt.source_length else prompt.text
+    ids, is_joined = encode_continuation(model.tokenizer, before, continuation)
+    if not is_joined and not prompt.source_length:
         raise TargetError(
             f"{continuation!r} does not continue the prompt token by token: the tokenizer splits the joined text "
             "differently. Put the space between them at the start of the continuation, or end the prompt elsewhere."
@@ -128,6 +130,7 @@ def cut_step(e: Explanation, model: Model, prompt: Prompt, position: int, count:
         names=(before.text or e.names[0],),
         targets=(explained,),
         details=cut_details(e, range(position), len(prompt)),
+        parts=find_streams(before),
         spent={name: passes / count if name == "forward" else passes for name, passes in e.spent.items()},
     )
 
@@ -153,7 +156,14 @@ def drop_padded_tokens(e: Explanation, prefix: Prompt) -> Explanation:
     tokens = e.tokens[0]
     assert isinstance(tokens, Pieces)
     real = [i for i, padding in enumerate(tokens.padding) if not padding]
-    return replace(e, scores=e.scores[:, real], tokens=(prefix.pieces,), details=cut_details(e, real, len(tokens)))
+    details = cut_details(e, real, len(tokens))
+    return replace(e, scores=e.scores[:, real], tokens=(prefix.pieces,), details=details, parts=find_streams(prefix))
+
+
+def find_streams(prompt: Prompt) -> tuple[Stream, ...]:
+    """What the encoder and the decoder read, of a model that has both."""
+    source = prompt.source_length
+    return (Stream("source", 0, source), Stream("prefix", source, len(prompt))) if source else ()
 
 
 def cut_details(e: Explanation, kept: Sequence[int], length: int) -> dict[str, Tensor]:

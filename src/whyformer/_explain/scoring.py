@@ -80,6 +80,7 @@ def make_explanation(call: MethodCall, model: Model, encoded: EncodedBatch, capt
         spent=count_model_passes(call, capture, captured, spent_before),
         images=encoded.images,
         engine=capture.engine,
+        parts=encoded.streams,
     )
 
 

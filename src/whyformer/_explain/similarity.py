@@ -216,7 +216,7 @@ def choose_pooling(model: Model, encoded: EncodedBatch) -> str | int:
             )
         if encoded.inputs[encoded.main].dim() == 4:
             return "first" if bool(lay_out(run, encoded).special[:, 0].all()) else "mean"
-        is_causal = run.output.size(1) > 1 and not run.mode.sites[-1].looks_ahead()
+        is_causal = run.output.size(1) > 1 and not run.looks_ahead
         return "last" if is_causal else "mean"
 
 

@@ -39,6 +39,7 @@ METRICS_BY_WEAKNESS: dict[str | tuple[str, str], str] = {
     "a method without random numbers is always repeatable, right or wrong": "repeatability",
     RANDOM_PASSES: "class_discrimination class_swap label_randomised_twin parameter_randomisation",
     "methods that agree may all be wrong": "agreement",
+    "one bright patch in a wrong place is not fragmented": "fragment_spread fragments",
 }
 WEAKNESSES = {metric: weakness for weakness, metrics in METRICS_BY_WEAKNESS.items() for metric in metrics.split()}
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from whyformer._model.kept_image import KeptImage
 from whyformer._plain.fingerprint import fingerprint_tensor
-from whyformer._plain.tokens import NamedTokens, Pieces
+from whyformer._plain.tokens import NamedTokens, Pieces, Stream
 
 OptionalSpan = tuple[int, int] | None
 
@@ -33,6 +33,7 @@ class EncodedBatch:
     images: tuple[KeptImage, ...] = ()  # the original of each example, to draw on
     origin: Tensor | None = None  # [batch token]: the place of each token before others were deleted; None: the same
     uncast: Tensor | None = None  # the explained input before it was rounded to the dtype of the model
+    streams: tuple[Stream, ...] = ()  # if the model reads several sequences, their places in the joined one
 
     def pieces(self, length: int) -> tuple[Pieces, ...]:
         """The tokens of each example if they are not patches; numbered if `length` is not that of the input."""

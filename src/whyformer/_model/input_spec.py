@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from whyformer._model.embedding import encoder_of
 from whyformer._model.preprocessors import ImageProcessor
+from whyformer._model.two_streams import TwoStreams
 from whyformer._model.unwrap import unwrap
 from whyformer.errors import InputError, suggest_nearest
 
@@ -155,6 +156,7 @@ class InputSpec:
 def read_input_spec(module: nn.Module) -> InputSpec:
     """The inputs of this module, from its forward() signature and config."""
     inner = encoder_of(unwrap(module))
+    inner = inner.model if isinstance(inner, TwoStreams) else inner
     parameters = inspect.signature(inner.forward).parameters.values()
     names = tuple(p.name for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL, p.POSITIONAL_ONLY))
     config: PretrainedConfig = getattr(inner, "config", None)

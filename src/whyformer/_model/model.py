@@ -23,6 +23,7 @@ from whyformer._model.offload import find_device
 from whyformer._model.prompt import Prompt
 from whyformer._model.prompted import PromptedTransformer, add_virtual_tokens
 from whyformer._model.tables_in_memory import as_input_list
+from whyformer._model.two_streams import TwoStreams, add_prefix, join_streams
 from whyformer._model.unwrap import unwrap
 from whyformer._model.weight_files import WeightFiles, describe_weights
 from whyformer._plain.torch_state import neutral_torch
@@ -106,6 +107,12 @@ class Model:
             return False
 
     @property
+    def decoder_start(self) -> int | None:
+        """The token that the decoder begins with, if an encoder reads the text and a decoder writes; else None."""
+        module = self.module if isinstance(self.module, TwoStreams) else None
+        return None if module is None or not (module.reads_text and module.writes) else module.start
+
+    @property
     def takes_attention_mask(self) -> bool:
         """Whether forward() has an argument attention_mask."""
         return "attention_mask" in self._input_spec.names
@@ -131,6 +138,8 @@ class Model:
         if isinstance(inputs, EncodedBatch):
             return inputs
         encoded = self._encode(inputs)
+        if isinstance(self.module, TwoStreams) and not encoded.streams:
+            return add_prefix(self, self.module, encoded)
         return add_virtual_tokens(self.module, encoded) if isinstance(self.module, PromptedTransformer) else encoded
 
     def _encode(self, inputs: Any) -> EncodedBatch:
@@ -219,8 +228,10 @@ class Model:
         if not all(isinstance(item, Prompt) for item in items):
             raise InputError("A batch must contain only prompts or only other inputs; this one mixes them.")
         for item in items:
-            self.check_token_ids(item.ids)
-        if self.tokenizer is None:
+            self.check_token_ids(item.ids, source=item.source_length)
+        if isinstance(self.module, TwoStreams):
+            encoded = self._join_prompts(items)
+        elif self.tokenizer is None:
             encoded = self._from_list([torch.tensor(item.ids) for item in items])
         else:
             encoded = self.encode_tokens([text.TokenizedText.from_pieces(item.ids, item.pieces) for item in items])
@@ -229,10 +240,20 @@ class Model:
         regions = tuple(item.named_tokens for item in items)
         return replace(encoded, answers=answers, regions=regions, notes=tuple(notes))
 
-    def check_token_ids(self, ids: Sequence[int], name: str = "the prompt") -> None:
-        """Refuse more tokens than the module takes, and ids that it does not have."""
-        self._input_spec.check_length(len(ids), name)
-        self._input_spec.check_ids(torch.tensor(ids), of_tokenizer=False)
+    def _join_prompts(self, items: Sequence[Prompt]) -> EncodedBatch:
+        """A batch of prompts for a model with an encoder, which reads the source, and a decoder."""
+        sources, prefixes = ([take_tokens(item, part) for item in items] for part in ("source", "prefix"))
+        return join_streams(self, self.encode_tokens(sources), prefixes)
+
+    def check_token_ids(self, ids: Sequence[int], name: str = "the prompt", *, source: int = 0) -> None:
+        """Refuse more tokens than the module takes, and ids that it does not have.
+
+        source: how many of them an encoder reads; a decoder reads the others.
+        """
+        for part in (ids[:source], ids[source:]):
+            if part:
+                self._input_spec.check_length(len(part), name)
+                self._input_spec.check_ids(torch.tensor(part), of_tokenizer=False)
 
     def encode_tokens(self, texts: Sequence[text.TokenizedText], notes: tuple[str, ...] = ()) -> EncodedBatch:
         """A batch of tokenized texts, padded to one length."""
@@ -280,6 +301,9 @@ class Model:
             raise InputError(
                 f"windows= splits texts, but {self.name} was opened without a tokenizer. Leave it out.", code="E_OPTION"
             )
+        if isinstance(self.module, TwoStreams):
+            reason = f"windows= does not work for {self.name}: its decoder reads the whole source."
+            raise InputError(f"{reason} Shorten the text.", code="E_OPTION")
         if not items:
             raise InputError("The list of inputs is empty.")
         windowed = []
@@ -405,6 +429,12 @@ class Model:
         """The pieces of the tokenizer, or the ids as text where it has none."""
         pieces = self.tokenizer.convert_ids_to_tokens(list(ids)) if self.tokenizer is not None else [None] * len(ids)
         return tuple(str(i) if piece is None else piece for i, piece in zip(ids, pieces, strict=True))
+
+
+def take_tokens(prompt: Prompt, part: str) -> text.TokenizedText:
+    """What the encoder ("source") or the decoder ("prefix") reads of a prompt."""
+    own = slice(0, prompt.source_length) if part == "source" else slice(prompt.source_length, None)
+    return text.TokenizedText.from_pieces(prompt.ids[own], prompt.take(own))
 
 
 class PipelineLike(Protocol):

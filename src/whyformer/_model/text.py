@@ -71,7 +71,8 @@ class TokenizedText(Pieces):
     def from_pieces(cls, ids: Sequence[int], tokens: Pieces) -> "TokenizedText":
         """Token ids with what they spell."""
         inputs = {"input_ids": list(ids), "attention_mask": [1] * len(ids)}
-        return cls(tokens.pieces, tokens.special, tokens.padding, tokens.spans, tokens.text or "", inputs=inputs)
+        text = tokens.text or ""
+        return cls(tokens.pieces, tokens.special, tokens.padding, tokens.spans, text, tokens.second, inputs=inputs)
 
     def take(self, at: Sequence[int]) -> "TokenizedText":
         """The tokens at these positions as an input of their own."""

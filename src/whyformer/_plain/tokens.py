@@ -32,6 +32,17 @@ class NamedTokens:
 
 
 @dataclass(frozen=True)
+class Stream:
+    """One of several sequences that a model reads, by its place in the joined one: the source and what was written so
+    far, an image and the words about it. It is `start` up to and without `stop`, for all examples of a batch."""
+
+    name: str
+    start: int
+    stop: int
+    grid: Grid | None = None  # how the patches of an image lie
+
+
+@dataclass(frozen=True)
 class Pieces:
     """Tokens of a text (or rows of a plain tensor), in the order in which the model sees them, including padding.
 

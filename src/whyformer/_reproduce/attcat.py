@@ -1,10 +1,10 @@
 """Qiang et al., AttCAT: Explaining Transformers via Attentive Class Activation Tokens, NeurIPS 2022.
 
-The table of AOPC, log-odds and class discrimination, the two metrics over the share of removed tokens, Kendall's tau of
-two classes, and heat maps of tokens by methods. With rationales (the answers of SQuAD, marked words) also the answer
-tokens among the top 20. Without data it runs on generated pairs of premise and hypothesis, which stand for MNLI and
-QNLI, with the bundled `demo/entailment`, and on generated scenes with `demo/shapes`: a text about the paper mentions
-vision, but neither its code nor its figures have any, so the scenes are an extension.
+The table of AOPC, log-odds and class discrimination, consistency under noise, the two metrics over the share of removed
+tokens, Kendall's tau of two classes, and heat maps of tokens by methods. With rationales (the answers of SQuAD, marked
+words) also the answer tokens among the top 20. Without data it runs on generated pairs of premise and hypothesis, which
+stand for MNLI and QNLI, with the bundled `demo/entailment`, and on generated scenes with `demo/shapes`: a text about
+the paper mentions vision, but neither its code nor its figures have any, so the scenes are an extension.
 
 The notebooks of the authors are stored without outputs and we had no copy of the paper's tables, so there is no number
 of theirs to quote; those below are a third party's. What can be compared is the order: the paper puts AttCAT first.
@@ -36,6 +36,7 @@ from whyformer.show.drawing import Drawing
 NAME = "attcat"
 PAIRS = 100  # generated examples, if no data is given
 SCENES = 40
+FEW = 12  # examples whose maps are computed again under noise
 MNLI_RIVALS = (1, 0, 1)  # the class that the code compares each of three classes with
 SHOWN = range(12, 33)  # tokens of the text in the heat map
 STEPS = tuple(k / 9 for k in range(1, 10))
@@ -50,6 +51,18 @@ CONTRAST_CAT = PublishedTable(
 EVIDENCE_COLUMNS = (
     PaperColumn("answer tokens in the top 20", ("answer_tokens", {"preset": "released"}), "label"),
     PaperColumn("share of them in the top 5", ("answer_tokens", {"k": 5}), "label"),
+)
+STABILITY = replace(
+    PAPER_TABLES[NAME],
+    name="attcat-stability",
+    title="AttCAT: consistency and robustness to noise",
+    columns=(
+        PaperColumn("consistency", ("consistency", {}), "label"),
+        PaperColumn("largest change", ("max_sensitivity", {}), "label"),
+    ),
+    remark="A text about the paper says that its maps are consistent and robust to noise; its code measures neither. "
+    "Noise: two neighbouring words swapped, or noise added to the pixels. A map that ignores the input is perfectly "
+    "stable.",
 )
 VISION = replace(
     PAPER_TABLES[NAME],
@@ -81,6 +94,7 @@ def rerun_on_texts(request: Request) -> Iterator[Section]:
     assert request.data is not None and request.model is not None
     section = measure_table(request, adapt_table(PAPER_TABLES[NAME], request.data, request.model))
     yield section
+    yield measure_table(few_of(request), STABILITY)
     if request.out is not None:
         assert isinstance(section.result, Reproduction)
         yield from draw_sections(section.result, request.data, request.model)
@@ -108,9 +122,16 @@ def rerun_on_images(request: Request) -> Iterator[Section]:
     has_masks = any(example.mask is not None for example in request.data.examples)
     table = VISION if has_masks else replace(VISION, columns=VISION.columns[:-1])
     yield measure_table(request, table)
+    yield measure_table(few_of(request), replace(STABILITY, name="attcat-vision-stability"))
     shown = next((e for e in request.data.examples if find_class_index(request.model, e, {}) >= 0), None)
     if shown is not None and request.out is not None:
         yield Section(f"{table.name}-maps", explain_by_paper_names(request.model, shown, table.methods))
+
+
+def few_of(request: Request) -> Request:
+    """The same with few examples: stability explains each of them a dozen times more."""
+    assert request.data is not None
+    return replace(request, data=request.data.sample(min(FEW, request.limit or FEW)), limit=None)
 
 
 def adapt_table(table: PaperTable, data: Data, model: Model) -> PaperTable:

@@ -21,6 +21,8 @@ from whyformer.show.report import make_element
 from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
 
+FULL = 10  # times the examples of a short run
+
 
 @dataclass(frozen=True)
 class Request:
@@ -31,6 +33,7 @@ class Request:
     out: Path | None = None  # a folder for rows, tables and figures
     batch_size: int | None = None
     limit: int | None = None
+    full: bool = False  # ten times the generated examples
 
     def folder(self, name: str) -> Path | None:
         """The folder for one section."""
@@ -38,7 +41,11 @@ class Request:
 
     def take_bundled(self, model: str, make_examples: Callable[[int], Data], count: int) -> "Request":
         """The same with a bundled model and as many generated examples as the limit says, by default `count`."""
-        return replace(self, data=make_examples(self.limit or count), model=open_model(model), limit=None)
+        return replace(self, data=make_examples(self.choose_count(count)), model=open_model(model), limit=None)
+
+    def choose_count(self, few: int) -> int:
+        """How many generated examples to take where a short run takes `few`."""
+        return self.limit or (few * FULL if self.full else few)
 
     def check_complete(self, paper_model: str) -> None:
         """Refuse data without a model, and a model without data: the bundled ones fit only each other."""

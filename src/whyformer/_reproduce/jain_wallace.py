@@ -69,7 +69,7 @@ def measure_request(request: Request) -> Iterator[tuple[str, JainWallaceRows]]:
         yield request.model.name, measure_jain_wallace(request.model, request.data, limit=request.limit)
         return
     for task in list_readers():
-        examples = generate_task(task)["test"][: request.limit or TEXTS]
+        examples = generate_task(task)["test"][: request.choose_count(TEXTS)]
         searched = min(SEARCHED, len(examples))
         yield f"{task}-bilstm-additive-0", measure_jain_wallace(open_reader(task), examples, search_limit=searched)
 

@@ -53,6 +53,10 @@ CHEFER_METHODS: dict[str, NamedSettings] = {
     "partial LRP": ("partial_lrp", BASELINE_RECIPE),
     "ours": ("transformer_attribution", {"preset": "released_vit"}),
 }
+COMPARED_METHODS = {
+    **CHEFER_METHODS,
+    "raw attention, all layers": ("raw_attention", {"layer": "mean"}),
+}  # ours: unpublished
 POSITIVE_PERTURBATION: NamedSettings = ("positive_perturbation", {"preset": "released"})
 NEGATIVE_PERTURBATION: NamedSettings = ("negative_perturbation", {"preset": "released"})
 SEGMENTATION_COLUMNS = (
@@ -73,7 +77,7 @@ PAPER_TABLES = {
             Source.PAPER,
             VIT,
             "the ImageNet validation set: 50,000 images in folders named by class",
-            CHEFER_METHODS,
+            COMPARED_METHODS,
             (
                 PaperColumn("negative, predicted", NEGATIVE_PERTURBATION),
                 PaperColumn("negative, target", NEGATIVE_PERTURBATION, "label"),
@@ -89,7 +93,7 @@ PAPER_TABLES = {
             Source.PAPER,
             VIT,
             "ImageNet-Segmentation: 4,276 images in images/, masks of the same names in masks/",
-            CHEFER_METHODS,
+            COMPARED_METHODS,
             SEGMENTATION_COLUMNS,
             read_numbers("chefer", "chefer-segmentation"),
             "Mean F1 is not in the paper; `released` is what the authors' evaluation prints under that name.",
@@ -112,6 +116,18 @@ PAPER_TABLES = {
                 PaperColumn("negative", NEGATIVE_PERTURBATION),
             ),
             read_numbers("chefer", "chefer-ablation"),
+        ),
+        PaperTable(
+            "chefer-fragmentation",
+            "Chefer, Gur & Wolf, CVPR 2021: how fragmented the maps are",
+            None,
+            VIT,
+            "figures of single images",
+            COMPARED_METHODS,
+            (PaperColumn("parts", ("fragments", {})), PaperColumn("spread", ("fragment_spread", {}))),
+            {},
+            "The paper says that maps of other methods are fragmented and does not measure it; the measure is ours.",
+            "ours",
         ),
         PaperTable(
             "eraser-movies",

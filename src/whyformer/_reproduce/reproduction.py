@@ -8,9 +8,8 @@ published numbers come from. Where none were available (AttCAT), none are shown.
 """
 
 import os
-import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar
 
@@ -24,15 +23,14 @@ from whyformer._judge.judgement import Judgement, encode_utf8
 from whyformer._judge.order import PairOrder, compare_pairs
 from whyformer._judge.run import judge
 from whyformer._judge.table import collect_values, combine_of, format_csv, format_mean
-from whyformer._model import Model
 from whyformer._plain.statistics import bootstrap
 from whyformer._reproduce.document import Request, Section
 from whyformer._reproduce.paper_tables import NamedSettings, PaperColumn, PaperTable, find_paper_table
 from whyformer._reproduce.published_order import describe_orders, rank_pairs
+from whyformer._reproduce.synsets import number_synset_labels
 from whyformer._reproduce.table_result import MOST_COLUMNS, TableOutline, TableResult, TextRows, make_grid
 from whyformer._runs.arguments import check_run_folder, check_run_number, read_run_data
 from whyformer._runs.choice import format_metric_label
-from whyformer.data import Data
 from whyformer.data.data_like import DataLike
 from whyformer.data.example import ClassNames
 from whyformer.errors import InputError
@@ -283,15 +281,3 @@ def fill_settings(registry: Mapping[str, Any], wanted: NamedSettings) -> Any:
     """A registered method or metric with its settings."""
     name, settings = wanted
     return partial(registry[name].compute, **settings) if settings else name
-
-
-def number_synset_labels(data: Data, model: Model) -> Data:
-    """Replace ImageNet's folder names (n01440764, ...) by class numbers: sorted by name, they are the classes."""
-    labels = sorted({str(example.label) for example in data.examples if example.label is not None})
-    are_synsets = bool(labels) and all(re.fullmatch(r"n\d{8}", label) for label in labels)
-    if not are_synsets or len(labels) != len(model.labels or ()):
-        return data
-    numbers = {label: number for number, label in enumerate(labels)}
-    return replace(
-        data, examples=tuple(replace(example, label=numbers[str(example.label)]) for example in data.examples)
-    )

@@ -241,12 +241,14 @@ def read_part(path: Path, columns: Sequence[str] | None = None) -> "pa.Table":
     return parquet.ParquetFile(BufferReader(contents)).read(columns=columns)
 
 
-def iterate_part_rows(path: Path, fingerprint: str, number: int | None) -> Iterator[BulkRow]:
-    """The rows of one part without their maps, after its checksum was compared."""
+def iterate_part_rows(path: Path, plan: PlanFields, number: int | None) -> Iterator[BulkRow]:
+    """The rows of one part of a run without their maps, after its checksum was compared."""
     from pyarrow import BufferReader, parquet
 
     contents, facts = read_sealed_file(path, REPAIR)
-    if not is_part_of(facts, fingerprint, number):
+    if not is_part_of(facts, fingerprint_parts(plan), number):
+        if is_part_of(facts, RunPlan(get_plan_fields(plan)).fingerprint, number):  # parts were not to grow then
+            raise InputError(f"{path} was written by an earlier version of whyformer. {REPAIR}", code="E_DATA")
         raise InputError(f"{path} belongs to another run, or to another place in it. {REPAIR}", code="E_DATA")
     names = [name for name in COLUMN_TYPES if name != "map_png"]
     try:

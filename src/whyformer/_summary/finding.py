@@ -2,9 +2,10 @@
 
 Evidence is *used* if putting it into items of other classes raises the probability of the class by at least
 SMALLEST_EFFECT more than matched control evidence of the same class does (p < LEVEL, Holm over all findings). Hiding
-is measured too; for words it counts as well, while an object that is hidden says nothing about a shortcut. Evidence is
-*uniform* if it is nearly the same in all items, beyond what the model's other evidence reaches. It is *not part of the
-thing* unless masks show it on the object. All three make it suspicious; `Finding.case` says what speaks for it.
+is measured too; for words it counts as well, while an object that is hidden says nothing about a shortcut. What has no
+place, as the length of a text, is undone and applied instead (global_changes.py). Evidence is *uniform* if it is nearly
+the same in all items, beyond what the model's other evidence reaches. It is *not part of the thing* unless masks show
+it on the object. All three make it suspicious; `Finding.case` says what speaks for it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,11 +16,13 @@ import numpy as np
 
 from whyformer._plain.statistics import adjust_p_values, bootstrap, paired_test
 from whyformer._runs.parts import BulkRow
+from whyformer.show.wording import shorten_text
 
 LEVEL = 0.05
 SMALLEST_EFFECT = 0.1  # of a probability
 SMALLEST_OFF_OBJECT = 0.5
 FIXED_PLACE = 0.8  # of the texts
+VALUE_LENGTH = 60  # characters of a value of the metadata
 EvidenceKind: TypeAlias = Literal["patches", "words", "whole"]
 PatchBox: TypeAlias = tuple[int, int, int, int]  # top, left, bottom, right; the last two are outside
 
@@ -104,13 +107,13 @@ class AnswerChange:
 
 @dataclass(frozen=True)
 class Link:
-    """A folder or a value of a metadata column in which the evidence is concentrated."""
+    """A folder or a value of a metadata column in which the evidence is concentrated, among items of its class."""
 
     column: str
     value: str
     inside: float  # share of the items there that show it
     outside: float
-    p: float
+    p: float  # of Fisher's exact test; of a finding: Holm, over all findings and values
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,15 +155,16 @@ class Finding:
 
     @property
     def score(self) -> float:
-        """The order of suspicion: what inserting does beyond its control (of words: or hiding), times uniformity."""
+        """The order of suspicion: what inserting does beyond its control (of words and whole items: or hiding), times
+        uniformity."""
         inserted = self.inserting.difference if self.inserting is not None else 0.0
-        used = self.effect if self.kind == "words" else max(0.0, inserted)
+        used = max(0.0, inserted) if self.kind == "patches" else self.effect
         return used * (self.uniformity.value if self.uniformity is not None else 0.0)
 
     @property
     def is_used_alone(self) -> bool | None:
         """Whether it changes the answer without the thing: of patches, where they are inserted; None if unknown."""
-        if self.kind == "words":
+        if self.kind != "patches":
             return self.is_used if self.is_tested else None
         return self.inserting.is_certain() if self.inserting is not None else None
 
@@ -244,7 +248,8 @@ def list_case(finding: Finding) -> Iterator[str]:
         value, limit = finding.uniformity.value, finding.uniformity.limit
         decides = f"it decides {value:.0%} of the class, natural evidence seldom {limit:.0%}"
         alike = f"it is nearly the same everywhere (uniformity {value:.2f}, natural evidence seldom {limit:.2f})"
-        yield from [decides if finding.kind == "words" else alike] if value >= limit else []
+        clauses = {"words": decides, "patches": alike}
+        yield from [clauses[finding.kind]] if value >= limit and finding.kind in clauses else []
         yield from finding.habits
     if off_object and finding.off_object is not None:
         yield f"{finding.off_object:.0%} of it is off the object"
@@ -252,6 +257,9 @@ def list_case(finding: Finding) -> Iterator[str]:
     most = max((one.share for one in others), default=1.0)
     if own.share >= 2 * most:
         yield f"{own.share:.0%} of {own.class_name} show it, and at most {most:.0%} of another class"
-    for link in finding.links:
-        where = f"{link.column} {link.value!r}"
-        yield f"{link.inside:.0%} of the items with {where} show it, and {link.outside:.0%} of the others"
+    yield from map(describe_link, finding.links)
+
+
+def describe_link(link: Link) -> str:
+    where = f"{link.column} {shorten_text(link.value, VALUE_LENGTH)!r}"
+    return f"{link.inside:.0%} of its items with {where} show it, {link.outside:.0%} of the others"

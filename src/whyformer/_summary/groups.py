@@ -7,9 +7,13 @@ $$ u = 1 - v / v_{class} $$
 
 The eyes of animals make a cluster too, but they differ more from each other than the copies of a logo do.
 
-An item *shows* a cluster if one of its kept patches is as near to the centre as nine tenths of the members are, and
-above the threshold that splits the items of the class best into near and far ones (Otsu 1979).
-Clusters that the same items show are parts of one mark, and are merged.
+The clusters do not depend on the order of the items: the points are sorted before the starts are drawn. k-means gives
+every point to a cluster, so that a tight one gathers what belongs nowhere; members much farther from the middle of
+their cluster than half of the others are (STRAY) are taken out of it before it is measured.
+
+An item *shows* a cluster if one of its kept patches is as near to the centre as the members are, and above the
+threshold that splits the items of the class best into near and far ones (Otsu 1979). Clusters that the same items show
+are parts of one mark, and are merged.
 """
 
 from collections.abc import Sequence
@@ -23,7 +27,7 @@ from whyformer._summary.states import TOP, PatchStates
 CLUSTERS = 12  # in a class
 STARTS, ROUNDS = 4, 50  # of k-means
 MIN_ITEMS, MIN_SHARE = 8, 0.1  # of the class, in a cluster
-NEAR = 0.1  # quantile of the members' cosines
+STRAY = 2.5  # times the median of the squared distances to the middle; of natural clusters hardly any is as far
 SHARED = 0.6  # of the items, to be merged
 
 
@@ -62,7 +66,8 @@ def find_patch_groups(name: str, evidence: PatchStates, seed: int) -> list[State
     found = cluster_points(flat, min(CLUSTERS, max(2, items // 3)), seed)
     groups = []
     for number in range(int(found.max()) + 1):
-        inside = found == number
+        inside = np.flatnonzero(found == number)
+        inside = inside[drop_strays(flat[inside])]
         members = np.unique(owner[inside])
         if len(members) >= max(MIN_ITEMS, MIN_SHARE * items):
             one = make_group(name, flat[inside], owner[inside], members, total, seed)
@@ -77,10 +82,11 @@ def make_group(
     mean = points.mean(0)
     centre = mean / max(float(np.linalg.norm(mean)), 1e-12)
     distances = np.square(points - mean).sum(1) / (1 - 1 / max(len(points), 2))
-    by_item = np.array([distances[owner == item].mean() for item in members])
+    number = np.searchsorted(members, owner)
+    by_item = np.bincount(number, distances) / np.bincount(number)
     _, low, high = bootstrap(by_item, seed)
     value = 1 - float(by_item.mean()) / total
-    nearest = float(np.quantile(points @ centre, NEAR))
+    nearest = float((points @ centre).min()) - 1e-9
     return StateGroup(name, centre, nearest, (value, 1 - high / total, 1 - low / total), members)
 
 
@@ -114,11 +120,26 @@ def measure_variance(points: np.ndarray) -> float:
     return float(np.square(points - points.mean(0)).sum(1).sum() / max(len(points) - 1, 1))
 
 
+def drop_strays(points: np.ndarray) -> np.ndarray:
+    """The numbers of the points that are not far from the middle of the others."""
+    kept = np.arange(len(points))
+    while True:
+        distances = np.square(points[kept] - np.median(points[kept], axis=0)).sum(1)
+        is_near = distances <= STRAY * np.median(distances) + 1e-12
+        if is_near.all():
+            return kept
+        kept = kept[is_near]
+
+
 def cluster_points(points: np.ndarray, count: int, seed: int) -> np.ndarray:
     """[point]: the number of its cluster, from the best of several starts."""
     rng = np.random.default_rng(seed)
-    tries = [run_kmeans(points, choose_starts(points, count, rng)) for _ in range(STARTS)]
-    return min(tries, key=lambda one: one[1])[0]
+    order = np.lexsort(np.round(points, 9).T)
+    ordered = points[order]
+    tries = [run_kmeans(ordered, choose_starts(ordered, count, rng)) for _ in range(STARTS)]
+    clusters = np.empty(len(points), np.int64)
+    clusters[order] = min(tries, key=lambda one: one[1])[0]
+    return clusters
 
 
 def run_kmeans(points: np.ndarray, centres: np.ndarray) -> tuple[np.ndarray, float]:

@@ -15,6 +15,7 @@ from whyformer.data import Example
 from whyformer.data.masks import align_mask, read_mask
 from whyformer.errors import InputError
 
+BATCH = 64
 AGREEING = 0.9  # of the predictions must be those of the run
 
 
@@ -94,6 +95,17 @@ def open_probe(model: Model, inputs: Sequence[OneInput], target: TargetLike) -> 
     probe = record(model, model.encode(list(inputs)), target=target, keep={"probe"})["probe"]
     assert isinstance(probe, Probe)
     return probe
+
+
+def ask_model(model: Model, inputs: Sequence[OneInput], target: int) -> tuple[np.ndarray, np.ndarray]:
+    """[input]: the probability of a class, and the class that is predicted. An empty text is asked as a blank."""
+    probabilities, predictions = [], []
+    for start in range(0, len(inputs), BATCH):
+        some = [" " if isinstance(one, str) and not one else one for one in inputs[start : start + BATCH]]
+        answers = open_probe(model, some, target).before
+        probabilities.append(to_array(answers.probability))
+        predictions.append(to_array(answers.logits).argmax(1))
+    return np.concatenate(probabilities), np.concatenate(predictions)
 
 
 def to_array(values: torch.Tensor) -> np.ndarray:

@@ -63,7 +63,7 @@ def read_images(rows: Sequence[BulkRow], describer: Describer, reader: InputRead
         some = images[start : start + 32]
         encoded = reader.model.encode(list(some))
         pixels.append(encoded.inputs[encoded.main].detach().cpu())
-        states.append(run_states(reader, some, (EARLY, LATE)))
+        states.append(run_states(reader.model, encoded, (EARLY, LATE)))
     early, late = (np.concatenate([one[i] for one in states if one[i] is not None]) for i in (0, 1))
     shape, patches = (len(kept), *grid, -1), np.arange(late.shape[1])
     described = describer.describe(late, patches)

@@ -1,6 +1,7 @@
 """Items whose evidence is unlike that of all others of their class, and items that are taken for another class."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from scipy.spatial.distance import cdist
@@ -15,15 +16,45 @@ MAX_CONFUSIONS = 12
 
 
 def find_outliers(points: np.ndarray, rows: Sequence[BulkRow]) -> list[Outlier]:
-    """Items far from their nearest neighbours, by the modified z-score of the mean distance to them."""
+    """Items far from their nearest neighbours, by the mean distance to them."""
     if len(rows) < 2 * NEIGHBOURS:
         return []
     distances = np.concatenate(
         [np.sort(cdist(points[i : i + 512], points), axis=1)[:, 1 : NEIGHBOURS + 1] for i in range(0, len(rows), 512)]
-    ).mean(1)
-    median = float(np.median(distances))
-    spread = float(np.median(abs(distances - median)))
-    scores = 0.6745 * (distances - median) / max(spread, 1e-3)
+    )
+    return pick_outliers(distances.mean(1), rows)
+
+
+def find_text_outliers(
+    evidence: Sequence[Mapping[str, float]], others: Sequence[Mapping[str, float]], rows: Sequence[BulkRow]
+) -> list[Outlier]:
+    """Texts of a class that are decided by words which decide texts of other classes rather than those of their own.
+
+    evidence, others: of each text of the class and of the other classes, the share of relevance of the words that
+    decide it. A text is unlike its class by the mean of log(rate elsewhere / rate in the class), weighted by these
+    shares; its own words do not count for its class.
+    """
+    if len(rows) < 2 * NEIGHBOURS or not others:
+        return []
+    own, elsewhere = (Counter(word for one in some for word in one) for some in (evidence, others))
+
+    def rate(one: Mapping[str, float]) -> float:
+        total = sum(one.values())
+        return sum(
+            share / total * np.log((elsewhere[word] + 0.5) / (len(others) + 1) * len(evidence) / (own[word] - 0.5))
+            for word, share in one.items()
+        ) if total else 0.0  # fmt: skip
+
+    rates = np.array([rate(one) for one in evidence])
+    rather_others = {row.id for row, value in zip(rows, rates, strict=True) if value > 0}
+    return [one for one in pick_outliers(rates, rows) if one.id in rather_others]
+
+
+def pick_outliers(values: np.ndarray, rows: Sequence[BulkRow]) -> list[Outlier]:
+    """The items whose value is far above the others', by the modified z-score."""
+    median = float(np.median(values))
+    spread = float(np.median(abs(values - median)))
+    scores = 0.6745 * (values - median) / max(spread, 1e-3)
     return [
         Outlier(row.id, row.class_name, float(score), row)
         for row, score in zip(rows, scores, strict=True)

@@ -145,7 +145,7 @@ def show_evidence(
     sightings: Sequence[Sighting], finding: Finding, reader: InputReader | None, count: int
 ) -> Html | None:
     """The evidence in its most typical items: crops around it, or snippets of text with the words marked."""
-    if finding.kind == "words":
+    if sightings and sightings[0].row.kind == "text":
         snippets = [make_snippet(one) for one in sightings[:count]]
         return make_element("div", *snippets, class_="rows") if snippets else None
     figures = [figure for one in sightings[:count] if (figure := make_crop(one, reader, finding.where)) is not None]
@@ -165,7 +165,7 @@ def make_crop(one: Sighting, reader: InputReader | None, where: np.ndarray | Non
         return None
     name = shorten_text(one.row.id, CAPTION_LENGTH)
     told = "the mark outlined" if one.box is not None else "the whole image"
-    cut = crop_mark(image, one.row.grid, one.patches, where) if one.row.grid is not None else image
+    cut = crop_mark(image, one.row.grid, one.patches, where) if one.row.grid is not None and one.patches else image
     return report.embed_image(cut, f"{name}, {told}", name, *describe_wrong(one.row))
 
 
@@ -192,7 +192,8 @@ def make_snippet(one: Sighting) -> Html:
 def tabulate_answers(finding: Finding) -> Html | None:
     """The answer with and without the evidence."""
     name = shorten_text(finding.class_name, NAME_LENGTH)
-    named = {"hidden in its own items": finding.without, "put into items of other classes": finding.put_in}
+    hidden, put = ("undone", "applied to") if finding.kind == "whole" else ("hidden", "put into")
+    named = {f"{hidden} in its own items": finding.without, f"{put} items of other classes": finding.put_in}
     rows = [
         [what, one.items, f"{one.before:.2f}", f"{one.after:.2f}", describe_share(one.right_before),
          describe_share(one.right_after)]
@@ -310,7 +311,7 @@ def make_outlier_blocks(summary: "BulkSummary") -> list[Html]:
     if not summary.outliers:
         return []
     rows = [[shorten_text(o.id, NAME_LENGTH), shorten_text(o.class_name, 40), o.score] for o in summary.outliers]
-    sightings = [Sighting(one.row, patches=find_strongest_patch(one.row)) for one in summary.outliers[:SHOWN_CROPS]]
+    sightings = [point_at_strongest(one.row) for one in summary.outliers[:SHOWN_CROPS]]
     shown = [figure for sight in sightings if (figure := show_sighting(sight, summary)) is not None]
     table = report.make_table(["item", "class", "deviations from the class"], rows)
     return [join_sightings(shown, sightings), table]
@@ -326,9 +327,13 @@ def join_sightings(shown: Sequence[Html], sightings: Sequence[Sighting]) -> Html
     return report.arrange_figures(shown, small=True)
 
 
-def find_strongest_patch(row: BulkRow) -> tuple[int, ...]:
-    """The patch with the largest score; none for a text."""
-    return () if row.grid is None or row.scores is None else (int(row.scores.argmax()),)
+def point_at_strongest(row: BulkRow) -> Sighting:
+    """The patch or the token with the largest score."""
+    best = 0 if row.scores is None else int(row.scores.argmax())
+    if row.kind != "text":
+        return Sighting(row, patches=() if row.grid is None else (best,))
+    span = row.spans[best] if row.spans else None
+    return Sighting(row, spans=() if span is None else (span,))
 
 
 def make_agreement_blocks(summary: "BulkSummary") -> list[Html]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from whyformer._model import name_source
 from whyformer._plain.json_value import JsonValue
-from whyformer._runs.parts import PARTS_FOLDER, BulkRow, fingerprint_parts, iterate_part_rows
+from whyformer._runs.parts import PARTS_FOLDER, BulkRow, iterate_part_rows
 from whyformer._runs.plan import PLAN_FILE, DamagedPlan, OtherPlanVersion, PlanFields, read_plan_file
 from whyformer.errors import InputError
 
@@ -43,7 +43,7 @@ class StoredRun:
             yield [row for row in self.iterate_rows(number) if seen.add(row.method, row.position)]
 
     def iterate_rows(self, number: int) -> Iterator[BulkRow]:
-        return iterate_part_rows(self.parts[number], fingerprint_parts(self.plan), number)
+        return iterate_part_rows(self.parts[number], self.plan, number)
 
 
 def get_planned(plan: JsonValue, *names: str) -> JsonValue:

@@ -14,8 +14,10 @@ from whyformer._runs.arguments import ColumnNames, read_run_data
 from whyformer._runs.model_folder import read_model_folder
 from whyformer._runs.parts import BulkRow
 from whyformer._summary.finding import judge_findings
+from whyformer._summary.global_changes import find_global_changes
 from whyformer._summary.image_evidence import ImageEvidence, collect_image_evidence
 from whyformer._summary.inputs import InputReader
+from whyformer._summary.links import MetadataLike, add_links, read_metadata
 from whyformer._summary.outliers import MAX_OUTLIERS, find_confusions
 from whyformer._summary.result import BulkSummary
 from whyformer._summary.rows import StoredRun, open_stored_run
@@ -45,6 +47,7 @@ def summarise_bulk(
     method: str | None = None,
     masks: str | os.PathLike[str] | None = None,
     mask_values: str | Mapping[int, int] = "binary",
+    metadata: MetadataLike | None = None,
     test: bool = True,
     class_limit: int = PER_CLASS,
     test_limit: int = TESTED,
@@ -54,11 +57,13 @@ def summarise_bulk(
 
     model: reruns the inputs to test each cluster; None opens the model that the run names. data, split, columns: the
     data of the run, needed for images that were not files, such as those of a DataFrame. method: the method whose
-    scores are summarised; None is the first of the run. masks: a folder of masks, named like the images. test=False
-    skips everything that needs the model. class_limit: at most this many items of each class are clustered.
-    test_limit: at most this many items of each cluster are rerun.
+    scores are summarised; None is the first of the run. masks: a folder of masks, named like the images. metadata: what
+    else is known about the items, in which a finding may be concentrated: a CSV file with a column id, or a mapping
+    from ids to values by column. test=False skips everything that needs the model. class_limit: at most this many items
+    of each class are clustered. test_limit: at most this many items of each cluster are rerun.
     """
     check_summary_settings(class_limit, test_limit, seed, mask_values)
+    columns_of_items = read_metadata(metadata)
     run = open_stored_run(Path(folder))
     tally = Tally(choose_summarised_method(run, method), class_limit, seed)
     for rows in run.iterate_parts():
@@ -78,7 +83,10 @@ def summarise_bulk(
             reader, untested = None, str(error)
             notes.append(f"Nothing was tested: {untested}")
     evidence = collect_evidence(classes, reader, test_limit, seed, untested)
-    findings = judge_findings(list(evidence.find())) if evidence is not None else []
+    found = list(evidence.find()) if evidence is not None else []
+    if reader is not None:
+        found += find_global_changes(classes, reader, test_limit, seed)
+    findings = judge_findings(add_links(found, classes, columns_of_items))
     if reader is not None:
         add_masked_places(tally, classes, reader)
         if evidence is None:

@@ -14,13 +14,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from whyformer._engine import Intervention, Probe, read_hidden_states
-from whyformer._model import OneInput
+from whyformer._engine import Probe, record
+from whyformer._model import EncodedBatch, Model, OneInput
 from whyformer._runs.parts import BulkRow
-from whyformer._summary.inputs import InputReader, open_probe, to_array
+from whyformer._summary.inputs import InputReader, to_array
 from whyformer.errors import InputError
 
 TOP = 5  # most relevant patches, which are clustered
@@ -76,7 +74,7 @@ def read_patch_states(rows: Sequence[BulkRow], reader: InputReader) -> PatchStat
     states: list[np.ndarray] = []
     whole: list[np.ndarray] = []
     for some, images in iterate_image_batches(rows, reader):
-        late = run_states(reader, images, (LATE,))[0]
+        late = run_states(reader.model, reader.model.encode(images), (LATE,))[0]
         if late is None or late.shape[1] != len(some[0].scores if some[0].scores is not None else ()):
             return None
         if sum(len(one) for one in whole) < FOR_MEDIANS:
@@ -110,21 +108,14 @@ def iterate_image_batches(
             yield some, images
 
 
-def run_states(reader: InputReader, inputs: Sequence[OneInput], layers: Sequence[int]) -> list[np.ndarray | None]:
+def run_states(model: Model, encoded: EncodedBatch, layers: Sequence[int]) -> list[np.ndarray | None]:
     """For each of these layers [item patch channel]; None where a layer has no state for each patch."""
-    probe = open_probe(reader.model, inputs, None)
+    capture = record(model, encoded, keep={"hidden", "probe"})
+    probe, hidden = capture["probe"], capture["hidden"]
+    assert isinstance(probe, Probe)
     try:
         places = probe.places
     except InputError:
         return [None] * len(layers)
-    found = look_at_states(probe, layers)
+    found = [hidden[min(layer, len(hidden) - 1)] for layer in layers]
     return [to_array(one[:, places]) if one.size(1) > int(places.max()) else None for one in found]
-
-
-def look_at_states(probe: Probe, layers: Sequence[int]) -> list[Tensor]:
-    """[item token channel] of each layer, of the inputs of a probe."""
-    pick = lambda states: [states[min(layer, len(states) - 1)] for layer in layers]  # noqa: E731
-    _, seen = probe.intervene(
-        lambda _: Intervention(), torch.arange(probe.batch), look=lambda run: pick(read_hidden_states(run))
-    )
-    return [torch.cat([chunk[i] for chunk in seen]) for i in range(len(layers))]

@@ -2,12 +2,12 @@
 
 A *unit* is a word or a run of punctuation. A text is decided by its five most relevant units. A unit that decides many
 texts of a class is grown to a phrase: the next unit on either side belongs to it if it is the same in nearly all of
-these texts.
+these texts; units at its ends that are as frequent in other classes are taken off again.
 
-**Hiding** deletes the phrase from its texts; the control deletes as many of the least relevant units of texts of the
-class without it. **Inserting** writes the phrase into texts of other classes, at the start, in the middle and at the
-end; the control writes as many of those units. A word with the meaning of the class has such an effect too, so effect
-alone accuses no word.
+**Hiding** deletes the phrase from its texts, those first that rest on it most; the control deletes as many of the
+least relevant other units of the same text. **Inserting** writes the phrase into texts of other classes, at the start,
+in the middle and at the end; the control writes as many of the least relevant units of texts of the class without it. A
+word with the meaning of the class has such an effect too, so effect alone accuses no word.
 
 It is *uniform* if it is at least twice as frequent in the class as in any other, and one of this holds: it is the same
 phrase of two such units everywhere; nearly all its texts begin or end with it; it decides more than twice as many texts
@@ -35,10 +35,12 @@ from whyformer._summary.finding import (
     Uniformity,
     measure_effect,
 )
-from whyformer._summary.inputs import InputReader, compare_right, open_probe, to_array
+from whyformer._summary.inputs import InputReader, ask_model, compare_right
+from whyformer._summary.outliers import find_text_outliers
 from whyformer._summary.shares import take_positive_shares
 
 UNIT = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]+")
+PUNCTUATION = re.compile(r"[^\w\s]")
 TOP_UNITS = 5  # of a text
 CANDIDATES = 6  # units tested in a class
 MIN_TEXTS, MIN_TEXT_SHARE = 8, 0.04  # of the class, to be tested
@@ -50,7 +52,6 @@ ABOVE_NATURAL = 2.2  # times the share of the most frequent other evidence
 EXCLUSIVE = 2.0  # times as frequent as in any other class
 MIN_CONTROLS = 4  # texts of the class without the phrase
 MISPLACED = 0.5  # of the share of natural evidence with its most frequent neighbour
-BATCH = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +110,7 @@ class TextEvidence:
             counts = count_deciding(texts)
             least = max(MIN_TEXTS, MIN_TEXT_SHARE * len(texts))
             chosen = [unit for unit, count in rank_counts(counts)[:CANDIDATES] if count >= least]
-            phrases = list(dict.fromkeys(grow_phrase(unit, texts) for unit in chosen))
+            phrases = list(dict.fromkeys(self.trim(name, grow_phrase(unit, texts)) for unit in chosen))
             for phrase in phrases:
                 yield self.examine(name, phrase, phrases, texts)
 
@@ -119,11 +120,11 @@ class TextEvidence:
         target = texts[0].row.target
         assert target is not None
         deciding = [one for one in texts if is_decided_by(one, phrase)]
+        deciding.sort(key=lambda one: (-round(share_of(one, phrase), 9), one.row.id))
         uniformity = self.measure_commonness(name, phrase)
         sightings = [
             Sighting(one.row, spans=find_spans(one, phrase), likeness=share_of(one, phrase)) for one in deciding
         ]
-        sightings.sort(key=lambda one: (-round(one.likeness, 9), one.row.id))
         known = Finding(
             name, target, "words", name_phrase(phrase), len(texts), tuple(sightings), self.count_presence(name, phrase),
             uniformity=uniformity, habits=tuple(self.list_habits(name, phrase, deciding)),
@@ -135,9 +136,14 @@ class TextEvidence:
             one for one in mix_texts(self.texts, name)
             if one.row.target != target and one.row.prediction != target and not one.find(phrase)
         ]  # fmt: skip
-        hiding, without = self.hide(deciding[: self.tested], phrase, plain, target)
+        hiding, without = self.hide(deciding[: self.tested], phrase, target)
         inserting, put_in = self.insert(deciding[: self.tested], phrase, plain, others[: self.tested], target)
         return replace(known, hiding=hiding, without=without, inserting=inserting, put_in=put_in)
+
+    def trim(self, name: str, phrase: tuple[str, ...]) -> tuple[str, ...]:
+        """The phrase without units at its ends that other classes have as often; whole if they all do."""
+        own = [i for i, unit in enumerate(phrase) if self.is_exclusive(name, (unit,))]
+        return phrase[own[0] : own[-1] + 1] if own else phrase
 
     def count_presence(self, name: str, phrase: Sequence[str]) -> tuple[Presence, ...]:
         found = [
@@ -185,9 +191,9 @@ class TextEvidence:
             )
 
     def hide(
-        self, deciding: Sequence[TextUnits], phrase: tuple[str, ...], plain: Sequence[TextUnits], target: int
+        self, deciding: Sequence[TextUnits], phrase: tuple[str, ...], target: int
     ) -> tuple[Effect | None, AnswerChange | None]:
-        """The fall of the probability without the phrase, beside that without as much other evidence."""
+        """The fall of the probability without the phrase, beside that without as many other units of the text."""
         if not deciding or self.reader is None:
             return None, None
         before, _ = self.ask([one.text for one in deciding], target)
@@ -198,12 +204,9 @@ class TextEvidence:
             float(after.mean()),
             *compare_right([one.row for one in deciding], predicted, self.reader),
         )
-        sources = plain if len(plain) >= MIN_CONTROLS else deciding
-        control = [sources[i % len(sources)] for i in range(len(deciding))]
-        was, _ = self.ask([one.text for one in control], target)
-        cuts = [delete_spans(one.text, [one.spans[i] for i in choose_others(one, phrase)]) for one in control]
-        now, _ = self.ask(cuts, target)
-        return measure_effect(before - after, was - now, self.seed), told
+        cuts = [delete_spans(one.text, [one.spans[i] for i in choose_others(one, phrase)]) for one in deciding]
+        control, _ = self.ask(cuts, target)
+        return measure_effect(before - after, before - control, self.seed), told
 
     def insert(
         self,
@@ -232,15 +235,15 @@ class TextEvidence:
     def ask(self, texts: Sequence[str], target: int) -> tuple[np.ndarray, np.ndarray]:
         """[text]: the probability of a class, and the class that is predicted."""
         assert self.reader is not None
-        probabilities, predictions = [], []
-        for start in range(0, len(texts), BATCH):
-            answers = open_probe(self.reader.model, [one or " " for one in texts[start : start + BATCH]], target).before
-            probabilities.append(to_array(answers.probability))
-            predictions.append(to_array(answers.logits).argmax(1))
-        return np.concatenate(probabilities), np.concatenate(predictions)
+        return ask_model(self.reader.model, texts, target)
 
     def list_outliers(self) -> list[Outlier]:
-        return []
+        decided = {name: [sum_deciding(one) for one in texts] for name, texts in self.texts.items()}
+        found = []
+        for name, texts in self.texts.items():
+            others = [one for other, some in decided.items() if other != name for one in some]
+            found += find_text_outliers(decided[name], others, [one.row for one in texts])
+        return found
 
 
 # --- which units ------------------------------------------------------------------------------------------------------
@@ -249,6 +252,14 @@ class TextEvidence:
 def count_deciding(texts: Sequence[TextUnits]) -> Counter[str]:
     """How many texts each unit decides."""
     return Counter(name for one in texts for name in {one.names[i] for i in one.top})
+
+
+def sum_deciding(one: TextUnits) -> dict[str, float]:
+    """The share of relevance of each unit that decides the text."""
+    sums: dict[str, float] = {}
+    for i in one.top:
+        sums[one.names[i]] = sums.get(one.names[i], 0.0) + float(one.shares[i])
+    return sums
 
 
 def rank_counts(counts: Mapping[str, int]) -> list[tuple[str, int]]:
@@ -323,8 +334,11 @@ def find_spans(one: TextUnits, phrase: Sequence[str]) -> tuple[tuple[int, int], 
 
 
 def delete_spans(text: str, spans: Sequence[tuple[int, int]]) -> str:
+    """The text without these characters; punctuation that would be left twice, on both sides of a cut, stays once."""
     for start, end in sorted(spans, reverse=True):
-        text = text[:start] + text[end:]
+        before, after = text[:start].rstrip(), text[end:].lstrip()
+        is_twice = before[-1:] == after[:1] and bool(PUNCTUATION.fullmatch(after[:1]))
+        text = text[:start] + (after[1:] if is_twice else text[end:])
     return re.sub(r"[ \t]{2,}", " ", text).strip()
 
 

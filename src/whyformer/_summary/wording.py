@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from whyformer._summary.finding import AnswerChange, Effect, Finding
+from whyformer._summary.finding import AnswerChange, Effect, Finding, describe_link
 from whyformer.show.score_rows import CellValue
 from whyformer.show.wording import shorten_text
 
@@ -18,14 +18,15 @@ VERTICAL, HORIZONTAL = ("upper", "middle", "lower"), ("left", "centre", "right")
 LOOKED_FOR = (
     "Looked for, in each class: nearly identical patches wherever they are in the image (marks, labels, logos, "
     "borders, captions), and words, names, punctuation or phrases that decide many texts; each tested by hiding it "
-    "where it is and inserting it where it is not."
+    "where it is and inserting it where it is not. Also: the colour and sharpness of images, the length and "
+    "punctuation of texts, if they set a class apart; tested by undoing and applying the change on whole items."
 )
 CANNOT_FIND = (
     "on images, most labels at changing places, logos and captions",
     "transparent marks, most of the time",
     "words and phrases in texts of which other words decide as much",
     "marks in fewer than 8 items or a tenth of a class",
-    "changes of the whole input, such as its colour, sharpness, length or style",
+    "changes of the whole input that set no class apart, or are of another kind, such as its style",
     "marks in classes that were not sampled, and whatever the maps do not show",
 )
 NOT_FOUND = f"Not found this way, or only by luck: {'; '.join(CANNOT_FIND)}."
@@ -57,24 +58,28 @@ def describe_place(where: np.ndarray) -> str:
 
 
 def write_finding_caption(finding: Finding) -> str:
-    """One sentence: the mark, the class, the effect."""
+    """One sentence: the mark, the class, the effect, and where it is concentrated."""
     name, parts = shorten_text(finding.class_name, NAME_LENGTH), []
+    hidden, inserted = ("undone", "applied") if finding.kind == "whole" else ("hidden", "inserted")
     if finding.without is not None:
         told = finding.without
-        parts.append(f"hidden, the probability of {name} falls from {told.before:.2f} to {told.after:.2f}")
+        parts.append(f"{hidden}, the probability of {name} falls from {told.before:.2f} to {told.after:.2f}")
     if finding.put_in is not None:
-        parts.append(f"inserted elsewhere, it goes from {finding.put_in.before:.2f} to {finding.put_in.after:.2f}")
-    told_what = f"{len(finding.sightings)} of {finding.class_items} items of {name} show {finding.what}"
-    return f"{told_what}: {'; '.join(parts)}." if parts else f"{told_what}; not tested: {finding.untested}."
+        parts.append(f"{inserted} elsewhere, it goes from {finding.put_in.before:.2f} to {finding.put_in.after:.2f}")
+    parts += [describe_link(link) for link in finding.links[:1]]
+    shown = "stand out by" if finding.kind == "whole" else "show"
+    told_what = f"{len(finding.sightings)} of {finding.class_items} items of {name} {shown} {finding.what}"
+    return f"{told_what}: {'; '.join(parts)}." if finding.is_tested else f"{told_what}; not tested: {finding.untested}."
 
 
 def explain_finding(finding: Finding) -> list[str]:
     """One sentence per fact."""
     lines = [write_finding_caption(finding)]
+    hiding, inserting = ("Undoing", "Applying") if finding.kind == "whole" else ("Hiding", "Inserting")
     if finding.hiding is not None:
-        lines.append(f"Hiding it lowers the probability by {describe_effect(finding.hiding)}.")
+        lines.append(f"{hiding} it lowers the probability by {describe_effect(finding.hiding)}.")
     if finding.inserting is not None:
-        lines.append(f"Inserting it raises the probability by {describe_effect(finding.inserting)}.")
+        lines.append(f"{inserting} it raises the probability by {describe_effect(finding.inserting)}.")
     if finding.uniformity is not None:
         one = finding.uniformity
         lines.append(

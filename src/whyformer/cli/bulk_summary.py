@@ -34,6 +34,9 @@ def run_bulk_summary(
     ] = None,
     masks: options.MasksOption = None,
     mask_values: options.MaskValuesOption = "binary",
+    metadata: Annotated[
+        Path | None, make_option("--metadata", "More about the items: a CSV file with a column id.", "FILE")
+    ] = None,
     test: Annotated[bool, make_option("--test/--no-test", "Rerun the model to find and test what it looks at.")] = True,
     class_limit: Annotated[
         int, make_option("--class-limit", "Examine at most N items of each class, drawn at random.", "N")
@@ -55,8 +58,8 @@ def run_bulk_summary(
     running.silence_libraries()
     opened = running.open_quietly(model, device) if model is not None and test else None
     summary = why.summarise_bulk(
-        folder, opened, data=examples, method=method, masks=masks, mask_values=mask_values, test=test,
-        class_limit=class_limit, test_limit=test_limit, seed=seed,
+        folder, opened, data=examples, method=method, masks=masks, mask_values=mask_values,
+        metadata=metadata, test=test, class_limit=class_limit, test_limit=test_limit, seed=seed,
     )  # fmt: skip
     running.show_result(summary, as_json=as_json)
     for path in out or []:

@@ -66,7 +66,8 @@ def run_cite(
     debug: options.DebugOption = False,
 ) -> None:
     """Score the passages, sentences, documents or roles of a prompt for its answer, and verify the highest."""
-    from whyformer._cite.run import CITE_METHOD
+    from whyformer._cite.effort import describe_effort, describe_log_effort
+    from whyformer._cite.run import CITE_METHOD, list_sentences
     from whyformer._explain.method_call import choose_method
 
     chosen = choose_method(method or CITE_METHOD, {}).method
@@ -75,6 +76,7 @@ def run_cite(
         given |= {"--documents": documents, "--select": select}
         check_log_options(prompt, out, given)
         running.silence_libraries()
+        output.print_to_terminal(describe_log_effort(effort))
         run = why.cite_log(
             model, prompt, out=str(out), by=by, device=device, engine=engine, address=address, workers=workers,
             shard=shard, threads=threads, limit=limit, retry_failed=retry_failed, grow=grow, seed=seed,
@@ -90,6 +92,8 @@ def run_cite(
     read = source.make_prompt(opened, found)
     if not read.answer:
         read = why.generate(opened, read, max_new_tokens=max_new_tokens)
+    parts = 1 if select else max(len(list_sentences(read)), 1)
+    output.print_to_terminal(describe_effort(effort, parts))
     cited = why.cite(opened, read, by, within=within, select=select, method=chosen, effort=effort, seed=seed)
     running.show_result(cited, out, as_json=as_json)
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from whyformer._plain.progress import STATUS_LINE
+from whyformer._plain.progress import STATUS_LINE, is_terminal
 from whyformer.errors import OutputError, ResourceError, WhyformerError
 from whyformer.show.visible import make_lines_visible, make_visible
 
@@ -75,11 +75,12 @@ def make_stream_error(error: OSError) -> WhyformerError:
 def wrap_for_terminal(line: str) -> str:
     """The line, broken between words if standard error is a terminal, which would break them anywhere."""
     try:
-        is_terminal = sys.stderr.isatty()
+        if not sys.stderr.isatty():
+            return line
     except (ValueError, AttributeError):  # closed
         return line
     width = shutil.get_terminal_size().columns
-    return textwrap.fill(line, max(width, 20), break_long_words=False, break_on_hyphens=False) if is_terminal else line
+    return textwrap.fill(line, max(width, 20), break_long_words=False, break_on_hyphens=False)
 
 
 def print_to_stderr(text: str) -> None:
@@ -89,6 +90,12 @@ def print_to_stderr(text: str) -> None:
             print(text, file=sys.stderr, flush=True)
     except OSError:
         discard_rest(sys.stderr)
+
+
+def print_to_terminal(text: str) -> None:
+    """Print on standard error if somebody watches it."""
+    if is_terminal():
+        print_to_stderr(wrap_for_terminal(text))
 
 
 def is_writable(stream: IO[str]) -> bool:

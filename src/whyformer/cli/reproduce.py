@@ -35,6 +35,9 @@ def run_reproduce(
     published: Annotated[
         bool, make_option("--published", "Print the published numbers and their sources; run nothing.")
     ] = False,
+    full: Annotated[
+        bool, make_option("--full", "The larger run: ten times the generated examples, hours instead of minutes.")
+    ] = False,
     limit: options.LimitOption = None,
     batch_size: options.BatchSizeOption = None,
     split: options.SplitOption = None,
@@ -68,7 +71,7 @@ def run_reproduce(
         source = [data] if data.lower().endswith(IMAGE_SUFFIXES) else data
         examples = read_examples(source, column, classes, split=split, masks=masks, mask_values=mask_values)
     opened = None if model is None else open_model_or_reader(model, device)
-    made = run_document(document, Request(examples, opened, out, batch_size, limit))
+    made = run_document(document, Request(examples, opened, out, batch_size, limit, full))
     output.print_rendered(str(made))
     for note in opened.notes if opened is not None else ():
         output.print_text(note)

@@ -16,9 +16,9 @@ with the truth of that. Both are read off the facts of the passages, so they hol
     a chain       support ((2, 5),)              not stated     support ()
     wrong value   support (), against ((3,),)    contradicted   support ((3,),), against ((7,),)
 
-There are two worlds, `harbour` and `valley` (see `sources_words`). Prompts have 4 to 12 passages by default and up to
-50. One fact in five (a subject, a relation and a value) is held out of all training; by default every fact that decides
-is one of those.
+There are three worlds, `harbour`, `valley` and `upland` (see `sources_words`). Prompts have 4 to 12 passages by default
+and up to 50. One fact in five (a subject, a relation and a value) is held out of all training; by default every fact
+that decides is one of those.
 """
 
 import random
@@ -447,7 +447,7 @@ def _list_texts(world: World) -> Iterator[str]:
     yield from (*world.coarse_questions.values(), *world.roles.values())
 
 
-SOURCE_VOCABULARY = tuple(  # every word and punctuation mark of both worlds
+SOURCE_VOCABULARY = tuple(  # every word and punctuation mark of all worlds
     dict.fromkeys(
         word
         for text in (*TEXTS, IN_SENTENCES, NOT_STATED, "Not", *chain(*map(_list_texts, SOURCE_WORLDS.values())))

@@ -1,14 +1,15 @@
-"""The words of the two worlds of `whyformer.demo.sources`: what their passages are about, and what they can say of it.
+"""The words of the worlds of `whyformer.demo.sources`: what their passages are about, and what they can say of it.
 
-`HARBOUR` is the reader's world (`reader_words`) and its people; limits are chosen on it. `VALLEY` has other things,
-other words and other sentences, in which the value may come before the subject; limits are tested on it. In a wording
+`HARBOUR` is the reader's world (`reader_words`) and its people. `VALLEY` has other things, other words and other
+sentences, in which the value may come before the subject. The rule of verdicts is fitted on these two. `UPLAND` is kept
+out of the fit: it has words, sentences and questions of its own, and the tables of verdicts are about it. In a wording
 {S} is the subject, by default in front, and any other {slot} is a relation of the world.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from whyformer.demo.reader_words import NAMES, NUMBERS, RELATIONS, SUBJECTS, TOPICS, VALUES, Relation, Topic
+from whyformer.demo.reader_words import NAMES, NUMBERS, RELATIONS, SUBJECTS, TOPICS, VALUES, YEARS, Relation, Topic
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,4 +237,131 @@ VALLEY = World(
         "practice": "In which part of the week do {S} train?",
     },
 )  # fmt: skip
-SOURCE_WORLDS = {world.name: world for world in (HARBOUR, VALLEY)}
+# --- the upland -------------------------------------------------------------------------------------------------------
+
+UPLANDERS = tuple(
+    """
+    Alma Bela Cyril Dana Elias Frida Gero Hilda Isak Jana Knut Lidia Milo Nelly Orla Piet Renata Sven Tilda Urs Vera
+    Willem Xenia Yvonne Zeno Amos Britta Caspar Doris Ernst Gwen Hedda Jorn Kira Ludo Magda
+    """.split()
+)
+FARMS = """
+    Ashcombe Briarley Coldwater Dunmore Eastfield Foxhollow Greenacre Highmeadow Ivybrook Knollside Larkrise Mosswood
+    Nettlebed Overton Primrose Quarrybank
+""".split()
+LINES = "Silver Golden Crimson Northern Southern Eastern Western Royal Coastal Alpine Prairie Starlit".split()
+CHOIRS = "Jubilate Cantabile Vivace Serenade Madrigal Sonata Allegro Rondo Fugue Nocturne Prelude Adagio".split()
+LABORATORIES = "Sigma Lambda Kappa Theta Zeta Gamma Epsilon Omicron Upsilon Tau Rho Phi".split()
+CROPS = invert(
+    {
+        "grain": "barley wheat rye oats maize",
+        "fruit": "apples pears plums cherries",
+        "vegetables": "carrots leeks onions turnips beans",
+    }
+)
+TREES = invert({"conifers": "spruce larch fir pine yew", "broadleaves": "beech lime rowan hazel maple"})
+COMPOSERS = invert(
+    {"baroque": "Bach Handel Vivaldi", "classical": "Haydn Mozart Gluck", "romantic": "Brahms Chopin Grieg Liszt Verdi"}
+)
+METALS = tuple("zinc nickel cobalt tin platinum chromium titanium tungsten".split())
+DANCES = tuple("waltz tango polka samba foxtrot bolero rumba mazurka".split())
+DISHES = tuple("soup stew pie pancakes dumplings noodles salad omelettes pudding porridge".split())
+PROVINCES = tuple("Bavaria Tuscany Provence Galicia Saxony Tyrol Normandy Silesia Flanders Lapland Moravia".split())
+UPLAND = World(
+    name="upland",
+    people=UPLANDERS,
+    subjects={
+        "farm": (FARMS,),
+        "train": (LINES, "express railcar sleeper".split()),
+        "choir": (CHOIRS, "choir quartet band".split()),
+        "laboratory": (LABORATORIES, "laboratory institute observatory".split()),
+    },
+    bare=frozenset({"person", "farm"}),
+    topics={
+        "farm": Topic(
+            (),
+            (
+                ("The fields of {S} were left to {farmer}", "{S} is in the hands of {farmer}", "{farmer} ploughs {S}"),
+                ("Sacks of {crop} leave {S}", "It is {crop} that {S} takes to town", "{S} lives on {crop}"),
+                ("Round {S} stand rows of {tree}", "Shade comes to {S} from the {tree}"),
+                ("Of land {S} owns {acres} acres", "{S} spreads over {acres} acres"),
+                ("People have worked at {S} since {settled}", "{S} goes back to {settled}"),
+            ),
+        ),
+        "train": Topic(
+            (),
+            (
+                ("At the controls of {S} sits {driver}", "{driver} brings {S} through the night", "{S} needs {driver}"),
+                ("Tickets for {S} say {province}", "Straight to {province} goes {S}", "{S} ends in {province}"),
+                ("Hungry people on {S} get {dish}", "There is {dish} for supper on {S}"),
+                ("Behind the engine of {S} roll {coaches} coaches", "{S} pulls {coaches} coaches"),
+            ),
+        ),
+        "choir": Topic(
+            (),
+            (
+                ("Under the baton of {leader} stands {S}", "{S} sings for {leader}", "{leader} taught {S} to sing"),
+                ("On every programme of {S} is {composer}", "{S} never tires of {composer}"),
+                ("Those who hear {S} dance a {dance}", "{S} ends each evening with a {dance}"),
+                ("Some {voices} voices make up {S}", "{S} unites {voices} voices"),
+            ),
+        ),
+        "laboratory": Topic(
+            (),
+            (
+                ("The keys of {S} are with {head}", "{S} reports to {head}", "{head} signs every paper of {S}"),
+                ("Samples of {metal} fill the shelves of {S}", "{S} melts {metal}", "They study {metal} at {S}"),
+                ("The first stone of {S} was laid in {begun}", "{S} has been at work since {begun}"),
+                ("Guests from {origin} are often at {S}", "{S} has friends in {origin}"),
+            ),
+        ),
+        "person": Topic(
+            (),
+            (
+                ("For friends {S} cooks {speciality}", "{S} is praised for {speciality}"),
+                ("The {step} is what {S} dances best", "{S} shines in the {step}"),
+                ("In the garden of {S} grows a {planted}", "{S} once planted a {planted}"),
+                ("Relatives of {S} are at home in {kin}", "{S} writes letters to {kin}"),
+            ),
+        ),
+    },
+    relations={
+        "farmer": Relation("person", ("Who tills {S}?", "Who is the farmer of {S}?")),
+        "crop": Relation("crop", ("What is harvested at {S}?", "Which crop does {S} grow?")),
+        "tree": Relation("tree", ("Which trees are near {S}?", "What grows beside {S}?")),
+        "acres": Relation("number", ("How big is {S}?", "What is the area of {S}?")),
+        "settled": Relation("year", ("How old is {S}?", "Since when is there {S}?")),
+        "driver": Relation("person", ("Who drives {S}?", "Who is the driver of {S}?")),
+        "province": Relation("province", ("Where does {S} go?", "What is the terminus of {S}?")),
+        "dish": Relation("dish", ("What can one eat on {S}?", "Which dish does {S} offer?")),
+        "coaches": Relation("number", ("How long a train is {S}?", "How many coaches has {S}?")),
+        "leader": Relation("person", ("Who conducts {S}?", "Who is the leader of {S}?")),
+        "composer": Relation("composer", ("Whose music does {S} perform?", "Which composer does {S} love?")),
+        "dance": Relation("dance", ("Which dance is {S} known for?", "What does {S} finish with?")),
+        "voices": Relation("number", ("How many singers has {S}?", "What is the size of {S}?")),
+        "head": Relation("person", ("Who directs {S}?", "Who is the head of {S}?")),
+        "metal": Relation("metal", ("Which metal interests {S}?", "What is the subject of {S}?")),
+        "begun": Relation("year", ("When was {S} built?", "From what time is {S}?")),
+        "origin": Relation("province", ("Where do visitors of {S} come from?", "Which province has ties with {S}?")),
+        "speciality": Relation("dish", ("What does {S} cook?", "Which dish is the speciality of {S}?")),
+        "step": Relation("dance", ("What does {S} dance?", "Which dance does {S} master?")),
+        "planted": Relation("tree", ("Which tree does {S} own?", "What did {S} plant?")),
+        "kin": Relation("province", ("Where is the family of {S}?", "In which province has {S} relatives?")),
+    },
+    values={
+        "person": UPLANDERS, "crop": tuple(CROPS), "tree": tuple(TREES), "number": NUMBERS, "year": YEARS,
+        "province": PROVINCES, "dish": DISHES, "composer": tuple(COMPOSERS), "dance": DANCES, "metal": METALS,
+    },
+    roles={
+        "farmer": "the farmer of {S}", "driver": "the driver of {S}", "leader": "the leader of {S}",
+        "head": "the head of {S}",
+    },
+    coarser={"crop": CROPS, "tree": TREES, "composer": COMPOSERS},
+    coarse_questions={
+        "crop": "What kind of crop does {S} grow?",
+        "tree": "What sort of trees are near {S}?",
+        "planted": "What sort of tree does {S} own?",
+        "composer": "From which era is the music of {S}?",
+    },
+)  # fmt: skip
+SOURCE_WORLDS = {world.name: world for world in (HARBOUR, VALLEY, UPLAND)}

@@ -17,8 +17,8 @@ Where a row of $R^{xx} - I$ sums to 0 (no self-attention yet, or none that suppo
 divides 0 by 0: in its DETR part one such row blanks the whole update, in its LXMERT part it spreads NaN. Here such a
 row stays 0, so the row of $\bar R^{xx}$ is that of $I$.
 
-Pure functions on matrices [batch query key]; nothing here runs a model. No registered method uses them yet: models
-with two modalities are not supported so far. `generic_attention` is the self-attention case.
+Pure functions on matrices [batch query key]; nothing here runs a model. `generic_attention` uses them for models with
+an encoder and a decoder.
 """
 
 from collections.abc import Sequence
@@ -99,3 +99,16 @@ def apply_encoder_decoder(
     for own, across in decoder:
         relevancies = apply_cross_attention(apply_self_attention(relevancies, own), across, normalise=normalise)
     return relevancies
+
+
+def score_two_streams(mixing: Sequence[Tensor], readout: Tensor, streams: Sequence[int]) -> Tensor:
+    """[batch token] of source and prefix, one after the other: the rows in which the answer is read.
+
+    mixing: the rule 5 matrix of each attention over both, in the order of the layers. It is 0 outside of the part that
+    its attention covers, so that only one of the rules changes anything.
+    """
+    q = streams[0]
+    decoder = [(whole[:, q:, q:], whole[:, q:, :q]) for whole in mixing]
+    found = apply_encoder_decoder([whole[:, :q, :q] for whole in mixing], decoder)
+    row = readout[:, None, q:].to(found.ss.dtype)
+    return torch.cat([row @ found.sq, row @ found.ss], -1)[:, 0]

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from whyformer._plain.setting_checks import allow_layer
+from whyformer.methods._bimodal import class_attention, score_two_streams
 from whyformer.methods._readout_row import mask_padding, propagate_row
 from whyformer.methods._registry import method
 from whyformer.methods._settings import allow_own, check_method_settings, resolve_layer
@@ -29,6 +30,7 @@ def generic_attention(
     attention_grad: Sequence[Tensor],
     readout: Tensor,
     mask: Tensor,
+    streams: Sequence[int],
     *,
     start: int = 0,
     own: str = "keep",
@@ -38,7 +40,10 @@ def generic_attention(
     start: the first layer, counted from the input, that is included; -1 is the last layer alone.
     own: "keep", "zero" or "min", the score of the readout token.
     """
-    row = readout
-    for layer in reversed(range(resolve_layer("start", start, len(attention)), len(attention))):
-        row = propagate_row(row, (attention_grad[layer] * attention[layer]).clamp(min=0).mean(dim=1))
+    row, layers = readout, range(resolve_layer("start", start, len(attention)), len(attention))
+    if streams:
+        mixing = [class_attention(attention[layer], attention_grad[layer]) for layer in layers]
+        return mask_padding(score_two_streams(mixing, readout, streams), readout, mask, own)
+    for layer in reversed(layers):
+        row = propagate_row(row, class_attention(attention[layer], attention_grad[layer]))
     return mask_padding(row, readout, mask, own)

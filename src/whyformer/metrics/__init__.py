@@ -7,6 +7,7 @@
     discrimination  discrimination
     sanity          sanity
     agreement       agreement
+    form            fragmentation
 
 Private files:
 
@@ -25,6 +26,7 @@ from whyformer.metrics.answers import answer_tokens
 from whyformer.metrics.aopc import aopc, log_odds
 from whyformer.metrics.datamodelling import lds
 from whyformer.metrics.discrimination import class_discrimination
+from whyformer.metrics.fragmentation import fragment_spread, fragments
 from whyformer.metrics.games import deletion, insertion
 from whyformer.metrics.grid import grid_pointing_game
 from whyformer.metrics.infidelity import faithfulness_correlation, infidelity

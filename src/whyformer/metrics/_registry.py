@@ -41,7 +41,7 @@ METRIC_INPUTS = {
     "others": "mapping from the label of another method to its Explanation of the same batch",
 }
 MetricKind = Literal[
-    "faithfulness", "localisation", "plausibility", "stability", "discrimination", "sanity", "agreement"
+    "faithfulness", "localisation", "plausibility", "stability", "discrimination", "sanity", "agreement", "form"
 ]
 METRIC_KINDS: tuple[str, ...] = get_args(MetricKind)
 PartsCombiner: TypeAlias = Callable[[Tensor], float]

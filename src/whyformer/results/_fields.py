@@ -16,7 +16,7 @@ from whyformer._engine import Target
 from whyformer._model import ImageView, KeptImage
 from whyformer._plain.archive import FLOAT_DTYPES, Fields, to_json_text
 from whyformer._plain.schema import SchemaError, check_schema
-from whyformer._plain.tokens import Grid, NamedTokens, Pieces, ScoredTokens
+from whyformer._plain.tokens import Grid, NamedTokens, Pieces, ScoredTokens, Stream
 from whyformer.results.conditioning import DETAIL_PREFIX as ROUNDING_PREFIX
 from whyformer.results.conditioning import PARTS as ROUNDING_PARTS
 from whyformer.results.health import ABSORBED_PREFIX, DETAIL_PREFIX, TOTALS
@@ -28,6 +28,7 @@ TARGET = {
 GRID = {"rows": int, "columns": int}
 PIECES = {"pieces": [str], "special": [bool], "padding": [bool], "spans": [(None, [int])], "text": (None, str)}
 REGION = {"name": str, "kind": str, "start": int, "stop": int}
+STREAM = {"name": str, "start": int, "stop": int, "grid": (None, GRID)}
 VIEW = {"left": float, "top": float, "right": float, "bottom": float, "height": int, "width": int}
 EXPLANATION = {
     "scores": Tensor, "tokens": [(GRID, PIECES)], "targets": [TARGET], "names": [str], "method": str,
@@ -70,6 +71,7 @@ def restore_explanation_fields(saved: Fields) -> dict[str, Any]:
         "tokens": tuple(restore_saved_tokens(tokens, plain["scores"].shape[1]) for tokens in plain["tokens"]),
         "targets": tuple(restore_saved_target(target) for target in plain["targets"]),
         "names": tuple(plain["names"]),
+        "parts": restore_streams(plain.get("parts", ())),
         "notes": tuple(plain.get("notes", ())),
     }
 
@@ -169,6 +171,18 @@ def restore_regions(saved: Sequence[Fields], count: int) -> tuple[NamedTokens, .
             raise SchemaError("the regions of a prompt overlap or have more tokens than there are")
         at = region["stop"]
     return tuple(NamedTokens(**{name: region[name] for name in REGION}) for region in saved)
+
+
+def restore_streams(saved: Sequence[Fields]) -> tuple[Stream, ...]:
+    """The sequences that the model read; files of earlier versions have none."""
+    check_schema(saved, [STREAM], "parts")
+    grids = [
+        None if part["grid"] is None else restore_saved_tokens(part["grid"], part["stop"] - part["start"])
+        for part in saved
+    ]
+    if any(grid is not None and not isinstance(grid, Grid) for grid in grids):
+        raise SchemaError("a stream of patches has no grid")
+    return tuple(Stream(p["name"], p["start"], p["stop"], grid) for p, grid in zip(saved, grids, strict=True))  # type: ignore[arg-type]
 
 
 def restore_span(saved: Sequence[int] | None, length: int) -> tuple[int, int] | None:

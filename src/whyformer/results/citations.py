@@ -37,6 +37,7 @@ SHOWN = 10  # sources in a terminal
 LONGEST_ID = 24  # characters of an id in a terminal
 DROP_HEADING = "log-odds fall by"
 HEADINGS = ("source", "score", "share", "verdict", DROP_HEADING, "text")
+NARROW_HEADINGS = ("source", "score", "share", "verdict", "drop", "text")  # of a terminal
 
 REGION = {"name": str, "kind": str, "start": int, "stop": int, "text": str, "characters": (None, [int])}
 CITATION = {
@@ -85,18 +86,23 @@ class Support:
     verdict: str  # supported, not supported, contradicted or undecided
     sources: tuple[str, ...]  # names of those that the answer rests on
     how: str  # "one"; "either": each is enough; "together": all are needed; "": none, or each sentence has its own
-    against: tuple[str, ...]  # names of those without which the answer is likelier
+    against: tuple[str, ...]  # names of those without which it is likelier, or another answer less likely
     probability: float  # that a source states it, by the calibration
     drop: float | None  # of the log-odds without these sources; None if nothing was left out
 
     def __str__(self) -> str:
-        named = " and ".join(self.sources) if len(self.sources) < 3 else ", ".join(self.sources)
+        denied = f"contradicted by {join_names(self.against)}" if self.against else ""
         if self.verdict == SUPPORTED and self.sources:
-            one_of = "either of " if self.how == EITHER else ""
-            return f"supported by {one_of}{named}{' together' * (self.how == TOGETHER)}"
-        if self.verdict == CONTRADICTED and self.against:
-            return f"contradicted by {', '.join(self.against)}"
+            one_of = ("either of " if len(self.sources) == 2 else "any of ") * (self.how == EITHER)
+            together = " together" * (self.how == TOGETHER)
+            return f"supported by {one_of}{join_names(self.sources)}{together}{', ' * bool(denied)}{denied}"
+        if self.verdict == CONTRADICTED and denied:
+            return denied
         return "not supported by any source" if self.verdict == NOT_SUPPORTED else self.verdict
+
+
+def join_names(names: Sequence[str]) -> str:
+    return " and ".join([*filter(None, [", ".join(names[:-1])]), *names[-1:]])
 
 
 @dataclass(frozen=True)
@@ -227,13 +233,16 @@ class Citations(LoadableResult):
         sentences, marks = self.mark_answer()
         yield Text(make_visible(write_marked_text(sentences)))
         shown = [self.name_source(one, marks) for one in self.list_shown()]
-        width = max(screen.width - 48 - max(map(len, shown), default=0), 20)
-        rows = [[name, *list_cells(one, width)[1:]] for name, one in zip(shown, self.list_shown(), strict=True)]
-        right = ("score", "share", DROP_HEADING)
-        yield from ("", terminal.render_table(HEADINGS, rows, right=right, wrapped=("text",)), "")
+        rows = [[name, *list_cells(one, 10_000)[1:]] for name, one in zip(shown, self.list_shown(), strict=True)]
+        columns = list(zip(NARROW_HEADINGS, *rows, strict=True))[:-1]
+        width = max(screen.width - sum(max(map(len, column)) + 2 for column in columns), 20)
+        rows = [[*row[:-1], shorten_text(row[-1], width)] for row in rows]
+        right = ("score", "share", "drop")
+        yield from ("", terminal.render_table(NARROW_HEADINGS, rows, right=right, wrapped=("text",)), "")
         for one in self.apart:
-            text = shorten_text(" ".join(one.text.split()), width)
-            yield Text(make_visible(f"Not a source, never left out: {one.name} {100 * one.share:+z.0f} %  {text}"))
+            head = f"Not a source, never left out: {one.name} {100 * one.share:+z.0f} %  "
+            text = shorten_text(" ".join(one.text.split()), max(screen.width - len(head), 20))
+            yield Text(make_visible(head + text))
         yield from (Text(make_visible(line), "dim") for line in self.describe())
         yield from terminal.render_notes(self.notes)
 
@@ -351,8 +360,9 @@ def list_cells(one: Citation, width: int) -> list[str]:
 def describe_support(result: Citations) -> list[str]:
     if result.support is None:
         return []
-    chance = min(result.support.probability, 0.99)  # more than the calibration can tell
-    lines = [f"The answer is {result.support} (estimated probability {chance:.2f}, calibrated on generated texts)."]
+    chance = result.support.probability
+    figure = f"{chance:.2f}" if 0.01 <= chance < 0.995 else "below 0.01" if chance < 0.01 else "above 0.99"
+    lines = [f"The answer is {result.support}. Estimated probability that the sources state it: {figure}."]
     if len(result.sentences) > 1:
         lines += [f"{shorten_text(' '.join(one.text.split()), 60)}: {one}." for one in result.sentences]
     return lines
@@ -366,9 +376,8 @@ def describe_verdicts(result: Citations) -> list[str]:
     if result.margin is None:
         return [*lines, "No source was left out: the verdict rests on the relevance and on how certain the answer is."]
     lines.append(
-        f"A source is needed if the log-odds fall by more than {result.margin:z.2f} without it, and speaks against the "
-        "answer if they rise by more than that: the largest of log 2, a fifth of the largest drop, and what leaving "
-        "out sources that do not matter changes."
+        f"A source is needed if the log-odds drop by more than {result.margin:z.2f} without it. It speaks against the "
+        "answer if they rise by more than that, or if another answer, which the model would rather give, rests on it."
     )
     if result.together is not None:
         lines.append(f"Without all that the answer rests on they fall by {result.together:z.2f}.")

@@ -9,6 +9,7 @@
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from numbers import Integral
 from typing import Any, Literal, TypeAlias, cast
 
@@ -21,7 +22,7 @@ from whyformer._engine import EngineChoice, Target
 from whyformer._model import KeptImage
 from whyformer._plain.archive import Fields, WrittenFields
 from whyformer._plain.json_value import JsonValue
-from whyformer._plain.tokens import Grid, Pieces, ScoredTokens, pad_pieces
+from whyformer._plain.tokens import Grid, Pieces, ScoredTokens, Stream, pad_pieces, take_pieces
 from whyformer._plain.words import WORD_REDUCTIONS, group_by_unit, join_groups, reduce_groups
 from whyformer.errors import InputError
 from whyformer.results._fields import restore_explanation_fields
@@ -77,6 +78,7 @@ class Explanation(LoadableResult):
     spent: Mapping[str, float] = field(default_factory=dict)  # passes through the model per example, by kind
     images: tuple[KeptImage, ...] = ()  # the originals, to draw on; empty for texts and tensors
     engine: EngineChoice | None = None  # which runner ran and why not the others; None if it was loaded from a file
+    parts: tuple[Stream, ...] = ()  # what the model read as several sequences, one after the other in `scores`
 
     def __post_init__(self) -> None:
         counts = (len(self.tokens), len(self.targets), len(self.names))
@@ -88,6 +90,8 @@ class Explanation(LoadableResult):
         for tokens in self.tokens:
             if len(tokens) != self.scores.shape[1]:
                 raise InputError(f"{self.scores.shape[1]} scores do not fit {len(tokens)} tokens.")
+        if self.parts and not covers_all(self.parts, self.scores.shape[1]):
+            raise InputError(f"The streams {self.streams} do not fit {self.scores.shape[1]} scores.")
         if self.images and len(self.images) != len(self.scores):
             raise InputError(f"{len(self.images)} images do not fit {len(self.scores)} examples.")
 
@@ -155,6 +159,34 @@ class Explanation(LoadableResult):
             pairs += [(f"special {i}", score) for i, score in enumerate(self.special[example].tolist())]
         return pairs
 
+    @property
+    def streams(self) -> dict[str, slice]:
+        """Where in `scores` each sequence that the model reads is, in order: "source" and "prefix", or "image" and
+        "words"; empty for a model that reads only one."""
+        return {part.name: slice(part.start, part.stop) for part in self.parts}
+
+    def stream(self, name: str) -> "Explanation":
+        """The scores of one of the sequences that the model reads, as an explanation of its own."""
+        own = self.find_stream(name)
+        part = next(part for part in self.parts if part.name == name)
+        tokens: tuple[ScoredTokens, ...] = (part.grid,) * len(self) if part.grid is not None else ()
+        details = {n: detail[..., own] if n == "per_layer" else detail for n, detail in self.details.items()}
+        return replace(
+            self,
+            scores=self.scores[:, own],
+            tokens=tokens or tuple(take_stream(one, range(part.start, part.stop)) for one in self.tokens),
+            details=details,
+            images=self.images if part.grid is not None else (),
+            parts=(),
+        )
+
+    def find_stream(self, name: str) -> slice:
+        """Where in `scores` this sequence is."""
+        if name not in self.streams:
+            there = f"There are: {', '.join(self.streams)}." if self.parts else "This model reads only one."
+            raise InputError(f"There is no stream {name!r}. {there}", code="E_OPTION")
+        return self.streams[name]
+
     def segment(self, number: Literal[0, 1]) -> "Explanation":
         """The scores of the first (0) or second (1) text of each pair; a special token goes with the text before it."""
         if number not in (0, 1):
@@ -163,7 +195,9 @@ class Explanation(LoadableResult):
         length = max(map(len, positions), default=0)
         parts = [take_segment(tokens, own, number) for tokens, own in zip(self.tokens, positions, strict=True)]
         scores = reduce_all_groups(self.scores, [[[i] for i in own] for own in positions], length, "sum")
-        return replace(self, scores=scores, tokens=tuple(pad_pieces(part, length) for part in parts), details={})
+        return replace(
+            self, scores=scores, tokens=tuple(pad_pieces(part, length) for part in parts), details={}, parts=()
+        )
 
     def words(self, *, reduce: Literal["sum", "max", "mean"] = "sum") -> "Explanation":
         """The scores of whole words, combined from the scores of their tokens.
@@ -199,6 +233,7 @@ class Explanation(LoadableResult):
             tokens=tuple(pad_pieces(tokens, length) for tokens in joined),
             settings={**self.settings, unit: reduce},
             details=details,
+            parts=join_streams(self.parts, groups),
         )
 
     @property
@@ -336,6 +371,36 @@ def reduce_all_groups(scores: Tensor, groups: Sequence[list[list[int]]], length:
         for filled, given in zip(row.reshape(-1, length), values.reshape(-1, values.shape[-1]), strict=True):
             filled[: len(own)] = reduce_groups(given, own, reduce)
     return reduced
+
+
+def covers_all(parts: Sequence[Stream], count: int) -> bool:
+    """Streams follow each other from the first score to the last."""
+    ends = [0, *(part.stop for part in parts)]
+    return [part.start for part in parts] == ends[:-1] and ends == sorted(ends) and ends[-1] == count
+
+
+def join_streams(parts: Sequence[Stream], groups: Sequence[list[list[int]]]) -> tuple[Stream, ...]:
+    """The streams of tokens that were joined; none if they begin elsewhere in each example."""
+    found = set()
+    for own in groups:
+        counts = [sum(part.start <= group[0] < part.stop for group in own) for part in parts]
+        found.add(tuple(accumulate(counts, initial=0)))
+    if len(found) != 1:
+        return ()
+    ends = found.pop()
+    return tuple(Stream(part.name, start, stop) for part, start, stop in zip(parts, ends, ends[1:], strict=False))
+
+
+def take_stream(tokens: ScoredTokens, at: Sequence[int]) -> Pieces:
+    """The pieces of one stream; the text is theirs alone, if the streams have a text each."""
+    assert isinstance(tokens, Pieces)
+    own = replace(take_pieces(tokens, at), regions=())
+    if tokens.text is None or tokens.second is None:
+        return own
+    number = int(any(span is not None and span[0] >= tokens.second for span in own.spans))
+    first, text = (tokens.second, tokens.text[tokens.second :]) if number else (0, tokens.text[: tokens.second - 1])
+    spans = tuple(None if span is None else (span[0] - first, span[1] - first) for span in own.spans)
+    return replace(own, spans=spans, text=text, second=None)
 
 
 def find_segment(tokens: ScoredTokens, number: int) -> list[int]:

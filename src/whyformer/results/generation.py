@@ -62,8 +62,13 @@ class Generation(Result):
         """The tokens of the continuation."""
         return [step.targets[0].label for step in self.steps]
 
-    def matrix(self) -> Tensor:
-        """[generated token, earlier token]: the scores, NaN where a token comes later."""
+    def matrix(self, stream: str | None = None) -> Tensor:
+        """[generated token, earlier token]: the scores, NaN where a token comes later.
+
+        stream: of a model with an encoder and a decoder, only the tokens of the "source" or of the "prefix".
+        """
+        if stream is not None:
+            return self.matrix()[:, self.steps[-1].find_stream(stream)]
         longest = max(len(step.tokens[0]) for step in self.steps)
         scores = torch.full((len(self), longest), float("nan"), dtype=torch.double)
         for row, step in zip(scores, self.steps, strict=True):

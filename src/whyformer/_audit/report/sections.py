@@ -20,7 +20,8 @@ AGREEMENT_COLUMNS = {
 }  # fmt: skip
 REPLACEMENT_COLUMNS = {
     "change": "change.median", "95 %": "change", "TVD": "tvd.median", "class changes": "flips.mean",
-    "accuracy before": "accuracy.before", "accuracy after": "accuracy.after", "n": "change.n",
+    "accuracy before": "accuracy.before", "accuracy after": "accuracy.after", "F1 before": "accuracy.f1_before",
+    "F1 after": "accuracy.f1_after", "n": "change.n",
 }  # fmt: skip
 SEARCH_COLUMNS = {
     "mean JSD": "jsd.mean", "95 %": "jsd", "median": "jsd.median", "of attainable": "of_attainable.mean",

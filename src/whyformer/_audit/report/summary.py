@@ -6,6 +6,7 @@ the paper.
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -200,9 +201,12 @@ class RowSummary:
         before = [self.is_correct(row) for row in known]
         counts = [(row["kinds"][kind]["predicted"], str(self.find_label(row))) for row in known]
         after = [predicted.get(label, 0) / sum(predicted.values()) for predicted, label in counts]
+        own = [({str(self.answers[row["example"]]["predicted"]): 1}, str(self.find_label(row))) for row in known]
         return {
             "before": summarise_mean(before)["mean"],
             "after": summarise_mean(after)["mean"],
+            "f1_before": average_f1(own),
+            "f1_after": average_f1(counts),
             "change": summarise_mean([b - a for a, b in zip(before, after, strict=True)]),
         }
 
@@ -226,6 +230,22 @@ class RowSummary:
         own = [self.is_correct(row) for row in known]
         other = [float(row["predicted"] == self.find_label(row)) for row in known]
         return {"model": summarise_mean(own), "uniform": summarise_mean(other), "gain": summarise_gain(own, other)}
+
+
+def average_f1(answers: Sequence[tuple[Mapping[str, int], str]]) -> float:
+    """Macro F1 over the classes that are labelled or predicted; an example with several draws counts once.
+
+    answers: for each example how often each class was predicted, and its label.
+    """
+    right, predicted, labelled = (defaultdict[str, float](float) for _ in range(3))
+    for counts, label in answers:
+        total = sum(counts.values())
+        labelled[label] += 1
+        for name, count in counts.items():
+            predicted[name] += count / total
+            right[name] += (name == label) * count / total
+    names = sorted({*labelled, *predicted})
+    return sum(2 * right[name] / (predicted[name] + labelled[name]) for name in names) / len(names)
 
 
 def summarise_found(rows: Sequence[AuditRow]) -> Statistics:

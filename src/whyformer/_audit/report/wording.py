@@ -71,7 +71,10 @@ def format_accuracy(kind: Statistics) -> str:
     accuracy = kind["accuracy"]
     if accuracy is None:
         return ""
-    return f"; accuracy {100 * accuracy['before']:.1f} % before, {100 * accuracy['after']:.1f} % after"
+    return (
+        f"; accuracy {100 * accuracy['before']:.1f} % before, {100 * accuracy['after']:.1f} % after, "
+        f"macro F1 {accuracy['f1_before']:.3f} before, {accuracy['f1_after']:.3f} after"
+    )
 
 
 def capitalise_first(text: str) -> str:

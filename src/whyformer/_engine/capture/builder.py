@@ -20,7 +20,11 @@ from whyformer._engine.capture.capture import (
 )
 from whyformer._engine.capture.decompose import PARTS_FORMS, FirstState, compute_answer_parts, compute_score_parts
 from whyformer._engine.capture.layer_scores import LayerReading, compute_layer_gradients
-from whyformer._engine.capture.missing_attention import note_missing_attention, note_mixed_states
+from whyformer._engine.capture.missing_attention import (
+    note_missing_attention,
+    note_mixed_states,
+    refuse_missing_attention,
+)
 from whyformer._engine.capture.query_tiles import QueryTiles
 from whyformer._engine.capture.request import RunRequest
 from whyformer._engine.capture.residual import Branch, find_branch
@@ -71,6 +75,7 @@ from whyformer._engine.tracing import (
     pause_recording,
     trace_of,
 )
+from whyformer._model import unwrap
 from whyformer.errors import UnknownOperation, UnsupportedModel
 
 Found = TypeVar("Found")
@@ -86,7 +91,12 @@ CUT_ELSEWHERE = (
     "before, and pass a model without it."
 )
 NO_MODULE = "it is not computed by a module that takes the states. Use another method."
+OF_ATTENTION = ("attention", "attention_scores", "attention_input", "attention_output", "value", "query", "key")
 STREAM_SITES = {"projected", "residual", "middle", "update", "norms"}
+ONE_SEQUENCE_SITES = {  # that an encoder and a decoder do not have, since their states are not those of one sequence
+    *STREAM_SITES, *LAYER_SCORE_SITES, *PARTS_FORMS, *POSITIONAL_SITES, "attention_scores", "attention_input", "query",
+    "key", "value", "attention_output", "attention_output_grad", "direct_attention_grad", "hidden", "hidden_grad",
+}  # fmt: skip
 
 
 class CaptureBuilder:
@@ -100,10 +110,21 @@ class CaptureBuilder:
         if self.order.moves_examples and self.encoded.batch > 1:
             raise ExamplesMoved(run.output.detach())
         self.layout = lay_out(run, self.encoded, self.order)
+        self.values: CapturedValues = {}
+        if self.mode.streams:
+            self.set_aside_sequence_sites()
         self.steps: list[int] = []  # the step of the forward at each block boundary
         self.attending: tuple[int, ...] = ()  # the block that each attention is in, if blocks were looked for
         self.tracked = self.find_tracked_tensors()
-        self.values: CapturedValues = {}
+
+    def set_aside_sequence_sites(self) -> None:
+        """What an encoder and a decoder do not have raises on access; all else is kept."""
+        name, missing = type(unwrap(self.model.module)).__name__, self.keep & ONE_SEQUENCE_SITES
+        self.keep -= missing
+        for site in missing:
+            needed = f"this method needs {site!r} of one sequence at every layer"
+            for recipe in (None, *self.request.recipes):
+                self.store(site, UnsupportedModel(f"{name} has an encoder and a decoder, and {needed}."), recipe)
 
     def build(self) -> Capture:
         if self.mode.switched_off is not None:
@@ -125,7 +146,7 @@ class CaptureBuilder:
             self.keep_layer_gradients(name, reading)
         absorbed: dict[Recipe, tuple[AbsorbedRelevance, ...]] = {}
         rounding: dict[Recipe, RoundingEstimate] = {}
-        if switch is not None:
+        if switch is not None and any(SITES[name].is_relevance for name in self.keep):
             self.refuse_unknown_nodes(answer)
             for recipe in request.recipes:
                 switch.placed = {} if self.keep & POSITIONAL_SITES else None
@@ -173,7 +194,7 @@ class CaptureBuilder:
 
     def refuse_unknown_nodes(self, answer: ExplainedScore) -> None:
         for output in answer.outputs:
-            refuse_unknown_nodes(output, self.mode.leaf)
+            refuse_unknown_nodes(output, self.mode.leaves)
 
     def wants(self, *subjects: str) -> bool:
         """One of these is to be kept, or its gradient or relevance."""
@@ -186,11 +207,14 @@ class CaptureBuilder:
     def find_tracked_tensors(self) -> dict[str, list[Tensor]]:
         """The tensors of the graph whose gradient or relevance is wanted, by site."""
         tracked: dict[str, list[Tensor]] = {}
-        if self.wants("attention", "attention_scores", "attention_input", "attention_output", "value", "query", "key"):
+        if self.wants(*OF_ATTENTION):
+            refuse_missing_attention(self.model, self.sites)
             refuse_unstackable_sites(self.sites, self.layout)
         if self.wants("attention", "attention_output"):
             tracked["attention_output"] = [site.output for site in self.sites]
-        if self.wants("hidden", "unattended") or (self.wants("token", "position") and self.is_image):
+        if self.mode.streams and self.wants("hidden", "unattended"):
+            tracked["hidden"], self.steps = self.mode.leaves, [0]
+        elif self.wants("hidden", "unattended") or (self.wants("token", "position") and self.is_image):
             blocks = find_blocks(self.mode)
             tracked["hidden"], self.steps, self.attending = blocks.states, blocks.steps, blocks.attending
             refuse_changing_tokens(tracked["hidden"], self.layout)
@@ -203,7 +227,7 @@ class CaptureBuilder:
                 )
             refuse_unknown_frames(self.encoded, self.layout)
             refuse_flat_embeddings(self.mode.leaf, self.encoded)
-            tracked["input"] = [self.mode.leaf]
+            tracked["input"] = self.mode.leaves
         return tracked
 
     # --- values of the forward ----------------------------------------------------------------------------------------
@@ -211,6 +235,7 @@ class CaptureBuilder:
     def keep_values(self, answer: ExplainedScore) -> None:
         """What the forward itself computed."""
         self.store("mask", self.layout.mask)
+        self.store("streams", self.mode.streams)
         self.store("special", self.layout.special)
         if "fingerprint" in self.keep:
             self.store("fingerprint", self.encoded.fingerprints())
@@ -218,19 +243,21 @@ class CaptureBuilder:
             self.store("readout", compute_readout(self.model, self.run, self.layout, answer))
         sites = [detach_site_output(site) for site in self.sites]
         for name in self.keep & ATTENTION_READERS.keys():
-            self.store(name, LazyLayers([partial(ATTENTION_READERS[name], site) for site in sites]))
+            self.store(name, self.list_layers([partial(ATTENTION_READERS[name], site) for site in sites]))
         if STREAM_SITES & self.keep:
+            refuse_missing_attention(self.model, self.sites)
             self.keep_stream()
         if "attention_input" in self.keep:
             self.store("attention_input", LazyLayers([partial(raise_or_return, x) for x in self.find_inputs()]))
         if "hidden" in self.keep:
-            self.store("hidden", [to_canonical_axes(t.detach(), trace_of(t)) for t in self.tracked["hidden"]])
+            states = [to_canonical_axes(t.detach(), trace_of(t)) for t in self.tracked["hidden"]]
+            self.store("hidden", self.join_streams(states))
         if "unattended" in self.keep:
-            self.store("unattended", find_unattended(self.mode, self.tracked["hidden"]))
+            self.store("unattended", () if self.mode.streams else find_unattended(self.mode, self.tracked["hidden"]))
         if "input" in self.keep:
-            leaf = self.tracked["input"][0]
-            words = leaf.detach() if self.mode.words is None else self.mode.words
-            self.store("input", order_leaf(to_canonical_axes(words, trace_of(leaf)), self.layout))
+            pairs = zip(self.mode.leaf_words, self.tracked["input"], strict=True)
+            parts = [to_canonical_axes(words, trace_of(leaf)) for words, leaf in pairs]
+            self.store("input", order_leaf(self.join_streams(parts)[0], self.layout))
 
     def keep_stream(self) -> None:
         """What the two halves of each block add to the state. A block of an unknown build raises on access."""
@@ -287,15 +314,26 @@ class CaptureBuilder:
         if "attention" in wanted:
             read = read_attention_grad if recipe is None else partial(read_attention_relevance, recipe)
             makers = [partial(read, detach_site_output(site), t) for site, t in zip(sites, outputs, strict=True)]
-            self.store(wanted["attention"], LazyLayers(makers), recipe)
+            self.store(wanted["attention"], self.list_layers(makers), recipe)
         if "attention_output" in wanted:
             self.store(wanted["attention_output"], outputs, recipe)
         if "hidden" in wanted:
             states = [self.compute_amount("hidden", layer, t, recipe) for layer, t in enumerate(arrived["hidden"])]
-            self.store(wanted["hidden"], states, recipe)
+            self.store(wanted["hidden"], self.join_streams(states), recipe)
         if "input" in wanted:
-            amount = self.compute_amount("input", 0, arrived["input"][0], recipe)
-            self.store(wanted["input"], order_leaf(amount, self.layout), recipe)
+            amounts = [self.compute_amount("input", stream, t, recipe) for stream, t in enumerate(arrived["input"])]
+            self.store(wanted["input"], order_leaf(self.join_streams(amounts)[0], self.layout), recipe)
+
+    def list_layers(self, makers: Sequence[Callable[[], Tensor]]) -> LazyLayers:
+        """A matrix for each attention; of an encoder and a decoder, over source and prefix together."""
+        if not self.mode.streams:
+            return LazyLayers(makers)
+        pairs = zip(makers, self.sites, strict=True)
+        return LazyLayers([partial(join_matrix, make, site, self.layout.length) for make, site in pairs])
+
+    def join_streams(self, states: list[Tensor]) -> list[Tensor]:
+        """The states of source and prefix as one; those of other models as they are."""
+        return [torch.cat(states, 1)] if self.mode.streams else states
 
     def keep_attention_grad(self, name: str, output_grads: Sequence[Tensor]) -> None:
         """The gradient by attention, from that by the output of each attention."""
@@ -321,7 +359,7 @@ class CaptureBuilder:
         start = start.expand(self.encoded.batch)
         rows = [start if moved.error is None else moved.error]
         passed = [*moved.at_attention, moved.error][: len(sites)]  # a pass that stops at the first attention ends there
-        if len(passed) == len(sites) == len(outputs):
+        if len(passed) == len(sites) == len(outputs) and not self.mode.streams:
             rows += [start if error is None else error for error in reversed(passed)]
             if (readout := self.values.get(("readout", None))) is not None:
                 rows += [
@@ -400,6 +438,18 @@ def read_in_tiles(site: AttentionSite, read: Callable[[slice], Tensor]) -> Tenso
     if not rows:
         return read(slice(0, site.queries))
     return QueryTiles(read, shape, site.value, rows)  # type: ignore[return-value]
+
+
+def join_matrix(make: Callable[[], Tensor], site: AttentionSite, length: int) -> Tensor:
+    """[batch head query key] over source and prefix: the matrix where it belongs, 0 for tokens that take no part."""
+    if site.first_positions is None:
+        raise UnsupportedModel(f"Attention in {site.path} is neither over the source nor over the prefix.")
+    made: Tensor | QueryTiles = make()
+    matrix = made.whole() if isinstance(made, QueryTiles) else made
+    (row, column), (queries, keys) = site.first_positions, matrix.shape[-2:]
+    joined = matrix.new_zeros(*matrix.shape[:-2], length, length)
+    joined[..., row : row + queries, column : column + keys] = matrix
+    return joined
 
 
 def read_attention_grad(site: AttentionSite, output_grad: Tensor) -> Tensor:

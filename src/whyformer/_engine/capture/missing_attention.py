@@ -5,10 +5,13 @@ of attention or beside it. Rollout of the few that have attention is a map all t
 it leaves out. States between such blocks are mixtures of tokens, and methods that read them must say so.
 """
 
+from collections.abc import Sequence
+
 from whyformer._engine.layout import find_blocks
 from whyformer._engine.run import Intercept, ModelMemo, ModuleCall, Run, find_unattended, run_forward
-from whyformer._model import EncodedBatch, Model
-from whyformer.errors import WhyformerError
+from whyformer._engine.tracing import AttentionSite
+from whyformer._model import EncodedBatch, Model, unwrap
+from whyformer.errors import NoAttention, WhyformerError
 
 OPENINGS = ("Only some blocks have attention", "Blocks mix tokens beside their attention")
 ON_STATES = "mix tokens without attention, so states between blocks"
@@ -17,6 +20,8 @@ WAY_OUT = "gradient_x_input, attnlrp and leave_one_out see all blocks."
 
 def note_missing_attention(model: Model, encoded: EncodedBatch, run: Run) -> tuple[str, ...]:
     """A sentence if there are blocks without attention, or if blocks mix tokens beside it; nothing otherwise."""
+    if not run.mode.sites:
+        return ()
     blocks = find_blocks_beside(run.mode)
     seeing = [call for call in blocks if call.sites]
     if seeing and len(seeing) < len(blocks):
@@ -27,6 +32,15 @@ def note_missing_attention(model: Model, encoded: EncodedBatch, run: Run) -> tup
     if run.mode.may_mix and mixes_beside_attention(model, encoded, run):
         return (f"{OPENINGS[1]} (a recurrence, a convolution): methods that read attention do not see it. {WAY_OUT}",)
     return ()
+
+
+def refuse_missing_attention(model: Model, sites: Sequence[AttentionSite]) -> None:
+    """Refuse what is read from attention where there is none."""
+    if not sites:
+        raise NoAttention(
+            f"{type(unwrap(model.module)).__name__} ran without reaching attention: no softmax multiplied values and "
+            "no fused attention was called. What this method reads from attention does not exist."
+        )
 
 
 def note_mixed_states(unattended: tuple[bool, ...]) -> tuple[str, ...]:

@@ -33,6 +33,8 @@ def describe_run(model: Model, encoded: EncodedBatch) -> dict[str, str]:
 def describe_attention(run: Run) -> dict[str, str]:
     """How many attention sites there are, and of what kind."""
     sites = run.mode.sites
+    if not sites:
+        return {"attention": "none"}
     heads = sorted({site.value.size(1) for site in sites})
     fused = sum(site.query is not None for site in sites)
     kind = "fused" if fused == len(sites) else "not fused" if not fused else f"{fused} fused"

@@ -71,7 +71,14 @@ class Layout:
 
 
 def lay_out(run: Run, encoded: EncodedBatch, order: Order | None = None) -> Layout:
-    """The layout of a run, from the labels of its first and last attention site, or from an order that was checked."""
+    """The layout of a run, from the labels of its first and last attention site, or from an order that was checked.
+
+    Without attention, the tokens are those of the input.
+    """
+    if run.mode.streams:
+        return lay_out_streams(run, encoded)
+    if not run.mode.sites:
+        return add_slots(lay_out_input(run, encoded), order or Order())
     last = find_layer_sites(run.mode.sites)[-1]
     length = last.value.size(-2) if last.is_pooling else last.queries
     sequence = order.sequence if order is not None and order.is_measured else run.mode.sites[0].origin
@@ -82,6 +89,28 @@ def lay_out(run: Run, encoded: EncodedBatch, order: Order | None = None) -> Layo
     origin = sequence[0] if sequence is not None and fits else None
     layout = lay_out_alike(run, encoded, origin, length, is_one_order)
     return layout if order is None else add_slots(layout, order)
+
+
+def lay_out_streams(run: Run, encoded: EncodedBatch) -> Layout:
+    """The layout of source and prefix, one after the other."""
+    device = run.mode.sites[-1].output.device
+    assert encoded.token_mask is not None and encoded.special_mask is not None
+    mask, special = encoded.token_mask.to(device), encoded.special_mask.to(device)
+    return Layout(mask, special, None, encoded.pieces(mask.size(1)))
+
+
+def lay_out_input(run: Run, encoded: EncodedBatch) -> Layout:
+    """The layout of a model without attention: patches, words, or the steps of a signal, as they are given."""
+    main, grid = encoded.inputs[encoded.main], run.mode.follower.grid
+    is_image = main.dim() == 4
+    length = (grid[0] * grid[1] if grid else 1) if is_image else main.size(1 - encoded.batch_axis)
+    origin = torch.arange(length, device=run.output.device)
+    if main.is_floating_point() and not is_image and encoded.batch_axis == 0:
+        steps = origin.cpu().view(-1, *[1] * (main.dim() - 2)).expand(main.shape[1:])
+        return lay_out_signal(encoded, origin, steps)
+    mask, special = mask_positions(encoded, origin.expand(encoded.batch, -1))
+    patches = tuple(range(length)) if is_image and grid is not None else None
+    return Layout(mask, special, patches, list_tokens(run, encoded, length, is_grid=patches is not None))
 
 
 def lay_out_alike(run: Run, encoded: EncodedBatch, origin: Tensor | None, length: int, is_one_order: bool) -> Layout:
@@ -280,7 +309,7 @@ def find_representation(model: Model, run: Run, layout: Layout) -> tuple[Tensor,
     first = replace(model, readout="first").readout_weights(mask).bool()
     if model.readout is not None:
         kind = model.readout
-    elif mask.size(1) > 1 and not run.mode.sites[-1].looks_ahead():
+    elif mask.size(1) > 1 and not run.looks_ahead:
         kind = "last"  # causal: each token sees only those before it
     elif bool((special | ~first).all()):
         kind = "first"
@@ -314,6 +343,8 @@ def align_to_tokens(amount: Tensor, layout: Layout) -> Tensor:
 def refuse_unstackable_sites(sites: list[AttentionSite], layout: Layout) -> None:
     """Methods on attention need self-attention over the same tokens at every layer."""
     batch, length = layout.mask.shape
+    if sites and all(site.first_positions is not None for site in sites):
+        return
     for site in sites:
         if site.obstacle:
             raise UnsupportedModel(

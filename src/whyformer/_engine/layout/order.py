@@ -80,8 +80,11 @@ checked: "weakref.WeakKeyDictionary[nn.Module, CheckedModel]" = weakref.WeakKeyD
 def find_order(model: Model, encoded: EncodedBatch, run: Run, *, always: bool = False) -> Order:
     """The order of a run, which from then on knows whether tokens are moved. always: also check library code."""
     with pause_recording():
+        if count := sum(run.mode.streams):  # source and prefix are where the joined sequence has them
+            places = torch.arange(count).expand(encoded.batch, -1)
+            return Order(places, places)
         order = read_labels(run, encoded)
-        if always or order.sequence is None or not run.is_library_code:
+        if run.mode.sites and (always or order.sequence is None or not run.is_library_code):
             units = find_probe_units(run, encoded)
             order = order if units is None else check_order(model, encoded, run, order, units)
         run.mode.moves_tokens = order.moves_tokens
@@ -93,6 +96,8 @@ def find_order(model: Model, encoded: EncodedBatch, run: Run, *, always: bool = 
 
 def read_labels(seen: Run | Seen, encoded: EncodedBatch) -> Order:
     """The order as the labels of a run have it."""
+    if isinstance(seen, Run) and not seen.mode.sites:
+        return read_leaf_order(seen, encoded)
     ids, site = (seen.ids, seen.site) if isinstance(seen, Seen) else (seen.mode.embedded_ids, seen.mode.sites[0])
     leaf, rows = read_leaf_labels(ids, encoded)
     sequence, others = read_site_labels(site, encoded.batch)
@@ -100,6 +105,16 @@ def read_labels(seen: Run | Seen, encoded: EncodedBatch) -> Order:
     is_packed = samples is not None and samples.dim() > 1 and samples.size(-2) > 1  # several examples in one sequence
     moved = any(of is not None and bool((of != examples).any()) for of in (rows, others))
     return Order(leaf, sequence, is_packed or moved)
+
+
+def read_leaf_order(run: Run, encoded: EncodedBatch) -> Order:
+    """The order where there is no attention: that of the embeddings, or of the input itself if it is numbers."""
+    if encoded.inputs[encoded.main].is_floating_point():
+        return Order()
+    leaf, rows = read_leaf_labels(run.mode.embedded_ids, encoded)
+    if leaf is None and not run.is_library_code:
+        return Order(obstacle=UNKNOWN, has_lost_leaf=True)
+    return Order(leaf, leaf, rows is not None and bool((rows != torch.arange(encoded.batch)).any()))
 
 
 def read_leaf_labels(ids: Tensor | None, encoded: EncodedBatch) -> tuple[Tensor | None, Tensor | None]:

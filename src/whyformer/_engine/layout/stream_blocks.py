@@ -41,8 +41,15 @@ class StreamBlocks:
 
 
 def find_blocks(mode: Intercept) -> StreamBlocks:
-    """All blocks of the residual stream. Raises if those with attention are not found."""
-    calls = find_chain(mode)
+    """All blocks of the residual stream. Raises if those with attention, or without any, are not found."""
+    calls = find_chain(mode) if mode.sites else find_chain_without_attention(mode)
+    if not calls and not mode.sites:
+        if mode.entered is None:
+            raise UnsupportedModel(
+                "No blocks were found: the model has no attention, no list of modules passes on a state for each "
+                "token, and the explained input is not known."
+            )
+        return StreamBlocks([mode.entered] * 2, [0, 0], ())  # what is known is the state of the input
     if calls:
         states, steps = list_boundaries(calls)
         attending = tuple(number for number, call in enumerate(calls) if call.sites)
@@ -81,6 +88,21 @@ def find_chain(mode: Intercept) -> list[ModuleCall]:
         chain += [*between, following]
     chain += finder.walk_on(attending[-1])
     return [] if len(chain) == len(attending) or consists_of_halves(chain, mode) else chain
+
+
+def find_chain_without_attention(mode: Intercept) -> list[ModuleCall]:
+    """The longest row of elements of one list of modules, of which each begins where the one before ended."""
+    rows: list[list[ModuleCall]] = []
+    for call in mode.calls:
+        owner, _, name = call.path.rpartition(".")
+        if not name.isdigit() or not keeps_shape(call) or call.input is call.output or call.output.dim() != 3:  # type: ignore[union-attr]
+            continue
+        row = next((row for row in rows if resolve_entrance(call.input) is row[-1].output), None)
+        if row is not None and row[-1].path.rpartition(".")[0] == owner:
+            row.append(call)
+        else:
+            rows.append([call])
+    return max(rows, key=len, default=[])
 
 
 def consists_of_halves(chain: Sequence[ModuleCall], mode: Intercept) -> bool:

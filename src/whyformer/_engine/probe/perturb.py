@@ -35,7 +35,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from whyformer._engine.run import find_fill_token
-from whyformer._model import EncodedBatch, Model
+from whyformer._model import EncodedBatch, Model, count_streams
 from whyformer._plain.random_generator import make_generator
 from whyformer._plain.tokens import Grid
 from whyformer.errors import InputError
@@ -194,7 +194,7 @@ def replace_tokens(model: Model, encoded: EncodedBatch, keep: Tensor, of: Tensor
 
 def trim_padding(model: Model, chosen: EncodedBatch, keep: Tensor) -> tuple[EncodedBatch, Tensor]:
     """The texts and `keep` without the padding that all of them have in common."""
-    if chosen.token_mask is None or bool(chosen.token_mask.all()):
+    if chosen.token_mask is None or bool(chosen.token_mask.all()) or count_streams(chosen):
         return chosen, keep
     real = chosen.token_mask.to(keep.device)
     order = torch.argsort((~real).to(torch.int8), dim=-1, stable=True)[:, : int(real.sum(-1).max())]

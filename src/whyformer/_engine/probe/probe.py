@@ -56,7 +56,7 @@ from whyformer._engine.run import (
 )
 from whyformer._engine.targets import REPRESENTATION, Answers, ClassReading, FunctionReading, Reading, Target, TermSum
 from whyformer._engine.tracing import find_layer_sites, trace_of
-from whyformer._model import EncodedBatch, Model, count_writes
+from whyformer._model import EncodedBatch, Model, count_streams, count_writes
 from whyformer._plain.progress import show_progress
 from whyformer._plain.tokens import Grid, Pieces
 from whyformer._plain.torch_state import neutral_torch
@@ -198,6 +198,8 @@ class Probe:
         if fill in perturb.SIGNAL_FILLS:
             return self.run_variants(of, lambda rows: self.erase_frames(keep[rows], of[rows], fill))
         refuse_unknown_frames(self.encoded, self.layout)
+        if fill == "delete" and count_streams(self.encoded):
+            raise MethodError("fill='delete' does not work for an encoder and a decoder. Use 'pad'.", code="E_OPTION")
         if fill == "delete":
             return self.run_shortened(keep, of)
         return self.run_masked(keep, of) if fill == "pad" else self.run_replaced(keep, of, fill)
@@ -229,10 +231,11 @@ class Probe:
             with self._run_rows_at_leaf(leaf, of, rows) as (run, answer):
                 if not gradient:
                     return answer.map(Tensor.detach), None
-                if (start := run.mode.leaf) is None:
+                if not (starts := run.mode.leaves):
                     raise UnsupportedModel(NO_INPUT)
-                (back,) = compute_gradients(answer.score, [start])
-                back = order_leaf(to_canonical_axes(back, trace_of(start)), self.layout, of[rows])
+                parts = zip(compute_gradients(answer.score, starts), starts, strict=True)
+                back = torch.cat([to_canonical_axes(part, trace_of(start)) for part, start in parts], 1)
+                back = order_leaf(back, self.layout, of[rows])
                 return answer.map(Tensor.detach), back
 
         found = self.run_whole(run_rows, len(of), "gradients" if gradient else "forwards", with_graph=True)
@@ -301,6 +304,8 @@ class Probe:
         make: returns the intervention for the given rows.
         look: reads something from a run. It is required for a model without a head, whose answers are empty.
         """
+        if count_streams(self.encoded):
+            raise UnsupportedModel("Attention of an encoder and a decoder cannot be changed token by token yet.")
         has_answers = self.targets[0].label != REPRESENTATION or look is None
 
         def run_rows(rows: Tensor) -> tuple[Answers | None, Read | None]:
@@ -344,11 +349,13 @@ class Probe:
             if leaf is None:
                 raise UnsupportedModel(NO_INPUT)
             refuse_flat_embeddings(leaf, encoded)
-            trace = trace_of(leaf)
-            words = leaf.detach() if run.mode.words is None else run.mode.words
-            own = to_canonical_axes(leaf.detach(), trace)
-            whole, part = (order_leaf(t, self.layout) for t in (own, to_canonical_axes(words, trace)))
-            return whole, part, axis_order_of(leaf, trace), own
+            leaves = run.mode.leaves
+            own, words = (
+                torch.cat([to_canonical_axes(part, trace_of(at)) for part, at in zip(parts, leaves, strict=True)], 1)
+                for parts in ([one.detach() for one in leaves], run.mode.leaf_words)
+            )
+            whole, part = (order_leaf(t, self.layout) for t in (own, words))
+            return whole, part, axis_order_of(leaf, trace_of(leaf)), own
 
     @neutral_torch()
     def baseline(self, kind: str, *, seed: int = 0) -> Tensor:
@@ -523,7 +530,8 @@ class Probe:
             return perturb.cut_tokens(variant, slice(int(lengths[rows].max()))) if cuts else variant
 
         shared = self.count_shared_tokens(keep, of, fill, lengths, make_variant)
-        groups = torch.zeros_like(lengths) if mixes else lengths
+        has_streams = bool(count_streams(self.encoded))  # whose padding stays where it is
+        groups = torch.zeros_like(lengths) if mixes or has_streams else lengths
         call_tokens = CALL_TOKENS.get(self.model.device.type, CALL_TOKENS["cpu"])
         batches = plan_batches(shared, lengths, groups, count_rows(self.model, self.units), call_tokens)
         return self._ask(

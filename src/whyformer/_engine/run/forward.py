@@ -21,10 +21,10 @@ from whyformer._engine.run.shadow import make_shadow, weights_of
 from whyformer._engine.run.transient_weights import reload_weights
 from whyformer._engine.run.weight_versions import refuse_changed_weights
 from whyformer._engine.tracing import Argument, Frames, Trace, attach_trace
-from whyformer._model import EncodedBatch, Model, list_modules, unwrap
+from whyformer._model import EncodedBatch, Model, count_streams, list_modules, unwrap
 from whyformer._plain.private_torch import parameters_of, without_interception
 from whyformer._plain.torch_state import leave_inference, neutral_torch, use_device_of_model
-from whyformer.errors import NoAttention, NonFinite, UnsupportedModel
+from whyformer.errors import NonFinite, UnsupportedModel
 
 COPIED_WEIGHTS = "The weights were made in torch.inference_mode(), so they are copied for every run of the model."
 
@@ -37,6 +37,12 @@ class Run:
     output: Tensor
     returned: Returned  # all that the model returned
     notes: tuple[str, ...] = ()
+    first_depends_on_last: Callable[[], bool] = lambda: True  # of the tokens; runs the model again
+
+    @cached_property
+    def looks_ahead(self) -> bool:
+        """Whether tokens depend on later ones: by the last attention, or measured where there is none."""
+        return self.mode.sites[-1].looks_ahead() if self.mode.sites else self.first_depends_on_last()
 
     @cached_property
     def is_library_code(self) -> bool:
@@ -90,6 +96,7 @@ def run_forward(
             starting_at=starting_at,
             keeps_tape=keeps_tape,
             keeps_scores=keeps_scores,
+            streams=count_streams(encoded),
         )
         try:
             yield from run_intercepted(model, encoded, make_shadow(model.module, dtype), start(), dtype, prepare)
@@ -125,16 +132,27 @@ def run_intercepted(
         notes = note_chosen_output(returned, output)
         if any(weight.is_inference() for weight in list_weights(model.module)):
             notes += (COPIED_WEIGHTS,)
-        if not mode.sites:
-            raise NoAttention(
-                f"{type(unwrap(model.module)).__name__} ran without reaching attention: no softmax multiplied values "
-                "and no fused attention was called. whyformer explains transformers."
-            )
         if not bool(output.isfinite().all()):
             raise NonFinite(f"The model's output is not finite. {find_first_non_finite(model, encoded)}")
-        yield Run(mode, output, returned, notes)
+        yield Run(mode, output, returned, notes, partial(does_first_depend_on_last, model, encoded))
     finally:
         mode.release()
+
+
+def does_first_depend_on_last(model: Model, encoded: EncodedBatch) -> bool:
+    """Whether the output at the first token changes with the last token of the input."""
+    given, axis = encoded.inputs[encoded.main], 1 - encoded.batch_axis
+    if given.dim() not in (2, 3) or given.size(axis) < 2:
+        return False
+    last = given.narrow(axis, given.size(axis) - 1, 1)
+    other = last + 1 if last.is_floating_point() else torch.where(last > 0, last - 1, last + 1)
+    changed = torch.cat([given.narrow(axis, 0, given.size(axis) - 1), other], axis)
+    shadow = make_shadow(model.module)
+    before, after = (
+        run_plain(shadow, replace(encoded, inputs={**encoded.inputs, encoded.main: tensor}))
+        for tensor in (given, changed)
+    )
+    return before.dim() < 3 or not torch.equal(before.select(axis, 0), after.select(axis, 0))
 
 
 def run_plain(shadow: nn.Module, encoded: EncodedBatch) -> Tensor:

@@ -5,6 +5,7 @@ propagate relevance as if it were a gradient. So every node between the score an
 view.
 """
 
+from collections.abc import Sequence
 from typing import NoReturn
 
 import torch
@@ -32,8 +33,8 @@ DIFFERENTIABLE = (
 RULE_NODE = backward_class_of(RuleNode)
 
 
-def refuse_unknown_nodes(score: Tensor, leaf: Tensor | None = None) -> None:
-    """Raise if a node that relevance passes is neither a rule node nor a view, or if a path ends outside the leaf."""
+def refuse_unknown_nodes(score: Tensor, leaves: Sequence[Tensor] = ()) -> None:
+    """Raise if a node that relevance passes is neither a rule node nor a view, or if a path ends outside the leaves."""
     seen: set[Node] = set()
     waiting: list[Node | None] = [score.grad_fn]
     while waiting:
@@ -45,8 +46,8 @@ def refuse_unknown_nodes(score: Tensor, leaf: Tensor | None = None) -> None:
         if isinstance(node, RULE_NODE):
             waiting.extend(following for following, _ in node.next_functions[1:])  # the first is the operation itself
             continue
-        weight = getattr(node, "variable", None) if name == "AccumulateGrad" and leaf is not None else None
-        if weight is not None and weight is not leaf:
+        weight = getattr(node, "variable", None) if name == "AccumulateGrad" and leaves else None
+        if weight is not None and not any(weight is leaf for leaf in leaves):
             raise UnsupportedModel(
                 f"A weight of shape {list(weight.shape)} that belongs to no module requires a gradient and "
                 "would absorb relevance. Make it a parameter of its module, or call requires_grad_(False) on it."

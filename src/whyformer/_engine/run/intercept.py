@@ -8,6 +8,7 @@ weights do not.
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -101,6 +102,7 @@ class Intercept(TorchFunctionMode):
     starting_at: Tensor | None = None  # replaces the sum of embeddings as the leaf
     keeps_tape: bool = False  # of all operations and their results
     keeps_scores: bool = False
+    streams: tuple[int, ...] = ()  # source and prefix: their lengths, if an encoder and a decoder embed one each
 
     embedded: Tensor | None = None  # the label of the embedded ids: a model may pad them first
     embedded_ids: Tensor | None = None  # the ids themselves, and how many there may be
@@ -115,6 +117,7 @@ class Intercept(TorchFunctionMode):
     entered: Tensor | None = None  # the copy of the leaf that the model computes with
     moves_tokens: bool = False  # whole, before the first block (order.py): what looks like mixing there is a move
     words: Tensor | None = None  # the part of the leaf that comes from token ids
+    later: list[tuple[Tensor, Tensor | None]] = field(default_factory=list)  # leaf and words of the streams after it
     step: int = 0
     heads: int = 0  # of the current nn.MultiheadAttention call; 0 outside one
     written: InPlaceWrites = field(default_factory=InPlaceWrites)  # what the model would have written into its tensors
@@ -156,6 +159,18 @@ class Intercept(TorchFunctionMode):
         self.tape, self.denominators = None, []
         self.written = InPlaceWrites()
         self.leaf = self.entered = self.words = None
+        self.later = []
+
+    @property
+    def leaves(self) -> list[Tensor]:
+        """The explained input: one tensor, or that of each stream."""
+        return [] if self.leaf is None else [self.leaf, *(leaf for leaf, _ in self.later)]
+
+    @property
+    def leaf_words(self) -> list[Tensor]:
+        """For each of these, the part that comes from token ids."""
+        pairs = [(self.leaf, self.words), *self.later]
+        return [leaf.detach() if words is None else words for leaf, words in pairs if leaf is not None]
 
     # --- the mode ----------------------------------------------------------------------------------------------------
 
@@ -328,19 +343,27 @@ class Intercept(TorchFunctionMode):
         """The explained input, created on first use. The model gets a copy, which it may change in place."""
         entered = getattr(tensor, "_whyformer_leaf", None)
         if entered is None:
-            if self.leaf is not None:
+            if len(self.leaves) >= max(len(self.streams), 1):
                 raise UnsupportedModel(
                     f"{self.path} takes a second sequence of embeddings. Only one can be explained; models with a "
                     "decoder that has its own input, or with embeddings for each layer, are not supported yet."
                 )
             trace = replace(trace_of(tensor), words=None)
-            self.words = trace_of(tensor).words
-            start = tensor if self.starting_at is None else self.starting_at.to(tensor)
-            self.leaf = attach_trace(start.detach().clone().requires_grad_(), trace)
+            words = trace_of(tensor).words
+            start = tensor if self.starting_at is None else self.choose_start(self.starting_at).to(tensor)
+            leaf = attach_trace(start.detach().clone().requires_grad_(), trace)
             with torch.enable_grad():  # the model may first use it under no_grad, and later outside
-                entered = attach_trace(self.leaf.clone(), trace)
-            tensor._whyformer_leaf = self.entered = entered  # type: ignore[attr-defined]
+                entered = attach_trace(leaf.clone(), trace)
+            tensor._whyformer_leaf = entered  # type: ignore[attr-defined]
+            if self.leaf is None:
+                self.leaf, self.words, self.entered = leaf, words, entered
+            else:
+                self.later.append((leaf, words))
         return entered
+
+    def choose_start(self, whole: Tensor) -> Tensor:
+        """What replaces the next sum of embeddings: all that was given, or the part of the stream."""
+        return whole.split(self.streams, 1)[len(self.leaves)] if self.streams else whole
 
     # --- operations that write into their operand ---------------------------------------------------------------------
 
@@ -458,7 +481,9 @@ class Intercept(TorchFunctionMode):
         self.unfold(site)
         if (first := site.find_token_keys()) is not None:
             site.leave_out_keys(first, site.queries)
-        site.obstacle = site.find_obstacle()
+        if self.streams:
+            site.first_positions = self.find_streams(before, site.keys)
+        site.obstacle = "" if site.first_positions is not None else site.find_obstacle()
         site.enclosing = tuple(call.number for call in self.open_calls)
         for call in self.open_calls:
             call.sites.append(site.number)
@@ -469,9 +494,21 @@ class Intercept(TorchFunctionMode):
             read = site.read_tokens() if self.reads_all_tokens(site) else None
             attach_trace(output, replace(trace, read=read, output_of=None))
             return
-        self.follower.length = site.queries
+        self.follower.length = sum(self.streams) or site.queries
         tokens = self.follower.labels.label_axis(output.dim() - 2, output.size(-2), output.dim(), output.device)
+        if site.first_positions is not None and site.first_positions[0]:
+            tokens = tokens + site.first_positions[0]
         attach_trace(output, replace(trace, tokens=tokens))
+
+    def find_streams(self, queries: Trace, keys: Trace) -> tuple[int, int] | None:
+        """Where the streams of the queries and of the keys begin in the joined sequence; None if that is not known."""
+        starts = list(accumulate(self.streams, initial=0))
+        found = []
+        for label in (queries.tokens, keys.tokens):
+            if label is None or int(label.max()) >= starts[-1] or int(label.min()) < 0:
+                return None
+            found.append(max(start for start in starts[:-1] if start <= int(label.min())))
+        return found[0], found[1]
 
     def find_epoch(self, site: AttentionSite) -> int:
         """The number of the layer. A site that reads the same states as the one before belongs to the same layer."""

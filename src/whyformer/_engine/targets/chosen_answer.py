@@ -87,6 +87,8 @@ def is_causal(run: Run) -> bool:
 
     A single token says nothing. It is read as the beginning of a text, which a language model continues.
     """
+    if not run.mode.sites:
+        return not run.looks_ahead
     square = [site for site in run.mode.sites if site.output.size(-2) == site.value.size(-2)]
     if all(site.value.size(-2) == 1 for site in square):
         return True

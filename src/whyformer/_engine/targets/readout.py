@@ -21,7 +21,7 @@ def compute_readout(model: Model, run: Run, layout: Layout, answer: ExplainedSco
             "At which tokens the answer is read is not known. Pass it when opening the model: "
             'readout="first", "last", "mean" or the index of a token.'
         )
-    weights = weights.to(mask.device, run.mode.sites[-1].value.dtype) * mask
+    weights = weights.to(mask.device, run.output.dtype) * mask
     total = weights.sum(-1, keepdim=True)
     if not bool(total.all()):
         which = int((total[:, 0] == 0).nonzero()[0])

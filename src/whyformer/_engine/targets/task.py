@@ -18,7 +18,7 @@ from typing import Literal
 from torch import Tensor, nn
 
 from whyformer._engine.run import Returned, find_output, get_field
-from whyformer._model import EncodedBatch, Model, unwrap
+from whyformer._model import EncodedBatch, Model, TwoStreams, unwrap
 from whyformer.errors import UnsupportedModel
 
 TaskKind = Literal["class", "next token", "masked token", "token class", "answer span", "frame", "representation"]
@@ -161,7 +161,7 @@ def refuse_encoder_decoders(module: nn.Module) -> None:
     """Refuse models with an encoder and a decoder. Some have only the config of one; they are no such models."""
     inner = unwrap(module)
     has_two = getattr(getattr(inner, "config", None), "is_encoder_decoder", False)
-    if not has_two or not hasattr(inner, "main_input_name"):
+    if not has_two or not hasattr(inner, "main_input_name") or isinstance(inner, TwoStreams):
         return
     decoders = [one for path, one in inner.named_modules() if path.rpartition(".")[2] == "decoder"]
     if any(not isinstance(decoder, nn.Linear) for decoder in decoders):

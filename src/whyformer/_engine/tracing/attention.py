@@ -42,6 +42,8 @@ class AttentionSite:
     first_key: int = 0  # keys before it, and behind as many as there are queries, belong to no token
     parts: tuple["AttentionSite", ...] = ()  # the sites that this one is stitched together from (stitching.py) ...
     joins: str = ""  # ... by "head" or by "query"
+    # Of an encoder and a decoder: where the streams of queries and keys begin in the joined sequence
+    first_positions: tuple[int, int] | None = None
 
     @property
     def queries(self) -> int:
@@ -54,7 +56,7 @@ class AttentionSite:
     @property
     def is_pooling(self) -> bool:
         """A single learned query attends to all tokens: the answer is pooled by attention."""
-        return self.queries == 1 < self.value.size(-2)
+        return self.queries == 1 < self.value.size(-2) and self.first_positions is None
 
     @property
     def mask(self) -> Tensor | None:

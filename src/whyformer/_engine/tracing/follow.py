@@ -246,7 +246,8 @@ class Follower:
             is_statistic=traces[0].is_statistic and rest_is_constant and result.shape == given[0].shape,
             is_weighted=bool(self.length) and (any(t.is_weighted for t in traces) or weighs_tokens(operation)),
             is_pixels=traces[0].is_pixels and name in operations.IDENTITIES,
-            is_ids=name in operations.IDENTITIES and any(t.is_ids for t in traces),
+            is_ids=any(t.is_ids for t in traces) and keeps_ids(operation, result),
+            is_rate=multiplies_by_constants(operation) or (name in operations.IDENTITIES and traces[0].is_rate),
             is_cumulative=name == "cumsum" or (name in CUMULATIVE_STEPS and any(t.is_cumulative for t in traces)),
             words=token_part_of(operation),
             root=root,
@@ -285,6 +286,12 @@ class Follower:
             is_known = best.tokens is not None or not current
             return best if is_known else replace(best, read=trace_of(current[0]).read, epoch=latest)
         return replace(best, tokens=None, read=self.mix_reads(current, [trace_of(t) for t in current]), epoch=latest)
+
+
+def keeps_ids(operation: Operation, result: Tensor) -> bool:
+    """Ids plus or minus a number, or some of them replaced, are still ids."""
+    renumbers = operation.name in operations.ADDITIONS or operation.name == "where"
+    return operation.name in operations.IDENTITIES or (renumbers and not result.is_floating_point())
 
 
 def number_pixels(image: Tensor) -> Tensor:
@@ -496,6 +503,14 @@ def weighs_tokens(operation: Operation) -> bool:
 def is_per_token(factor: Tensor) -> bool:
     """One number per token, and no statistic of a norm."""
     return factor.dim() > 1 and factor.size(-1) == 1 < factor.size(-2) and not trace_of(factor).is_statistic
+
+
+def multiplies_by_constants(operation: Operation) -> bool:
+    """Whether a state is multiplied by a tensor of several numbers that does not depend on the input."""
+    if operation.name not in operations.MULTIPLICATIONS or len(operation.given) != 2:
+        return False
+    constants = [tensor for tensor in operation.given if not trace_of(tensor).depends]
+    return len(constants) == 1 and constants[0].numel() > 1
 
 
 def is_over_tokens(operation: Operation) -> bool:

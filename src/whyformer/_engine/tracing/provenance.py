@@ -48,6 +48,7 @@ class Trace:
     is_statistic: bool = False  # a mean, variance or norm: multiplying by it normalises
     is_ids: bool = False  # the token ids to be explained
     is_detached: bool = False  # a decay, or a function of decays: constant in a relevance pass
+    is_rate: bool = False  # a product with a constant tensor: its exponential, exp(A dt), is a decay
     is_cumulative: bool = False  # a cumulative sum or a difference of two: its exponential is a decay
     words: Tensor | None = None  # an unused sum of embeddings: the part of it that comes from those ids
     is_pixels: bool = False  # the image itself

@@ -10,7 +10,8 @@ given them, the layer is linear in the tokens. In a relevance pass they are cons
 relevance, as MambaLRP does with the parameters of a state space (Jafari, Montavon, Müller & Eberle, NeurIPS 2024,
 arXiv:2406.07592). A secant of the exponential would not do: $c_t - c_t$ is zero, and there is no line from zero to
 $\exp(0) = 1$. The recipes do not differ here. Gradients are not affected. Recurrences that run token by token have no
-cumulative sum: there, $a_t$ is a factor of a product like any other.
+cumulative sum. Where they compute $a_t = \exp(A\,\Delta_t)$ with constants A (Mamba, RecurrentGemma), that is a decay
+too; halved at every step like a factor of any product, relevance would fall by $2^{-d}$ over a distance d.
 
 The same holds for an attention sink that scales the output of attention by $\sigma(\log\sum_j \exp q_j - sink)$: the
 sum is the denominator of the softmax, and part of its weights.
@@ -23,11 +24,12 @@ SYSTEMS = {"linalg_solve_triangular": 0}  # operation -> which argument is the m
 
 
 def starts_constant(operation: Operation, trace: Trace) -> bool:
-    """Whether the result is constant in a relevance pass: the exponential of a cumulative sum, or a logsumexp that
-    normalises nothing by itself."""
+    """Whether the result is constant in a relevance pass: the exponential of a cumulative sum or of a rate, or a
+    logsumexp that normalises nothing by itself."""
     if operation.name == "logsumexp":
         return not trace.is_statistic
-    return operation.name == "exp" and trace_of(operation.given[0]).is_cumulative
+    given = trace_of(operation.given[0])
+    return operation.name == "exp" and (given.is_cumulative or given.is_rate)
 
 
 def detach_constants(operation: Operation) -> Operation:

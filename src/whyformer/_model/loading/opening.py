@@ -24,6 +24,7 @@ from whyformer._model.loading.library import OPEN_CLIP_CONFIG, is_library_name, 
 from whyformer._model.model import InputKind, Model, ModelLike
 from whyformer._model.offload import find_unloaded_weights
 from whyformer._model.preprocessors import ImageProcessor, Tokenizer
+from whyformer._model.two_streams import has_two_streams, wrap_two_streams
 from whyformer._model.unwrap import unwrap
 from whyformer._model.weight_files import find_weight_files, name_source
 from whyformer._plain.archive import FilePath
@@ -99,6 +100,8 @@ def open(
         tokenizer, processor = opened.tokenizer, opened.processor
     tokenizer = copy.deepcopy(tokenizer)  # tokenizing with split_special_tokens changes its state
     kind: InputKind = "image" if processor is not None else "text" if tokenizer is not None else "tensors"
+    if has_two_streams(opened.module):
+        opened = replace(opened, module=wrap_two_streams(unwrap(opened.module)))
     axis = _find_batch_axis(unwrap(opened.module)) if batch_axis is None else batch_axis
     return Model(
         opened.module, opened.name, kind, _find_class_names(opened.module, labels or opened.labels), tokenizer,

@@ -77,6 +77,7 @@ class Prompt:
     regions: tuple[Region, ...]
     notes: tuple[str, ...] = ()
     logged: tuple[float, ...] | None = None  # the log-probability of each token of the answer, by a log
+    source_length: int = 0  # tokens that an encoder reads; the decoder begins after them
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -114,7 +115,12 @@ class Prompt:
     @property
     def answer_start(self) -> int:
         """The first character of the answer."""
-        return find_text_end(self.pieces, self.prompt_length) if self.answer else len(self.text)
+        end = max(find_text_end(self.pieces, self.prompt_length), self.pieces.second or 0)
+        return end if self.answer else len(self.text)
+
+    def take(self, part: slice) -> Pieces:
+        """Some of its tokens."""
+        return take_pieces(self.pieces, range(len(self))[part])
 
     def without_answer(self) -> "Prompt":
         """The prompt alone, as the model sees it before it generates."""
@@ -223,6 +229,8 @@ class Prompt:
             whole_text, notes = write_documents(text, read)
             prompt = add_documents(cls.from_text(model, whole_text, special=special), read, notes)
             return add_answer(model, prompt, answer, special=special)
+        if (start := model.decoder_start) is not None:
+            return add_answer(model, make_source(cls, model, text, start), answer, special=special)
         one = tokenize_special(model, text) if special else drop_end_token(model, model.tokenize(text, "the prompt"))
         notes = model.notes + model.note_unknown([one], ["the prompt"])
         if not special and (found := find_special_text(model.tokenizer, text)):
@@ -524,9 +532,10 @@ def add_answer(
         raise InputError("The answer is empty. Leave it out, or pass the text that the model answered.")
     if answer.strip():  # a line break may be an answer
         check_text(answer, "the answer")
-    ids, is_joined = encode_continuation(model.tokenizer, prompt.text, answer, special=special)
+    before = "" if prompt.source_length else prompt.text
+    ids, is_joined = encode_continuation(model.tokenizer, before, answer, special=special)
     notes = ["The answer was given as text and tokenised here; the model may have generated other tokens."]
-    if not is_joined:
+    if not is_joined and not prompt.source_length:
         notes.append(
             "The tokenizer would join the end of the prompt and the start of the answer in one token; the answer was "
             "tokenised on its own."
@@ -536,15 +545,17 @@ def add_answer(
 
 def append_tokens(model: "Model", prompt: Prompt, ids: Sequence[int]) -> Prompt:
     """The prompt with these tokens as its answer."""
-    whole = (*prompt.ids, *ids)
-    model.check_token_ids(whole)
-    before, after, start = prompt.pieces, spell_tokens(model, whole, len(prompt.ids)), len(prompt.text)
+    whole, source = (*prompt.ids, *ids), prompt.source_length
+    model.check_token_ids(whole, source=source)
+    own = prompt.prompt_length if source else 0  # what a decoder writes does not continue the text of the source
+    after, before, start = spell_tokens(model, whole[own:], len(prompt.ids) - own), prompt.pieces, len(prompt.text)
     pieces = Pieces(
         before.pieces + after.pieces,
         before.special + after.special,
         before.padding + after.padding,
         before.spans + tuple(None if span is None else (span[0] + start, span[1] + start) for span in after.spans),
         None if after.text is None else prompt.text + after.text,
+        before.second,
     )
     return replace(prompt, ids=whole, pieces=pieces)
 
@@ -552,8 +563,22 @@ def append_tokens(model: "Model", prompt: Prompt, ids: Sequence[int]) -> Prompt:
 def cut_prompt(prompt: Prompt, length: int) -> Prompt:
     """The first tokens of a prompt."""
     pieces = take_pieces(prompt.pieces, range(min(length, len(prompt))))
-    text = None if pieces.text is None else pieces.text[: find_text_end(pieces, length)]
+    end = max(find_text_end(pieces, length), pieces.second or 0)
+    text = None if pieces.text is None else pieces.text[:end]
     return replace(prompt, ids=prompt.ids[:length], pieces=replace(pieces, text=text))
+
+
+def make_source(kind: type[Prompt], model: "Model", text: str, start: int) -> Prompt:
+    """A text that an encoder reads, and the token that the decoder begins with."""
+    one = model.tokenize(text, "the source")
+    names, special = (*one.pieces, *model.name_ids([start])), (*one.special, True)
+    pieces = Pieces(names, special, (*one.padding, False), (*one.spans, None), f"{text}\n", len(text) + 1)
+    parts = (
+        Region("source", "other", 0, len(one), text, (0, len(text))),
+        Region("start", "other", len(one), len(one) + 1, ""),
+    )
+    notes = model.notes + model.note_unknown([one], ["the source"])
+    return kind((*one.ids, start), pieces, len(one) + 1, parts, notes, source_length=len(one))
 
 
 def fill_gaps(text: str, length: int, regions: Sequence[Region], filler: str) -> tuple[Region, ...]:

@@ -1,0 +1,240 @@
+"""TwoStreams: a model with an encoder and a decoder, as a model that reads one sequence: the source, then the prefix.
+
+    source                    prefix
+    the red house </s>        <start> la maison        ->  logits after every token of the prefix
+
+The prefix is what the decoder has written so far. Encoder and decoder each get their part of the joined ids, and what
+is returned for the prefix gets places for the source before it. Tokens, masks, scores and targets can then be those of
+a language model that reads the source before it writes, and both embeddings are explained. Heads that classify (BART
+on NLI) read the source again in the decoder, moved by one: their prefix is made of the source.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from inspect import signature
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from whyformer._model.encoded import EncodedBatch
+from whyformer._model.text import TokenizedText, pad_texts
+from whyformer._model.unwrap import unwrap
+from whyformer._plain.tokens import Stream
+from whyformer.errors import InputError, UnsupportedModel
+
+if TYPE_CHECKING:
+    from whyformer._model.model import Model
+
+PREFIX = "prefix"  # an input [batch 1 1 1 prefix] that says how long the prefix is; five axes: no sequence and no image
+SOURCE_NAMES = ("input_ids", "attention_mask", "decoder_input_ids", "decoder_attention_mask")
+SPAN_FIELDS = ("start_logits", "end_logits")
+SOUND = "sound"  # an input [batch 1 1 channel time]
+SECONDS = 0.02  # a frame of Whisper: two steps of 160 samples, at 16,000 a second
+WHISPER_PARTS = ("conv1", "conv2", "embed_positions", "layers", "layer_norm")
+
+
+class TwoStreams(nn.Module):
+    """Computes what the model computes, from source and prefix in one row.
+
+    Made by `wrap_two_streams`, which names the class after that of the model, so that messages name the model.
+    """
+
+    main_input_name = "input_ids"
+    reads_text = True  # the encoder does
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.model = module
+        self.config: Any = module.config
+        self.generation_config = getattr(module, "generation_config", None)
+
+    def __reduce__(self) -> "tuple[Callable[[nn.Module], TwoStreams], tuple[nn.Module]]":
+        return wrap_two_streams, (self.model,)
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.model.get_input_embeddings()  # type: ignore[operator]
+
+    def get_output_embeddings(self) -> nn.Module | None:
+        return self.model.get_output_embeddings()  # type: ignore[operator]
+
+    @property
+    def writes(self) -> bool:
+        """Whether it writes tokens, and does not classify."""
+        try:
+            return self.get_output_embeddings() is not None
+        except (AttributeError, NotImplementedError):
+            return False
+
+    @property
+    def start(self) -> int:
+        """The token that a decoder begins with."""
+        found = [getattr(one, "decoder_start_token_id", None) for one in (self.config, self.generation_config)]
+        found += [getattr(self.config.get_text_config(decoder=True), "bos_token_id", None)]
+        start = next((one for one in found if isinstance(one, int)), None)
+        if start is None:
+            raise UnsupportedModel(
+                f"{type(self).__name__} does not say which token its decoder begins with. Set decoder_start_token_id "
+                "in its config."
+            )
+        return start
+
+    def read_source(self, source: EncodedBatch) -> EncodedBatch:
+        """The source as tokens."""
+        return source
+
+    def encode(self, ids: Tensor, mask: Tensor, **other: Tensor) -> dict[str, Any]:
+        """What the model is given for the source."""
+        return {"input_ids": ids, "attention_mask": mask}
+
+    def forward(self, input_ids: Tensor, prefix: Tensor, attention_mask: Tensor, **other: Tensor) -> Any:
+        length = prefix.size(-1)
+        source = input_ids.size(1) - length
+        given = self.encode(input_ids[:, :source], attention_mask[:, :source], **other)
+        written = {"decoder_input_ids": input_ids[:, source:], "decoder_attention_mask": attention_mask[:, source:]}
+        takes = signature(self.model.forward).parameters
+        inputs = {name: value for name, value in (given | written).items() if name in takes}
+        returned = self.model(**inputs, return_dict=True)
+        for name in ("logits", "last_hidden_state", *SPAN_FIELDS):
+            found = returned.get(name)
+            if found is not None and found.dim() == (2 if name in SPAN_FIELDS else 3) and found.size(1) == length:
+                lowest = float(found.detach().min()) if name in SPAN_FIELDS else 0.0
+                before = found.new_full((len(found), source, *found.shape[2:]), lowest)
+                returned[name] = torch.cat([before, found], 1)
+        return returned
+
+
+class SoundStreams(TwoStreams):
+    """The same for a Whisper, whose encoder reads sound: the frames that its convolutions cut are tokens.
+
+    A frame is 20 ms. Its embedding is what the convolutions make of the sound there (five steps of 10 ms); that
+    of a frame that is left out is the mean of all frames. Frame i has the id `vocabulary + i`, any other is left out.
+    """
+
+    reads_text = False
+
+    @property
+    def frames(self) -> int:
+        return self.config.max_source_positions
+
+    def read_source(self, source: EncodedBatch) -> EncodedBatch:
+        sound, count = source.inputs[source.main], self.frames
+        ids = torch.arange(count, device=sound.device).expand(source.batch, -1) + self.config.vocab_size
+        others = {name: tensor for name, tensor in source.inputs.items() if name.startswith("decoder_")}
+        names = tuple(f"{SECONDS * i:.2f}s" for i in range(count))
+        everything = torch.ones(source.batch, count, dtype=torch.bool)
+        return replace(
+            source,
+            inputs={"input_ids": ids, SOUND: sound[:, None, None], **others},
+            main="input_ids",
+            token_mask=everything,
+            special_mask=~everything,
+            words=(names,) * source.batch,
+        )
+
+    def encode(self, ids: Tensor, mask: Tensor, **other: Tensor) -> dict[str, Any]:
+        encoder: Any = self.model.get_encoder()  # type: ignore[operator]
+        states = encoder.conv1(other[SOUND][:, 0, 0])
+        states = nn.functional.gelu(encoder.conv2(nn.functional.gelu(states))).transpose(1, 2)
+        batch, count, width = states.shape
+        table = torch.cat([states, states.mean(1, keepdim=True)], 1).reshape(-1, width)
+        is_there = (ids >= self.config.vocab_size) & mask.bool()
+        rows = (count + 1) * torch.arange(batch, device=ids.device)[:, None]
+        index = torch.where(is_there, ids - self.config.vocab_size, count) + rows
+        state = nn.functional.embedding(index, table) + encoder.embed_positions.weight[:count]
+        for layer in encoder.layers:
+            found = layer(state, None)
+            state = found if isinstance(found, Tensor) else found[0]
+        return {"encoder_outputs": (encoder.layer_norm(state),)}
+
+
+def wrap_two_streams(module: nn.Module) -> TwoStreams:
+    kind = SoundStreams if module.main_input_name == "input_features" else TwoStreams
+    return type(type(module).__name__, (kind,), {})(module)
+
+
+def has_two_streams(module: nn.Module) -> bool:
+    """Whether this is a model of transformers with an encoder of texts or sound, and a decoder that reads tokens."""
+    inner = unwrap(module)
+    if isinstance(inner, TwoStreams) or not getattr(getattr(inner, "config", None), "is_encoder_decoder", False):
+        return False
+    main = getattr(inner, "main_input_name", None)
+    if main not in ("input_ids", "input_features") or not callable(getattr(inner, "get_encoder", None)):
+        return False
+    is_known = main == "input_ids" or all(hasattr(inner.get_encoder(), part) for part in WHISPER_PARTS)
+    return is_known and {main, "decoder_input_ids"} <= signature(inner.forward).parameters.keys()
+
+
+def count_streams(encoded: EncodedBatch) -> tuple[int, ...]:
+    """The lengths of source and prefix, of a batch that has both; else ()."""
+    if PREFIX not in encoded.inputs:
+        return ()
+    prefix = encoded.inputs[PREFIX].size(-1)
+    return encoded.inputs[encoded.main].size(1) - prefix, prefix
+
+
+# --- batches ----------------------------------------------------------------------------------------------------------
+
+
+def add_prefix(model: "Model", module: TwoStreams, source: EncodedBatch) -> EncodedBatch:
+    """The batch with the prefix that was given beside the source, or the one that the decoder begins with."""
+    source = module.read_source(source)
+    given = source.inputs.get("decoder_input_ids")
+    if given is None:
+        ids = source.inputs[source.main]
+        given = ids.new_full((len(ids), 1), module.start)
+        if not module.writes:  # the head reads the source again
+            given = torch.cat([given, ids[:, :-1]], 1)
+    mask = source.inputs.get("decoder_attention_mask")
+    real = torch.ones_like(given, dtype=torch.bool) if mask is None else mask.bool()
+    if not module.writes and source.token_mask is not None and mask is None:
+        real = source.token_mask.to(real.device)
+    if given.dim() != 2 or len(given) != source.batch or real.shape != given.shape:
+        raise InputError(
+            f"decoder_input_ids has the shape {list(given.shape)} and its mask {list(real.shape)}, for a batch of "
+            f"{source.batch}. Pass [batch, token]."
+        )
+    special = set(model.tokenizer.all_special_ids) if model.tokenizer is not None else {module.start}
+    prefixes = []
+    for row, is_real in zip(given.tolist(), real.tolist(), strict=True):
+        marks = tuple(i in special and r for i, r in zip(row, is_real, strict=True))
+        padding, nothing = tuple(not r for r in is_real), (None,) * len(row)
+        prefixes.append(TokenizedText(model.name_ids(row), marks, padding, nothing, "", inputs={"input_ids": row}))
+    return join_streams(model, source, prefixes)
+
+
+def join_streams(model: "Model", source: EncodedBatch, prefixes: Sequence[TokenizedText]) -> EncodedBatch:
+    """Source and prefix of each example in one row; padding is at the end of both.
+
+    The spans of a prefix are those of the text of the batch.
+    """
+    if other := [name for name in source.inputs if name not in (*SOURCE_NAMES, SOUND)]:
+        raise InputError(
+            f"{other[0]!r} is no input that an encoder and a decoder are explained with. Pass input_ids and, for what "
+            "was written so far, decoder_input_ids."
+        )
+    pad = getattr(model.tokenizer, "pad_token", None) or ""
+    prefixes = pad_texts(prefixes, fill=model.padding, piece=pad, side="right")
+    ids = source.inputs[source.main]
+    written = torch.tensor([one.ids for one in prefixes], device=ids.device)
+    real = ~torch.tensor([one.padding for one in prefixes])
+    own = torch.ones(ids.shape, dtype=torch.bool) if source.token_mask is None else source.token_mask
+    special = torch.zeros_like(own) if source.special_mask is None else source.special_mask
+    mask = torch.cat([own, real], 1)
+    length, whole = ids.size(1), ids.size(1) + written.size(1)
+    words = source.words or tuple(tuple(map(str, row)) for row in ids.tolist())
+    spans = source.spans or ((None,) * length,) * source.batch
+    return replace(
+        source,
+        inputs={
+            source.main: torch.cat([ids, written], 1),
+            "attention_mask": mask.long().to(ids.device),
+            **{name: sound for name, sound in source.inputs.items() if name == SOUND},
+            PREFIX: torch.zeros(source.batch, 1, 1, 1, written.size(1), device=ids.device, dtype=torch.long),
+        },
+        token_mask=mask,
+        special_mask=torch.cat([special, torch.tensor([one.special for one in prefixes])], 1),
+        words=tuple((*before, *one.pieces) for before, one in zip(words, prefixes, strict=True)),
+        spans=tuple((*before, *one.spans) for before, one in zip(spans, prefixes, strict=True)),
+        streams=(Stream("source", 0, length), Stream("prefix", length, whole)),
+    )

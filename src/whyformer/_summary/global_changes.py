@@ -1,0 +1,230 @@
+"""Evidence without a place: the colour or the sharpness of an image, the length or the punctuation of a text.
+
+Each kind is two functions on whole items. One measures traits, which are numbers; a trait sets a class apart if, beyond
+some threshold, there are many of its items and few others (the largest such difference of shares is Youden's J, 1950).
+The other *transfers* the kind from a donor to an item, leaving the rest as it is: an image gets the mean colour of the
+donor, or its contrast at fine scales; a text is cut or continued with its own words to the length of the donor, or gets
+its punctuation.
+
+**Undoing** gives items of the class the kind of an item of another class; the control, that of another item of the
+class. **Applying** gives items of other classes the kind of an item of the class; the control, that of another item
+like themselves. So effect and control are the same change of an item, by donors of different classes.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Generic, TypeVar
+
+import numpy as np
+import torch
+from scipy.ndimage import gaussian_filter
+from torch import Tensor
+
+from whyformer._plain.statistics import bootstrap
+from whyformer._runs.parts import BulkRow
+from whyformer._summary.finding import AnswerChange, Finding, Presence, Sighting, Uniformity, measure_effect
+from whyformer._summary.inputs import BATCH, InputReader, ask_model, compare_right, to_array
+from whyformer._summary.text_evidence import PUNCTUATION, UNIT
+
+SET_APART = 0.6  # the difference of shares from which on a trait is tested, and accuses if it is used
+MEASURED = 200  # items of a class
+SCALES = (1.0, 2.0)  # standard deviations in pixels: contrast below the first, and between the two
+MOST_CONTRAST = 4.0  # times that of the item
+FREQUENT = 0.1  # of all texts have a punctuation mark, to be measured
+Item = TypeVar("Item", Tensor, str)
+
+
+@dataclass(frozen=True)
+class GlobalKind(Generic[Item]):
+    """A property of whole items."""
+
+    name: str
+    measure: Callable[[Sequence[Item]], dict[str, np.ndarray]]  # [item] by the name of a trait
+    transfer: Callable[[Item, Item], Item]  # of the second item, to the first
+
+
+# --- images -----------------------------------------------------------------------------------------------------------
+
+
+def measure_colour(images: Sequence[Tensor]) -> dict[str, np.ndarray]:
+    red, green, blue = np.array([to_array(image).mean((1, 2)) for image in images]).T
+    return {"red": red - (green + blue) / 2, "green": green - (red + blue) / 2, "blue": blue - (red + green) / 2}
+
+
+def transfer_colour(image: Tensor, donor: Tensor) -> Tensor:
+    return image + (donor.mean((1, 2)) - image.mean((1, 2)))[:, None, None]
+
+
+def split_scales(image: Tensor) -> list[np.ndarray]:
+    """The image as a sum: from the finest contrast to what is left without any."""
+    levels = [to_array(image)]
+    levels += [gaussian_filter(levels[0], (0, scale, scale)) for scale in SCALES]
+    return [fine - coarse for fine, coarse in pairwise(levels)] + [levels[-1]]
+
+
+def measure_sharpness(images: Sequence[Tensor]) -> dict[str, np.ndarray]:
+    return {"sharp": np.log([split_scales(image)[0].std() + 1e-6 for image in images])}
+
+
+def transfer_sharpness(image: Tensor, donor: Tensor) -> Tensor:
+    *bands, rest = split_scales(image)
+    factors = [
+        min(of.std() / max(own.std(), 1e-6), MOST_CONTRAST) for own, of in zip(bands, split_scales(donor), strict=False)
+    ]
+    return torch.from_numpy(rest + sum(factor * own for factor, own in zip(factors, bands, strict=True))).to(image)
+
+
+# --- texts ------------------------------------------------------------------------------------------------------------
+
+
+def measure_length(texts: Sequence[str]) -> dict[str, np.ndarray]:
+    return {"long": np.array([len(UNIT.findall(text)) for text in texts], dtype=np.float64)}
+
+
+def transfer_length(text: str, donor: str) -> str:
+    """Cut at the end, or continued with its own words from the start."""
+    words, count = text.split(), len(donor.split())
+    return " ".join((words * (count // max(len(words), 1) + 1))[:count])
+
+
+def measure_punctuation(texts: Sequence[str]) -> dict[str, np.ndarray]:
+    used = [set(PUNCTUATION.findall(text)) for text in texts]
+    marks = sorted(set().union(*used))
+    counts = {f"of '{mark}'": np.array([mark in some for some in used], dtype=np.float64) for mark in marks}
+    return {name: values for name, values in counts.items() if values.mean() >= FREQUENT}
+
+
+def transfer_punctuation(text: str, donor: str) -> str:
+    """Each mark becomes that at the same place in the order of the donor; the last ones become the donor's last."""
+    marks = PUNCTUATION.findall(donor) or [""]
+    count = iter(range(len(text)))
+    last = len(PUNCTUATION.findall(text)) - 1
+    return PUNCTUATION.sub(lambda _: marks[-1] if (i := next(count)) >= last else marks[min(i, len(marks) - 1)], text)
+
+
+IMAGE_KINDS = (
+    GlobalKind("colour", measure_colour, transfer_colour),
+    GlobalKind("sharpness", measure_sharpness, transfer_sharpness),
+)
+TEXT_KINDS = (
+    GlobalKind("length", measure_length, transfer_length),
+    GlobalKind("punctuation", measure_punctuation, transfer_punctuation),
+)
+
+
+# --- which set a class apart ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Trait:
+    """The trait of a kind that sets a class apart most."""
+
+    name: str  # "more red", "less sharp"
+    apart: float  # the difference of shares
+    shown: np.ndarray  # [item] of bool
+
+
+def find_trait(traits: Mapping[str, np.ndarray], is_own: np.ndarray) -> Trait:
+    found = Trait("", 0.0, np.zeros(len(is_own), dtype=bool))
+    for name, values in traits.items():
+        for word, signed in (("more", values), ("less", -values)):
+            threshold, apart = split_classes(signed, is_own)
+            if apart > found.apart:
+                found = Trait(f"{word} {name}", apart, signed >= threshold)
+    return found
+
+
+def split_classes(values: np.ndarray, is_own: np.ndarray) -> tuple[float, float]:
+    """The threshold that most items of the class and fewest others reach, and the difference of their shares."""
+    levels = np.unique(values)
+    own, others = (np.sort(values[some]) for some in (is_own, ~is_own))
+    shares = [1 - np.searchsorted(some, levels) / max(len(some), 1) for some in (own, others)]
+    best = int(np.argmax(np.round(shares[0] - shares[1], 9)))
+    return float(levels[best]), float(shares[0][best] - shares[1][best])
+
+
+def find_global_changes(
+    classes: Mapping[str, Sequence[BulkRow]], reader: InputReader, tested: int, seed: int
+) -> Iterator[Finding]:
+    """A finding for each class and kind that sets the class apart; none with a single class."""
+    rows, texts, pixels = read_whole_items(classes, reader)
+    if texts and len(classes) > 1:
+        yield from find_changes(TEXT_KINDS, rows, texts, reader, tested, seed)
+    elif pixels and len(classes) > 1:
+        yield from find_changes(IMAGE_KINDS, rows, pixels, reader, tested, seed)
+
+
+def find_changes(
+    kinds: Sequence[GlobalKind[Item]], rows: Sequence[BulkRow], items: Sequence[Item], reader: InputReader, tested: int,
+    seed: int,
+) -> Iterator[Finding]:  # fmt: skip
+    names = np.array([row.class_name for row in rows])
+    for kind in kinds:
+        traits = kind.measure(items)
+        for name in dict.fromkeys(names.tolist()):
+            trait = find_trait(traits, names == name)
+            if trait.apart >= SET_APART:
+                yield try_change(kind, trait, rows, items, name, reader, tested, seed)
+
+
+def read_whole_items(
+    classes: Mapping[str, Sequence[BulkRow]], reader: InputReader
+) -> tuple[list[BulkRow], list[str], list[Tensor]]:
+    """Some items of each class: texts, or pixels of three channels as the model gets them."""
+    rows: list[BulkRow] = []
+    texts: list[str] = []
+    pixels: list[Tensor] = []
+    for some in classes.values():
+        kept, inputs = reader.load(some, MEASURED)
+        rows += kept
+        texts += [one for one in inputs if isinstance(one, str)]
+        for start in range(0, 0 if texts else len(inputs), BATCH):
+            encoded = reader.model.encode(inputs[start : start + BATCH])
+            pixels += encoded.inputs[encoded.main].detach().cpu()
+    shapes = {tuple(one.shape) for one in pixels}
+    is_colour = len(shapes) == 1 and [len(one) for one in shapes] == [3] and pixels[0].size(0) == 3
+    return rows, texts if len(texts) == len(rows) else [], pixels if is_colour and len(pixels) == len(rows) else []
+
+
+# --- tests ------------------------------------------------------------------------------------------------------------
+
+
+def try_change(
+    kind: GlobalKind[Item], trait: Trait, rows: Sequence[BulkRow], items: Sequence[Item], name: str,
+    reader: InputReader, tested: int, seed: int,
+) -> Finding:  # fmt: skip
+    """Undo the change in items of the class that show it, and apply it to items of other classes that do not."""
+    classes = np.array([row.class_name for row in rows])
+    is_own = classes == name
+    with_it, without = (np.flatnonzero(some) for some in (is_own & trait.shown, ~is_own & ~trait.shown))
+    target = rows[int(with_it[0])].target
+    assert target is not None
+
+    def change(who: np.ndarray, donors: np.ndarray, shift: int) -> tuple[np.ndarray, np.ndarray]:
+        """The answers when each item gets the kind of a donor, but not of itself."""
+        drawn = [donors[(i + shift) % len(donors)] for i in range(len(who))]
+        made = [kind.transfer(items[i], items[donor]) for i, donor in zip(who, drawn, strict=True)]
+        return ask_model(reader.model, made, target)
+
+    own, others = with_it[:tested], without[np.random.default_rng(seed).permutation(len(without))][:tested]
+    before, into = (ask_model(reader.model, [items[i] for i in some], target)[0] for some in (own, others))
+    (undone, predicted), (same, _) = change(own, others, 0), change(own, with_it, 1)
+    (applied, _), (alike, _) = change(others, with_it, 0), change(others, others, 1)
+    right = compare_right([rows[i] for i in own], predicted, reader)
+    share, low, high = bootstrap(trait.shown[is_own].astype(np.float64), seed)
+    elsewhere = float(trait.shown[~is_own].mean())
+    counts = [
+        Presence(str(one), int((classes == one).sum()), int(trait.shown[classes == one].sum()))
+        for one in np.unique(classes)
+    ]
+    return Finding(
+        name, target, "whole", f"its {kind.name} ({trait.name})", int(is_own.sum()),
+        tuple(Sighting(rows[i]) for i in with_it.tolist()),
+        tuple(sorted(counts, key=lambda one: (one.class_name != name, -one.share, one.class_name))),
+        uniformity=Uniformity(share - elsewhere, low - elsewhere, high - elsewhere, SET_APART),
+        hiding=measure_effect(before - undone, before - same, seed),
+        inserting=measure_effect(applied - into, alike - into, seed),
+        without=AnswerChange(len(own), float(before.mean()), float(undone.mean()), *right),
+        put_in=AnswerChange(len(others), float(into.mean()), float(applied.mean())),
+    )  # fmt: skip

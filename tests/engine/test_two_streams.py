@@ -1,0 +1,210 @@
+"""Models with an encoder and a decoder: source and prefix as one sequence, by hand, by controls, by released rules."""
+
+import copy
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tiny_seq2seq import MAKERS, WRITERS, make_seq2seq, make_tokenizer
+from torch.testing import assert_close
+
+import whyformer as why
+from whyformer.errors import InputError, MethodError, UnsupportedModel
+from whyformer.methods.generic_attention import generic_attention
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "authors" / "bimodal"
+SOURCE, PREFIX = torch.tensor([[4, 5, 6, 7, 8, 1]]), torch.tensor([[0, 14, 15, 16]])
+INPUTS = {"input_ids": SOURCE, "decoder_input_ids": PREFIX}
+OVER_BOTH = ("libragrad", "attnlrp", "gradient_x_input", "leave_one_out", "generic_attention", "integrated_gradients")
+TEXTS = ["the red house is big", "a cat"]
+
+
+def explain(module, method, **settings):
+    return why.explain(why.open(module), INPUTS, method, **settings)
+
+
+def run(module, **changes):
+    """The logits after the last token of the prefix."""
+    with torch.no_grad():
+        return module(**INPUTS | changes).logits[0, -1]
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+@pytest.mark.parametrize("method", [*OVER_BOTH, "rollout", "raw_attention", "occlusion", "lrp"])
+def test_every_family_scores_source_and_prefix(kind, method):
+    module = make_seq2seq(kind)
+    before = copy.deepcopy(module.state_dict())
+    e = explain(module, method)
+    assert e.streams == {"source": slice(0, 6), "prefix": slice(6, 10)} and e.scores.shape == (1, 10)
+    assert e.targets[0].score == pytest.approx(float(run(module).max()))
+    assert bool(e.scores[:, e.streams["source"]].any())
+    assert all(torch.equal(before[name], weight) for name, weight in module.state_dict().items())
+    assert not any(part._forward_hooks or part._forward_pre_hooks for part in module.modules())
+
+
+def test_relevance_is_conserved_over_both_streams():
+    """A T5 has no biases: all of the logit is at the tokens."""
+    e = explain(make_seq2seq("t5"), "libragrad")
+    assert float(e.scores.sum()) == pytest.approx(e.targets[0].score, rel=1e-10)
+    assert min(float(e.stream(name).scores.abs().sum()) for name in e.streams) > 1e-3
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+@pytest.mark.parametrize("method", ["libragrad", "attnlrp", "cp_lrp"])
+def test_what_is_not_at_the_tokens_was_absorbed(kind, method):
+    """Biases and softmaxes take what does not arrive, and it is known how much."""
+    health = explain(make_seq2seq(kind), method, health=True).health
+    assert float(health.error.max()) < 1e-9
+
+
+@pytest.mark.parametrize("kind", ["t5", "bart"])
+def test_gradient_x_input_by_hand(kind):
+    module = make_seq2seq(kind)
+    table = module.get_input_embeddings()
+    words = [table(ids).detach().requires_grad_() for ids in (SOURCE, PREFIX)]
+    logits = module(inputs_embeds=words[0], decoder_inputs_embeds=words[1]).logits[0, -1]
+    slopes = torch.autograd.grad(logits.max(), words)
+    expected = torch.cat([(word * slope).sum(-1) for word, slope in zip(words, slopes, strict=True)], 1)
+    assert_close(explain(module, "gradient_x_input").scores, expected.detach())
+
+
+def test_integrated_gradients_add_up_to_the_difference_of_the_ends():
+    module = make_seq2seq("marian")
+    e = explain(module, "integrated_gradients", steps=400, baseline="zero")
+    table = module.get_input_embeddings()
+    words = [table(ids).detach().clone() for ids in (SOURCE, PREFIX)]
+    words[0][:, :-1] = 0  # </s> and the start are special, and stay
+    words[1][:, 1:] = 0
+    with torch.no_grad():
+        end = module(inputs_embeds=words[0], decoder_inputs_embeds=words[1]).logits[0, -1, run(module).argmax()]
+    assert float(e.scores.sum()) == pytest.approx(float(run(module).max() - end), rel=2e-3)
+
+
+@pytest.mark.parametrize("kind", ["t5", "bart"])
+def test_leave_one_out_by_hand(kind):
+    module = make_seq2seq(kind)
+    scores = explain(module, "leave_one_out", fill="pad").scores[0]
+    whole = run(module)
+    best = int(whole.argmax())
+    for place in range(10):
+        masks = torch.ones(1, 10, dtype=torch.long)
+        masks[0, place] = 0
+        given = {"attention_mask": masks[:, :6], "decoder_attention_mask": masks[:, 6:]}
+        with torch.no_grad():
+            left = module(**INPUTS, **given).logits[0, -2 if place == 9 else -1]  # after the last token that is left
+        is_special = place in (5, 6)
+        assert_close(scores[place], torch.zeros(()).double() if is_special else whole[best] - left[best])
+
+
+@pytest.mark.parametrize("kind", ["t5", "bart"])
+@pytest.mark.parametrize("method", OVER_BOTH)
+def test_without_cross_attention_the_source_gets_nothing(kind, method):
+    module = make_seq2seq(kind)
+    with torch.no_grad():
+        for name, weight in module.named_parameters():
+            if "EncDecAttention.o" in name or "encoder_attn.out_proj.weight" in name:
+                weight.zero_()
+    e = explain(module, method)
+    assert not bool(e.stream("source").scores.any())
+    assert bool(e.stream("prefix").scores.any())
+
+
+@pytest.mark.parametrize("method", OVER_BOTH)
+def test_scores_move_with_the_tokens_of_the_source(method):
+    """Without its table of distances, the encoder of a T5 does not know the order of its tokens."""
+    module = make_seq2seq("t5")
+    with torch.no_grad():
+        module.encoder.block[0].layer[0].SelfAttention.relative_attention_bias.weight.zero_()
+    order = torch.tensor([3, 0, 4, 1, 2, 5])
+    model = why.open(module)
+    one = why.explain(model, INPUTS, method).stream("source").scores
+    other = why.explain(model, INPUTS | {"input_ids": SOURCE[:, order]}, method).stream("source").scores
+    assert_close(other, one[:, order], rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("stream", "token", "method"),
+    [("source", 6, "libragrad"), ("source", 6, "leave_one_out"), ("prefix", 16, "leave_one_out")],
+)
+def test_a_token_ten_times_as_large_is_first_in_its_stream(stream, token, method):
+    module = make_seq2seq("marian")
+    with torch.no_grad():
+        module.get_input_embeddings().weight[token] *= 10
+    scores = explain(module, method).stream(stream).scores[0].abs()
+    assert int(scores.argmax()) == (SOURCE if stream == "source" else PREFIX)[0].tolist().index(token)
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+@pytest.mark.parametrize("method", ["libragrad", "leave_one_out", "generic_attention"])
+def test_a_batch_gives_what_single_runs_give(kind, method):
+    model = why.open(make_seq2seq(kind), tokenizer=make_tokenizer())
+    together = why.explain(model, TEXTS, method)
+    for number, text in enumerate(TEXTS):
+        alone = why.explain(model, text, method)
+        real = [i for i, padding in enumerate(together.tokens[number].padding) if not padding]
+        assert_close(together.scores[number, real], alone.scores[0])
+        assert not bool(together.scores[number].index_fill(0, torch.tensor(real), 0).any())
+
+
+@pytest.mark.parametrize("kind", ["bart, classes", "t5, classes"])
+def test_a_head_that_classifies_reads_the_source_again(kind):
+    module, tokenizer = make_seq2seq(kind), make_tokenizer()
+    e = why.explain(why.open(module, tokenizer=tokenizer), TEXTS[0], target=2)
+    with torch.no_grad():
+        own = module(**tokenizer(TEXTS[0], return_tensors="pt", return_token_type_ids=False)).logits[0, 2]
+    assert e.targets[0].score == pytest.approx(float(own))
+    source, prefix = (e.tokens[0].pieces[part] for part in e.streams.values())
+    assert prefix[1:] == source[:-1]
+
+
+@pytest.mark.parametrize("kind", ["t5", "bart"])
+def test_generic_attention_equals_the_released_rules(kind):
+    """R_q_i and R_q_q of the authors' code, from the attention and gradients of a model (golden/authors/bimodal)."""
+    saved = load_file(GOLDEN / f"{kind}.safetensors")
+    places = {"encoder": (0, 0), "own": (5, 5), "cross": (5, 0)}
+    names = [name for name in saved if name.startswith("encoder") and not name.endswith("grad")]
+    depth = sum(name.startswith("own") and not name.endswith("grad") for name in saved)
+    names = [*sorted(names), *(f"{part}.{i}" for i in range(depth) for part in ("own", "cross"))]
+
+    def join(name, of):
+        row, column = places[of.split(".")[0]]
+        whole = torch.zeros(1, 4, 9, 9, dtype=torch.double)
+        part = saved[name]
+        whole[..., row : row + part.size(-2), column : column + part.size(-1)] = part
+        return whole
+
+    readout, mask = torch.eye(9, dtype=torch.double)[8:], torch.ones(1, 9, dtype=torch.bool)
+    attention, gradient = ([join(f"{name}{end}", name) for name in names] for end in ("", ".grad"))
+    scores = generic_attention(attention, gradient, readout, mask, (5, 4))
+    assert_close(scores[0], torch.cat([saved["R_q_i"][-1], saved["R_q_q"][-1]]), rtol=1e-12, atol=1e-14)
+
+
+def test_rollout_is_the_product_of_all_attention():
+    """Row by row: what a layer does not change stays, the rest is half attention and half skip connection."""
+    module = make_seq2seq("bart")
+    capture = why.record(why.open(module), why.open(module).encode(INPUTS), keep={"attention"})
+    product = torch.eye(10, dtype=torch.double)
+    for layer in capture["attention"]:
+        mean = layer.mean(1)[0]
+        takes_part = mean.sum(-1, keepdim=True) > 0
+        product = torch.where(takes_part, (mean + torch.eye(10)) / 2, torch.eye(10)) @ product
+    assert_close(explain(module, "rollout").scores[0], product[-1])
+
+
+@pytest.mark.parametrize("method", ["attcat", "decompx", "alti", "value_zeroing", "redistribution", "legrad", "pa_lrp"])
+def test_what_has_no_meaning_for_two_streams_says_so(method):
+    with pytest.raises(UnsupportedModel, match="encoder and a decoder"):
+        explain(make_seq2seq("t5"), method)
+
+
+def test_streams_that_do_not_fit_are_refused():
+    model = why.open(make_seq2seq("t5"), tokenizer=make_tokenizer())
+    with pytest.raises(InputError, match=r"decoder_input_ids.*Pass \[batch, token\]"):
+        why.explain(model, {"input_ids": SOURCE, "decoder_input_ids": PREFIX.expand(2, -1)})
+    with pytest.raises(InputError, match="reads the whole source"):
+        why.explain(model, "the red house", windows=True)
+    with pytest.raises(MethodError, match="Use 'pad'"):
+        why.explain(model, INPUTS, "leave_one_out", fill="delete")
+    with pytest.raises(InputError, match=r"There is no stream 'image'. There are: source, prefix"):
+        why.explain(model, INPUTS).stream("image")
