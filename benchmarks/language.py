@@ -5,7 +5,7 @@
     python benchmarks/language.py --device cuda --checkpoint           also with blocks computed again
     python benchmarks/language.py --device cuda --span                 also 8,192 tokens in, 2,048 out, as one span
     python benchmarks/language.py --device cuda --shapes 8B --offload 8  weights in main memory, 8 GiB of the GPU
-    python benchmarks/language.py --device cuda --shapes 1B --limit 5  a GPU of 5 GiB: what would not fit is an error
+    python benchmarks/language.py --device cuda --shapes 1B --limit 4  a GPU of 4 GiB: what would not fit is an error
     python benchmarks/language.py --device cuda --shapes gpt_oss --flex  also the plain forward by flex attention
     python benchmarks/language.py --device cuda --engines 512          lean runs against the full engine, two blocks
     python benchmarks/language.py --table a.json b.json                the table of docs/language-models.md
@@ -26,6 +26,7 @@ import gc
 import json
 import os
 import platform
+import re
 import resource
 import statistics
 import subprocess
@@ -47,7 +48,7 @@ from whyformer import targets
 from whyformer.demo import agreement
 
 GIB = 2**30
-MOST_TOKENS = 4096  # of a run that is repeated by a CUDA graph
+MOST_TOKENS = 8192  # of a run that is repeated by a CUDA graph
 PROMPT, ANSWER = 8192, 2048  # tokens of the span
 ENDS = dict(bos_token_id=0, eos_token_id=0, pad_token_id=0)
 TINY = dict(hidden_size=64, intermediate_size=256, num_hidden_layers=2, num_attention_heads=4, vocab_size=512)
@@ -164,7 +165,7 @@ def try_to_measure(call: Callable[[], Any], options: argparse.Namespace) -> dict
         return measure(call, options.device, options.repeats)
     except Exception as error:  # one row must not end the others
         code = getattr(error, "code", type(error).__name__)
-        found = {"failed": f"{code}: {' '.join(str(error).split())[:400]}"}
+        found = {"failed": f"{code}: {' '.join(str(error).split())[:600]}"}
     gc.collect()
     if options.device == "cuda":
         torch.cuda.empty_cache()
@@ -249,7 +250,11 @@ class Comparison:
             self.add(shape, tokens, "forward", run_forward, module, ids)
             self.add(shape, tokens, "autograd", run_autograd, module, ids)
             self.add(shape, tokens, "whyformer", run_ours, model, ids, self.options.recompute)
-            if device == "cuda" and tokens <= MOST_TOKENS:
+            if fitting := re.search(r"enough for about ([\d,]+) tokens", self.rows[-1].get("failed", "")):
+                ids = make_ids(int(fitting[1].replace(",", "")), module, device)
+                self.add(shape, ids.size(1), "whyformer, what would fit", run_ours, model, ids)
+                continue
+            if device == "cuda" and tokens <= MOST_TOKENS and not self.options.limit:
                 self.add(shape, tokens, "whyformer, new lengths", run_new_lengths, model, ids, [0])
             if self.options.checkpoint:
                 self.add(shape, tokens, "whyformer, blocks again", run_ours, model, ids, True)
@@ -265,10 +270,10 @@ class Comparison:
     def run_flex(self, shape: str, module: nn.Module) -> None:
         """The model's own forward and gradient without matrices of attention."""
         module.set_attn_implementation("flex_attention")
-        for tokens in self.options.tokens:
-            ids = make_ids(tokens, module, self.options.device)
-            self.add(shape, tokens, "forward, flex attention", run_forward, module, ids)
-            self.add(shape, tokens, "autograd, flex attention", run_autograd, module, ids)
+        for who, call in (("forward", run_forward), ("autograd", run_autograd)):
+            for tokens in self.options.tokens:
+                ids = make_ids(tokens, module, self.options.device)
+                self.add(shape, tokens, f"{who}, flex attention", call, module, ids)
 
     def run_offloaded(self, shape: str, module: nn.Module) -> None:
         """All weights in main memory, loaded layer by layer; the GPU lends so many GiB, weights and all."""
