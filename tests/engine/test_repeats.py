@@ -15,10 +15,9 @@ TOKENS = 24
 class FakeKernels:
     """Runs the function again into the tensors of its first run, as a CUDA graph does."""
 
-    pool = None
     replays = 0
 
-    def __init__(self, function, device, pool=None):
+    def __init__(self, function, device, after=None):
         self.function, self.results = function, [one.clone() for one in function()]
 
     def replay(self):

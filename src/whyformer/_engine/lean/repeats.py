@@ -156,13 +156,19 @@ def capture(request: RunRequest, plan: BackwardPlan, run: Start, answers: Answer
 
 
 class Kernels:
-    """The kernels of a function: what it returns is computed anew by each replay."""
+    """The kernels of a function: what it returns is computed anew by each replay.
 
-    def __init__(self, function: Callable[[], Sequence[Tensor]], device: torch.device, pool: Any = None) -> None:
+    after: those that are always replayed before, in whose stream and memory these run.
+    """
+
+    def __init__(
+        self, function: Callable[[], Sequence[Tensor]], device: torch.device, after: "Kernels | None" = None
+    ) -> None:
         self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.device(device), torch.cuda.stream(torch.cuda.Stream()):
+        self.stream = torch.cuda.Stream(device) if after is None else after.stream
+        pool, collects = None if after is None else after.graph.pool(), gc.isenabled()
+        with torch.cuda.device(device), torch.cuda.stream(self.stream):
             torch.cuda.synchronize()
-            collects = gc.isenabled()
             gc.disable()  # which might free another graph meanwhile; torch.cuda.graph collects first, for a second
             try:
                 self.graph.capture_begin(pool=pool, capture_error_mode="thread_local")
@@ -173,10 +179,6 @@ class Kernels:
             finally:
                 if collects:
                     gc.enable()
-
-    @property
-    def pool(self) -> Any:
-        return self.graph.pool()
 
     def replay(self) -> None:
         self.graph.replay()
@@ -205,7 +207,7 @@ class LeanGraph:
         self.forward = Kernels(go_forward, device)
         self.returned = self.keep_returned(captured[0])
         self.slope = torch.zeros_like(self.forward.results[1])
-        self.backward = Kernels(go_back, device, self.forward.pool)
+        self.backward = Kernels(go_back, device, self.forward)
 
     def keep_returned(self, made: LeanRun) -> Returned:
         output = self.forward.results[1]
