@@ -48,7 +48,7 @@ from whyformer import targets
 from whyformer.demo import agreement
 
 GIB = 2**30
-MOST_TOKENS = 8192  # of a run that is repeated by a CUDA graph
+MOST_TOKENS = 4096  # of a run that is repeated by a CUDA graph
 PROMPT, ANSWER = 8192, 2048  # tokens of the span
 ENDS = dict(bos_token_id=0, eos_token_id=0, pad_token_id=0)
 TINY = dict(hidden_size=64, intermediate_size=256, num_hidden_layers=2, num_attention_heads=4, vocab_size=512)

@@ -193,9 +193,9 @@ def make_plan(request: RunRequest, now: ModelState, tokens: int = PLANNED_FROM) 
 
 
 def estimate_again(plan: BackwardPlan, kept_per_token: float, capture: Capture) -> float:
-    """About what a token keeps if blocks are computed again: the input of each, and one block twice."""
+    """About what a token takes if blocks are computed again: the input of each, and one block with its gradients."""
     blocks, width = max(len(plan.blocks), 1), capture.get("input_relevance", plan.recipe).size(-1)
-    return blocks * width * capture.logits.element_size() + 2 * kept_per_token / blocks
+    return blocks * width * capture.logits.element_size() + 3 * kept_per_token / blocks
 
 
 class KeptMemory:

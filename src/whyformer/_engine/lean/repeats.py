@@ -8,6 +8,7 @@ shadows (shadow.py), so one that has changed has none. The memory that a graph c
 """
 
 import gc
+import logging
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,7 +26,8 @@ from whyformer._engine.run import Returned, map_tensors
 from whyformer._engine.tracing import find_free_memory
 from whyformer._plain.peak_memory import free_memory
 
-MOST_TOKENS = 8192  # beyond, a GPU is busy for longer than Python
+logger = logging.getLogger("whyformer")
+MOST_TOKENS = 4096  # beyond, a GPU is busy for longer than Python
 KEPT_SHARE = 0.1  # of the free memory, which a graph may keep
 CAPTURED_AT = 3  # so many runs of one shape
 WAITING = frozenset("nonzero argwhere unique bincount masked_select tolist numpy cpu repeat_interleave".split())
@@ -149,10 +151,28 @@ def describe_run(request: RunRequest, plan: BackwardPlan, positions: Positions |
 def capture(request: RunRequest, plan: BackwardPlan, run: Start, answers: Answers) -> "LeanGraph | None":
     """The graph of a run; None if something in it cannot be captured."""
     try:
-        return LeanGraph(request, plan, run, answers)
-    except RuntimeError:  # an operation that waits for the GPU, or no memory
+        with keep_random_state(request.encoded.inputs[request.encoded.main].device):
+            return LeanGraph(request, plan, run, answers)
+    except RuntimeError as error:  # an operation that waits for the GPU, or no memory
+        logger.debug("A lean run was not captured: %s", error)
         free_memory()
         return None
+
+
+@contextmanager
+def keep_random_state(device: torch.device) -> Iterator[None]:
+    """A capture that fails leaves the random generator of the GPU waiting for its end: then it gets its state back."""
+    if device.type != "cuda":
+        yield
+        return
+    index = torch.cuda.current_device() if device.index is None else device.index
+    generator = torch.cuda.default_generators[index]
+    before = generator.clone_state()
+    try:
+        yield
+    except BaseException:
+        generator.graphsafe_set_state(before)
+        raise
 
 
 class Kernels:
