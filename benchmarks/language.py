@@ -109,15 +109,11 @@ def run_forward(module: nn.Module, ids: Tensor) -> Any:
         return module(input_ids=ids, use_cache=False, logits_to_keep=1).logits
 
 
-def run_ours(model: Any, ids: Tensor, recompute: bool | None = None, target: Any = None) -> Any:
-    with why.engine(lean=True, recompute=recompute):
+def run_ours(
+    model: Any, ids: Tensor, recompute: bool | None = None, target: Any = None, replay: bool | None = None
+) -> Any:
+    with why.engine(lean=True, recompute=recompute, replay=replay):
         return why.explain(model, {"input_ids": ids}, method="attnlrp", target=target).scores
-
-
-def run_new_lengths(model: Any, ids: Tensor, calls: list[int]) -> Any:
-    """No two calls in a row have the same length, so none is a repeat (docs/engine.md)."""
-    calls[0] += 1
-    return run_ours(model, ids[:, calls[0] % 2 :])
 
 
 def run_autograd(module: nn.Module, ids: Tensor, logits_to_keep: int = 1) -> Tensor:
@@ -255,7 +251,7 @@ class Comparison:
                 self.add(shape, ids.size(1), "whyformer, what would fit", run_ours, model, ids)
                 continue
             if device == "cuda" and tokens <= MOST_TOKENS and not self.options.limit:
-                self.add(shape, tokens, "whyformer, new lengths", run_new_lengths, model, ids, [0])
+                self.add(shape, tokens, "whyformer, replayed", run_ours, model, ids, None, None, True)
             if self.options.checkpoint:
                 self.add(shape, tokens, "whyformer, blocks again", run_ours, model, ids, True)
             if self.options.profile:
@@ -314,7 +310,7 @@ def compare_engines(options: argparse.Namespace) -> None:
             module = make_model("two blocks", options.engines, options.device).to(dtype)
             ids = make_ids(options.engines, module, options.device) if ids is None else ids
             model = why.open(module)
-            ours, *_, again = (run_ours(model, ids).double() for _ in range(4))
+            ours, *_, again = (run_ours(model, ids, replay=True).double() for _ in range(4))
             with why.engine(lean=False):
                 theirs = why.explain(model, {"input_ids": ids}, method="attnlrp").scores.double()
             largest = theirs.abs().max()

@@ -1,6 +1,6 @@
 """Repeated lean runs as CUDA graphs: a short prompt through a small model waits for Python, and a graph does not.
 
-The third run of a model on inputs of one shape is captured: a graph of its forward pass, and one of its backward pass
+With `why.engine(replay=True)` the third run of a model on inputs of one shape is captured: a graph of its forward pass, and one of its backward pass
 from a slope at the output, whatever the target. Later runs copy their input in and let the GPU repeat the kernels. What
 Python asked a tensor for on the way (`if mask.all():`) is computed by the graph too, and compared with the answer that
 it was captured with; where one differs, an ordinary run follows. A model has the graph of its last shape, kept with its
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from whyformer._engine.capture import RunRequest
+from whyformer._engine.capture import RunRequest, run_setting
 from whyformer._engine.lean.actions import Arguments, Function, Options
 from whyformer._engine.lean.backward_plan import BackwardPlan
 from whyformer._engine.lean.run import Kind, LeanMode, LeanRun, Positions
@@ -125,9 +125,15 @@ class RepeatsOfModel:
 
 
 def can_repeat(request: RunRequest, plan: BackwardPlan, positions: Positions | None) -> bool:
-    """Whether a graph of this run can be captured, and Python takes longer than the GPU."""
+    """Whether a graph of this run was asked for and can be captured, and Python takes longer than the GPU."""
     ids = request.encoded.inputs[request.encoded.main]
-    if not can_capture(ids) or ids.numel() > MOST_TOKENS or plan.loops or any(step.part for step in plan.steps):
+    if (
+        run_setting.get().replay is not True
+        or not can_capture(ids)
+        or ids.numel() > MOST_TOKENS
+        or plan.loops
+        or any(step.part for step in plan.steps)
+    ):
         return False
     return positions is not None and all(row == list(range(row[0], row[0] + len(row))) for row in positions)
 
@@ -181,6 +187,8 @@ class Kernels:
     after: those that are always replayed before, in whose stream and memory these run.
     """
 
+    stream: torch.cuda.Stream
+
     def __init__(
         self, function: Callable[[], Sequence[Tensor]], device: torch.device, after: "Kernels | None" = None
     ) -> None:
@@ -206,6 +214,8 @@ class Kernels:
 
 class LeanGraph:
     """A captured run: its own inputs, and what it computes from them."""
+
+    slope: Tensor  # at the output, from which the backward pass starts
 
     def __init__(self, request: RunRequest, plan: BackwardPlan, run: Start, answers: Answers) -> None:
         encoded = request.encoded
