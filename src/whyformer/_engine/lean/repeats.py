@@ -1,6 +1,6 @@
 """Repeated lean runs as CUDA graphs: a short prompt through a small model waits for Python, and a graph does not.
 
-With `why.engine(replay=True)`, the third run of a model on inputs of one shape is captured: a graph of its forward pass,
+With `why.engine(replay=True)` the third run of a model on inputs of one shape is captured: a graph of its forward pass,
 and one of its backward pass from a slope at the output, whatever the target. Later runs copy their input in and let the
 GPU repeat the kernels. What Python asked a tensor for on the way (`if mask.all():`) is computed by the graph too, and
 compared with the answer that it was captured with; where one differs, an ordinary run follows. A model has the graph of
