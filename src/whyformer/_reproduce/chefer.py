@@ -14,8 +14,7 @@ from functools import partial
 from PIL import Image, ImageOps
 
 from whyformer._explain.classes import explain_classes
-from whyformer._model import Model, OneInput
-from whyformer._model.image import as_image
+from whyformer._model import Model, OneInput, as_image
 from whyformer._model.loading import open as open_model
 from whyformer._reproduce.document import Document, Request, Section
 from whyformer._reproduce.figure import DocumentFigure

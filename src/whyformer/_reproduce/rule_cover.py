@@ -17,8 +17,7 @@ import torch
 from torch import nn
 
 from whyformer._explain.redistribution_rules import compare_redistribution
-from whyformer._model import Model
-from whyformer._model.image import as_image
+from whyformer._model import Model, as_image
 from whyformer._plain.statistics import bootstrap
 from whyformer._reproduce.table_result import TableOutline, TableResult
 from whyformer._runs.preparation import content_size_of
