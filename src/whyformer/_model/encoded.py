@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from whyformer._model.kept_image import KeptImage
+from whyformer._model.pictures import Pictures
 from whyformer._plain.fingerprint import fingerprint_tensor
 from whyformer._plain.tokens import PAIR, STREAMS, NamedTokens, Pieces, Stream
 
@@ -34,6 +35,11 @@ class EncodedBatch:
     origin: Tensor | None = None  # [batch token]: the place of each token before others were deleted; None: the same
     uncast: Tensor | None = None  # the explained input before it was rounded to the dtype of the model
     streams: tuple[Stream, ...] = ()  # if the model reads several sequences, their places in the joined one
+    pictures: Pictures | None = None  # images between the words of the text, in one example
+
+    def is_picture(self, name: str) -> bool:
+        """Whether an input belongs to the images and has no entry for each token."""
+        return self.pictures is not None and self.inputs[name].shape[:2] != self.inputs[self.main].shape[:2]
 
     def pieces(self, length: int) -> tuple[Pieces, ...]:
         """The tokens of each example if they are not patches; numbered if `length` is not that of the input."""
