@@ -197,9 +197,10 @@ def describe_sample() -> str:
     answers = sum(line.words["default"] in ("ok", "zero") for line in lines)
     loud = sum(line.words["loud"].startswith("WRONG") for line in lines)
     return (
-        "The table below is an older one, without columns for the default, advice and the order of tokens. A sweep with "
+        "The table below is an older one, without columns for the default, advice and order. A sweep with "
         f"these (`--shuffle`, stopped by the clock, `tests/families/sample.csv`): {describe_shares(lines)} The default "
-        f"answers on {answers}; on {loud} it does not rank a loud token first."
+        f"answers on {answers}; on {loud} it, or leave_one_out, does not rank a loud token first. "
+        f"{describe_faults({kind: sum(line.has_fault(kind) for line in lines) for kind in FAULTS}).replace(' (marked ⚠)', '')}"
     )
 
 
@@ -236,7 +237,7 @@ def make_support_page(lines: list[Line]) -> str:
 def describe_faults(faults: dict[str, int]) -> str:
     named = {"FOREIGN": "exceptions that are not ours", "SILENT": "misleading scores", "WRONG": "failed checks"}
     found = [f"{named.get(kind, 'timeouts')}: {count} classes" for kind, count in faults.items() if count]
-    return f"Open faults: {'; '.join(found)} (marked ⚠)." if found else "No class has a fault."
+    return f"Open faults: {'; '.join(found)} (marked ⚠)." if found else "No class of the table has a fault."
 
 
 def format_task(task: str, lines: list[Line]) -> str:
