@@ -78,7 +78,7 @@ def run_cases(cases: Sequence[Case], out: Path, settings: dict[str, str | None],
     """Train the image models group by group, and score each as soon as it is trained."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        texts = [case for case in cases if case.world in text_cases.WORLDS]
+        texts = sorted((case for case in cases if case.world in text_cases.WORLDS), key=lambda case: case.seed)
         futures: dict[Future[Scored], Case] = {}
         image_groups = image_cases.group([case for case in cases if case not in texts])
         worlds = image_cases.make_worlds(image_groups, out, settings["photos"], pool)

@@ -38,7 +38,7 @@ def prepare(case: Case, folder: Path, folders: Mapping[str, str | None]) -> None
     """Train the model, unless it is there, and write it, the texts and the truth."""
     if (folder / "truth.json").exists():
         return
-    device = torch.device("cpu")
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     planted = plant_texts(case, make_world(case, folders))
     model, tokenizer = make_text_model(case.world, case.seed)
     train_text_model(model, tokenizer, planted.train, planted.train_labels, case.seed, device)

@@ -32,18 +32,18 @@ def test_colour_is_the_donors_and_contrast_the_items_own(images):
     made = transfer_colour(fine, red)
     assert made.mean((1, 2)) == pytest.approx(red.mean((1, 2)), abs=1e-6)
     assert made - made.mean((1, 2), keepdim=True) == pytest.approx(fine - fine.mean((1, 2), keepdim=True), abs=1e-6)
-    values = measure_colour([smooth, red])["red"]
+    values = measure_colour([smooth, red])["more or less red"]
     assert values[1] - values[0] == pytest.approx(0.5, abs=1e-6)
 
 
 def test_sharpness_is_taken_away_and_given_back_up_to_a_limit(images):
     fine, smooth = images
     before = measure_sharpness([fine, smooth, transfer_sharpness(fine, smooth), transfer_sharpness(fine, fine)])[
-        "sharp"
+        "sharper or blurrier"
     ]
     assert before[2] == pytest.approx(before[1], abs=0.3) and before[0] > before[1] + 1
     assert transfer_sharpness(fine, fine) == pytest.approx(fine, abs=1e-5)
-    sharper = measure_sharpness([transfer_sharpness(smooth, fine)])["sharp"][0]
+    sharper = measure_sharpness([transfer_sharpness(smooth, fine)])["sharper or blurrier"][0]
     assert before[1] < sharper <= before[1] + np.log(MOST_CONTRAST) + 0.1
 
 
@@ -58,14 +58,22 @@ def test_punctuation_is_that_of_the_donor_in_order():
     assert transfer_punctuation("one , two , three .", "well ?") == "one ? two ? three ?"
     assert transfer_punctuation("one .", "a , b !") == "one !", "the last one is the last one"
     assert transfer_punctuation("one .", "nothing") == "one "
-    assert set(measure_punctuation(["a .", "b ;", "c ."])) == {"of '.'", "of ';'"}
+    assert set(measure_punctuation(["a .", "b ;", "c ."])) == {"with or without '.'", "with or without ';'"}
 
 
 def test_the_trait_that_sets_a_class_apart():
     own = np.array([True] * 10 + [False] * 10)
     values = np.concatenate([np.arange(10), np.arange(20, 30)]).astype(float)
-    trait = find_trait({"long": values, "odd": np.tile([0.0, 1.0], 10)}, own)
-    assert trait.name == "less long" and trait.apart == 1 and (trait.shown == own).all()
+    trait = find_trait({"longer or shorter": values, "more or less odd": np.tile([0.0, 1.0], 10)}, own)
+    assert trait.name == "shorter" and trait.apart == 1 and (trait.shown == own).all()
+
+
+def test_traits_are_named_by_their_side():
+    own = np.array([True, True, False, False])
+    values = np.array([1.0, 1.0, 0.0, 0.0])
+    sides = {name: find_trait({name: values}, own).name for name in ("more or less red", "with or without ';'")}
+    assert list(sides.values()) == ["more red", "with ';'"]
+    assert find_trait({"with or without ';'": -values}, own).name == "without ';'"
 
 
 def test_the_split_is_youdens_by_definition():

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from summary.bulk_folder import image_row
 
 from whyformer._runs.parts import BulkRow
@@ -19,7 +20,8 @@ def make_evidence(items, marked, seed=0):
     states /= np.linalg.norm(states, axis=-1, keepdims=True)
     rows = tuple(BulkRow(**image_row(f"{i:03}", i, np.ones(36), (6, 6))) for i in range(items))
     patches = np.tile(np.arange(KEPT), (items, 1))
-    return PatchStates(rows, patches, states, Describer(np.zeros((36, CHANNELS)), np.eye(CHANNELS)))
+    describer = Describer(np.zeros((36, CHANNELS)), np.eye(CHANNELS))
+    return PatchStates(rows, patches, states, describer, torch.zeros(items, 3, 4, 4))
 
 
 def test_a_planted_cluster_is_the_most_uniform_and_shown_by_its_items_alone():

@@ -2,14 +2,15 @@
 
 Evidence is *used* if putting it into items of other classes raises the probability of the class by at least
 SMALLEST_EFFECT more than matched control evidence of the same class does (p < LEVEL, Holm over all findings). Hiding
-is measured too; for words it counts as well, while an object that is hidden says nothing about a shortcut. What has no
-place, as the length of a text, is undone and applied instead (global_changes.py). Evidence is *uniform* if it is nearly
-the same in all items, beyond what the model's other evidence reaches. It is *not part of the thing* unless masks show
-it on the object. All three make it suspicious; `Finding.case` says what speaks for it.
+is measured too; for words and for copies of the same pixels it counts as well, while an object that is hidden says
+nothing about a shortcut. What has no place, as the length of a text, is undone and applied instead (global_changes.py).
+Evidence is *uniform* if it is nearly the same in all items, beyond what the model's other evidence reaches; of copies
+less is asked for, the larger their effect is. It is *not part of the thing* unless masks show it on the object. All
+three make it suspicious; `Finding.case` says what speaks for it.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -23,7 +24,7 @@ SMALLEST_EFFECT = 0.1  # of a probability
 SMALLEST_OFF_OBJECT = 0.5
 FIXED_PLACE = 0.8  # of the texts
 VALUE_LENGTH = 60  # characters of a value of the metadata
-EvidenceKind: TypeAlias = Literal["patches", "words", "whole"]
+EvidenceKind: TypeAlias = Literal["patches", "copies", "words", "whole"]
 PatchBox: TypeAlias = tuple[int, int, int, int]  # top, left, bottom, right; the last two are outside
 
 
@@ -133,6 +134,7 @@ class Finding:
     inserting: Effect | None = None  # rises
     without: AnswerChange | None = None  # in its own items, with the evidence hidden
     put_in: AnswerChange | None = None  # in items of other classes, with the evidence inserted
+    placements: Mapping[str, AnswerChange] = field(default_factory=dict)  # the same, at other places and sizes
     off_object: float | None = None  # share of the mark's patches off the object; None without masks
     habits: tuple[str, ...] = ()  # of words: what else makes them uniform, one clause each
     links: tuple[Link, ...] = ()

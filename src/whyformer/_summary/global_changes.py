@@ -40,7 +40,7 @@ class GlobalKind(Generic[Item]):
     """A property of whole items."""
 
     name: str
-    measure: Callable[[Sequence[Item]], dict[str, np.ndarray]]  # [item] by the name of a trait
+    measure: Callable[[Sequence[Item]], dict[str, np.ndarray]]  # [item] by traits: "above or below"
     transfer: Callable[[Item, Item], Item]  # of the second item, to the first
 
 
@@ -49,7 +49,10 @@ class GlobalKind(Generic[Item]):
 
 def measure_colour(images: Sequence[Tensor]) -> dict[str, np.ndarray]:
     red, green, blue = np.array([to_array(image).mean((1, 2)) for image in images]).T
-    return {"red": red - (green + blue) / 2, "green": green - (red + blue) / 2, "blue": blue - (red + green) / 2}
+    return {
+        "more or less red": red - (green + blue) / 2, "more or less green": green - (red + blue) / 2,
+        "more or less blue": blue - (red + green) / 2,
+    }  # fmt: skip
 
 
 def transfer_colour(image: Tensor, donor: Tensor) -> Tensor:
@@ -64,7 +67,7 @@ def split_scales(image: Tensor) -> list[np.ndarray]:
 
 
 def measure_sharpness(images: Sequence[Tensor]) -> dict[str, np.ndarray]:
-    return {"sharp": np.log([split_scales(image)[0].std() + 1e-6 for image in images])}
+    return {"sharper or blurrier": np.log([split_scales(image)[0].std() + 1e-6 for image in images])}
 
 
 def transfer_sharpness(image: Tensor, donor: Tensor) -> Tensor:
@@ -79,7 +82,7 @@ def transfer_sharpness(image: Tensor, donor: Tensor) -> Tensor:
 
 
 def measure_length(texts: Sequence[str]) -> dict[str, np.ndarray]:
-    return {"long": np.array([len(UNIT.findall(text)) for text in texts], dtype=np.float64)}
+    return {"longer or shorter": np.array([len(UNIT.findall(text)) for text in texts], dtype=np.float64)}
 
 
 def transfer_length(text: str, donor: str) -> str:
@@ -91,7 +94,9 @@ def transfer_length(text: str, donor: str) -> str:
 def measure_punctuation(texts: Sequence[str]) -> dict[str, np.ndarray]:
     used = [set(PUNCTUATION.findall(text)) for text in texts]
     marks = sorted(set().union(*used))
-    counts = {f"of '{mark}'": np.array([mark in some for some in used], dtype=np.float64) for mark in marks}
+    counts = {
+        f"with or without '{mark}'": np.array([mark in some for some in used], dtype=np.float64) for mark in marks
+    }
     return {name: values for name, values in counts.items() if values.mean() >= FREQUENT}
 
 
@@ -120,7 +125,7 @@ TEXT_KINDS = (
 class Trait:
     """The trait of a kind that sets a class apart most."""
 
-    name: str  # "more red", "less sharp"
+    name: str  # "more red", "shorter"
     apart: float  # the difference of shares
     shown: np.ndarray  # [item] of bool
 
@@ -128,10 +133,12 @@ class Trait:
 def find_trait(traits: Mapping[str, np.ndarray], is_own: np.ndarray) -> Trait:
     found = Trait("", 0.0, np.zeros(len(is_own), dtype=bool))
     for name, values in traits.items():
-        for word, signed in (("more", values), ("less", -values)):
+        above, below = name.split(" or ")
+        rest = below.partition(" ")[2]
+        for word, signed in ((above, values), (below, -values)):
             threshold, apart = split_classes(signed, is_own)
             if apart > found.apart:
-                found = Trait(f"{word} {name}", apart, signed >= threshold)
+                found = Trait(word if word.endswith(rest) else f"{word} {rest}", apart, signed >= threshold)
     return found
 
 
@@ -219,7 +226,7 @@ def try_change(
         for one in np.unique(classes)
     ]
     return Finding(
-        name, target, "whole", f"its {kind.name} ({trait.name})", int(is_own.sum()),
+        name, target, "whole", f"their {kind.name} ({trait.name})", int(is_own.sum()),
         tuple(Sighting(rows[i]) for i in with_it.tolist()),
         tuple(sorted(counts, key=lambda one: (one.class_name != name, -one.share, one.class_name))),
         uniformity=Uniformity(share - elsewhere, low - elsewhere, high - elsewhere, SET_APART),

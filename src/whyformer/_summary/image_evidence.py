@@ -1,4 +1,9 @@
-"""The evidence of images: groups of alike patches per class, grown to whole marks, hidden and inserted."""
+"""The evidence of images: groups of alike patches per class, grown to whole marks, hidden and inserted.
+
+Copies of the same pixels are searched first (templates), then patches that are alike to the model (groups).
+The uniformity that accuses falls as the effect rises: what changes the answer much needs to be less uniform to be
+called a mark than what changes it little.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -6,28 +11,50 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from whyformer._runs.parts import BulkRow
-from whyformer._summary.finding import Finding, Outlier, Presence, Sighting, Uniformity
-from whyformer._summary.groups import StateGroup, find_patch_groups
+from whyformer._summary.finding import EvidenceKind, Finding, Outlier, Presence, Sighting, Uniformity
+from whyformer._summary.groups import SHARED, StateGroup, find_patch_groups
 from whyformer._summary.inputs import InputReader
 from whyformer._summary.marks import (
     COMPARED,
+    ImageSet,
+    ImageShelf,
     enlarge_mask,
+    find_patches,
+    grow_copies,
     grow_mark,
     list_sightings,
-    read_images,
+    measure_likeness,
     sketch_mark,
     try_hiding,
     try_inserting,
+    try_placements,
+    widen_masks,
 )
 from whyformer._summary.outliers import find_outliers
-from whyformer._summary.states import TOP, PatchStates, read_patch_states
+from whyformer._summary.states import TOP, PatchStates, find_factor, read_patch_states
+from whyformer._summary.templates import DONORS, EXAMINED, NEAR, SEARCHED, Template, find_templates
 from whyformer._summary.wording import FIXED, describe_place
 
-MIN_CONTROLS = 4  # items of the class without the mark
-TESTED_IN_CLASS = 3  # groups: the most uniform ones
+MIN_CONTROLS, CONTROL_SHARE = 4, 0.2  # items of the class without the mark, and their share of it
+TESTED_IN_CLASS = 2  # groups: the most uniform ones
 MOST_TESTED = 48  # groups in all
 LIMIT, HIGHEST_LIMIT = 0.62, 0.70  # uniformity that natural evidence seldom reaches
 DEVIATIONS = 3.0  # above the median of all groups, in standard deviations estimated from the median one
+COPY_LIMIT, LEAST_COPY_LIMIT = 0.85, 0.68  # uniformity of copies, without effect and at a large one
+LARGE_EFFECT = 0.5  # of a probability
+OFTENER = 2.0  # than in any other class: only then is the limit lowered
+MANY_CLASSES = 16  # with more of them, templates are taken from fewer items of each
+
+
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """Evidence of a class, and which items show it."""
+
+    group: StateGroup | Template
+    items: np.ndarray  # [item] of bool
+    examined: np.ndarray  # [item] of bool: which may serve as items without it
+    likeness: np.ndarray  # [item], at most 1
+    corners: np.ndarray | None = None  # [item 2] of the windows of a template, in pixels of the shrunk images
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,10 +68,23 @@ class ImageEvidence:
     seed: int
 
     def find(self) -> Iterator[Finding]:
-        """A finding for each tested group."""
+        """A finding for each tested template and group."""
         limit = set_limit([one.uniformity[0] for groups in self.groups.values() for one in groups])
+        shelf = ImageShelf(self.reader, self.evidence.describer)
+        copied: dict[str, np.ndarray] = {}  # class -> which items show copies
+        for name in self.groups:
+            for template in self.find_class_templates(name):
+                shown = self.locate_copies(template)
+                finding = self.test(shown, shelf, COPY_LIMIT)
+                if finding.is_uniform:
+                    copied[name] = copied.get(name, np.zeros_like(shown.items)) | shown.items
+                yield finding
         for group in self.choose_groups():
-            yield self.test(group, limit)
+            copies, own = copied.get(group.name, np.zeros(len(self.evidence.rows), dtype=bool)), self.is_own(group.name)
+            items = group.find_shown(self.evidence)
+            if (items & copies & own).sum() < SHARED * ((items | copies) & own).sum():
+                likeness = np.asarray((self.evidence.states @ group.centre).max(1))
+                yield self.test(Shown(group, items, items | ~copies, likeness), shelf, limit)
 
     def choose_groups(self) -> list[StateGroup]:
         """The most uniform groups of each class; of many classes, the first of each come before the second ones."""
@@ -52,65 +92,95 @@ class ImageEvidence:
         ranked.sort(key=lambda pair: (pair[0], -pair[1].uniformity[0]))
         return [one for _, one in ranked[:MOST_TESTED]]
 
-    def test(self, group: StateGroup, limit: float) -> Finding:
+    def find_class_templates(self, name: str) -> list[Template]:
+        images, examined = self.evidence.images, self.examine(name)
+        own = np.flatnonzero(self.is_own(name)[: len(images)])[:SEARCHED]
+        others = np.flatnonzero(examined & ~self.is_own(name))[:SEARCHED]
+        donors = max(4, DONORS * MANY_CLASSES // max(MANY_CLASSES, len(self.groups)))
+        return find_templates(name, [self.evidence.rows[i] for i in own], images[own], images[others], donors)
+
+    def examine(self, name: str) -> np.ndarray:
+        """[item] of bool: in which items templates of this class are searched, its own and some others."""
+        own, kept = self.is_own(name), np.arange(len(self.evidence.rows)) < len(self.evidence.images)
+        return kept & (own | (np.cumsum(~own & kept) <= EXAMINED))
+
+    def locate_copies(self, template: Template) -> Shown:
+        examined = self.examine(template.name)
+        ratios, corners = np.full(len(examined), np.inf), np.zeros((len(examined), 2), dtype=int)
+        ratios[examined], corners[examined] = template.locate(self.evidence.images[np.flatnonzero(examined)])
+        return Shown(template, ratios < NEAR, examined, 1 - ratios, corners)
+
+    def test(self, shown: Shown, shelf: ImageShelf, limit: float) -> Finding:
         """Grow the mark, hide it where it is, put it where it is not."""
-        rows, target = self.evidence.rows, self.find_target(group.name)
-        shown = group.find_shown(self.evidence)
-        is_own = np.array([row.class_name == group.name for row in rows])
-        describer, reader = self.evidence.describer, self.reader
-        with_it = [rows[i] for i in np.flatnonzero(shown & is_own)]
-        without = [rows[i] for i in np.flatnonzero(~shown & is_own)]
-        others = mix_classes([rows[i] for i in np.flatnonzero(~shown & ~is_own)], target)
-        inside = read_images(with_it, describer, reader, COMPARED)
-        outside = read_images(without, describer, reader, COMPARED) if len(without) >= MIN_CONTROLS else None
-        presence = self.count_presence(group.name, shown)
-        uniformity = Uniformity(*group.uniformity, limit)
-        known = Finding(group.name, target, "patches", "", int(is_own.sum()), presence=presence, uniformity=uniformity)
+        name, rows, own = shown.group.name, self.evidence.rows, self.is_own(shown.group.name)
+        target = next(row.target for row in rows if row.class_name == name)
+        assert target is not None
+        pick = lambda items: [rows[i] for i in np.flatnonzero(items)]  # noqa: E731
+        without, others = pick(~shown.items & shown.examined & own), pick(~shown.items & shown.examined & ~own)
+        kind: EvidenceKind = "copies" if isinstance(shown.group, Template) else "patches"
+        uniformity = Uniformity(*shown.group.uniformity, limit)
+        presence = self.count_presence(name, shown)
+        known = Finding(name, target, kind, "", int(own.sum()), presence=presence, uniformity=uniformity)
+        inside = shelf.read(pick(shown.items & own), COMPARED)
         if inside is None:
             return replace(known, untested="its items could not be read again")
-        masks = grow_mark(group, inside, outside)
-        sightings = list_sightings(group, inside, masks)
-        sightings += self.sketch_sightings(
-            group, shown & is_own, {row.id for row in inside.rows}, masks.mean(0) >= FIXED
-        )
+        recipients = shelf.read(mix_classes(others, target), self.tested)
+        has_controls = len(without) >= max(MIN_CONTROLS, CONTROL_SHARE * own.sum())
+        outside = shelf.read(without, COMPARED) if has_controls else None
+        masks, sightings = self.outline(shown, inside, outside or recipients)
+        patches = find_patches(masks, inside.grid)
         tested, few = inside.first(self.tested), masks[: self.tested]
-        hiding, left = try_hiding(tested, few, outside, target, reader, self.seed)
-        recipients = read_images(others, describer, reader, self.tested)
-        inserting, put_in = None, None
-        if recipients is not None:
-            inserting, put_in = try_inserting(tested, few, outside, recipients, target, reader, self.seed)
-        return replace(
-            known, what=describe_place(masks.mean(0)),
-            sightings=tuple(sightings), where=masks.mean(0), hiding=hiding, inserting=inserting, without=left,
-            put_in=put_in, off_object=measure_off_object(inside.rows, masks, reader),
+        asker = shelf.open_asker(inside, target)
+        hiding, left = try_hiding(asker, tested, few, outside, self.reader, self.seed)
+        known = replace(
+            known, what=describe_place(patches.mean(0)), sightings=tuple(sightings), where=patches.mean(0),
+            hiding=hiding, without=left, off_object=measure_off_object(inside.rows, patches, self.reader),
         )  # fmt: skip
+        if recipients is None:
+            return known
+        inserting, put_in = try_inserting(asker, tested, few, outside, recipients, self.seed)
+        known = replace(known, inserting=inserting, put_in=put_in)
+        if kind == "copies" and presence[0].share >= OFTENER * max((one.share for one in presence[1:]), default=0.0):
+            known = replace(known, uniformity=replace(uniformity, limit=lower_limit(known.effect)))
+        if not known.is_uniform:
+            return known
+        return replace(known, placements=try_placements(asker, tested, few, recipients, self.seed))
 
-    def sketch_sightings(
-        self, group: StateGroup, shown: np.ndarray, known: set[str], usual: np.ndarray
-    ) -> list[Sighting]:
-        """The mark in the items that were not run again."""
-        found = []
-        for i in np.flatnonzero(shown):
-            row, states = self.evidence.rows[i], self.evidence.states[i]
-            if row.id not in known:
-                mark = sketch_mark(group, self.evidence.patches[i], states, usual)
-                likeness = float((states @ group.centre).max())
-                found.append(Sighting(row, tuple(np.flatnonzero(mark).tolist()), likeness=likeness))
-        return found
+    def outline(self, shown: Shown, inside: ImageSet, usual: ImageSet | None) -> tuple[np.ndarray, list[Sighting]]:
+        """[item height width]: the pixels of the mark in these images; and the mark in all items of the class."""
+        rows, group, size = self.evidence.rows, shown.group, inside.pixels.shape[-2:]
+        number = {row.id: i for i, row in enumerate(rows)}
+        own = np.flatnonzero(shown.items & self.is_own(group.name))
+        if isinstance(group, Template):
+            assert shown.corners is not None
+            corners, factor = shown.corners * find_factor(size), find_factor(size)
+            at = corners[[number[row.id] for row in inside.rows]]
+            grown = grow_copies(at, group.window.shape[-1] * factor, inside.pixels, (usual or inside).pixels)
+            whole = np.stack([grown.cover(corners[i]) for i in own])
+            sightings = list_sightings([rows[i] for i in own], find_patches(whole, inside.grid), shown.likeness[own])
+            return widen_masks(np.stack([grown.cover(corner) for corner in at]), round(inside.side / 2)), sightings
+        patches = grow_mark(group, inside, usual)
+        sightings = list_sightings(inside.rows, patches, measure_likeness(group, inside))
+        known, core = {row.id for row in inside.rows}, patches.mean(0) >= FIXED
+        for i in own:
+            if rows[i].id not in known:
+                mark = sketch_mark(group, self.evidence.patches[i], self.evidence.states[i], core)
+                sightings.append(
+                    Sighting(rows[i], tuple(np.flatnonzero(mark).tolist()), likeness=float(shown.likeness[i]))
+                )
+        return enlarge_mask(patches, size), sightings
 
-    def find_target(self, name: str) -> int:
-        target = next(row.target for row in self.evidence.rows if row.class_name == name)
-        assert target is not None
-        return target
+    def is_own(self, name: str) -> np.ndarray:
+        return np.array([row.class_name == name for row in self.evidence.rows])
 
-    def count_presence(self, name: str, shown: np.ndarray) -> tuple[Presence, ...]:
+    def count_presence(self, name: str, shown: Shown) -> tuple[Presence, ...]:
         """Of the class itself first, then of the others by share."""
         counts: dict[str, list[int]] = {}
-        for row, is_shown in zip(self.evidence.rows, shown, strict=True):
+        for row, is_shown, is_examined in zip(self.evidence.rows, shown.items, shown.examined, strict=True):
             count = counts.setdefault(row.class_name, [0, 0])
-            count[0] += 1
+            count[0] += int(is_examined)
             count[1] += int(is_shown)
-        found = [Presence(one, items, there) for one, (items, there) in counts.items()]
+        found = [Presence(one, items, there) for one, (items, there) in counts.items() if items]
         return tuple(sorted(found, key=lambda one: (one.class_name != name, -one.share, one.class_name)))
 
     def list_outliers(self) -> list[Outlier]:
@@ -145,6 +215,11 @@ def set_limit(values: Sequence[float]) -> float:
     return min(max(LIMIT, median + DEVIATIONS * spread), HIGHEST_LIMIT)
 
 
+def lower_limit(effect: float) -> float:
+    """The uniformity that accuses copies with this effect: the larger the effect, the lower."""
+    return COPY_LIMIT - (COPY_LIMIT - LEAST_COPY_LIMIT) * float(np.clip(effect / LARGE_EFFECT, 0, 1))
+
+
 def mix_rows(classes: Sequence[Sequence[BulkRow]]) -> list[BulkRow]:
     """One item of each class in turn."""
     longest = max((len(rows) for rows in classes), default=0)
@@ -166,7 +241,7 @@ def measure_off_object(rows: Sequence[BulkRow], masks: np.ndarray, reader: Input
     for row, mask in zip(rows, masks, strict=True):
         inside = reader.load_mask(row) if reader.masks else None
         if inside is not None:
-            covered = enlarge_mask(mask[None], inside.shape)[0].numpy() > 0
+            covered = enlarge_mask(mask[None], inside.shape)[0]
             known = covered & (inside >= 0)
             shares += [float((inside[known] == 0).mean())] if known.any() else []
     return float(np.mean(shares)) if shares else None

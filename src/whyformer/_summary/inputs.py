@@ -16,6 +16,7 @@ from whyformer.data.masks import align_mask, read_mask
 from whyformer.errors import InputError
 
 BATCH = 64
+BLANK = "."  # models refuse an empty text
 AGREEING = 0.9  # of the predictions must be those of the run
 
 
@@ -98,11 +99,16 @@ def open_probe(model: Model, inputs: Sequence[OneInput], target: TargetLike) -> 
 
 
 def ask_model(model: Model, inputs: Sequence[OneInput], target: int) -> tuple[np.ndarray, np.ndarray]:
-    """[input]: the probability of a class, and the class that is predicted. An empty text is asked as a blank."""
+    """[input]: the probability of a class, and the class that is predicted; BLANK for a text that is empty."""
     probabilities, predictions = [], []
+    inputs = [BLANK if isinstance(one, str) and not one.strip() else one for one in inputs]
+    probe = open_probe(model, inputs[:1], target) if isinstance(inputs[0], str) else None
     for start in range(0, len(inputs), BATCH):
-        some = [" " if isinstance(one, str) and not one else one for one in inputs[start : start + BATCH]]
-        answers = open_probe(model, some, target).before
+        some = inputs[start : start + BATCH]
+        if probe is not None:  # one probe reads the answers to all texts: to make one costs more than to ask
+            answers = probe.run_batch(model.encode(some), torch.zeros(len(some), dtype=torch.long))
+        else:
+            answers = open_probe(model, some, target).before
         probabilities.append(to_array(answers.probability))
         predictions.append(to_array(answers.logits).argmax(1))
     return np.concatenate(probabilities), np.concatenate(predictions)

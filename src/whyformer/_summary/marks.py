@@ -4,20 +4,22 @@ r"""The full extent of a mark in images, and images without it and with it.
 cluster are added: those around them; and patches that vary little between the items that show the mark, at the same
 place of the image (a corner label, a frame) or at the same offset from the best match (a mark that moves). Varying
 little means: the variance of the state after the first block is under half of that in items of the class that do not
-show it.
+show it. Copies that were found by a template are grown in the same way by their pixels, to the pixel.
 
 **Hiding** fills the grown mark from the pixels around it: the mean of what is outside of the mark, weighted by a
 Gaussian that widens until it reaches something. **Inserting** copies the pixels of the mark into another image, at the
-same place, with a soft edge. The control copies the pixels at the same place of an item of the class that does not
-show the mark; if all show it, as many of the donor's other patches, the most relevant ones.
+same place, with a soft edge; and, to tell what else would do, at another place, smaller and larger. The control copies
+the pixels at the same place of an item of the class that does not show the mark; if nearly all show it, as many of the
+donor's other patches, the most relevant ones.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 import torch
-from scipy.ndimage import binary_dilation, gaussian_filter
+from scipy.ndimage import binary_closing, binary_dilation, label, uniform_filter
 from torch import Tensor
 from torch.nn import functional
 
@@ -29,10 +31,13 @@ from whyformer._summary.inputs import InputReader, compare_right, open_probe, to
 from whyformer._summary.states import EARLY, LATE, Describer, run_states
 
 COMPARED = 32  # items with the mark, and as many without
-LESS_VARIED = 0.5  # ratio of variances
+LESS_VARIED = 0.5  # ratio of variances of states
+COPIED_PIXELS = 0.25  # ratio of variances of pixels
 MAX_AREA = 0.6  # of the image
-RECIPIENTS = 2  # for each donor
-FEATHER = 0.25  # of the side of a patch: standard deviation of the soft edge
+COVERED = 0.25  # of a patch's pixels: it belongs to the mark
+FEATHER = 0.5  # of the side of a patch: standard deviation of the soft edge
+SHELF = 256  # images that are kept with their states
+PLACEMENTS = {"at another place": 1.0, "at 0.7 of its size": 0.7, "at 1.4 times its size": 1.4}
 FULL = np.ones((3, 3), dtype=bool)
 
 
@@ -49,25 +54,55 @@ class ImageSet:
     def grid(self) -> tuple[int, int]:
         return self.early.shape[1], self.early.shape[2]
 
+    @property
+    def side(self) -> float:
+        """Of a patch, in pixels."""
+        return self.pixels.shape[-2] / self.grid[0]
+
     def first(self, count: int) -> "ImageSet":
         return ImageSet(self.rows[:count], self.pixels[:count], self.early[:count], self.late[:count])
 
 
-def read_images(rows: Sequence[BulkRow], describer: Describer, reader: InputReader, most: int) -> ImageSet | None:
-    """The first `most` of these images that can be read; None if there is none."""
-    kept, images = reader.load(rows, most)
-    if not kept or kept[0].grid is None:
-        return None
-    grid, pixels, states = kept[0].grid, [], []
-    for start in range(0, len(images), 32):
-        some = images[start : start + 32]
-        encoded = reader.model.encode(list(some))
-        pixels.append(encoded.inputs[encoded.main].detach().cpu())
-        states.append(run_states(reader.model, encoded, (EARLY, LATE)))
-    early, late = (np.concatenate([one[i] for one in states if one[i] is not None]) for i in (0, 1))
-    shape, patches = (len(kept), *grid, -1), np.arange(late.shape[1])
-    described = describer.describe(late, patches)
-    return ImageSet(kept, torch.cat(pixels), early.reshape(shape), described.reshape(shape))
+@dataclass(frozen=True, eq=False)
+class ImageShelf:
+    """Reads images with their states, and keeps the latest: the groups of a class share their images."""
+
+    reader: InputReader
+    describer: Describer
+    kept: dict[str, tuple[Tensor, np.ndarray, np.ndarray]] = field(default_factory=dict)
+    askers: dict[int, "Asker"] = field(default_factory=dict)  # by class
+
+    def open_asker(self, images: ImageSet, target: int) -> "Asker":
+        if target not in self.askers:
+            self.askers[target] = Asker(open_probe(self.reader.model, list(images.pixels[:1]), target))
+        return self.askers[target]
+
+    def read(self, rows: Sequence[BulkRow], most: int) -> ImageSet | None:
+        """The first `most` of these images that can be read; None if there is none."""
+        found: list[BulkRow] = []
+        for start in range(0, len(rows), 32):
+            self.add([row for row in rows[start : start + 32] if row.id not in self.kept][: most - len(found)])
+            found += [row for row in rows[start : start + 32] if row.id in self.kept]
+            if len(found) >= most:
+                break
+        if not found:
+            return None
+        pixels, early, late = zip(*(self.kept[row.id] for row in found[:most]), strict=True)
+        while len(self.kept) > SHELF:
+            del self.kept[next(iter(self.kept))]
+        return ImageSet(found[:most], torch.stack(pixels), np.stack(early), np.stack(late))
+
+    def add(self, rows: Sequence[BulkRow]) -> None:
+        kept, images = self.reader.load(rows, len(rows))
+        if not kept or kept[0].grid is None:
+            return
+        encoded = self.reader.model.encode(images)
+        early, late = run_states(self.reader.model, encoded, (EARLY, LATE))
+        assert early is not None and late is not None  # the model has a state for each patch
+        shape, described = (len(kept), *kept[0].grid, -1), self.describer.describe(late, np.arange(late.shape[1]))
+        early, late = early.astype(np.float32).reshape(shape), described.reshape(shape)
+        pixels = encoded.inputs[encoded.main].detach().cpu()
+        self.kept.update({row.id: (pixels[i], early[i], late[i]) for i, row in enumerate(kept)})
 
 
 # --- growing ----------------------------------------------------------------------------------------------------------
@@ -121,74 +156,173 @@ def find_constant_offsets(early: np.ndarray, anchors: np.ndarray, usual: float) 
     return found
 
 
+def grow_copies(corners: np.ndarray, side: int, pixels: Tensor, usual: Tensor) -> "GrownCopies":
+    """The extent of copies whose windows lie at these corners, from images with them and usual images without."""
+    own, other = to_array(pixels), to_array(usual)
+    elsewhere = corners[np.arange(len(other)) % len(corners)]
+    still = np.zeros_like(corners)
+    moving = measure_aligned(own, corners) < COPIED_PIXELS * measure_aligned(other, elsewhere)
+    fixed = measure_aligned(own, still) < COPIED_PIXELS * measure_aligned(other, np.zeros_like(elsewhere))
+    height, width = pixels.shape[-2:]
+    return GrownCopies(side, moving, fixed[height - 1 :, width - 1 :])
+
+
+@dataclass(frozen=True, eq=False)
+class GrownCopies:
+    """Where copies are the same: by the offset from their window, and at the same place of the image."""
+
+    side: int
+    moving: np.ndarray  # [2 height - 1, 2 width - 1] of bool: offsets from the corner of the window
+    fixed: np.ndarray  # [height width]
+
+    def cover(self, corner: np.ndarray) -> np.ndarray:
+        """[height width] of bool: the mark in an image whose window lies at this corner."""
+        (height, width), (top, left) = self.fixed.shape, (int(at) for at in corner)
+        near = self.moving[height - 1 - top :, width - 1 - left :][:height, :width]
+        window = np.zeros((height, width), dtype=bool)
+        window[top : top + self.side, left : left + self.side] = True
+        start = window & (near | self.fixed) if (window & (near | self.fixed)).any() else window
+        grown = keep_connected(near | self.fixed, start)
+        if grown.mean() > MAX_AREA:
+            return start
+        return np.asarray(binary_closing(np.pad(grown, 3), FULL, 2)[3:-3, 3:-3] | grown)
+
+
+def measure_aligned(images: np.ndarray, corners: np.ndarray) -> np.ndarray:
+    """[2 height - 1, 2 width - 1]: the variance over images by the offset from their corners; nan where few have it."""
+    _, channels, height, width = images.shape
+    count = np.zeros((2 * height - 1, 2 * width - 1))
+    total, squares = np.zeros((2, channels, *count.shape))
+    for image, (top, left) in zip(images, corners, strict=True):
+        at = np.s_[..., height - 1 - top : 2 * height - 1 - top, width - 1 - left : 2 * width - 1 - left]
+        count[at] += 1
+        total[at] += image
+        squares[at] += image**2
+    enough = count >= max(4, len(images) / 2)
+    means = total / np.maximum(count, 1)
+    varied = (squares / np.maximum(count, 1) - means**2).mean(0)
+    return np.where(enough, uniform_filter(varied, 3), np.nan)
+
+
 def keep_connected(candidates: np.ndarray, start: np.ndarray) -> np.ndarray:
-    """The candidates that hang together with the start."""
-    reached = start.copy()
-    while True:
-        wider = reached | (binary_dilation(reached, FULL) & candidates)
-        if (wider == reached).all():
-            return reached & (candidates | start)
-        reached = wider
+    """The start and the candidates that hang together with it."""
+    labels, _ = label(candidates | start, FULL)
+    return np.isin(labels, np.unique(labels[start]))
+
+
+def widen_masks(masks: np.ndarray, by: int) -> np.ndarray:
+    """Masks [item height width], wider by so many pixels: a mark that is pasted with its surroundings adds no edge."""
+    return np.asarray(binary_dilation(masks, FULL[None], by)) if by else masks
+
+
+def find_patches(masks: np.ndarray, grid: tuple[int, int]) -> np.ndarray:
+    """[item row column] of bool: the patches that are covered by masks [item height width], at least one of each."""
+    shares = functional.adaptive_avg_pool2d(torch.from_numpy(masks.astype(np.float32))[:, None], grid)[:, 0].numpy()
+    return np.asarray(shares >= np.minimum(COVERED, shares.max((1, 2), keepdims=True)))
 
 
 # --- images without and with it ---------------------------------------------------------------------------------------
 
 
-def enlarge_mask(mask: np.ndarray, size: Sequence[int]) -> Tensor:
-    """[n height width] of float: the pixels of the patches."""
-    return functional.interpolate(torch.from_numpy(mask.astype(np.float32))[:, None], size=tuple(size), mode="nearest")[
-        :, 0
-    ]
+def enlarge_mask(mask: np.ndarray, size: Sequence[int]) -> np.ndarray:
+    """[n height width] of bool: the pixels of the patches."""
+    given = torch.from_numpy(mask.astype(np.float32))[:, None]
+    return np.asarray(functional.interpolate(given, size=tuple(size), mode="nearest")[:, 0].numpy() > 0)
 
 
-def soften_mask(mask: np.ndarray, size: Sequence[int]) -> Tensor:
-    """[n height width] from 0 to 1: the patches with a soft edge, which lies outside of them."""
-    spread = FEATHER * size[0] / mask.shape[1]
-    hard = enlarge_mask(mask, size).numpy()
-    soft = np.stack([gaussian_filter(one, spread, mode="nearest") for one in hard])
-    return torch.from_numpy(np.maximum(hard, np.clip(2 * soft, 0, 1)))
+def blur(images: np.ndarray, spread: float, *, mirror: bool = False) -> np.ndarray:
+    """Images [... height width] under a Gaussian of this spread; beyond the edge is 0, or what is at the edge."""
+    down, across = (make_gaussian(size, spread, mirror) for size in images.shape[-2:])
+    return np.asarray(down @ images @ across.T)
 
 
-def fill_from_neighbours(pixels: Tensor, mask: np.ndarray) -> Tensor:
-    """The images with the masked patches filled from around them."""
-    hidden = enlarge_mask(mask, pixels.shape[-2:]).numpy() > 0
-    filled = to_array(pixels).copy()
-    for image, hole in zip(filled, hidden, strict=True):
-        left, spread = hole.copy(), pixels.shape[-1] / mask.shape[2] / 2
-        known = (~hole).astype(np.float64)
-        while left.any() and spread < 4 * pixels.shape[-1]:
-            weight = gaussian_filter(known, spread, mode="constant")
-            reached = left & (weight > 1e-3)
-            for channel in image:
-                total = gaussian_filter(channel * known, spread, mode="constant")
-                channel[reached] = (total / np.maximum(weight, 1e-12))[reached]
-            left &= ~reached
-            spread *= 2
+@lru_cache(64)
+def make_gaussian(size: int, spread: float, mirror: bool) -> np.ndarray:
+    """[size size]: the weights of each pixel of a line in the blurred one; cut off at four spreads."""
+    reach = int(4 * spread + 0.5)
+    weights = np.exp(-0.5 * np.square(np.arange(-reach, reach + 1) / spread))
+    matrix, rows = np.zeros((size, size)), np.arange(size)
+    for offset, weight in zip(range(-reach, reach + 1), weights / weights.sum(), strict=True):
+        at = (rows + offset).clip(0, size - 1)
+        valid = mirror | (at == rows + offset)
+        matrix[rows[valid], at[valid]] += weight
+    return matrix
+
+
+def soften_mask(mask: np.ndarray, side: float) -> Tensor:
+    """[n height width] from 0 to 1: the mask with a soft edge, which lies outside of it; side: of a patch."""
+    hard = mask.astype(np.float64)
+    return torch.from_numpy(np.maximum(hard, np.clip(2 * blur(hard, FEATHER * side, mirror=True), 0, 1)))
+
+
+def fill_from_neighbours(pixels: Tensor, mask: np.ndarray, side: float) -> Tensor:
+    """The images with the masked pixels filled from around them; side: of a patch."""
+    filled, left, spread = to_array(pixels).copy(), mask.copy(), side / 2
+    known = (~mask).astype(np.float64)
+    while left.any() and spread < 4 * pixels.shape[-1]:
+        some = np.flatnonzero(left.any((1, 2)))
+        weight = blur(known[some], spread)
+        values = blur(filled[some] * known[some, None], spread) / np.maximum(weight, 1e-12)[:, None]
+        reached = left[some] & (weight > 1e-3)
+        filled[some] = np.where(reached[:, None], values, filled[some])
+        left[some] &= ~reached
+        spread *= 2
     return torch.from_numpy(filled).to(pixels)
 
 
-def paste_patches(donors: Tensor, recipients: Tensor, mask: np.ndarray) -> Tensor:
-    """The recipients with the masked patches of the donors."""
-    alpha = soften_mask(mask, donors.shape[-2:])[:, None].to(donors)
+def paste_pixels(donors: Tensor, recipients: Tensor, mask: np.ndarray, side: float) -> Tensor:
+    """The recipients with the masked pixels of the donors; side: of a patch."""
+    alpha = soften_mask(mask, side)[:, None].to(donors)
     return alpha * donors + (1 - alpha) * recipients
+
+
+def move_mark(pixels: Tensor, masks: np.ndarray, centres: np.ndarray, size: float) -> tuple[Tensor, np.ndarray]:
+    """Images and masks [n height width], moved so that the middle of each mark comes to its new centre, and resized.
+
+    centres: [n 2], row and column as shares of the image; nan stays where it is.
+    """
+    height, width = masks.shape[1:]
+    middles = np.array([[(at.min() + at.max() + 1) / 2 for at in np.nonzero(one)] for one in masks]) / (height, width)
+    middles, goals = 2 * middles - 1, 2 * np.where(np.isnan(centres), middles, centres) - 1
+    theta = np.zeros((len(masks), 2, 3))
+    theta[:, 0, 0] = theta[:, 1, 1] = 1 / size
+    theta[:, :, 2] = (middles - goals / size)[:, ::-1]
+    grid = functional.affine_grid(torch.from_numpy(theta).to(pixels), [*pixels.shape], align_corners=False)
+    moved = functional.grid_sample(pixels, grid, padding_mode="border", align_corners=False)
+    covered = torch.from_numpy(masks).to(pixels)[:, None]
+    return moved, functional.grid_sample(covered, grid, align_corners=False)[:, 0].numpy() > 0.5
 
 
 # --- tests ------------------------------------------------------------------------------------------------------------
 
 
-def run_pixels(probe: Probe, pixels: Tensor, of: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """[n]: the probability of the probe's class, and the class that is predicted, for these pixels."""
-    answers = probe.replace_inputs(pixels, torch.from_numpy(of))
-    return to_array(answers.probability), to_array(answers.logits).argmax(1)
+@dataclass(frozen=True, eq=False)
+class Asker:
+    """Asks the model for the probability of one class, and for known images only once."""
+
+    probe: Probe
+    known: dict[str, float] = field(default_factory=dict)  # id -> probability
+
+    def run(self, pixels: Tensor) -> tuple[np.ndarray, np.ndarray]:
+        """[n]: the probability, and the class that is predicted, for these pixels."""
+        answers = self.probe.replace_inputs(pixels, torch.zeros(len(pixels), dtype=torch.long))
+        return to_array(answers.probability), to_array(answers.logits).argmax(1)
+
+    def ask(self, images: ImageSet) -> np.ndarray:
+        """[item]: the probability for the images as they are."""
+        new = [i for i, row in enumerate(images.rows) if row.id not in self.known]
+        if new:
+            found, _ = self.run(images.pixels[new])
+            self.known.update({images.rows[i].id: float(one) for i, one in zip(new, found, strict=True)})
+        return np.array([self.known[row.id] for row in images.rows])
 
 
 def try_hiding(
-    inside: ImageSet, masks: np.ndarray, outside: ImageSet | None, target: int, reader: InputReader, seed: int
+    asker: Asker, inside: ImageSet, masks: np.ndarray, outside: ImageSet | None, reader: InputReader, seed: int
 ) -> tuple[Effect | None, AnswerChange]:
-    """The fall of the probability without the mark; the control hides the same patches of items without it."""
-    probe = open_probe(reader.model, list(inside.pixels), target)
-    before = to_array(probe.before.probability)
-    after, predicted = run_pixels(probe, fill_from_neighbours(inside.pixels, masks), np.arange(len(masks)))
+    """The fall of the probability without the mark; the control hides the same pixels of items without it."""
+    before = asker.ask(inside)
+    after, predicted = asker.run(fill_from_neighbours(inside.pixels, masks, inside.side))
     told = AnswerChange(
         len(masks), float(before.mean()), float(after.mean()), *compare_right(inside.rows, predicted, reader), 
         area=float(masks.mean()),
@@ -196,38 +330,42 @@ def try_hiding(
     if outside is None:
         return None, told
     chosen = np.arange(len(masks)) % len(outside.rows)
-    control = open_probe(reader.model, list(outside.pixels), target)
-    was = to_array(control.before.probability)[chosen]
-    now, _ = run_pixels(control, fill_from_neighbours(outside.pixels[chosen], masks), chosen)
-    return measure_effect(before - after, was - now, seed), told
+    was = asker.ask(outside)
+    now, _ = asker.run(fill_from_neighbours(outside.pixels[chosen], masks, inside.side))
+    return measure_effect(before - after, was[chosen] - now, seed), told
 
 
 def try_inserting(
-    inside: ImageSet,
-    masks: np.ndarray,
-    controls: ImageSet | None,
-    recipients: ImageSet,
-    target: int,
-    reader: InputReader,
-    seed: int,
+    asker: Asker, inside: ImageSet, masks: np.ndarray, controls: ImageSet | None, recipients: ImageSet, seed: int
 ) -> tuple[Effect | None, AnswerChange]:
-    """The rise of the probability in images of other classes; the control pastes the same patches of other items."""
-    count = len(masks) * RECIPIENTS
-    donor = np.arange(count) % len(masks)
-    into = np.arange(count) % len(recipients.rows)
-    probe = open_probe(reader.model, list(recipients.pixels), target)
-    before = to_array(probe.before.probability)[into]
-    pasted = paste_patches(inside.pixels[donor], recipients.pixels[into], masks[donor])
-    after, _ = run_pixels(probe, pasted, into)
-    told = AnswerChange(count, float(before.mean()), float(after.mean()), area=float(masks.mean()))
-    if controls is None:  # every item of the class shows it: as much other evidence of the donor
-        other, pixels, areas = donor, inside.pixels, choose_other_evidence(inside.rows, masks)[donor]
+    """The rise of the probability in images of other classes; the control pastes the same pixels of other items."""
+    into = np.arange(len(masks)) % len(recipients.rows)
+    before = asker.ask(recipients)[into]
+    after, _ = asker.run(paste_pixels(inside.pixels, recipients.pixels[into], masks, inside.side))
+    told = AnswerChange(len(masks), float(before.mean()), float(after.mean()), area=float(masks.mean()))
+    if controls is None:  # nearly every item of the class shows it: as much other evidence of the donor
+        other = choose_other_evidence(inside.rows, find_patches(masks, inside.grid))
+        pixels, areas = inside.pixels, enlarge_mask(other, masks.shape[1:])
     else:
-        other, pixels, areas = np.arange(count) % len(controls.rows), controls.pixels, masks[donor]
-    pasted = paste_patches(pixels[other], recipients.pixels[into], areas)
-    null, _ = run_pixels(probe, pasted, into)
-    by_donor = lambda values: values.reshape(RECIPIENTS, -1).mean(0)  # noqa: E731
-    return measure_effect(by_donor(after - before), by_donor(null - before), seed), told
+        pixels, areas = controls.pixels[np.arange(len(masks)) % len(controls.rows)], masks
+    null, _ = asker.run(paste_pixels(pixels, recipients.pixels[into], areas, inside.side))
+    return measure_effect(after - before, null - before, seed), told
+
+
+def try_placements(
+    asker: Asker, inside: ImageSet, masks: np.ndarray, recipients: ImageSet, seed: int
+) -> Mapping[str, AnswerChange]:
+    """What inserting the mark at another place and at other sizes does, one recipient for each donor."""
+    into = np.arange(len(masks)) % len(recipients.rows)
+    before = asker.ask(recipients)[into]
+    found = {}
+    for name, size in PLACEMENTS.items():
+        drawn = np.random.default_rng(seed).uniform(0.2, 0.8, (len(masks), 2))
+        centres = drawn if size == 1 else np.full_like(drawn, np.nan)
+        pixels, moved = move_mark(inside.pixels, masks, centres, size)
+        after, _ = asker.run(paste_pixels(pixels, recipients.pixels[into], moved, inside.side))
+        found[name] = AnswerChange(len(into), float(before.mean()), float(after.mean()), area=float(moved.mean()))
+    return found
 
 
 def choose_other_evidence(rows: Sequence[BulkRow], masks: np.ndarray) -> np.ndarray:
@@ -241,10 +379,12 @@ def choose_other_evidence(rows: Sequence[BulkRow], masks: np.ndarray) -> np.ndar
     return chosen
 
 
-def list_sightings(group: StateGroup, images: ImageSet, masks: np.ndarray) -> list[Sighting]:
-    """The mark in each image, the most typical first."""
-    likeness = (images.late @ group.centre).reshape(len(masks), -1).max(1)
+def measure_likeness(group: StateGroup, images: ImageSet) -> np.ndarray:
+    """[item]: how like its most like patch is to the centre of the group."""
+    return np.asarray((images.late @ group.centre).reshape(len(images.rows), -1).max(1))
+
+
+def list_sightings(rows: Sequence[BulkRow], masks: np.ndarray, likeness: np.ndarray) -> list[Sighting]:
+    """The mark in each image, from masks [item row column] of patches; the most typical first."""
     order = np.argsort(-np.round(likeness, 9), kind="stable")
-    return [
-        Sighting(images.rows[i], tuple(np.flatnonzero(masks[i]).tolist()), likeness=float(likeness[i])) for i in order
-    ]
+    return [Sighting(rows[i], tuple(np.flatnonzero(masks[i]).tolist()), likeness=float(likeness[i])) for i in order]

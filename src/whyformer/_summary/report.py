@@ -194,6 +194,7 @@ def tabulate_answers(finding: Finding) -> Html | None:
     name = shorten_text(finding.class_name, NAME_LENGTH)
     hidden, put = ("undone", "applied to") if finding.kind == "whole" else ("hidden", "put into")
     named = {f"{hidden} in its own items": finding.without, f"{put} items of other classes": finding.put_in}
+    named |= {f"the same {how}": one for how, one in finding.placements.items()}
     rows = [
         [what, one.items, f"{one.before:.2f}", f"{one.after:.2f}", describe_share(one.right_before),
          describe_share(one.right_after)]

@@ -255,6 +255,7 @@ def describe_finding(finding: Finding) -> dict[str, Any]:
         "uniformity_test": finding.uniformity and asdict(finding.uniformity),
         "without": finding.without and asdict(finding.without),
         "put_in": finding.put_in and asdict(finding.put_in),
+        "placements": {name: asdict(one) for name, one in finding.placements.items()},
         "links": [asdict(one) for one in finding.links],
         "sentences": wording.explain_finding(finding),
     }

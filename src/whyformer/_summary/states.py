@@ -14,6 +14,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
 
 from whyformer._engine import Probe, record
 from whyformer._model import EncodedBatch, Model, OneInput
@@ -24,6 +27,8 @@ from whyformer.errors import InputError
 TOP = 5  # most relevant patches, which are clustered
 KEPT = 16  # patches of which the state is kept, to see where else a mark is
 FOR_MEDIANS = 256  # images
+FOR_TEMPLATES = 8000  # images of which the pixels are kept, shrunk to LONGEST
+LONGEST = 112  # pixels of a side: larger images are shrunk by whole factors
 DIRECTIONS = 64  # of largest variance
 LEAST_SPREAD = 0.1  # of the largest, added to each: directions without variance stay small
 BATCH = 32
@@ -60,11 +65,11 @@ class PatchStates:
     patches: np.ndarray  # [item KEPT], numbered row by row
     states: np.ndarray  # [item KEPT direction], of unit length
     describer: Describer
+    images: Tensor  # [item channel height width] of the first items, shrunk
 
     def pick(self, items: np.ndarray) -> "PatchStates":
-        return PatchStates(
-            tuple(self.rows[i] for i in items), self.patches[items], self.states[items], self.describer
-        )  # fmt: skip
+        rows, images = tuple(self.rows[i] for i in items), self.images[items[items < len(self.images)]]
+        return PatchStates(rows, self.patches[items], self.states[items], self.describer, images)
 
 
 def read_patch_states(rows: Sequence[BulkRow], reader: InputReader) -> PatchStates | None:
@@ -73,12 +78,16 @@ def read_patch_states(rows: Sequence[BulkRow], reader: InputReader) -> PatchStat
     patches: list[np.ndarray] = []
     states: list[np.ndarray] = []
     whole: list[np.ndarray] = []
+    small: list[Tensor] = []
     for some, images in iterate_image_batches(rows, reader):
-        late = run_states(reader.model, reader.model.encode(images), (LATE,))[0]
+        encoded = reader.model.encode(images)
+        late = run_states(reader.model, encoded, (LATE,))[0]
         if late is None or late.shape[1] != len(some[0].scores if some[0].scores is not None else ()):
             return None
         if sum(len(one) for one in whole) < FOR_MEDIANS:
             whole.append(late.astype(np.float32))
+        if len(kept) < FOR_TEMPLATES:
+            small.append(shrink_images(encoded.inputs[encoded.main].detach().cpu()))
         chosen = np.stack([rank_patches(row) for row in some])
         kept += some
         patches.append(chosen)
@@ -87,7 +96,18 @@ def read_patch_states(rows: Sequence[BulkRow], reader: InputReader) -> PatchStat
         return None
     describer, places = fit_describer(np.concatenate(whole)[:FOR_MEDIANS]), np.concatenate(patches)
     described = [describer.describe(one, some) for one, some in zip(states, patches, strict=True)]
-    return PatchStates(tuple(kept), places, np.concatenate(described), describer)
+    return PatchStates(tuple(kept), places, np.concatenate(described), describer, torch.cat(small))
+
+
+def shrink_images(pixels: Tensor) -> Tensor:
+    """The images [item channel height width] by a whole factor smaller, in half precision."""
+    factor = find_factor(pixels.shape[-2:])
+    return functional.avg_pool2d(pixels.float(), factor).half() if factor > 1 else pixels.half()
+
+
+def find_factor(size: Sequence[int]) -> int:
+    """By which images of this size are shrunk."""
+    return max(1, -(-max(size) // LONGEST))
 
 
 def rank_patches(row: BulkRow) -> np.ndarray:

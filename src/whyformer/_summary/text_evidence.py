@@ -4,6 +4,8 @@ A *unit* is a word or a run of punctuation. A text is decided by its five most r
 texts of a class is grown to a phrase: the next unit on either side belongs to it if it is the same in nearly all of
 these texts; units at its ends that are as frequent in other classes are taken off again.
 
+All texts of the class with the phrase show it, those first that rest on it most.
+
 **Hiding** deletes the phrase from its texts, those first that rest on it most; the control deletes as many of the
 least relevant other units of the same text. **Inserting** writes the phrase into texts of other classes, at the start,
 in the middle and at the end; the control writes as many of the least relevant units of texts of the class without it. A
@@ -119,12 +121,11 @@ class TextEvidence:
     ) -> Finding:
         target = texts[0].row.target
         assert target is not None
-        deciding = [one for one in texts if is_decided_by(one, phrase)]
-        deciding.sort(key=lambda one: (-round(share_of(one, phrase), 9), one.row.id))
+        shown = [one for one in texts if one.find(phrase)]
+        shown.sort(key=lambda one: (-round(share_of(one, phrase), 9), one.row.id))
+        deciding = [one for one in shown if is_decided_by(one, phrase)]
         uniformity = self.measure_commonness(name, phrase)
-        sightings = [
-            Sighting(one.row, spans=find_spans(one, phrase), likeness=share_of(one, phrase)) for one in deciding
-        ]
+        sightings = [Sighting(one.row, spans=find_spans(one, phrase), likeness=share_of(one, phrase)) for one in shown]
         known = Finding(
             name, target, "words", name_phrase(phrase), len(texts), tuple(sightings), self.count_presence(name, phrase),
             uniformity=uniformity, habits=tuple(self.list_habits(name, phrase, deciding)),

@@ -55,6 +55,7 @@ from whyformer._engine.run import (
     compute_attention_scores,
     find_unattended,
     note_other_inputs,
+    note_pictures,
     refuse_switched_off_gradient,
     refuse_unknown_nodes,
 )
@@ -186,7 +187,7 @@ class CaptureBuilder:
         missing = note_missing_attention(self.model, self.encoded, self.run)
         with pause_recording():
             others = note_other_inputs(self.encoded, is_library=self.run.is_library_code)
-            others += note_ids_beside(self.model, self.encoded, self.run)
+            others += note_ids_beside(self.model, self.encoded, self.run) + note_pictures(self.encoded.pictures)
         elsewhere = (CUT_ELSEWHERE,) if self.mode.follower.cuts_elsewhere and self.layout.patches is not None else ()
         on_states = note_mixed_states(mixed) if any(mixed) else ()
         second = (SECOND_EMBEDDING.format(self.mode.second_embedding),) if self.mode.second_embedding else ()

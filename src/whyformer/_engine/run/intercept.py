@@ -103,6 +103,7 @@ class Intercept(TorchFunctionMode):
     starting_at: Tensor | None = None  # replaces the sum of embeddings as the leaf
     keeps_tape: bool = False  # of all operations and their results
     keeps_scores: bool = False
+    joins_images: bool = False  # what does not depend on the words, a vision tower, computes a part of the input
     streams: tuple[int, ...] = ()  # source and prefix: their lengths, if an encoder and a decoder embed one each
 
     embedded: Tensor | None = None  # the label of the embedded ids: a model may pad them first
@@ -245,7 +246,7 @@ class Intercept(TorchFunctionMode):
     def finish_with_intervention(self, operation: Operation, result: Argument, intervention: Intervention) -> Argument:
         """As `finish`; if the operation is an attention site, the intervention is applied first."""
         site = find_site(operation, result, self.path) if isinstance(result, Tensor) else None
-        if site is None:
+        if site is None or self.is_before_input(operation):
             return self.finish(operation, result)
         self.unfold(site)
         refuse_other_batch(site, self.batch)
@@ -283,11 +284,17 @@ class Intercept(TorchFunctionMode):
             keep_scores(operation, result)
         if operation.name in operations.CONCATENATIONS and len(self.sites) > 1:
             self.stitch_sites(operation, result)
+        if self.is_before_input(operation):
+            return result
         if operation.name in SITES and (site := find_site(operation, result, self.path)) is not None:
             if site.weights is not None:
                 site.scores, _ = read_scores(operation.given[0])
             self.add_site(site.detach())
         return result
+
+    def is_before_input(self, operation: Operation) -> bool:
+        """Whether an operation belongs to the vision tower whose features become a part of the explained input."""
+        return self.joins_images and not any(trace_of(tensor).depends for tensor in operation.given)
 
     def note_stream(self, operation: Operation, result: Tensor) -> None:
         """Keep additions of two states, norms, and products with a constant: the residual stream consists of them."""

@@ -52,6 +52,7 @@ MULTIPLICATIONS = frozenset("mul rmul multiply neg".split()) | DIVISIONS
 ELEMENTWISE = ACTIVATIONS | MULTIPLICATIONS | ADDITIONS
 
 EMBEDDINGS = frozenset(("embedding",))
+MERGES = frozenset(("masked_scatter", "where"))  # by which features of images take the place of embeddings
 FUSED_ATTENTION = "scaled_dot_product_attention"
 IN_PLACE = {  # `x += y` calls add_
     name: name.removesuffix("_") for name in ("add_", "sub_", "mul_", "div_", "relu_", "log1p_")
