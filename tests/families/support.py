@@ -196,11 +196,12 @@ def describe_sample() -> str:
     lines = read_table(SAMPLE)
     answers = sum(line.words["default"] in ("ok", "zero") for line in lines)
     loud = sum(line.words["loud"].startswith("WRONG") for line in lines)
+    faults = describe_faults({kind: sum(line.has_fault(kind) for line in lines) for kind in FAULTS})
     return (
         "The table below is an older one, without columns for the default, advice and order. A sweep with "
         f"these (`--shuffle`, stopped by the clock, `tests/families/sample.csv`): {describe_shares(lines)} The default "
         f"answers on {answers}; on {loud} it, or leave_one_out, does not rank a loud token first. "
-        f"{describe_faults({kind: sum(line.has_fault(kind) for line in lines) for kind in FAULTS}).replace(' (marked ⚠)', '')}"
+        f"{faults.replace(' (marked ⚠)', '')}"
     )
 
 
