@@ -53,9 +53,9 @@ def judge_support(support: float, is_opposed: bool) -> str:
 
 
 FAST = Calibration(
-    base=-6.2663,
-    coefficients={"certainty": 1.5406, "share": 7.2383, "mention": 2.911, "topic": 0.5671},
-    most={"certainty": 2.366, "share": 0.7086, "mention": 1.0, "topic": 0.7686},
+    base=-7.084,
+    coefficients={"certainty": 1.5257, "share": 8.0766, "mention": 3.0627, "topic": 2.2517},
+    most={"certainty": 2.2514, "share": 0.5886, "mention": 1.0, "topic": 0.6667},
 )
 CHECKED = Calibration(
     base=-6.183,
