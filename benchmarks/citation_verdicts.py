@@ -226,7 +226,7 @@ def main() -> None:
     for name in arguments.models:
         for case in measure(name, arguments):
             cases.append(case)
-            if arguments.json and len(cases) % 50 == 0:
+            if arguments.json and len(cases) % 20 == 0:
                 arguments.json.write_text(json.dumps(cases))
     if arguments.json:
         arguments.json.write_text(json.dumps(cases))

@@ -1,13 +1,14 @@
 """Do the scores of cite predict ablations? Beside ContextCite, leave-one-out, attention, word overlap and chance.
 
     python benchmarks/citations.py [--kinds one either] [--sources 8 20 50] [--sharpness 1 3] [--questions 100]
-        [--seed 7] [--model demo/reader] [--device cuda] [--json FILE]
+        [--judged 100] [--seed 7] [--model demo/reader] [--device cuda] [--json FILE]
     python benchmarks/citations.py --read FILE ... [--write]             the tables of saved runs, into docs/cite.md
 
-Held-out questions of demo/reader that it answers right. *one*: one passage states the answer; *either*: another says
-the same in other words; *together*: sources are sentences, one names what the next calls "it". *reworded*: questions of
-whyformer.demo.sources (with --model) whose answer is not in the words of the passage. The last norm is multiplied by
-the sharpness. Ours is effort="checked". Measured on 64 random ablations that no method has seen:
+Held-out questions of demo/reader whose answer is what it finds likeliest, token by token. *one*: one passage states the
+answer; *either*: another says the same in other words; *together*: sources are sentences, one names what the next calls
+"it". *reworded*: questions of whyformer.demo.sources (with --model) whose answer is not in the words of the passage.
+The last norm is multiplied by the sharpness. Ours are the scores of effort="checked". Measured on 64 random ablations
+that no method has seen:
 
 * LDS: the rank correlation of summed scores with the log-odds of the answer;
 * within: the same inside the ablations that agree in the sources that decide, 0 for equal scores;
@@ -36,10 +37,10 @@ from page_table import DOCS, insert_table
 
 import whyformer as why
 from whyformer._cite.ablations import Ablations
-from whyformer._cite.effort import EFFORTS
-from whyformer._cite.run import CITE_METHOD, Examined, Study
+from whyformer._cite.effort import EFFORTS, PER_RELEVANCE
+from whyformer._cite.estimate import code_ablations, estimate_weights
+from whyformer._cite.run import CITE_METHOD, Examined, Study, explain_sources, sum_regions
 from whyformer._cite.sources import find_sources, make_source_players
-from whyformer._cite.verification import find_evidence
 from whyformer._plain.random_generator import make_generator
 from whyformer._plain.statistics import bootstrap
 from whyformer.demo import reader, sources
@@ -168,7 +169,7 @@ class BatchedAblations(Ablations):
 
     def __init__(self, model: why.Model, prompt: why.Prompt, players: Players) -> None:
         self.model, self.players, self.known = model, players, {}
-        self.ids, self.length = torch.tensor(prompt.ids), len(prompt.answer)
+        self.ids, self.length, self.is_own_answer = torch.tensor(prompt.ids), len(prompt.answer), False
         self.full = float(self.ask(torch.ones(1, players.count))[0])
 
     def ask(self, keep: torch.Tensor) -> torch.Tensor:
@@ -187,60 +188,65 @@ class BatchedAblations(Ablations):
         before = [state[len(text) - self.length - 1 : len(text) - 1] for state, text in zip(states, texts, strict=True)]
         logits = self.model.module.get_output_embeddings()(torch.stack(before)).double().cpu()
         answer = self.ids[-self.length :][None, :, None].expand(len(texts), -1, 1)
+        if keep.all():
+            self.is_own_answer = bool((logits[0].argmax(-1) == self.ids[-self.length :]).all())
         others = logits.scatter(-1, answer, -torch.inf).logsumexp(-1)
-        return (logits.gather(-1, answer)[..., 0] - others).sum(1).tolist()
+        return self.combine_tokens(logits.gather(-1, answer)[..., 0] - others).tolist()
+
+    def combine_tokens(self, log_odds: torch.Tensor) -> torch.Tensor:
+        """[n] from [n token]."""
+        return log_odds.sum(1)
 
 
-def measure_question(model: why.Model, posed: Posed, prompt: why.Prompt) -> dict[str, Any]:
+def measure_question(model: why.Model, posed: Posed, prompt: why.Prompt, *, judged: bool) -> dict[str, Any]:
+    """The measures of every method; nothing if it is not what the model answers. judged: what fast and checked cite."""
     regions = find_sources(prompt, list(posed.spans), None).sources
     players = make_source_players(prompt, regions)
     ablations = BatchedAblations(model, prompt, players)
-    count, number = players.count, zlib.crc32(posed.text.encode())
+    if not ablations.is_own_answer:
+        return {}
+    count, number, length = players.count, zlib.crc32(posed.text.encode()), len(prompt.answer)
     fitted, keep = (draw_ablations(count, SAMPLES, make_generator(seed, number)) for seed in (0, 1))
-    ablations.ask(torch.cat([fitted, keep, ablations.leave_out([[source] for source in range(count)])]))
-    log_odds, actual, length = ablations.ask(fitted), ablations.ask(keep), len(prompt.answer)
-    examined = {
-        effort: Study(model, prompt, regions, CITE_METHOD, {}, EFFORTS[effort]).examine(Answer())
-        for effort in ("fast", "checked")
-    }
-    relevance = examined["fast"].evidence.relevance
+    explanation = explain_sources(model, prompt, CITE_METHOD, {}, Answer(), players)
+    relevance = sum_regions(explanation.scores[0].double().cpu(), regions).numpy()
     generator = np.random.default_rng(number)
+    shuffled = generator.permutation(relevance)
+    alone = ablations.leave_out([[source] for source in range(count)])
+    coded = [torch.from_numpy(code_ablations(one, int(one.argmax()))) for one in (relevance, shuffled)]
+    ablations.ask(torch.cat([fitted, keep, alone, *coded]))  # all in a few forwards
+    log_odds, actual = ablations.ask(fitted), ablations.ask(keep)
     scores = {
-        "ours": examined["checked"].evidence.scores,
+        "ours": weigh(ablations, coded[0], relevance),
         **{
             f"ContextCite, {n}": fit_lasso(fitted[:n], log_odds[:n] / length, PENALTY).weights.numpy()
             for n in (12, 32, 64)
         },
-        "leave-one-out": ablations.ask_without([[source] for source in range(count)]).numpy(),
+        "leave-one-out": (ablations.full - ablations.ask(alone)).numpy(),
         "one relevance pass": relevance,
         "one-hot": np.eye(count)[relevance.argmax()],
         "last-layer attention": sum_attention(model, prompt, regions),
         "word overlap": count_shared_words(posed),
-        "shuffled": shuffle_ours(ablations, relevance, generator),
+        "shuffled": weigh(ablations, coded[1], shuffled),
         "random": generator.standard_normal(count),
     }
-    spent = examined["checked"].spent
+    efforts = ("fast", "checked") if judged else ()
+    studies = {effort: Study(model, prompt, regions, CITE_METHOD, {}, EFFORTS[effort]) for effort in efforts}
     return {
         "rows": {name: measure_scores(one, keep, actual, posed.decide) for name, one in scores.items()},
-        "forwards": spent["forward"] + 2 * spent["relevance"],
-        "cited": {effort: list_cited(one) for effort, one in examined.items()},
+        "forwards": PER_RELEVANCE + len(coded[0]) - 1,  # the log-odds with all sources are those of the relevance pass
+        "cited": {effort: list_cited(study.examine(Answer())) for effort, study in studies.items()},
         "decide": posed.decide,
     }
+
+
+def weigh(ablations: BatchedAblations, keep: torch.Tensor, relevance: np.ndarray) -> np.ndarray:
+    """The scores of effort="checked"."""
+    return estimate_weights(keep.numpy(), ablations.ask(keep).numpy(), relevance, int(relevance.argmax()))
 
 
 def list_cited(examined: Examined) -> list[int]:
     """The sources that the answer is called supported by."""
     return list(examined.evidence.likely_basis) if examined.support.verdict == "supported" else []
-
-
-def shuffle_ours(ablations: BatchedAblations, relevance: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """Ours, from relevance that belongs to other sources."""
-    blind = copy.copy(ablations)
-    blind.known = {}
-    blind.ask(torch.ones(1, len(relevance)))
-    shuffled, effort = generator.permutation(relevance), EFFORTS["checked"]
-    again = lambda first: generator.permutation(relevance)  # noqa: E731
-    return find_evidence(blind, shuffled, again, effort.blocks, effort.checks).scores
 
 
 def measure_scores(scores: np.ndarray, keep: torch.Tensor, actual: torch.Tensor, decide: Sequence[int]) -> list[float]:
@@ -287,10 +293,8 @@ def measure_column(arguments: argparse.Namespace, kind: str, count: int, factor:
     while len(found) < arguments.questions and asked < 8 * arguments.questions:
         posed = pose(kind, count, arguments.seed, arguments.first + asked)
         asked += 1
-        prompt = why.generate(model, posed.text, max_new_tokens=8)
-        if prompt.answer_text.strip().rstrip(".") == posed.answer.rstrip("."):
-            prompt = why.Prompt.from_text(model, posed.text, answer=f" {posed.answer}")
-            found.append(measure_question(model, posed, prompt))
+        prompt = why.Prompt.from_text(model, posed.text, answer=f" {posed.answer}")
+        found += filter(None, [measure_question(model, posed, prompt, judged=len(found) < arguments.judged)])
         if time.perf_counter() - begin > arguments.seconds:
             break
     return {"label": [kind, count, factor], "asked": asked, "found": found}
@@ -319,9 +323,13 @@ def list_tables(columns: Sequence[dict[str, Any]]) -> Iterator[str]:
                 ))  # fmt: skip
             yield "| " + " | ".join(cells) + " |"
         yield ""
+    judged = {name: [case for case in found if case["cited"]] for name, found in settings.items()}
+    judged = {name: found for name, found in judged.items() if found}
+    if not judged:
+        return
     yield "| citations | false, checked | a deciding source cited | all | false, fast | a deciding source cited | all |"
     yield "|---|---|---|---|---|---|---|"
-    for name, found in {**settings, "all": [case for some in settings.values() for case in some]}.items():
+    for name, found in {**judged, "all": [case for some in judged.values() for case in some]}.items():
         cells = [cell for effort in ("checked", "fast") for cell in count_cited(found, effort)]
         yield "| " + " | ".join([name, *cells]) + " |"
 
@@ -346,6 +354,7 @@ def main() -> None:
     parser.add_argument("--sources", nargs="+", type=int, default=[8, 20, 50])
     parser.add_argument("--sharpness", nargs="+", type=float, default=[1.0, 3.0])
     parser.add_argument("--questions", type=int, default=100)
+    parser.add_argument("--judged", type=int, default=100, help="questions of each setting whose citations are counted")
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--first", type=int, default=0, help="the number of the first question")

@@ -5,7 +5,7 @@
     python benchmarks/language.py --device cuda --checkpoint           also with blocks computed again
     python benchmarks/language.py --device cuda --span                 also 8,192 tokens in, 2,048 out, as one span
     python benchmarks/language.py --device cuda --shapes 8B --offload 8  weights in main memory, 8 GiB of the GPU
-    python benchmarks/language.py --device cuda --shapes 1B --limit 5  a GPU of 5 GiB: what would not fit is an error
+    python benchmarks/language.py --device cuda --shapes 1B --limit 4  a GPU of 4 GiB: what would not fit is an error
     python benchmarks/language.py --device cuda --shapes gpt_oss --flex  also the plain forward by flex attention
     python benchmarks/language.py --device cuda --engines 512          lean runs against the full engine, two blocks
     python benchmarks/language.py --table a.json b.json                the table of docs/language-models.md
@@ -26,6 +26,7 @@ import gc
 import json
 import os
 import platform
+import re
 import resource
 import statistics
 import subprocess
@@ -108,15 +109,11 @@ def run_forward(module: nn.Module, ids: Tensor) -> Any:
         return module(input_ids=ids, use_cache=False, logits_to_keep=1).logits
 
 
-def run_ours(model: Any, ids: Tensor, recompute: bool | None = None, target: Any = None) -> Any:
-    with why.engine(lean=True, recompute=recompute):
+def run_ours(
+    model: Any, ids: Tensor, recompute: bool | None = None, target: Any = None, replay: bool | None = None
+) -> Any:
+    with why.engine(lean=True, recompute=recompute, replay=replay):
         return why.explain(model, {"input_ids": ids}, method="attnlrp", target=target).scores
-
-
-def run_new_lengths(model: Any, ids: Tensor, calls: list[int]) -> Any:
-    """No two calls in a row have the same length, so none is a repeat (docs/engine.md)."""
-    calls[0] += 1
-    return run_ours(model, ids[:, calls[0] % 2 :])
 
 
 def run_autograd(module: nn.Module, ids: Tensor, logits_to_keep: int = 1) -> Tensor:
@@ -164,7 +161,7 @@ def try_to_measure(call: Callable[[], Any], options: argparse.Namespace) -> dict
         return measure(call, options.device, options.repeats)
     except Exception as error:  # one row must not end the others
         code = getattr(error, "code", type(error).__name__)
-        found = {"failed": f"{code}: {' '.join(str(error).split())[:400]}"}
+        found = {"failed": f"{code}: {' '.join(str(error).split())[:600]}"}
     gc.collect()
     if options.device == "cuda":
         torch.cuda.empty_cache()
@@ -249,8 +246,12 @@ class Comparison:
             self.add(shape, tokens, "forward", run_forward, module, ids)
             self.add(shape, tokens, "autograd", run_autograd, module, ids)
             self.add(shape, tokens, "whyformer", run_ours, model, ids, self.options.recompute)
-            if device == "cuda" and tokens <= MOST_TOKENS:
-                self.add(shape, tokens, "whyformer, new lengths", run_new_lengths, model, ids, [0])
+            if fitting := re.search(r"enough for about ([\d,]+) tokens", self.rows[-1].get("failed", "")):
+                ids = make_ids(int(fitting[1].replace(",", "")), module, device)
+                self.add(shape, ids.size(1), "whyformer, what would fit", run_ours, model, ids)
+                continue
+            if device == "cuda" and tokens <= MOST_TOKENS and not self.options.limit:
+                self.add(shape, tokens, "whyformer, replayed", run_ours, model, ids, None, None, True)
             if self.options.checkpoint:
                 self.add(shape, tokens, "whyformer, blocks again", run_ours, model, ids, True)
             if self.options.profile:
@@ -265,10 +266,10 @@ class Comparison:
     def run_flex(self, shape: str, module: nn.Module) -> None:
         """The model's own forward and gradient without matrices of attention."""
         module.set_attn_implementation("flex_attention")
-        for tokens in self.options.tokens:
-            ids = make_ids(tokens, module, self.options.device)
-            self.add(shape, tokens, "forward, flex attention", run_forward, module, ids)
-            self.add(shape, tokens, "autograd, flex attention", run_autograd, module, ids)
+        for who, call in (("forward", run_forward), ("autograd", run_autograd)):
+            for tokens in self.options.tokens:
+                ids = make_ids(tokens, module, self.options.device)
+                self.add(shape, tokens, f"{who}, flex attention", call, module, ids)
 
     def run_offloaded(self, shape: str, module: nn.Module) -> None:
         """All weights in main memory, loaded layer by layer; the GPU lends so many GiB, weights and all."""
@@ -309,7 +310,7 @@ def compare_engines(options: argparse.Namespace) -> None:
             module = make_model("two blocks", options.engines, options.device).to(dtype)
             ids = make_ids(options.engines, module, options.device) if ids is None else ids
             model = why.open(module)
-            ours, *_, again = (run_ours(model, ids).double() for _ in range(4))
+            ours, *_, again = (run_ours(model, ids, replay=True).double() for _ in range(4))
             with why.engine(lean=False):
                 theirs = why.explain(model, {"input_ids": ids}, method="attnlrp").scores.double()
             largest = theirs.abs().max()

@@ -80,11 +80,14 @@ class Looking(nn.Module):
 
 
 def make_encoder_decoder() -> Case:
-    from transformers import T5Config, T5ForConditionalGeneration
+    """Of sound, with a stem that is not that of Whisper."""
+    from transformers import Speech2TextConfig, Speech2TextForConditionalGeneration
 
-    sizes = {"vocab_size": 30, "d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 1, "num_heads": 2}
-    ids = torch.randint(2, 30, (2, 5), generator=torch.Generator().manual_seed(0))
-    return T5ForConditionalGeneration(T5Config(**sizes)), {"input_ids": ids, "decoder_input_ids": ids[:, :1]}
+    sizes = {f"{part}_{name}": 1 for part in ("encoder", "decoder") for name in ("layers", "attention_heads")}
+    stem = {"d_model": 16, "vocab_size": 20, "input_feat_per_channel": 8, "conv_channels": 16}
+    lengths = {"max_source_positions": 40, "max_target_positions": 10}
+    module = Speech2TextForConditionalGeneration(Speech2TextConfig(**sizes, **stem, **lengths))
+    return module, {"input_features": torch.randn(1, 16, 8, generator=torch.Generator().manual_seed(0))}
 
 
 def make_quantised() -> Case:

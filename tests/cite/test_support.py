@@ -53,8 +53,8 @@ def test_an_effort_spends_no_more_than_it_says(effort):
 
 
 def test_the_cost_is_said_beforehand():
-    assert [EFFORTS[name].count_forwards() for name in ("fast", "checked")] == [4, 12]
-    assert "at most 12 forwards" in describe_effort("checked") and "at most 36" in describe_effort("checked", 2)
+    assert [EFFORTS[name].count_forwards() for name in ("fast", "checked")] == [4, 20]
+    assert "at most 20 forwards" in describe_effort("checked") and "at most 60" in describe_effort("checked", 2)
     with pytest.raises(InputError, match="effort must be one of fast, checked, thorough, got 'hard'"):
         why.cite(decoder(), make_prompt(), effort="hard")
 

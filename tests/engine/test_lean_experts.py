@@ -8,6 +8,8 @@ import torch.nn.functional as F
 import transformers as hf
 from engine.test_lean import count_kept_bytes, explain_both, make_ids, measure_distance
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
 
 import whyformer as why
 from whyformer._engine.lean import lean
@@ -193,6 +195,37 @@ def test_a_relevance_pass_is_one_forward_and_one_backward_of_the_model(monkeypat
         monkeypatch.setattr(torch.autograd, "grad", lambda *args, **options: passes.append(1) or grad(*args, **options))
         why.explain(module, {"input_ids": make_ids(1, 80)}, method="attnlrp")
     assert len(runs) == len(passes) == 1
+
+
+class ProductCounter(TorchDispatchMode):
+    """Multiplications of the products of matrices and of attention."""
+
+    products = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        if count := flop_registry.get(func._overloadpacket):
+            self.products += count(*args, **(kwargs or {}), out_val=result)
+        return result
+
+
+@pytest.mark.parametrize("name", ["mixtral", "qwen3_moe", "gpt_oss"])
+def test_a_relevance_pass_multiplies_as_much_as_three_forwards_at_most(monkeypatch, name: str):
+    """A forward, and a backward that goes to the inputs of products alone; by counts, not by time."""
+    module, inputs = build(name).requires_grad_(False), {"input_ids": make_ids(1, 256)}
+    counter, run_once = ProductCounter(), lean.run_once
+
+    def count(*args, **options):
+        with counter:
+            return run_once(*args, **options)
+
+    with why.engine(lean=True, recompute=False):
+        why.explain(module, inputs, method="attnlrp")
+        monkeypatch.setattr(lean, "run_once", count)
+        assert why.explain(module, inputs, method="attnlrp").engine.name == "lean"
+    with ProductCounter() as plain, torch.no_grad():
+        module(**inputs, use_cache=False, logits_to_keep=1)
+    assert 0 < counter.products <= 3 * plain.products
 
 
 # --- attention in separate operations --------------------------------------------------------------------------------

@@ -15,10 +15,9 @@ TOKENS = 24
 class FakeKernels:
     """Runs the function again into the tensors of its first run, as a CUDA graph does."""
 
-    pool = None
     replays = 0
 
-    def __init__(self, function, device, pool=None):
+    def __init__(self, function, device, after=None):
         self.function, self.results = function, [one.clone() for one in function()]
 
     def replay(self):
@@ -48,7 +47,7 @@ def make_inputs(seed, tokens=TOKENS, padding=0):
 
 
 def explain(module, inputs, **options):
-    with why.engine(lean=True):
+    with why.engine(lean=True, replay=True):
         return why.explain(module, inputs, method="attnlrp", **options).scores
 
 
@@ -61,6 +60,14 @@ def test_the_third_run_of_a_shape_is_captured_and_gives_the_same(captured):
     for seed in range(6):
         assert torch.equal(explain(module, make_inputs(seed)), explain_ordinarily(make_inputs(seed)))
         assert FakeKernels.replays == 2 * max(seed - 1, 0)  # forward and backward
+
+
+def test_nothing_is_captured_unless_asked_for(captured):
+    module = build()
+    for seed in range(5):
+        with why.engine(lean=True):
+            why.explain(module, make_inputs(seed), method="attnlrp")
+    assert FakeKernels.replays == 0
 
 
 def test_any_target_is_explained_from_one_captured_run(captured):

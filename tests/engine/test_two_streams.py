@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import transformers as hf
 from safetensors.torch import load_file
 from tiny_seq2seq import MAKERS, WRITERS, make_seq2seq, make_tokenizer
 from torch.testing import assert_close
@@ -208,3 +209,115 @@ def test_streams_that_do_not_fit_are_refused():
         why.explain(model, INPUTS, "leave_one_out", fill="delete")
     with pytest.raises(InputError, match=r"There is no stream 'image'. There are: source, prefix"):
         why.explain(model, INPUTS).stream("image")
+
+
+# --- sound ------------------------------------------------------------------------------------------------------------
+
+
+def make_whisper():
+    torch.manual_seed(0)
+    sizes = {f"{part}_{name}": 2 for part in ("encoder", "decoder") for name in ("layers", "attention_heads")}
+    config = hf.WhisperConfig(
+        vocab_size=40, num_mel_bins=8, d_model=16, encoder_ffn_dim=32, decoder_ffn_dim=32, max_source_positions=20,
+        max_target_positions=16, decoder_start_token_id=1, pad_token_id=0, bos_token_id=2, eos_token_id=3, **sizes,
+    )  # fmt: skip
+    module = hf.WhisperForConditionalGeneration(config).eval().double()
+    with torch.no_grad():
+        for weight in module.parameters():
+            weight.add_(0.2 * torch.randn_like(weight))
+    return module
+
+
+SOUND = torch.randn(2, 8, 40, generator=torch.Generator().manual_seed(1)).double()
+HEARD = {"input_features": SOUND, "decoder_input_ids": torch.tensor([[1, 5, 6], [1, 7, 8]])}
+
+
+@pytest.mark.parametrize("method", [*OVER_BOTH, "rollout", "occlusion"])
+def test_frames_of_a_sound_and_words_are_scored(method):
+    module = make_whisper()
+    with torch.no_grad():
+        own = module(**HEARD).logits[:, -1].amax(-1)
+    e = why.explain(why.open(module), HEARD, method)
+    assert e.streams == {"source": slice(0, 20), "prefix": slice(20, 23)}
+    assert e.tokens[0].pieces[:2] == ("0.00s", "0.02s")
+    assert_close(torch.tensor([target.score for target in e.targets]).double(), own)
+    alone = why.explain(why.open(module), {name: tensor[1:] for name, tensor in HEARD.items()}, method)
+    assert_close(e.scores[1:], alone.scores)
+    assert bool(e.stream("source").scores.any(-1).all())
+
+
+def test_a_frame_is_scored_by_hand():
+    """Gradient times what the convolutions make of the sound, through the model's own code."""
+    module, kept = make_whisper(), []
+    module.model.encoder.conv2.register_forward_hook(lambda _, __, out: kept.append(out))
+    features = SOUND.clone().requires_grad_()  # so that there is a graph
+    score = module(input_features=features, decoder_input_ids=HEARD["decoder_input_ids"]).logits[0, -1].max()
+    state = torch.nn.functional.gelu(kept[0].detach()).requires_grad_()
+    (slope,) = torch.autograd.grad(score, kept[0])
+    bend = torch.autograd.functional.jvp(torch.nn.functional.gelu, kept[0].detach(), torch.ones_like(kept[0]))[1]
+    expected = (slope / bend * state).sum(1)[0].detach()
+    plain = make_whisper()
+    found = why.explain(plain, {name: tensor[:1] for name, tensor in HEARD.items()}, "gradient_x_input")
+    assert_close(found.stream("source").scores[0], expected, rtol=1e-5, atol=1e-8)
+
+
+def test_sounds_of_another_shape_are_refused():
+    with pytest.raises(InputError, match=r"needs \[batch, 8, 40\], as its feature extractor makes them"):
+        why.explain(make_whisper(), {"input_features": SOUND[0]})
+
+
+def test_a_frame_that_is_left_out_becomes_the_mean():
+    module = make_whisper()
+    given = {name: tensor[:1] for name, tensor in HEARD.items()}
+    found = why.explain(module, given, "leave_one_out").stream("source").scores[0]
+
+    def replace_frame(_, __, out):
+        state = torch.nn.functional.gelu(out)
+        state[..., 3] = state.mean(-1)
+        return state
+
+    with torch.no_grad():
+        whole = module(**given).logits[0, -1]
+        module.model.encoder.conv2.register_forward_hook(replace_frame)
+        changed = run_without_second_gelu(module, given)
+    assert_close(found[3], whole.max() - changed[whole.argmax()])
+
+
+def run_without_second_gelu(module, given):
+    """The logits where what the second convolution returns is the state itself."""
+    encoder = module.model.encoder
+    state = encoder.conv2(torch.nn.functional.gelu(encoder.conv1(given["input_features"]))).transpose(1, 2)
+    state = state + encoder.embed_positions.weight
+    for layer in encoder.layers:
+        state = layer(state, None)
+        state = state if isinstance(state, torch.Tensor) else state[0]
+    outputs = (encoder.layer_norm(state),)
+    return module(encoder_outputs=outputs, decoder_input_ids=given["decoder_input_ids"]).logits[0, -1]
+
+
+# --- learned queries --------------------------------------------------------------------------------------------------
+
+
+def make_detr():
+    torch.manual_seed(0)
+    backbone = hf.ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], out_features=["stage2"])
+    sizes = {f"{part}_{name}": 2 for part in ("encoder", "decoder") for name in ("layers", "attention_heads")}
+    config = hf.DetrConfig(
+        use_timm_backbone=False, backbone_config=backbone, d_model=16, encoder_ffn_dim=16, decoder_ffn_dim=16,
+        num_queries=5, num_labels=4, **sizes,
+    )  # fmt: skip
+    return hf.DetrForObjectDetection(config).eval().double()
+
+
+def test_a_query_of_a_detector_is_explained_by_a_function():
+    """The class or the box of a query, by gradients at the pixels."""
+    module = make_detr()
+    pixels = torch.randn(1, 3, 32, 32, generator=torch.Generator().manual_seed(1)).double()
+    model = why.open(module)
+    with pytest.raises(UnsupportedModel, match=r"boxes in an image\. Pass a function .* target=lambda out"):
+        why.explain(model, {"pixel_values": pixels}, "gradient_x_input")
+    for read in (lambda out: out.logits[:, 2, 1], lambda out: out.pred_boxes[:, 2, 0]):
+        moved = pixels.clone().requires_grad_()
+        (slope,) = torch.autograd.grad(read(module(pixel_values=moved)).sum(), moved)
+        e = why.explain(model, {"pixel_values": pixels}, "gradient_x_input", target=read)
+        assert_close(e.pixels, (pixels * slope).sum(1))

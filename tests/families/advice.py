@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from families.cases import Case
+from families.cases import Case, read_last_number
 from families.outcome import Outcome
 
 import whyformer as why
@@ -53,13 +53,6 @@ def try_either_target(model: Any, case: Case, method: str) -> Any:
         return why.explain(model, case.inputs, method, target=case.target)
     except why.errors.TargetError:
         return why.explain(model, case.inputs, method)
-
-
-def read_last_number(returned: Any) -> Any:
-    """Of the logits, or of the first tensor that is returned."""
-    logits = getattr(returned, "logits", None)
-    tensor = logits if logits is not None else returned if hasattr(returned, "flatten") else returned[0]
-    return tensor.flatten(1)[:, -1]
 
 
 def explain_encoder(case: Case) -> Any:

@@ -112,10 +112,18 @@ def build_case(chosen: ModelClass) -> Case:
     return Case(module, made, TARGETS.get(chosen.task, 1), lambda: build_model(chosen, attn_implementation="eager"))
 
 
+def read_last_number(returned: Any) -> torch.Tensor:
+    """The last number of the logits, or of the first tensor that is returned: a target for boxes, pixels, depths."""
+    logits = getattr(returned, "logits", None)
+    tensor = logits if logits is not None else returned[0]
+    return tensor.flatten(1)[:, -1]
+
+
 TARGETS: dict[str, Any] = {  # a class or a token by its number, unless the task answers with something else
     "base": targets.Representation(),
     "choice": targets.Choice(1),
     "ctc": targets.Frame(2, 1),
+    **dict.fromkeys(("depth", "detection", "semantic_seg", "universal_seg"), read_last_number),
     "masked_lm": targets.Token(7, at=3),
     "qa": targets.AnswerSpan(2, 4),
     "table_qa": None,

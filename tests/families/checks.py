@@ -176,9 +176,16 @@ def take_target(target: Any, explanation: Any) -> Any:
 def compare_scores(batch: Any, alone: Any, largest: float) -> str:
     """How the scores of the second example differ from those it has alone; empty if they do not."""
     if batch.pixels is not None and alone.pixels is not None:
-        a, b = batch.pixels[1].flatten(), alone.pixels[0].flatten()
+        pairs = [(batch.pixels[1].flatten(), alone.pixels[0].flatten())]
+    elif len(batch.streams) > 1:
+        pairs = [(batch.scores[1, batch.streams[name]], alone.scores[0, at]) for name, at in alone.streams.items()]
     else:
-        a, b = batch.scores[1].flatten(), alone.scores[0].flatten()
+        pairs = [(batch.scores[1].flatten(), alone.scores[0].flatten())]
+    return next((found for a, b in pairs if (found := compare_parts(a, b, largest))), "")
+
+
+def compare_parts(a: Tensor, b: Tensor, largest: float) -> str:
+    """Of one stream; a may have padding at its end."""
     a, padding = a[: len(b)], a[len(b) :]
     if len(a) < len(b):
         return f"{len(a)} scores, alone {len(b)}."

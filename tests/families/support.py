@@ -54,6 +54,10 @@ EDITED: dict[str, str] = {
     "siglip2": "patches, cut and flattened, instead of images: the model could not be built",
     "blip": "an image beside the text: the model could not run",
     "vilt": "an image beside the text: the model could not run",
+    "depth": "the target is the last number that is returned: a class was asked for, which there is not",
+    "detection": "the target is the last number that is returned: a class was asked for, which there is not",
+    "semantic_seg": "the target is the last number that is returned: a class was asked for, which there is not",
+    "universal_seg": "the target is the last number that is returned: a class was asked for, which there is not",
     "base": "the target is the representation: there was none",
     "choice": "the target is the second choice: there was none",
     "ctc": "the target is a character in the third frame: it was number 1, which is no class here",
@@ -81,7 +85,8 @@ class Line:
         if not any(self.words.values()):
             return "not built"
         works = {method for method in METHODS if self.words[method] in ("ok", "zero")}
-        if works >= set(METHODS) - (ON_ATTENTION if has_no_attention(self.name) else set()):
+        tried = {method for method in METHODS if self.words[method]}
+        if works >= tried - (ON_ATTENTION if has_no_attention(self.name) else set()):
             return "all"
         return "some" if works - {"chance"} else "chance"
 

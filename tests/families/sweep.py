@@ -9,6 +9,7 @@ import argparse
 import importlib
 import json
 import os
+import random
 import resource
 import signal
 import sys
@@ -42,6 +43,7 @@ def main() -> None:
     parser.add_argument("-o", "--out", type=Path, default=support.TABLE)
     parser.add_argument("--only", nargs="*", default=[], help="tasks, architectures or classes")
     parser.add_argument("--resume", action="store_true", help="keep the rows of the table")
+    parser.add_argument("--shuffle", action="store_true", help="in random order: what is done is a fair sample")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--seconds", type=int, default=240, help="of the processor, for each class")
     arguments = parser.parse_args()
@@ -54,6 +56,8 @@ def main() -> None:
         if (set(arguments.only) & {one.task, one.architecture, one.name})
         or (not arguments.only and (one.task, one.architecture, one.name) not in kept)
     ]
+    if arguments.shuffle:
+        random.Random(0).shuffle(chosen)
     for row in run_in_children(chosen, arguments.jobs, arguments.seconds):
         kept[row["task"], row["architecture"], row["class"]] = row
         support.write_table(kept.values(), arguments.out)

@@ -3,11 +3,12 @@
 from html import unescape
 
 import pytest
+from PIL import Image
 from typer.testing import CliRunner
 
 from whyformer._model.loading import open as opened
 from whyformer._reproduce import DOCUMENTS, Request, find_document, run_document
-from whyformer._reproduce.chefer import explain_two_classes
+from whyformer._reproduce.chefer import explain_two_classes, join_images, rerun_two_classes
 from whyformer._reproduce.documents import list_documents
 from whyformer._reproduce.paper_tables import PAPER_TABLES
 from whyformer._reproduce.published_numbers import Source, Spread
@@ -202,3 +203,13 @@ def test_the_list_of_documents_is_indented_where_it_is_wrapped():
     lines = list_documents(Screen(width=60, colours=None)).splitlines()
     names = {*DOCUMENTS, ""}
     assert all(line in names or line.startswith("  ") for line in lines[: lines.index("abnar-zuidema") + 4])
+
+
+def test_two_images_of_two_classes_become_a_mosaic():
+    red, blue = (Image.new("RGB", size, colour) for size, colour in (((40, 30), "red"), ((20, 60), "blue")))
+    mosaic = join_images(red, blue)
+    assert mosaic.size == (20, 20)
+    assert [mosaic.getpixel(at) for at in ((2, 10), (17, 10))] == [(255, 0, 0), (0, 0, 255)]
+    section = next(rerun_two_classes(Request(read("demo/shapes", limit=6), opened("demo/shapes"))))
+    asked = [next(iter(comparison)).targets[0].label for comparison in section.result]
+    assert asked == ["square", "ring"]  # the first image, and the first of another class

@@ -50,7 +50,7 @@ def test_the_table_in_a_terminal():
     text = made().render(Screen(width=120, colours=None))
     assert "passage 2" in text and "supported" in text and "+3.25" in text and "(control)" in text
     assert (
-        "fall by more than 0.75" in text
+        "drop by more than 0.75" in text
         and "Not a source, never left out: question -38 %" in text
         and "score 0.50 over 32 random ablations" in text
     )

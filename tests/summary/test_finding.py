@@ -8,6 +8,7 @@ from summary.bulk_folder import image_row
 
 from whyformer._runs.parts import BulkRow
 from whyformer._summary.finding import Effect, Finding, Presence, Sighting, Uniformity, judge_findings, measure_effect
+from whyformer._summary.image_evidence import lower_limit
 
 EFFECT = Effect(0.6, 0.1, 0.4, 0.6, 0.0001, 24)
 FINDING = Finding(
@@ -67,3 +68,18 @@ def test_the_box_of_a_sighting():
     row = BulkRow(**image_row("a", 0, np.ones(12), (3, 4)))
     assert Sighting(row, (1, 2, 6)).box == (0, 1, 2, 3)
     assert Sighting(row).box is None
+
+
+@pytest.mark.parametrize(("effect", "is_suspicious"), [(0.2, False), (0.6, True)], ids=["small", "large"])
+def test_the_joint_limit_decides(effect, is_suspicious):
+    """Copies that are as uniform: the larger effect accuses, the smaller one does not."""
+    measured = Effect(effect + 0.1, 0.1, effect - 0.05, effect + 0.05, 0.0001, 24)
+    uniformity = Uniformity(0.75, 0.7, 0.8, lower_limit(effect))
+    (judged,) = judge_findings([replace(FINDING, kind="copies", inserting=measured, uniformity=uniformity)])
+    assert judged.is_used and judged.is_suspicious is is_suspicious
+
+
+def test_hiding_is_enough_for_copies_but_not_for_patches():
+    weak = Effect(0.15, 0.1, 0.0, 0.1, 0.5, 24)
+    copies, patches = (replace(FINDING, kind=kind, inserting=weak) for kind in ("copies", "patches"))
+    assert {one.kind for one in judge_findings([copies, patches]) if one.is_suspicious} == {"copies"}

@@ -49,7 +49,7 @@ def train(out: Path, steps: int, device: str) -> None:
         optimiser.step()
         schedule.step()
         if step % 100 == 0 or step == steps - 1:
-            print(f"step {step}: loss {float(loss):.3f}", flush=True)
+            print(f"step {step}: loss {loss.item():.3f}", flush=True)
             model.save_pretrained(out)
 
 
@@ -61,6 +61,8 @@ def evaluate(folder: Path, count: int) -> None:
         predicted = model(ids).logits[:, -1].argmax(-1)
     ids, answers = ids[predicted == answers], answers[predicted == answers]
     print(f"right: {len(ids)} of {count}; below, of these")
+    if not len(ids):
+        return
     of_pair = ids[:, : 2 * PAIRS : 2] == ids[:, -1:]  # [text pair]
     print(f"{'chance':24} {1 / PAIRS:.2f}")
     print(f"{'best position':24} {float(of_pair.float().mean(0).max()):.2f}")

@@ -9,8 +9,7 @@ Above $m_k$, the median of supported answers, more of it says no more: certainty
 * `share`: of the relevance of what it rests on, in the magnitudes of all sources;
 * `mention`: 1 if a source contains the answer (mention.py), else 0;
 * `topic`: how well a word of the question tells what it rests on from the other sources (mention.py);
-* `need`: asinh of the drop of the log-odds without what it rests on;
-* `clarity`: the logarithm of that drop beside the largest change without a control.
+* `need`: asinh of the drop of the log-odds without what it rests on.
 
 Supported: p is at least .7. At most .3: contradicted, if a source speaks against the answer, else not supported.
 Between them: undecided. The regression is that of maximum likelihood, so that p is a frequency among answers like those
@@ -26,7 +25,6 @@ from whyformer._cite.likelihood import Likelihood
 from whyformer._cite.verification import Evidence
 from whyformer.results.citations import CONTRADICTED, NOT_SUPPORTED, SUPPORTED, UNDECIDED
 
-FLOOR = 0.1  # of drops, in nats: smaller ones are rounding
 LOW, HIGH = 0.3, 0.7  # set before the fit
 
 
@@ -55,21 +53,19 @@ def judge_support(support: float, is_opposed: bool) -> str:
 
 
 FAST = Calibration(
-    base=-5.496,
-    coefficients={"certainty": 1.2085, "share": 7.3769, "mention": 3.0257, "topic": 1.5285},
-    most={"certainty": 2.0, "share": 0.7, "mention": 1.0, "topic": 1.0},
+    base=-6.2663,
+    coefficients={"certainty": 1.5406, "share": 7.2383, "mention": 2.911, "topic": 0.5671},
+    most={"certainty": 2.366, "share": 0.7086, "mention": 1.0, "topic": 0.7686},
 )
 CHECKED = Calibration(
-    base=-5.4746,
-    coefficients={
-        "certainty": 1.5565, "share": 2.6264, "mention": 2.2812, "topic": 1.1886, "need": 0.1967, "clarity": 0.6552,
-    },
-    most={"certainty": 2.2082, "share": 0.6888, "mention": 1.0, "topic": 0.805, "need": 3.3386, "clarity": 2.9489},
-)  # fmt: skip
+    base=-6.183,
+    coefficients={"certainty": 1.6162, "share": 0.8784, "mention": 1.9987, "topic": 0.3172, "need": 1.5624},
+    most={"certainty": 2.366, "share": 0.7086, "mention": 1.0, "topic": 0.7686, "need": 3.5759},
+)
 
 
 def measure_features(likelihood: Likelihood, evidence: Evidence, mentioned: bool, topic: float) -> dict[str, float]:
-    """What the verdict rests on; without ablations, `need` and `clarity` are 0."""
+    """What the verdict rests on; without ablations, `need` is 0."""
     basis = list(evidence.likely_basis)
     total = float(abs(evidence.relevance).sum())
     drop = max(evidence.drop, 0.0)
@@ -79,5 +75,4 @@ def measure_features(likelihood: Likelihood, evidence: Evidence, mentioned: bool
         "mention": float(mentioned),
         "topic": topic,
         "need": math.asinh(drop) if evidence.drops else 0.0,
-        "clarity": math.log((drop + FLOOR) / (evidence.control + FLOOR)) if evidence.drops else 0.0,
     }

@@ -137,8 +137,8 @@ def cite(
     method: any method; the score of a source is the sum over its tokens. Methods that remove words remove sources
     instead, by deleting them.
     effort: "fast", one relevance pass (4 forwards, a relevance pass counted as 3); "checked", sources left out to
-    confirm what the answer rests on (12 forwards); "thorough", 64 random ablations for the scores and 32 fresh ones to
-    measure them (at most 120). An answer of several sentences costs as much for each of them.
+    confirm what the answer rests on, and for the scores (20 forwards); "thorough", 64 random ablations more for the
+    scores and 32 fresh ones to measure them (at most 128). An answer of several sentences costs as much for each.
     seed: of all random numbers.
     """
     try:
@@ -240,7 +240,7 @@ class Study:
         if self.plan.blocks:
             ablations = Ablations(make_answer_probe(self.model, self.prompt, aim), players, log_odds)
             rival = None if self.reruns else likelihood.rival
-            evidence = self._find_evidence(ablations, relevance, players, tokens, spent, again=rival is None)
+            evidence = self._find_evidence(ablations, relevance, players, tokens, spent, likelihood, rival is None)
             if rival is not None:
                 against = {*evidence.against, *self._find_rivals(rival, spent)}
                 evidence = replace(evidence, against=tuple(sorted(against)))
@@ -272,7 +272,7 @@ class Study:
         players: Players,
         tokens: Sequence[int],
         spent: list[Mapping[str, float]],
-        *,
+        likelihood: Likelihood,
         again: bool,
     ) -> Evidence:
         """again: explain the answer without the first source too; otherwise that effort goes to its rival."""
@@ -293,7 +293,8 @@ class Study:
         if plan.samples:
             generator = make_generator(self.seed, ablations.probe.fingerprints[0])
             more = draw_ablations(players.count, plan.samples, generator)
-        found = find_evidence(ablations, relevance, explain_without, blocks, checks, more)
+        least = likelihood.least_log_odds
+        found = find_evidence(ablations, relevance, explain_without, blocks, checks, more, least)
         return replace(found, scores=relevance) if self.reruns else found
 
     def _find_rivals(self, rival: tuple[int, int], spent: list[Mapping[str, float]]) -> tuple[int, ...]:

@@ -12,10 +12,11 @@ relevance, and the model is explained once more without it. Then
   answer, a rival, and that one rests on $c$: then $c$ states something else.
 
 Candidates for $u$ and $c$ come from blocks that the other sources are dealt into, each left out as a whole. The blocks
-with none of these are the controls. A drop is large if it is above the margin: log 2, what any control changes, and the
-smaller one of a fifth of the largest drop and half the log-odds. Half, because the first of two steps may take no more
-than that: without it the model guesses the other one. Whether the answer is *supported* is decided by calibration.py,
-from these drops and from how certain the answer is: an answer that no source states depends on the sources too.
+with none of these are the controls. A drop is large if it is above the margin: log 2, what any control changes, and
+half the log-odds of the least certain token. Half, because the first of two steps may take no more than that: without
+it the model guesses the other one. To speak against the answer, it must also be a fifth of the largest drop. Whether
+the answer is *supported* is decided by calibration.py, from these drops and from how certain the answer is: an answer
+that no source states depends on the sources too.
 """
 
 import math
@@ -23,16 +24,17 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from whyformer._cite.ablations import Ablations
-from whyformer._cite.estimate import Vector, code_blocks, estimate_weights
+from whyformer._cite.estimate import Vector, code_ablations, code_blocks, estimate_weights
 from whyformer.results.citations import EITHER, ONE, TOGETHER
 
 TWICE = math.log(2)
 LEAST_SHARE = 0.2  # of the largest drop
-HALF = 0.5  # of the log-odds
-EITHER_SHARE = 0.3  # of the log-odds: what leaving out a source that is needed takes at least
+HALF = 0.5  # of the log-odds of the least certain token: what leaving out a source that is needed takes
+EITHER_SHARE = 0.3  # of these: what leaving out the first of several that say the same takes at most
 ALIKE = 0.5  # of the highest relevance without the first source: others that may say the same
 MOST_SETS = 4  # sources of which each is enough, in a thorough search
 
@@ -50,6 +52,7 @@ class Evidence:
     basis: tuple[int, ...] = ()  # the sources that decide
     how: str = ""  # one, either or together; "" for none
     against: tuple[int, ...] = ()
+    least: float = 0.0  # the log-odds of the least certain token of the answer
     margin: float = TWICE
     control: float = TWICE  # the largest change without a control; log 2 if there is none
 
@@ -71,31 +74,27 @@ def find_evidence(
     blocks: int,
     checks: int,
     more: Tensor | None = None,
+    least: float | None = None,
 ) -> Evidence:
     """Leave out the first source and blocks of the others, then run up to `checks` checks of candidates.
 
     more: [n source] bool, further ablations for the scores.
+    least: the log-odds of the least certain token of the answer; by default those of the answer.
     """
     first = int(relevance.argmax())
     without_first = explain_without(first)
     dealt = code_blocks(relevance, first, blocks)
-    found = Evidence(relevance, first, relevance)
+    least = ablations.full if least is None else least
+    found = Evidence(relevance, first, relevance, least=least, margin=max(TWICE, HALF * least))
     leave_out(ablations, found, [(first,), *map(tuple, dealt)])
     check_candidates(ablations, found, dealt, without_first, checks)
-    if more is not None:
-        ablations.ask(more)
     checked = {one[0] for one in found.drops if len(one) == 1}
     quiet = [abs(found.drops[tuple(block)]) for block in dealt if not checked & set(block)]
     found.control = max(quiet, default=TWICE)
-    found.margin = max(find_least_drop(ablations.full, max(found.drops.values())), found.control)
-    settle(found, ablations.full)
-    found.scores = weigh_sources(ablations, found, without_first)
+    found.margin = max(found.margin, found.control)
+    settle(found)
+    found.scores = weigh_sources(ablations, found, more)
     return found
-
-
-def find_least_drop(full: float, largest: float) -> float:
-    """What leaving out a source that is needed takes at least, from the log-odds and the largest drop."""
-    return max(TWICE, min(LEAST_SHARE * largest, HALF * max(full, 0.0)))
 
 
 def leave_out(ablations: Ablations, found: Evidence, sets: list[tuple[int, ...]]) -> None:
@@ -107,15 +106,15 @@ def check_candidates(
     ablations: Ablations, found: Evidence, dealt: list[list[int]], without_first: Vector, checks: int
 ) -> None:
     """Leave out what may decide beside the first source, or may speak against the answer, likeliest first."""
-    for wanted in list_candidates(ablations.full, found, dealt, without_first)[:checks]:
+    for wanted in list_candidates(found, dealt, without_first)[:checks]:
         leave_out(ablations, found, [wanted])
-    if checks < 2 or not is_either(ablations.full, found):
+    if checks < 2 or not is_either(found):
         return
     group = order_without(found.first, without_first)[:MOST_SETS]
     for size in range(2, len(group) + 1):  # three and more that say the same
         some = tuple(sorted(group[:size]))
         leave_out(ablations, found, [some])
-        if found.drops[some] > EITHER_SHARE * abs(ablations.full):
+        if found.drops[some] > max(TWICE, EITHER_SHARE * abs(found.least)):
             break
 
 
@@ -123,23 +122,21 @@ def order_without(first: int, without_first: Vector) -> list[int]:
     return [first, *(int(j) for j in np.argsort(-without_first, kind="stable") if j != first)]
 
 
-def is_either(full: float, found: Evidence) -> bool:
+def is_either(found: Evidence) -> bool:
     """Whether leaving out the first source alone takes little."""
-    return found.drops[(found.first,)] < max(TWICE, EITHER_SHARE * abs(full))
+    return found.drops[(found.first,)] < max(TWICE, EITHER_SHARE * abs(found.least))
 
 
-def list_candidates(
-    full: float, found: Evidence, dealt: list[list[int]], without_first: Vector
-) -> list[tuple[int, ...]]:
+def list_candidates(found: Evidence, dealt: list[list[int]], without_first: Vector) -> list[tuple[int, ...]]:
     alike = [j for j in order_without(found.first, without_first)[1:MOST_SETS] if is_alike(without_first, j)]
     group = tuple(sorted({found.first, *order_without(found.first, without_first)[:2], *alike}))
     lowest = int(found.relevance.argmin())
-    large = find_least_drop(full, abs(found.drops[(found.first,)]))
+    large = found.margin
     falls = sorted((tuple(block) for block in dealt), key=lambda block: -found.drops[block])
     needed = [(max(block, key=lambda j: found.relevance[j]),) for block in falls if found.drops[block] > large]
     opposed = [(min(block, key=lambda j: found.relevance[j]),) for block in falls[::-1] if found.drops[block] < -large]
-    candidates: list[tuple[int, ...]] = [(lowest,)] if full < 0 and found.relevance[lowest] < 0 else []
-    candidates += [group] if is_either(full, found) and len(group) > 1 else []
+    candidates: list[tuple[int, ...]] = [(lowest,)] if found.least < 0 and found.relevance[lowest] < 0 else []
+    candidates += [group] if is_either(found) and len(group) > 1 else []
     candidates += [*needed, *opposed]
     return list(dict.fromkeys(candidates)) or [group]
 
@@ -160,12 +157,13 @@ def find_rival_basis(ablations: Ablations, relevance: Vector, containing: Collec
     return ()
 
 
-def settle(found: Evidence, full: float) -> None:
-    """What decides and how, from all drops and the log-odds."""
+def settle(found: Evidence) -> None:
+    """What decides and how, from all drops. A source that only distracts makes the answer a little less likely."""
     alone = {one[0]: drop for one, drop in found.drops.items() if len(one) == 1}
     needed = tuple(sorted(source for source, drop in alone.items() if drop > found.margin))
-    found.against = tuple(sorted(source for source, drop in alone.items() if drop < -found.margin))
-    least = max(found.margin, EITHER_SHARE * abs(full))
+    rise = max(found.margin, LEAST_SHARE * max(found.drops.values()))
+    found.against = tuple(sorted(source for source, drop in alone.items() if drop < -rise))
+    least = max(found.margin, EITHER_SHARE * abs(found.least))
     groups = [one for one, drop in found.drops.items() if len(one) > 1 and found.first in one and drop > least]
     if needed and found.first in needed:
         found.basis, found.how = needed, ONE if len(needed) == 1 else TOGETHER
@@ -175,16 +173,12 @@ def settle(found: Evidence, full: float) -> None:
         found.basis, found.how = needed[:1], ONE
 
 
-def weigh_sources(ablations: Ablations, found: Evidence, without_first: Vector) -> Vector:
-    """The score of each source, from all ablations that were asked for."""
-    keep = np.array(list(ablations.known), dtype=bool)
-    log_odds = np.array(list(ablations.known.values()))
-    if found.how == EITHER:
-        decisive = {source: found.drop / len(found.basis) for source in found.basis}
-    else:
-        decisive = {source: found.drops[(source,)] for source in found.basis}
-    decisive |= {source: found.drops[(source,)] for source in found.against}
-    return estimate_weights(
-        keep, log_odds, decisive or {found.first: max(found.drops[(found.first,)], TWICE)},
-        found.relevance, without_first,
-    )  # fmt: skip
+def weigh_sources(ablations: Ablations, found: Evidence, more: Tensor | None) -> Vector:
+    """The score of each source, from coded ablations; from all that were asked for, if there are random ones."""
+    keep = torch.from_numpy(code_ablations(found.relevance, found.first))
+    log_odds = ablations.ask(keep)
+    if more is not None:
+        ablations.ask(more)
+        keep = torch.tensor(list(ablations.known))
+        log_odds = ablations.ask(keep)
+    return estimate_weights(keep.numpy(), log_odds.numpy(), found.relevance, found.first)

@@ -24,7 +24,7 @@ from whyformer._engine.probe import (
     send_to_device,
 )
 from whyformer._engine.program import AttentionReplay
-from whyformer._engine.record import record, record_each, run_request
+from whyformer._engine.record import pick_target, record, record_each, run_request
 from whyformer._engine.relevance import RECIPES, Recipe, find_recipe, make_recipe
 from whyformer._engine.run import (
     Intervention,
@@ -32,6 +32,7 @@ from whyformer._engine.run import (
     choose_relevance_dtype,
     compare_towers,
     find_output,
+    locate_image_tokens,
     make_shadow,
     refuse_single_side,
     run_forward,

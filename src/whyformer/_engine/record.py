@@ -28,7 +28,7 @@ from whyformer._engine.lean import LeanRunner
 from whyformer._engine.probe import Probe, pick_examples
 from whyformer._engine.program import ProgramRunner
 from whyformer._engine.relevance import Recipe
-from whyformer._engine.run import Intervention, hold_other_tower
+from whyformer._engine.run import Intervention, hold_other_tower, locate_image_tokens
 from whyformer._engine.targets import (
     ClassReading,
     TargetLike,
@@ -91,6 +91,8 @@ def run_request(request: RunRequest) -> Capture:
     if any(encoded.answers):
         target, versus = aim_at_answers(encoded, target, versus)
     request = replace(request, model=model, encoded=encoded, target=target, versus=versus)
+    if encoded.batch > 1 and encoded.pictures is not None:
+        return record_alone(request, mixes=False)
     if encoded.batch > 1 and is_known_to_move(model, encoded):
         return record_alone(request)
     try:
@@ -112,7 +114,7 @@ def record_each(
     The model runs forward once, and backward once for each target. Relevance rules that send slopes are linear in what
     they start from, so what is captured for each target is what a run of its own would give.
     """
-    sites = check_sites(keep)
+    sites, encoded = check_sites(keep), locate_image_tokens(model, encoded)
     refuse_encoder_decoders(model.module)
     aimed = [aim_at_answers(encoded, one, None)[0] for one in targets]
     request = RunRequest(model, encoded, sites, aimed[0], None, tuple(recipes))
@@ -140,6 +142,8 @@ def route(request: RunRequest, runners: Sequence[R]) -> Iterator[tuple[R, dict[s
         if request.intervention is not None
         else "each example runs alone"
         if request.runs_alone
+        else "there are images between the words"
+        if request.encoded.pictures is not None
         else None
     )
     for runner in runners:
@@ -151,6 +155,7 @@ def route(request: RunRequest, runners: Sequence[R]) -> Iterator[tuple[R, dict[s
 
 
 def run_first_accepting(request: RunRequest) -> Capture:
+    request = replace(request, encoded=locate_image_tokens(request.model, request.encoded))
     runners: tuple[Runner, ...] = (LEAN, PROGRAM, FULL)
     for runner, reasons in route(request, runners):
         try:

@@ -13,21 +13,24 @@ from types import MappingProxyType
 
 from torch import nn
 
-from whyformer._engine import TargetLike
+from whyformer._engine import TargetLike, pick_target
 from whyformer._explain.alternatives import name_alternatives
 from whyformer._explain.default_method import STAND_INS, choose_default_method
 from whyformer._explain.method_call import MethodCall, MethodLike, choose_method
+from whyformer._explain.picture_streams import lists_pictures
 from whyformer._explain.sharing import explain_by_call, record_for_methods
 from whyformer._explain.token_generation import write_out
 from whyformer._explain.tower_choice import choose_tower
+from whyformer._explain.tower_tracing import explain_through_tower
 from whyformer._explain.windows import WindowedTexts
-from whyformer._model import EncodedBatch, InputLike, Model, ModelLike, check_windows
+from whyformer._model import EncodedBatch, InputLike, Model, ModelLike, OneInput, check_windows
 from whyformer._model.loading import open as open_model
 from whyformer._model.prompt import Prompt, add_answer
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import InputError, UnsupportedModel
 from whyformer.methods._registry import Setting
 from whyformer.results.explanation import Explanation
+from whyformer.results.joining import join_explanations
 
 
 @neutral_torch()
@@ -40,13 +43,15 @@ def explain(
     versus: TargetLike = None,
     answer: str | Sequence[int] | None = None,
     windows: bool | int = False,
+    through_tower: bool = False,
     **settings: Setting,
 ) -> Explanation:
     """How much each patch or token of the inputs counts for the target, by default the model's own prediction.
 
     inputs: a path, image, text, array, tensor or dict of tensors, or a list of these; a pandas Series or another column
     of a table is a list. An image array is [height, width, channel] of 0 to 255, or of floats from 0 to 1. Two texts
-    that the model reads together are a `TextPair`; what a language model read and answered is a `Prompt`.
+    that the model reads together are a `TextPair`; what a language model read and answered is a `Prompt`; for a model
+    that reads images between words, {"image": "cat.jpg", "text": "What is this?"}, or what its processor makes of them.
     method: a name, a method or a partial of one; by default the one that was measured best for this kind of input,
     "gamma_attribution" for images and "libragrad" for texts.
     target, versus: a class by index or label, or a next token of a language model; one for all examples, or one each.
@@ -58,6 +63,8 @@ def explain(
     windows=True: a text that is too long for the model is explained in overlapping windows; a number says how many
     tokens neighbouring windows share, by default a quarter of a window. A score is the mean over the windows of the
     token, the target by default the class with the largest mean logit; `Explanation.windows` has each window's answer.
+    through_tower=True: the scores of images between words are traced through the vision tower, to the patches that
+    enter it; by attnlrp unless another method that can is given.
     health=True: methods that propagate relevance also check whether it is conserved (`Explanation.health`), and run
     again to measure how much rounding changes the scores (`Explanation.conditioning`).
     precision: "float32" or "float64", if not the model's own; the weights are copied for the call.
@@ -68,6 +75,8 @@ def explain(
     if isinstance(inputs, Model | nn.Module):
         raise InputError("The inputs are a model. The model comes first: explain(model, inputs).")
     model = as_model(model)
+    if lists_pictures(inputs, model):
+        return explain_each(model, inputs, call, target, versus, settings)
     if answer is not None:
         inputs = add_answer_to_text(model, inputs, answer, windows)
     if windows is not False:
@@ -76,6 +85,9 @@ def explain(
         return explain_by_choice(call, texts.encoded[0], settings, explain_windows)
     inputs, target = write_out(model, inputs, target)
     encoded, target = choose_tower(model, model.encode(inputs), target)
+    if through_tower:
+        call = call or choose_method("attnlrp", settings)
+        return explain_through_tower(call, model, encoded, target, versus)
     return explain_encoded(model, encoded, call, target, versus, settings)
 
 
@@ -95,6 +107,22 @@ def explain_encoded(
 
     with name_alternatives(call, model, encoded, target):
         return explain_by_choice(call, encoded, settings, explain_by)
+
+
+def explain_each(
+    model: Model,
+    inputs: Sequence[OneInput],
+    call: MethodCall | None,
+    target: TargetLike,
+    versus: TargetLike,
+    settings: Mapping[str, Setting],
+) -> Explanation:
+    """Examples that cannot share a batch, one after the other, as one explanation."""
+    count = len(inputs)
+    aims = [(pick_target(target, i, count), pick_target(versus, i, count)) for i in range(count)]
+    encoded = [model.encode(one) for one in inputs]
+    each = zip(encoded, aims, strict=True)
+    return join_explanations([explain_encoded(model, one, call, *aim, settings) for one, aim in each])
 
 
 def add_answer_to_text(model: Model, inputs: InputLike, answer: str | Sequence[int], windows: bool | int) -> Prompt:

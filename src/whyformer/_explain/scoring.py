@@ -13,6 +13,7 @@ from whyformer._engine import SITES, Capture, Epilogue, EpilogueResults, Roundin
 from whyformer._explain.conditioning import estimate_conditioning, watch_attention_layers
 from whyformer._explain.conservation import check_health
 from whyformer._explain.method_call import MethodCall
+from whyformer._explain.picture_streams import arrange_streams
 from whyformer._explain.zero_maps import note_zero_maps
 from whyformer._model import EncodedBatch, Model
 from whyformer._plain.tokens import Grid, Pieces
@@ -62,7 +63,7 @@ def make_explanation(call: MethodCall, model: Model, encoded: EncodedBatch, capt
     if pixels is not None and len(tokens[0]) != scores.shape[1]:  # the patches are unknown: every pixel counts as one
         tokens = (Grid(pixels.shape[1], pixels.shape[2]),) * len(scores)
     notes += (*computed.notes, *note_zero_maps(call.method, scores, tokens, encoded.names))
-    return Explanation(
+    explanation = Explanation(
         scores=scores,
         tokens=tokens,
         targets=capture.targets,
@@ -78,10 +79,11 @@ def make_explanation(call: MethodCall, model: Model, encoded: EncodedBatch, capt
         notes=notes,
         details={key: detail.detach().cpu() for key, detail in details.items()},
         spent=count_model_passes(call, capture, captured, spent_before),
-        images=encoded.images,
+        images=encoded.images if encoded.pictures is None else (),
         engine=capture.engine,
         parts=encoded.streams,
     )
+    return explanation if encoded.pictures is None else arrange_streams(explanation, model, encoded)
 
 
 def gather_needs(call: MethodCall, capture: Capture) -> dict[str, Any]:

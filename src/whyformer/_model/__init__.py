@@ -15,7 +15,7 @@ from whyformer._model.embedding import (
 )
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.image import DECODE_ERRORS, FORMATS, MAX_PIXELS, as_image, check_regular_file, read_image_bytes
-from whyformer._model.input_like import AnswerPart, InputLike, OneInput, PromptLike
+from whyformer._model.input_like import AnswerPart, ImageOrWords, InputLike, OneInput, PromptLike
 from whyformer._model.kept_image import UNNAMED_IMAGE, ImageView, KeptImage
 from whyformer._model.model import InputKind, Model, ModelLike
 from whyformer._model.offload import (
@@ -26,7 +26,18 @@ from whyformer._model.offload import (
     has_hook,
     list_offloaded,
 )
+from whyformer._model.pictures import (
+    PIXELS,
+    Pictures,
+    TowerProduct,
+    box_packed,
+    box_tokens,
+    is_picture_record,
+    pick_pictures,
+    place_plain_pixels,
+)
 from whyformer._model.prompted import refuse_learned_prompt
+from whyformer._model.spans import decode_with_spans
 from whyformer._model.tables_in_memory import is_column, is_of_library, list_column
 from whyformer._model.text import (
     TextPair,

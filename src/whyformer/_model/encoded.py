@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from whyformer._model.kept_image import KeptImage
+from whyformer._model.pictures import Pictures
 from whyformer._plain.fingerprint import fingerprint_tensor
-from whyformer._plain.tokens import NamedTokens, Pieces, Stream
+from whyformer._plain.tokens import PAIR, STREAMS, NamedTokens, Pieces, Stream
 
 OptionalSpan = tuple[int, int] | None
 
@@ -34,6 +35,11 @@ class EncodedBatch:
     origin: Tensor | None = None  # [batch token]: the place of each token before others were deleted; None: the same
     uncast: Tensor | None = None  # the explained input before it was rounded to the dtype of the model
     streams: tuple[Stream, ...] = ()  # if the model reads several sequences, their places in the joined one
+    pictures: Pictures | None = None  # images between the words of the text, in one example
+
+    def is_picture(self, name: str) -> bool:
+        """Whether an input belongs to the images and has no entry for each token."""
+        return self.pictures is not None and self.inputs[name].shape[:2] != self.inputs[self.main].shape[:2]
 
     def pieces(self, length: int) -> tuple[Pieces, ...]:
         """The tokens of each example if they are not patches; numbered if `length` is not that of the input."""
@@ -48,7 +54,8 @@ class EncodedBatch:
             second = self.seconds[i] if self.seconds and text is not None else None
             is_own = words is not None or self.words is None
             regions = shift_regions(self.regions[i], real.index(True)) if self.regions and is_own else ()
-            examples.append(Pieces(names, special, tuple(not r for r in real), spans, text, second, regions))
+            called = STREAMS if self.streams else PAIR
+            examples.append(Pieces(names, special, tuple(not r for r in real), spans, text, second, regions, called))
         return tuple(examples)
 
     def fingerprints(self) -> tuple[int, ...]:

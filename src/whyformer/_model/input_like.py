@@ -23,6 +23,8 @@ class ColumnLike(Protocol):
     def __iter__(self) -> "Iterator[OneInput]": ...
 
 
+OneImage: TypeAlias = str | os.PathLike[str] | Image.Image | np.ndarray
+ImageOrWords: TypeAlias = OneImage | Sequence[OneImage]  # of {"image": ..., "text": ...}, {"images": [...], ...}
 # A text or a path; an image; an array or tensor; two texts that are read together; a prompt; inputs by name.
 OneInput: TypeAlias = (
     str
@@ -36,6 +38,7 @@ OneInput: TypeAlias = (
     | Mapping[str, Tensor]
     | Mapping[str, np.ndarray]
     | Mapping[str, str]
+    | Mapping[str, ImageOrWords]
 )
 InputLike = TypeAliasType("InputLike", OneInput | EncodedBatch | Sequence[OneInput] | ColumnLike)
 # Which tokens of an answer: all, numbers, a range or slice, or a text that occurs in it.

@@ -12,12 +12,12 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from whyformer._model import input_spec, text
+from whyformer._model import input_spec, pictures, text
 from whyformer._model.arrays import read_arrays
 from whyformer._model.embedding import find_end_token
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.image import ImageSource, read_image
-from whyformer._model.input_like import InputLike, OneInput
+from whyformer._model.input_like import ImageOrWords, InputLike, OneInput
 from whyformer._model.kept_image import UNNAMED_IMAGE, ImageView, KeptImage, find_view
 from whyformer._model.offload import find_device
 from whyformer._model.prompt import Prompt
@@ -31,7 +31,7 @@ from whyformer._plain.versions import collect_versions
 from whyformer.errors import InputError, TargetError
 
 if TYPE_CHECKING:
-    from transformers import BaseImageProcessor, PreTrainedTokenizerBase
+    from transformers import BaseImageProcessor, PreTrainedTokenizerBase, ProcessorMixin
 
 InputKind = Literal["image", "text", "tensors"]
 
@@ -50,6 +50,7 @@ class Model:
     batch_axis: int = 0
     notes: tuple[str, ...] = ()
     files: WeightFiles | None = field(default=None, repr=False)  # that its weights were read from
+    joint_processor: "ProcessorMixin | None" = field(default=None, repr=False)  # of images and a text as one input
 
     def readout_weights(self, mask: Tensor) -> Tensor:
         """How much of the answer is read at each token, [batch token], from the name or index of the readout."""
@@ -143,6 +144,10 @@ class Model:
         return add_virtual_tokens(self.module, encoded) if isinstance(self.module, PromptedTransformer) else encoded
 
     def _encode(self, inputs: Any) -> EncodedBatch:
+        if isinstance(inputs, list) and len(inputs) == 1 and pictures.is_picture_record(inputs[0]):
+            inputs = inputs[0]
+        if pictures.is_picture_record(inputs):
+            return self._from_pictures(inputs)
         if isinstance(inputs, text.TextPair | Prompt):
             inputs = [inputs]
         elif not isinstance(inputs, str):
@@ -157,6 +162,8 @@ class Model:
         items = list(inputs) if isinstance(inputs, list | tuple) else [inputs]
         if not items:
             raise InputError("The list of inputs is empty.")
+        if any(map(pictures.is_picture_record, items)):
+            raise InputError("Images with a text are read one example at a time here; explain() takes a list of them.")
         are_tensors = [isinstance(item, Tensor | Mapping) and not text.is_text_record(item) for item in items]
         if all(are_tensors):
             return self._from_list(items)
@@ -216,6 +223,29 @@ class Model:
     @cached_property
     def _views(self) -> dict[tuple[int, int], ImageView | None]:
         return {}
+
+    def _from_pictures(self, record: Mapping[str, ImageOrWords]) -> EncodedBatch:
+        """Images and a text as one input."""
+        if self.joint_processor is None:
+            raise InputError(
+                f"{self.name} was opened without a processor for images with texts. Open it with processor=, or pass "
+                "what its processor makes of them."
+            )
+        images, notes, words = pictures.read_record(record)
+        inputs = pictures.process_record(self.joint_processor, images, words, self.name)
+        names = {name for name in inputs if self._input_spec.takes_any or name in self._input_spec.names}
+        encoded = self._from_tensors({name: given for name, given in inputs.items() if name in names})
+        return self._keep_pictures(replace(encoded, names=(words,), notes=(*encoded.notes, *notes)), images)
+
+    def _keep_pictures(self, encoded: EncodedBatch, images: list[Image.Image]) -> EncodedBatch:
+        """The batch with its images, and where their pixels lie."""
+        pixels = encoded.inputs[pictures.PIXELS]
+        if pixels.dim() == 4 and len(pixels) == len(images):  # the pixels of an image as they are: it may be cropped
+            return replace(encoded, images=tuple(map(self.keep_image, images)))
+        find = partial(pictures.place_by_processor, self.process_images, [image.size for image in images])
+        kept = tuple(map(pictures.keep_whole, images))
+        assert encoded.pictures is not None
+        return replace(encoded, images=kept, pictures=replace(encoded.pictures, count=len(images), find_places=find))
 
     def _from_texts(self, items: Sequence[OneInput]) -> EncodedBatch:
         names = text.name_texts(len(items))
@@ -359,6 +389,8 @@ class Model:
         """Make a single example without batch axis a batch of one."""
         for name, value in inputs.items():
             input_spec.refuse_unusable_tensor(name, value)
+        if pictures.holds_pictures(self.module, inputs):
+            return inputs
         main = _find_main_input(inputs)
         tensor = inputs.get(main)
         if not isinstance(tensor, Tensor) or tensor.dim() != _count_example_axes(main, tensor):
@@ -391,8 +423,9 @@ class Model:
         return self._from_tensors(joined)
 
     def _from_tensors(self, inputs: dict[str, Tensor]) -> EncodedBatch:
-        self._input_spec.check(inputs)
-        main = _find_main_input(inputs)
+        is_joint = pictures.holds_pictures(self.module, inputs)
+        self._input_spec.check(inputs, is_joint=is_joint)
+        main = "input_ids" if is_joint else _find_main_input(inputs)
         uncast = _keep_if_rounded(inputs[main], self.dtype)
         inputs = {
             name: tensor.to(self.device, self.dtype if tensor.is_floating_point() else None)
@@ -414,8 +447,12 @@ class Model:
         self._input_spec.check_batch(len(names))
         return EncodedBatch(
             inputs, main, len(names), names, axis, token_mask=mask, special_mask=special, words=words,
-            notes=notes, uncast=uncast,
+            notes=notes, uncast=uncast, pictures=pictures.describe_pictures(self.module, inputs) if is_joint else None,
         )  # fmt: skip
+
+    def reads_pictures(self, inputs: Mapping[str, Tensor]) -> bool:
+        """Whether these are tensors of images between words."""
+        return pictures.holds_pictures(self.module, inputs)
 
     def _name_ids(self, ids: Tensor) -> tuple[tuple[tuple[str, ...], ...], Tensor]:
         """The name of each token id, and which are special."""

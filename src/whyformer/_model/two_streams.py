@@ -70,7 +70,8 @@ class TwoStreams(nn.Module):
     def start(self) -> int:
         """The token that a decoder begins with."""
         found = [getattr(one, "decoder_start_token_id", None) for one in (self.config, self.generation_config)]
-        found += [getattr(self.config.get_text_config(decoder=True), "bos_token_id", None)]
+        text = self.config.get_text_config(decoder=True)
+        found += [getattr(text, name, None) for name in ("bos_token_id", "pad_token_id")]
         start = next((one for one in found if isinstance(one, int)), None)
         if start is None:
             raise UnsupportedModel(
@@ -119,6 +120,12 @@ class SoundStreams(TwoStreams):
 
     def read_source(self, source: EncodedBatch) -> EncodedBatch:
         sound, count = source.inputs[source.main], self.frames
+        wanted = (self.config.num_mel_bins, 2 * count)
+        if sound.dim() != 3 or tuple(sound.shape[1:]) != wanted:
+            raise InputError(
+                f"{source.main} has the shape {list(sound.shape)}; {type(self).__name__} needs [batch, {wanted[0]}, "
+                f"{wanted[1]}], as its feature extractor makes them."
+            )
         ids = torch.arange(count, device=sound.device).expand(source.batch, -1) + self.config.vocab_size
         others = {name: tensor for name, tensor in source.inputs.items() if name.startswith("decoder_")}
         names = tuple(f"{SECONDS * i:.2f}s" for i in range(count))
@@ -158,10 +165,10 @@ def has_two_streams(module: nn.Module) -> bool:
     inner = unwrap(module)
     if isinstance(inner, TwoStreams) or not getattr(getattr(inner, "config", None), "is_encoder_decoder", False):
         return False
-    main = getattr(inner, "main_input_name", None)
-    if main not in ("input_ids", "input_features") or not callable(getattr(inner, "get_encoder", None)):
+    main, get_encoder = (getattr(inner, name, None) for name in ("main_input_name", "get_encoder"))
+    if main not in ("input_ids", "input_features") or get_encoder is None:
         return False
-    is_known = main == "input_ids" or all(hasattr(inner.get_encoder(), part) for part in WHISPER_PARTS)
+    is_known = main == "input_ids" or all(hasattr(get_encoder(), part) for part in WHISPER_PARTS)
     return is_known and {main, "decoder_input_ids"} <= signature(inner.forward).parameters.keys()
 
 
@@ -179,22 +186,22 @@ def count_streams(encoded: EncodedBatch) -> tuple[int, ...]:
 def add_prefix(model: "Model", module: TwoStreams, source: EncodedBatch) -> EncodedBatch:
     """The batch with the prefix that was given beside the source, or the one that the decoder begins with."""
     source = module.read_source(source)
-    given = source.inputs.get("decoder_input_ids")
+    given, mask = (source.inputs.get(f"decoder_{name}") for name in ("input_ids", "attention_mask"))
+    repeats = given is None and not module.writes  # the head reads the source again
     if given is None:
         ids = source.inputs[source.main]
         given = ids.new_full((len(ids), 1), module.start)
-        if not module.writes:  # the head reads the source again
+        if repeats:
             given = torch.cat([given, ids[:, :-1]], 1)
-    mask = source.inputs.get("decoder_attention_mask")
     real = torch.ones_like(given, dtype=torch.bool) if mask is None else mask.bool()
-    if not module.writes and source.token_mask is not None and mask is None:
+    if repeats and source.token_mask is not None:
         real = source.token_mask.to(real.device)
     if given.dim() != 2 or len(given) != source.batch or real.shape != given.shape:
         raise InputError(
             f"decoder_input_ids has the shape {list(given.shape)} and its mask {list(real.shape)}, for a batch of "
             f"{source.batch}. Pass [batch, token]."
         )
-    special = set(model.tokenizer.all_special_ids) if model.tokenizer is not None else {module.start}
+    special = set(model.tokenizer.all_special_ids) if model.tokenizer is not None else set(given[:, 0].tolist())
     prefixes = []
     for row, is_real in zip(given.tolist(), real.tolist(), strict=True):
         marks = tuple(i in special and r for i, r in zip(row, is_real, strict=True))

@@ -70,3 +70,8 @@ backward_class_of: Callable[[type[torch.autograd.Function]], type[torch.autograd
 def storage_of(tensor: Tensor) -> int:
     """The identity of the memory of a tensor, also of one without memory, where `data_ptr()` is 0."""
     return tensor.untyped_storage()._cdata
+
+
+def forward_class_of(node: object) -> type | None:
+    """The autograd function that a node of the graph belongs to."""
+    return getattr(type(node), "_forward_cls", None)

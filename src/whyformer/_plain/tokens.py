@@ -5,6 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+PAIR = ("first text", "second text")
+STREAMS = ("source", "written so far")  # what an encoder and a decoder read
+
 
 @dataclass(frozen=True)
 class Grid:
@@ -58,6 +61,7 @@ class Pieces:
     text: str | None = None
     second: int | None = None
     regions: tuple[NamedTokens, ...] = ()
+    segment_names: tuple[str, str] = PAIR  # what the two texts of a pair are called
 
     def __len__(self) -> int:
         return len(self.pieces)

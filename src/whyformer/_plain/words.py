@@ -54,6 +54,7 @@ def join_groups(tokens: ScoredTokens, groups: Sequence[Sequence[int]]) -> Pieces
         spans=tuple(spans),
         text=tokens.text,
         second=tokens.second,
+        segment_names=tokens.segment_names,
     )
 
 

@@ -7,14 +7,15 @@ not, so only orders can be compared. Images in folders get Table 1, images with 
 the figure of token-F1.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from PIL import Image
+from PIL import Image, ImageOps
 
 from whyformer._explain.classes import explain_classes
 from whyformer._model import Model, OneInput
+from whyformer._model.image import as_image
 from whyformer._model.loading import open as open_model
 from whyformer._reproduce.document import Document, Request, Section
 from whyformer._reproduce.figure import DocumentFigure
@@ -23,6 +24,8 @@ from whyformer._reproduce.paper_tables import CHEFER_METHODS, PAPER_TABLES, VIT,
 from whyformer._reproduce.published_numbers import Source, read_spreads
 from whyformer._reproduce.published_table import PublishedTable
 from whyformer._reproduce.reproduction import Reproduction, fill_settings, measure_table
+from whyformer._reproduce.synsets import number_synset_labels
+from whyformer._runs.preparation import find_class_index
 from whyformer.demo import shapes
 from whyformer.errors import InputError
 from whyformer.methods._registry import METHODS
@@ -104,19 +107,41 @@ def draw_token_f1(made: Reproduction, *, measured: bool) -> Drawing:
 
 
 def rerun_two_classes(request: Request) -> Iterator[Section]:
-    """The figure of two classes alone: of the scene of the README, or of the first image given."""
+    """The figure of two classes alone: of the scene of the README, an image, or two side by side."""
     request.check_complete(VIT)
-    image = None if request.data is None else request.data.examples[0].load()
-    yield Section("two-classes", explain_two_classes(request.model, image))
+    if request.data is None:
+        yield Section("two-classes", explain_two_classes())
+        return
+    assert request.model is not None
+    model, data = request.model, number_synset_labels(request.data, request.model)
+    first = data.examples[0]
+    other = next((example for example in data.examples if example.label not in (None, first.label)), None)
+    if other is None or first.label is None:
+        yield Section("two-classes", explain_two_classes(model, first.load()))
+        return
+    classes = [find_class_index(model, example, {}) for example in (first, other)]
+    mosaic = join_images(*(as_image(example.load()) for example in (first, other)))
+    yield Section("two-classes", explain_two_classes(model, mosaic, classes))
 
 
-def explain_two_classes(model: Model | None = None, image: OneInput | None = None) -> ClassGrid:
+def join_images(*images: Image.Image) -> Image.Image:
+    """A mosaic: images side by side, each cut to the middle and scaled so that together they are a square."""
+    side = min(min(image.size) for image in images)
+    mosaic = Image.new("RGB", (side, side))
+    for number, image in enumerate(images):
+        left, right = (side * n // len(images) for n in (number, number + 1))
+        mosaic.paste(ImageOps.fit(image.convert("RGB"), (right - left, side)), (left, 0))
+    return mosaic
+
+
+def explain_two_classes(
+    model: Model | None = None, image: OneInput | None = None, classes: int | Sequence[int] | Sequence[str] = 2
+) -> ClassGrid:
     """The paper's figure of two classes: one image, each class in a row, each method in a column.
 
-    Without an image it is the generated scene of the README, with a heart and a ring; of any other, the two likeliest
-    classes are explained.
+    classes: by default the two likeliest. Without an image it is the generated scene of the README, with a heart and a
+    ring.
     """
-    classes: int | list[str] = 2
     if image is None:
         scenes = shapes.generate(52, seed=3, objects=2)  # the last of these: a heart and a ring
         image, classes = Image.fromarray(scenes.images[-1]), [shapes.CLASSES[label] for label in scenes.labels[-1]]

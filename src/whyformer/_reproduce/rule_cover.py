@@ -18,6 +18,7 @@ from torch import nn
 
 from whyformer._explain.redistribution_rules import compare_redistribution
 from whyformer._model import Model
+from whyformer._model.image import as_image
 from whyformer._plain.statistics import bootstrap
 from whyformer._reproduce.table_result import TableOutline, TableResult
 from whyformer._runs.preparation import content_size_of
@@ -69,7 +70,7 @@ def measure_rule_cover(model: Model, data: Data) -> RuleCover:
     found: dict[tuple[str, str], list[np.ndarray]] = {(which, rule): [] for which in models for rule in RULES}
     columns: Sequence[str] = ()
     for example in chosen:
-        image = example.load()
+        image = as_image(example.load())
         mask = align_mask(read_mask(example.load_mask(), data.mask_values), content_size_of(image), model)
         for which, one in models.items():
             grid = compare_redistribution(one, image)

@@ -22,6 +22,7 @@ from whyformer._reproduce.reproduction import measure_table
 from whyformer._reproduce.rule_cover import measure_rule_cover
 from whyformer._reproduce.value_convergence import measure_value_convergence
 from whyformer.demo.tour import CAT
+from whyformer.errors import InputError
 
 SCENES = 40  # generated, if no data is given
 COMPARED = 12  # images whose values are compared, and whose cover is counted
@@ -64,6 +65,17 @@ def rerun_values(request: Request) -> Iterator[Section]:
     yield from compare_values(request.model or open_model("demo/pets"), images)
 
 
+def rerun_cover(request: Request) -> Iterator[Section]:
+    """What each rule and head covers, alone, on all images given."""
+    request.check_complete(PAPER_MODEL)
+    if request.data is None:
+        request = request.take_bundled("demo/shapes", make_shape_examples, COMPARED)
+    assert request.data is not None and request.model is not None
+    if not any(example.mask is not None for example in request.data.examples):
+        raise InputError("What a rule covers is counted on outlined objects, and no image of the data has a mask.")
+    yield Section("cover", measure_rule_cover(request.model, request.data.sample(request.limit)))
+
+
 def compare_values(model: Model, images: Sequence[OneInput]) -> Iterator[Section]:
     found = measure_value_convergence(model, images)
     yield Section("values", found)
@@ -77,6 +89,10 @@ SAWAKI_MURATA = Document(
     runs="Heads x rules and values by layer on the bundled cat with demo/pets; what rules and heads cover, and the "
     f"rules judged, on {SCENES} scenes with demo/shapes.",
     run=rerun_sawaki_murata,
-    tables={"sawaki-murata-rules": rerun_rules, "sawaki-murata-values": rerun_values},
+    tables={
+        "sawaki-murata-rules": rerun_rules,
+        "sawaki-murata-values": rerun_values,
+        "sawaki-murata-cover": rerun_cover,
+    },
     remark="The paper has no numbers. What it says about the rules in words is compared as orders.",
 )

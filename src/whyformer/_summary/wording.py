@@ -23,7 +23,8 @@ LOOKED_FOR = (
     "on whole items."
 )
 CANNOT_FIND = (
-    "transparent marks, most of the time",
+    "marks that are scaled, turned or transparent, most of the time",
+    "words and phrases in texts of which other words decide as much",
     "marks in fewer than 8 items or a tenth of a class",
     "changes of the whole input that set no class apart, or are of another kind, such as its style",
     "marks in classes that were not sampled, and whatever the maps do not show",

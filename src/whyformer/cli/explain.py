@@ -23,6 +23,7 @@ EXAMPLES = list_examples(
     'whyformer explain "the lamp is old. it looks wet." --pair "the lamp is dry." -M demo/entailment',
     'whyformer explain "the keys to the cabinet" -M demo/decoder --answer " are gone" --versus " is"',
     'whyformer explain --messages chat.json -M my/chat-model -t "answer-text:Paris" -o why.html',
+    'whyformer explain shapes.png "what colour is the circle ?" -M demo/questions',
     "whyformer explain report.txt -M demo/sentiment --windows --sentences",
     "cat reviews.txt | whyformer explain - -M demo/sentiment -o scores.csv",
 )

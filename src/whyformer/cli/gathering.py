@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from PIL.Image import Image
     from torch import Tensor
 
-    from whyformer._model import Model
+    from whyformer._model import ImageOrWords, Model
     from whyformer.data.example import Data
 
-    CliInput: TypeAlias = str | Image | dict[str, str]
+    CliInput: TypeAlias = str | Image | dict[str, str] | dict[str, ImageOrWords]
     CliInputs: TypeAlias = list[CliInput] | dict[str, Tensor]
 
 TEXT_SUFFIXES = (".txt", ".md")
@@ -40,12 +40,32 @@ def gather_inputs(model: "Model", words: list[str] | None, pair: list[str] | Non
         return add_second_texts(model, words, pair)
     if model.kind == "tensors":
         return read_tensors(model, words)
+    if model.joint_processor is not None:
+        return gather_pictures(words)
     if not words:
         return [choose_sample_input(model)]
     inputs = [item for word in words for item in expand_word(model, word)]
     if not inputs:
         raise InputError(f"Found no inputs for {', '.join(map(repr, words))}.")
     return inputs
+
+
+def gather_pictures(words: list[str]) -> "list[CliInput]":
+    """Each text with all of the images; without arguments, a generated image with a question."""
+    if not words:
+        from whyformer.demo import tour
+
+        return [tour.draw_question()]
+    images = [word for word in words if word.lower().endswith(IMAGE_SUFFIXES)]
+    texts = [read_if_text_file(word) for word in words if word not in images]
+    if not images or not texts:
+        missing = "text" if images else "image"
+        raise InputError(
+            f'This model reads images with a text, but there is no {missing}: explain cat.jpg "What is this?"',
+            code="E_USAGE",
+        )
+    files: ImageOrWords = [refuse_special_file(image, "E_IMG_READ") for image in images]
+    return [{"images": files, "text": text} for text in texts]
 
 
 def add_second_texts(model: "Model", words: list[str], pair: list[str]) -> "list[CliInput]":

@@ -8,9 +8,10 @@ from PIL import Image
 
 from whyformer._explain.compare import compare
 from whyformer._explain.explain import explain
+from whyformer._model import ImageOrWords
 from whyformer._model.loading import open as open_model
 from whyformer._plain import archive
-from whyformer.demo import shapes
+from whyformer.demo import questions, shapes
 from whyformer.demo.sample_files import SAMPLES
 from whyformer.show import page, report
 from whyformer.show.report import Html
@@ -45,6 +46,12 @@ def show_tour(out: Path, print_rendered: Callable[[str], None]) -> None:
     html = report.make_page("Why did the transformer say that?", sections, lead=LEAD, contents=titles)
     archive.write_file(out, html.encode("utf-8"))
     print_rendered("\n  ".join(["Try it on your own inputs:\n", *NEXT_COMMANDS]))
+
+
+def draw_question() -> dict[str, ImageOrWords]:
+    """A generated image with a question about it, for models that read both."""
+    scenes = questions.generate(1, seed=4)
+    return {"image": Image.fromarray(scenes.images[0]), "text": scenes.questions[0].text}
 
 
 class TourStop(NamedTuple):

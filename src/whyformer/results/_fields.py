@@ -16,7 +16,7 @@ from whyformer._engine import Target
 from whyformer._model import ImageView, KeptImage
 from whyformer._plain.archive import FLOAT_DTYPES, Fields, to_json_text
 from whyformer._plain.schema import SchemaError, check_schema
-from whyformer._plain.tokens import Grid, NamedTokens, Pieces, ScoredTokens, Stream
+from whyformer._plain.tokens import PAIR, Grid, NamedTokens, Pieces, ScoredTokens, Stream
 from whyformer.results.conditioning import DETAIL_PREFIX as ROUNDING_PREFIX
 from whyformer.results.conditioning import PARTS as ROUNDING_PARTS
 from whyformer.results.health import ABSORBED_PREFIX, DETAIL_PREFIX, TOTALS
@@ -159,7 +159,12 @@ def restore_saved_tokens(saved: Fields, count: int) -> ScoredTokens:
     if second is not None and not 0 < second <= len(text or ""):
         raise SchemaError("the second text begins outside the text")
     regions = restore_regions(saved.get("regions", ()), count)
-    return Pieces(pieces, tuple(saved["special"]), tuple(saved["padding"]), spans, text, second, regions)
+    names = saved.get("segment_names", PAIR)
+    check_schema(names, [str], "segment_names")
+    if len(names) != 2:
+        raise SchemaError("a pair of texts has two names")
+    marks = (tuple(saved["special"]), tuple(saved["padding"]))
+    return Pieces(pieces, *marks, spans, text, second, regions, (names[0], names[1]))
 
 
 def restore_regions(saved: Sequence[Fields], count: int) -> tuple[NamedTokens, ...]:

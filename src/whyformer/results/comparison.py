@@ -6,7 +6,7 @@ Agreement is Spearman's rank correlation of the scores of each example, $\rho = 
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import torch
@@ -137,13 +137,18 @@ class Comparison(LoadableResult):
         return (*shared, *some)
 
     def panels(self) -> list[dict[str, Panel]]:
-        """For each example, the panel of every method, by label."""
+        """For each example, or each of its images and its words, the panel of every method, by label."""
         panels = {label: e.panels(label) for label, e in self.explanations.items()}
-        return [{label: column[i] for label, column in panels.items()} for i in range(len(next(iter(self))))]
+        parts = {label: [part for panel in own for part in panel.drawn] for label, own in panels.items()}
+        columns = {label: [replace(part, label=label) for part in own] for label, own in parts.items()}
+        count = len(next(iter(columns.values())))
+        return [{label: column[i] for label, column in columns.items()} for i in range(count)]
 
     def draw(self) -> Drawing:
         """A figure with one row per example and one column per method."""
         rows = [(format_example_title(panels), list(panels.values())) for panels in self.panels()]
+        maps = [row for row in rows if row[1][0].is_image]  # of images with words, the words are on the page
+        rows = maps or rows
         alt = f"{', '.join(self.labels)}: {'; '.join(title for title, _ in rows)}"
         return figures.draw_panel_table(rows, self.labels, title="", alt=alt)
 

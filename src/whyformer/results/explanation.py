@@ -43,7 +43,7 @@ from whyformer.show.score_rows import ScoreRow, list_score_rows
 from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
 
-PER_EXAMPLE = ("scores", "tokens", "targets", "names", "pixels", "special", "images")
+PER_EXAMPLE = ("scores", "tokens", "targets", "names", "pixels", "special")
 ScoredToken: TypeAlias = tuple[str | tuple[int, int], float]  # a token, or the (row, column) of a patch, and its score
 
 
@@ -92,7 +92,7 @@ class Explanation(LoadableResult):
                 raise InputError(f"{self.scores.shape[1]} scores do not fit {len(tokens)} tokens.")
         if self.parts and not covers_all(self.parts, self.scores.shape[1]):
             raise InputError(f"The streams {self.streams} do not fit {self.scores.shape[1]} scores.")
-        if self.images and len(self.images) != len(self.scores):
+        if self.images and len(self.images) != len(self.scores) * self._images_each:
             raise InputError(f"{len(self.images)} images do not fit {len(self.scores)} examples.")
 
     def to_fields(self) -> WrittenFields:
@@ -109,6 +109,7 @@ class Explanation(LoadableResult):
             wanted = slice(index, index + 1)
         details = {name: detail[wanted] for name, detail in self.details.items()}
         own = {name: value[wanted] for name in PER_EXAMPLE if (value := getattr(self, name)) is not None}
+        own["images"] = tuple(image for i in range(len(self))[wanted] for image in self.images_of(i))
         notes = drop_settled_notes(self.notes, Conditioning.from_details(details))
         return replace(self, **own, notes=notes, details=details)
 
@@ -119,6 +120,16 @@ class Explanation(LoadableResult):
         labels = [make_visible(target.label) for target in self.targets[:3]] + ["..."] * (len(self) > 3)
         shape = " x ".join(map(str, self.scores.shape))
         return f"<Explanation by {make_visible(self.method)} of {', '.join(labels)}: {shape} scores>"
+
+    @property
+    def _images_each(self) -> int:
+        """How many images an example has: one, or one for each stream that has a grid."""
+        return max(1, sum(part.grid is not None for part in self.parts))
+
+    def images_of(self, example: int = 0) -> tuple[KeptImage, ...]:
+        """The images of one example; several if the model reads several between the words."""
+        each, start = self._images_each, range(len(self))[example]
+        return self.images[start * each : (start + 1) * each]
 
     # --- reading ---
 
@@ -176,9 +187,23 @@ class Explanation(LoadableResult):
             scores=self.scores[:, own],
             tokens=tokens or tuple(take_stream(one, range(part.start, part.stop)) for one in self.tokens),
             details=details,
-            images=self.images if part.grid is not None else (),
+            images=() if part.grid is None else self.images[self._number_image(part) :: self._images_each],
+            pixels=self._pixels_of(part),
             parts=(),
         )
+
+    def _pixels_of(self, part: Stream) -> Tensor | None:
+        """[batch height width]: the scores of the pixels of an image, if they were traced through the vision tower."""
+        found = self.details.get("pixels") if part.grid is not None else None
+        return None if found is None else found[:, self._number_image(part)]
+
+    def _number_image(self, part: Stream) -> int:
+        return [one.name for one in self.parts if one.grid is not None].index(part.name)
+
+    def share(self, name: str, example: int = 0) -> float:
+        """The share of one stream, such as "image", in the sum of the absolute scores of an example."""
+        own, total = self.stream(name).scores[example].abs().sum(), self.scores[example].abs().sum()
+        return float(own / total) if total else 0.0
 
     def find_stream(self, name: str) -> slice:
         """Where in `scores` this sequence is."""
@@ -277,6 +302,12 @@ class Explanation(LoadableResult):
 
     def _render_example(self, example: int, screen: Screen) -> list[Text]:
         tokens = self.tokens[example]
+        if self.has_images_and_words:
+            blocks: list[Text] = []
+            for name in self.streams:
+                blocks += [Text(self._describe_stream(name, example), style="bold")]
+                blocks += self.stream(name)._render_example(example, screen)
+            return blocks
         if isinstance(tokens, Pieces) and (view := view_panel(self._panel_of(example))) is not None:
             return prompt_terminal.render_scores(view, screen)
         if isinstance(tokens, Pieces):
@@ -297,11 +328,28 @@ class Explanation(LoadableResult):
             scores=self.scores[i].double(),
             target=self.targets[i],
             pixels=None if self.pixels is None else self.pixels[i].double(),
-            image=self.images[i] if self.images else None,
+            image=self.images_of(i)[0] if self.images else None,
             notes=drop_settled_notes(self.notes, own),
             caution="" if own is None else own.caution,
+            streams=self._stream_panels(i),
             **{name: getattr(self, name) for name in ("signed", "class_specific", "model", "settings", "versions")},
         )
+
+    @property
+    def has_images_and_words(self) -> bool:
+        """Whether one of the streams is an image, and the words are beside it."""
+        return any(part.grid is not None for part in self.parts)
+
+    def _stream_panels(self, example: int) -> tuple[Panel, ...]:
+        """A panel for each image of an example, and one for its words."""
+        if not self.has_images_and_words:
+            return ()
+        names = {name: self._describe_stream(name, example) for name in self.streams}
+        panels = {name: self.stream(name)._panel(example, label) for name, label in names.items()}
+        return tuple(replace(panel, name=f"{panel.name} ({name})") for name, panel in panels.items())
+
+    def _describe_stream(self, name: str, example: int) -> str:
+        return f"{name}: {100 * self.share(name, example):.0f} % of the total magnitude"
 
     def draw(self, *, contours: bool = False) -> Drawing:
         """A figure of all examples, to save as .svg, .pdf or .png or to display in a notebook."""

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from whyformer._plain.tokens import Pieces, pad_pieces
+from whyformer._plain.tokens import Pieces, Stream, pad_pieces
 from whyformer.errors import InputError, MethodError
 from whyformer.results.comparison import Comparison
 from whyformer.results.explanation import Explanation
@@ -38,7 +38,15 @@ def join_explanations(parts: Sequence[Explanation]) -> Explanation:
         details=join_details(parts),
         spent={k: sum(part.spent.get(k, 0.0) * len(part) for part in parts) / count for k in first.spent},
         images=tuple(image for part in parts for image in part.images),
+        parts=join_parts([part.parts for part in parts]),
     )
+
+
+def join_parts(parts: Sequence[tuple[Stream, ...]]) -> tuple[Stream, ...]:
+    """The streams of all, if only the last one differs in length."""
+    if any(streams[:-1] != parts[0][:-1] for streams in parts):
+        raise InputError("Images with different grids cannot be joined into one explanation. Explain them one by one.")
+    return max(parts, key=lambda streams: streams[-1].stop if streams else 0)
 
 
 def join_tensors(parts: Sequence[Tensor | None]) -> Tensor | None:

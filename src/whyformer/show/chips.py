@@ -18,7 +18,6 @@ from whyformer.show.colours import find_limits
 from whyformer.show.visible import JOINERS, make_visible
 
 GRAPHEME = regex.compile(r"\X")
-SEGMENT_NAMES = ("first text", "second text")  # of a pair
 VIRAMA = 9  # combining class of the sign that joins two Indic consonants into one letter
 
 
@@ -94,7 +93,7 @@ def name_segments(pieces: Pieces, chips: Sequence[Chip]) -> list[Chip]:
     for chip in chips:
         segment = segments[chip.positions[0]]
         if segment is not None and segment != last:
-            chip = replace(chip, before=chip.before.replace("\n", " ").strip(), opens=SEGMENT_NAMES[segment])
+            chip = replace(chip, before=chip.before.replace("\n", " ").strip(), opens=pieces.segment_names[segment])
         named.append(chip)
         last = segment
     return named

@@ -46,8 +46,12 @@ def draw_panels(panels: Sequence[Panel], *, contours: bool = False) -> Drawing:
     y = 0.0
     for panel in panels:
         y = draw_heading(canvas, y + 11, panel)
-        y = draw_image_row(canvas, y, panel, contours=contours) if panel.is_image else draw_words(canvas, y, panel)
-        y += 18
+        for part in panel.drawn:
+            if panel.streams:
+                canvas.add_fitted_text(0, y + 4, part.label, 8.5, PAGE_WIDTH)
+                y += 10
+            y = draw_image_row(canvas, y, part, contours=contours) if part.is_image else draw_words(canvas, y, part)
+            y += 18
     return canvas.to_drawing("; ".join(format_headline(panel) for panel in panels))
 
 

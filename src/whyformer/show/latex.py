@@ -31,6 +31,7 @@ TEX_HEADER = r"""% Made by whyformer. The document needs \usepackage{xcolor} and
 
 def to_latex(panels: Sequence[Panel]) -> str:
     """A snippet to \\input: the words of each text on their colours, and below them what the colours mean."""
+    panels = [part for panel in panels for part in panel.drawn if not (panel.streams and part.is_image)]
     if not panels or any(panel.is_image for panel in panels):
         raise InputError(".tex files are for texts. Save an image explanation as .pdf and include that.")
     return TEX_HEADER + "\n".join(format_tex_snippet(panel) for panel in panels)

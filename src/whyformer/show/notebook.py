@@ -54,6 +54,13 @@ def make_panel_fragment(panel: Panel) -> Html:
     )
     if panel.caution:
         head = make_element("div", head, make_element("div", panel.caution, style=SMALL_PRINT))
+    parts = [make_part_fragment(part, named=bool(panel.streams)) for part in panel.drawn]
+    return make_element("div", head, *parts, style="margin:.5rem 0")
+
+
+def make_part_fragment(panel: Panel, *, named: bool) -> Html:
+    """The map or text, and its colour limits; named: with its label above, as one of several streams."""
+    head = [make_element("div", panel.label, style="margin-top:.5rem")] if named else []
     if panel.is_image:
         limits = overlay.choose_colour_scale(panel.finest, signed=panel.signed).describe(signed=panel.signed)
         limits += "; blue against, orange for" if panel.signed else ""
@@ -63,7 +70,7 @@ def make_panel_fragment(panel: Panel) -> Html:
         low, high = (format_score(limit, signed=text.signed) for limit in text.between)
         limits = f"{low} against (blue) to {high} for (orange)" if text.signed else f"{low} (clear) to {high} (purple)"
         shown = make_inline_text(text)
-    return make_element("div", head, shown, make_element("div", limits, style=SMALL_PRINT), style="margin:.5rem 0")
+    return make_element("div", *head, shown, make_element("div", limits, style=SMALL_PRINT))
 
 
 def make_image_row(panel: Panel) -> Html:

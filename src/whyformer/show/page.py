@@ -35,7 +35,11 @@ def make_explanation_page(panels: Sequence[Panel]) -> str:
 
 def make_panel_blocks(panel: Panel) -> list[Html]:
     """The map or words of one panel, then its numbers and notes."""
-    return [*(make_image_blocks(panel) if panel.is_image else make_text_blocks(panel)), report.make_notes(panel.notes)]
+    blocks: list[Html] = []
+    for part in panel.drawn:
+        blocks += [make_element("h3", part.label)] if panel.streams else []
+        blocks += make_image_blocks(part) if part.is_image else make_text_blocks(part)
+    return [*blocks, report.make_notes(panel.notes)]
 
 
 def collect_facts(*panels: Panel) -> dict[str, Content]:

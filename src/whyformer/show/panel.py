@@ -30,6 +30,7 @@ class Panel:
     versions: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     caution: str = ""  # one short line below the title, if the scores should not be taken at face value
+    streams: tuple["Panel", ...] = ()  # of an example with images and words: each of them; the label says which
 
     @property
     def is_image(self) -> bool:
@@ -50,6 +51,11 @@ class Panel:
     def pieces(self) -> Pieces:
         assert isinstance(self.tokens, Pieces)
         return self.tokens
+
+    @property
+    def drawn(self) -> tuple["Panel", ...]:
+        """What is drawn below the heading: each stream, or the panel itself."""
+        return self.streams or (self,)
 
     @property
     def scored_text(self) -> ScoredText:

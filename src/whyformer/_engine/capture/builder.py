@@ -55,6 +55,7 @@ from whyformer._engine.run import (
     compute_attention_scores,
     find_unattended,
     note_other_inputs,
+    note_pictures,
     refuse_switched_off_gradient,
     refuse_unknown_nodes,
 )
@@ -89,6 +90,10 @@ CUT_ELSEWHERE = (
     "The model crops, turns or frames the image before it cuts patches. Maps, and methods that erase patches, such as "
     "leave_one_out, take the patches to cover the image as given, so they are misplaced by that. Do this step "
     "before, and pass a model without it."
+)
+SECOND_EMBEDDING = (
+    "{} uses embeddings of the tokens beside those that are explained (for each layer, say). They are constants here: "
+    "gradients and relevance are those of the first embeddings. leave_one_out changes both."
 )
 NO_MODULE = "it is not computed by a module that takes the states. Use another method."
 OF_ATTENTION = ("attention", "attention_scores", "attention_input", "attention_output", "value", "query", "key")
@@ -182,10 +187,11 @@ class CaptureBuilder:
         missing = note_missing_attention(self.model, self.encoded, self.run)
         with pause_recording():
             others = note_other_inputs(self.encoded, is_library=self.run.is_library_code)
-            others += note_ids_beside(self.model, self.encoded, self.run)
+            others += note_ids_beside(self.model, self.encoded, self.run) + note_pictures(self.encoded.pictures)
         elsewhere = (CUT_ELSEWHERE,) if self.mode.follower.cuts_elsewhere and self.layout.patches is not None else ()
         on_states = note_mixed_states(mixed) if any(mixed) else ()
-        return (*missing, *on_states, *note_whole_attention(self.mode), *others, *elsewhere)
+        second = (SECOND_EMBEDDING.format(self.mode.second_embedding),) if self.mode.second_embedding else ()
+        return (*missing, *on_states, *note_whole_attention(self.mode), *others, *elsewhere, *second)
 
     def choose_answer(self) -> ChosenAnswer:
         target, versus = self.request.target, self.request.versus

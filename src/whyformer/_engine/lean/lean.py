@@ -11,7 +11,7 @@ conservation check and no estimate of rounding: ask for health=True to have them
 """
 
 from collections.abc import Hashable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -193,9 +193,9 @@ def make_plan(request: RunRequest, now: ModelState, tokens: int = PLANNED_FROM) 
 
 
 def estimate_again(plan: BackwardPlan, kept_per_token: float, capture: Capture) -> float:
-    """About what a token keeps if blocks are computed again: the input of each, and one block twice."""
+    """About what a token takes if blocks are computed again: the input of each, and one block with its gradients."""
     blocks, width = max(len(plan.blocks), 1), capture.get("input_relevance", plan.recipe).size(-1)
-    return blocks * width * capture.logits.element_size() + 2 * kept_per_token / blocks
+    return blocks * width * capture.logits.element_size() + 3 * kept_per_token / blocks
 
 
 class KeptMemory:
@@ -252,17 +252,15 @@ def run_by_plan(request: RunRequest, plan: BackwardPlan, now: ModelState, *, rec
         return run_once(request, plan, now, recomputes)
     recomputes, note = choose_recomputing(plan, request.encoded)
     may_again = bool(plan.blocks) and not recomputes and run_setting.get().recompute is None
-    try:
-        return run_once(request, plan, now, recomputes, note)
-    except ResourceError as error:
-        if not may_again:
-            raise ResourceError(describe_room(plan, request.encoded, recomputes)) from error
-    forget_repeats()
-    free_memory()  # here, as the error holds what was computed
-    try:
-        return run_once(request, plan, now, True, (RAN_OUT,))
-    except ResourceError as error:
-        raise ResourceError(describe_room(plan, request.encoded, True)) from error
+    ways = [(recomputes, note), (True, (RAN_OUT,))]
+    for recomputes, note in ways[: 1 + may_again]:
+        try:
+            return run_once(request, plan, now, recomputes, note)
+        except ResourceError:
+            pass
+        forget_repeats()
+        free_memory()  # here, as the error holds what was computed
+    raise ResourceError(describe_room(plan, request.encoded, recomputes))
 
 
 def describe_room(plan: BackwardPlan, encoded: EncodedBatch, recomputes: bool) -> str:
@@ -296,12 +294,14 @@ def run_once(
     chosen: ChosenAnswer | None = None
 
     def start(own: RunRequest = request, **options: Any) -> LeanRun:
+        shadow = stack.enter_context(borrow_shadow(model.module, now))
         return run_lean(own, shadow, plan, positions, recomputes=recomputes, **options)
 
     repeats = find_shadows(model.module, now).repeats if may_repeat and not recomputes else None
     with (
         neutral_torch(),
-        borrow_unchanged(model.module, now) as shadow,
+        refuse_changes(model.module, now),
+        ExitStack() as stack,
         nullcontext(start()) if repeats is None else repeats.start(request, plan, positions, start) as run,
     ):
         is_finite = run.output.isfinite().all()
@@ -320,11 +320,9 @@ def run_once(
     return make_lean_capture(request, plan, run, slopes, chosen, note)
 
 
-@contextmanager
-def borrow_unchanged(module: nn.Module, now: ModelState) -> Iterator[nn.Module]:
-    """A shadow of the model, whose weights must not change meanwhile."""
-    with refuse_changed_weights(module, now.versions, lambda _: now.read_versions()), borrow_shadow(module, now) as own:
-        yield own
+def refuse_changes(module: nn.Module, now: ModelState) -> AbstractContextManager[None]:
+    """The weights must not change inside."""
+    return refuse_changed_weights(module, now.versions, lambda _: now.read_versions())
 
 
 def run_targets_by_plan(request: RunRequest, plan: BackwardPlan, targets: Sequence[TargetLike]) -> Iterator[Capture]:
@@ -332,7 +330,7 @@ def run_targets_by_plan(request: RunRequest, plan: BackwardPlan, targets: Sequen
     model, encoded = request.model, request.encoded
     now = PLANS.read_state(model.module)
     positions = join_positions([find_read_positions(model, encoded, target, None) for target in targets])
-    with neutral_torch(), borrow_unchanged(model.module, now) as shadow:
+    with neutral_torch(), refuse_changes(model.module, now), borrow_shadow(model.module, now) as shadow:
         run = run_lean(request, shadow, plan, positions, recomputes=False)
         if not bool(run.output.isfinite().all()):
             raise NonFinite(NOT_FINITE)

@@ -1,12 +1,15 @@
 """Repeated lean runs as CUDA graphs: a short prompt through a small model waits for Python, and a graph does not.
 
-The third run of a model on inputs of one shape is captured: a graph of its forward pass, and one of its backward pass
-from a slope at the output, whatever the target. Later runs copy their input in and let the GPU repeat the kernels. What
-Python asked a tensor for on the way (`if mask.all():`) is computed by the graph too, and compared with the answer that
-it was captured with; where one differs, an ordinary run follows. A model has the graph of its last shape, kept with its
-shadows (shadow.py), so one that has changed has none. The memory that a graph computes in stays reserved with it.
+With `why.engine(replay=True)` the third run of a model on inputs of one shape is captured: a graph of its forward pass,
+and one of its backward pass from a slope at the output, whatever the target. Later runs copy their input in and let the
+GPU repeat the kernels. What Python asked a tensor for on the way (`if mask.all():`) is computed by the graph too, and
+compared with the answer that it was captured with; where one differs, an ordinary run follows. A model has the graph of
+its last shape, kept with its shadows (shadow.py), so one that has changed has none. The memory that a graph computes in
+stays reserved with it.
 """
 
+import gc
+import logging
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,7 +19,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from whyformer._engine.capture import RunRequest
+from whyformer._engine.capture import RunRequest, run_setting
 from whyformer._engine.lean.actions import Arguments, Function, Options
 from whyformer._engine.lean.backward_plan import BackwardPlan
 from whyformer._engine.lean.run import Kind, LeanMode, LeanRun, Positions
@@ -24,6 +27,7 @@ from whyformer._engine.run import Returned, map_tensors
 from whyformer._engine.tracing import find_free_memory
 from whyformer._plain.peak_memory import free_memory
 
+logger = logging.getLogger("whyformer")
 MOST_TOKENS = 4096  # beyond, a GPU is busy for longer than Python
 KEPT_SHARE = 0.1  # of the free memory, which a graph may keep
 CAPTURED_AT = 3  # so many runs of one shape
@@ -102,13 +106,13 @@ class RepeatsOfModel:
         self, request: RunRequest, plan: BackwardPlan, positions: Positions | None, run: Start
     ) -> Iterator[LeanRun]:
         """A lean run: by a graph if there is one, or if it is time to capture one; else by `run`."""
-        known = self.find(describe_run(request, plan, positions)) if may_repeat(request, plan, positions) else None
+        known = self.find(describe_run(request, plan, positions)) if can_repeat(request, plan, positions) else None
         if known is None or known.is_refused or not known.lock.acquire(blocking=False):
             yield run()
             return
         try:
             if known.graph is None and known.answers is not None and known.count >= CAPTURED_AT:
-                known.graph = capture(request, plan, run, known.answers)
+                known.graph = capture(request, plan, run, known.answers) if has_room(request, plan) else None
                 known.is_refused = known.graph is None
             if known.graph is not None:
                 yield known.graph.run(request)
@@ -121,13 +125,22 @@ class RepeatsOfModel:
             known.lock.release()
 
 
-def may_repeat(request: RunRequest, plan: BackwardPlan, positions: Positions | None) -> bool:
-    """Whether a graph of this run can be captured and is worth its memory."""
+def can_repeat(request: RunRequest, plan: BackwardPlan, positions: Positions | None) -> bool:
+    """Whether a graph of this run was asked for and can be captured, and Python takes longer than the GPU."""
     ids = request.encoded.inputs[request.encoded.main]
-    if not can_capture(ids) or ids.numel() > MOST_TOKENS or plan.loops or any(step.part for step in plan.steps):
+    if (
+        run_setting.get().replay is not True
+        or not can_capture(ids)
+        or ids.numel() > MOST_TOKENS
+        or plan.loops
+        or any(step.part for step in plan.steps)
+    ):
         return False
-    if positions is None or any(row != list(range(row[0], row[0] + len(row))) for row in positions):
-        return False
+    return positions is not None and all(row == list(range(row[0], row[0] + len(row))) for row in positions)
+
+
+def has_room(request: RunRequest, plan: BackwardPlan) -> bool:
+    ids = request.encoded.inputs[request.encoded.main]
     free = find_free_memory(ids.device)
     return free is not None and plan.bytes_per_token * ids.numel() <= KEPT_SHARE * free
 
@@ -144,25 +157,57 @@ def describe_run(request: RunRequest, plan: BackwardPlan, positions: Positions |
 
 def capture(request: RunRequest, plan: BackwardPlan, run: Start, answers: Answers) -> "LeanGraph | None":
     """The graph of a run; None if something in it cannot be captured."""
-    free_memory()
     try:
-        return LeanGraph(request, plan, run, answers)
-    except RuntimeError:  # an operation that waits for the GPU, or no memory
+        with keep_random_state(request.encoded.inputs[request.encoded.main].device):
+            return LeanGraph(request, plan, run, answers)
+    except RuntimeError as error:  # an operation that waits for the GPU, or no memory
+        logger.debug("A lean run was not captured: %s", error)
         free_memory()
         return None
 
 
+@contextmanager
+def keep_random_state(device: torch.device) -> Iterator[None]:
+    """A capture that fails leaves the random generator of the GPU waiting for its end: then it gets its state back."""
+    if device.type != "cuda":
+        yield
+        return
+    index = torch.cuda.current_device() if device.index is None else device.index
+    generator = torch.cuda.default_generators[index]
+    before = generator.clone_state()
+    try:
+        yield
+    except BaseException:
+        generator.graphsafe_set_state(before)
+        raise
+
+
 class Kernels:
-    """The kernels of a function: what it returns is computed anew by each replay."""
+    """The kernels of a function: what it returns is computed anew by each replay.
 
-    def __init__(self, function: Callable[[], Sequence[Tensor]], device: torch.device, pool: Any = None) -> None:
+    after: those that are always replayed before, in whose stream and memory these run.
+    """
+
+    stream: torch.cuda.Stream
+
+    def __init__(
+        self, function: Callable[[], Sequence[Tensor]], device: torch.device, after: "Kernels | None" = None
+    ) -> None:
         self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.device(device), torch.cuda.graph(self.graph, pool=pool, capture_error_mode="thread_local"):
-            self.results = function()
-
-    @property
-    def pool(self) -> Any:
-        return self.graph.pool()
+        self.stream = torch.cuda.Stream(device) if after is None else after.stream
+        pool, collects = None if after is None else after.graph.pool(), gc.isenabled()
+        with torch.cuda.device(device), torch.cuda.stream(self.stream):
+            torch.cuda.synchronize()
+            gc.disable()  # which might free another graph meanwhile; torch.cuda.graph collects first, for a second
+            try:
+                self.graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+                try:
+                    self.results = function()
+                finally:
+                    self.graph.capture_end()
+            finally:
+                if collects:
+                    gc.enable()
 
     def replay(self) -> None:
         self.graph.replay()
@@ -170,6 +215,8 @@ class Kernels:
 
 class LeanGraph:
     """A captured run: its own inputs, and what it computes from them."""
+
+    slope: Tensor  # at the output, from which the backward pass starts
 
     def __init__(self, request: RunRequest, plan: BackwardPlan, run: Start, answers: Answers) -> None:
         encoded = request.encoded
@@ -191,7 +238,7 @@ class LeanGraph:
         self.forward = Kernels(go_forward, device)
         self.returned = self.keep_returned(captured[0])
         self.slope = torch.zeros_like(self.forward.results[1])
-        self.backward = Kernels(go_back, device, self.forward.pool)
+        self.backward = Kernels(go_back, device, self.forward)
 
     def keep_returned(self, made: LeanRun) -> Returned:
         output = self.forward.results[1]

@@ -20,6 +20,8 @@ Removed tokens are replaced or deleted:
     pad_token       replaced by the padding token, which is attended to like a word (as in AttCAT's released code)
     delete          deleted, and the remaining tokens move together
 
+Of images between words, the pixels of a removed token are filled with 0 (default) or mean, and removed words replaced.
+
 The entries of removed frames of a signal (a waveform, a spectrogram, a time series) are filled:
 
     zero    with 0
@@ -35,14 +37,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from whyformer._engine.run import find_fill_token
-from whyformer._model import EncodedBatch, Model, count_streams
+from whyformer._model import PIXELS, EncodedBatch, Model, count_streams, pick_pictures, place_plain_pixels
 from whyformer._plain.random_generator import make_generator
 from whyformer._plain.tokens import Grid
-from whyformer.errors import InputError
+from whyformer.errors import InputError, UnsupportedModel
 
 IMAGE_FILLS = ("zero", "black", "mean", "blur", "noise")
 TEXT_FILLS = ("mask", "unknown", "pad", "pad_token", "delete")
-SIGNAL_FILLS = ("zero", "mean")
+SIGNAL_FILLS = PICTURE_FILLS = ("zero", "mean")
 FILLS = (*IMAGE_FILLS, *TEXT_FILLS, "drop")
 
 
@@ -56,6 +58,10 @@ def send_to_device(tensor: Tensor, device: torch.device) -> Tensor:
 def pick_examples(encoded: EncodedBatch, of: Tensor) -> EncodedBatch:
     """The examples with these numbers, which may repeat."""
     rows = of.tolist()
+    if encoded.pictures is not None and encoded.batch > 1:
+        return take_out_example(encoded, rows)
+    if encoded.pictures is not None:
+        encoded = repeat_pictures(encoded, len(rows))
 
     def rows_of(tensor: Tensor) -> Tensor:
         axis = encoded.batch_axis if tensor.dim() == 3 else 0
@@ -78,6 +84,52 @@ def pick_examples(encoded: EncodedBatch, of: Tensor) -> EncodedBatch:
         seconds=pick(encoded.seconds),
         uncast=rows_of(encoded.uncast) if encoded.uncast is not None else None,
     )
+
+
+# --- images between words ---------------------------------------------------------------------------------------------
+
+# The one example, as often as there are rows: models take the images of all rows one after the other.
+
+
+def take_out_example(encoded: EncodedBatch, rows: Sequence[int]) -> EncodedBatch:
+    """One example of a batch with its own images."""
+    (row,), pictures = rows, encoded.pictures
+    assert pictures is not None
+    inputs = pick_pictures(encoded.inputs, pictures.placeholder, row)
+    places = place_plain_pixels(inputs[PIXELS])
+    count = 1 if places is None else int(places.image.max()) + 1
+    own = replace(pictures, count=count, find_places=lambda: places)
+    without = replace(encoded, pictures=None, inputs={encoded.main: encoded.inputs[encoded.main]})
+    return replace(pick_examples(without, torch.tensor([row])), pictures=own, inputs=inputs)
+
+
+def repeat_pictures(encoded: EncodedBatch, rows: int) -> EncodedBatch:
+    """The example with its images for so many rows; its texts are repeated by whoever picks the rows."""
+    inputs = {
+        name: given.repeat(rows, *[1] * (given.dim() - 1)) if encoded.is_picture(name) else given
+        for name, given in encoded.inputs.items()
+    }
+    return replace(encoded, inputs=inputs)
+
+
+def hide_image_tokens(encoded: EncodedBatch, pixels: Tensor, keep: Tensor, fill: str) -> EncodedBatch:
+    """Variants of an example with the pixels of some image tokens filled, each with 0 or the mean of the images."""
+    owners = encoded.pictures.owners if encoded.pictures is not None else None
+    if owners is None:
+        raise UnsupportedModel(
+            "The tokens of the images are computed from whole images, so none of them can be hidden. Use fill='drop', "
+            "by which no token attends to it, or a method without perturbations."
+        )
+    filling = torch.zeros_like(pixels) if fill == "zero" else mean_colour(pixels)
+    kept = send_to_device(keep[:, owners.clamp(min=0)] | (owners < 0), pixels.device)
+    made = torch.where(kept, pixels, filling).flatten(0, 1)
+    return replace(encoded, inputs={**encoded.inputs, PIXELS: made})
+
+
+def mean_colour(pixels: Tensor) -> Tensor:
+    """The mean of each channel; of packed patches, of each of their entries."""
+    axes = (-2, -1) if pixels.dim() > 2 else (0,)
+    return pixels.mean(axes, keepdim=True).expand_as(pixels)
 
 
 # --- images -----------------------------------------------------------------------------------------------------------

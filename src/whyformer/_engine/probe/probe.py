@@ -56,7 +56,7 @@ from whyformer._engine.run import (
 )
 from whyformer._engine.targets import REPRESENTATION, Answers, ClassReading, FunctionReading, Reading, Target, TermSum
 from whyformer._engine.tracing import find_layer_sites, trace_of
-from whyformer._model import EncodedBatch, Model, count_streams, count_writes
+from whyformer._model import PIXELS, EncodedBatch, Model, count_streams, count_writes
 from whyformer._plain.progress import show_progress
 from whyformer._plain.tokens import Grid, Pieces
 from whyformer._plain.torch_state import neutral_torch
@@ -155,6 +155,11 @@ class Probe:
         """The default fill for what is removed."""
         if self.is_signal or self.is_image:
             return "mean" if self.is_signal else "zero"
+        return self.word_fill
+
+    @property
+    def word_fill(self) -> str:
+        """The default fill for the tokens of a text."""
         has_ids = not self.encoded.inputs[self.encoded.main].is_floating_point()
         if has_ids and getattr(self.model.tokenizer, "mask_token_id", None) is not None:
             return "mask"
@@ -195,6 +200,8 @@ class Probe:
         if self.is_image:
             return self.run_variants(of, lambda rows: self.erase_pixels(keep[rows], of[rows], fill, seed))
         keep = keep | ~self.real[of]
+        if self.encoded.pictures is not None:
+            return self.run_variants(of, lambda rows: self.hide_pictures_and_words(keep[rows], of[rows], fill))
         if fill in perturb.SIGNAL_FILLS:
             return self.run_variants(of, lambda rows: self.erase_frames(keep[rows], of[rows], fill))
         refuse_unknown_frames(self.encoded, self.layout)
@@ -641,7 +648,10 @@ class Probe:
         """The fill to use: the default for None; an unknown one raises."""
         if fill is None:
             return self.fill
-        if self.is_image:
+        if self.encoded.pictures is not None:
+            words = tuple(name for name in perturb.TEXT_FILLS if name != "delete")
+            kind, known = "images between words", (*perturb.PICTURE_FILLS, *words, "drop")
+        elif self.is_image:
             kind, known = "an image", (*perturb.IMAGE_FILLS, "drop")
         elif self.is_signal or self.is_vectors:
             kind = "a signal" if self.is_signal else "a sequence of vectors"
@@ -655,6 +665,19 @@ class Probe:
 
     def erase_pixels(self, keep: Tensor, of: Tensor, fill: str, seed: int) -> EncodedBatch:
         return perturb.erase_pixels(self.model, self.encoded, self.grid, keep, of, fill, seed)
+
+    def hide_pictures_and_words(self, keep: Tensor, of: Tensor, fill: str) -> EncodedBatch:
+        """Variants with the pixels of some image tokens filled, and some words replaced."""
+        pictures = self.encoded.pictures
+        assert pictures is not None and pictures.is_image is not None
+        is_visual = fill in perturb.PICTURE_FILLS
+        words = perturb.replace_tokens(
+            self.model, self.encoded, keep | pictures.is_image, of, self.word_fill if is_visual else fill
+        )
+        if bool((keep | ~pictures.is_image).all()):
+            return words
+        pixels = self.encoded.inputs[PIXELS]
+        return perturb.hide_image_tokens(words, pixels, keep, fill if is_visual else "zero")
 
     def erase_frames(self, keep: Tensor, of: Tensor, fill: str) -> EncodedBatch:
         owners, shape = self.layout.owners, self.encoded.inputs[self.encoded.main].shape[1:]

@@ -259,7 +259,7 @@ DESCRIPTIONS: dict[str, Callable[[CallBuilder], CallAndOperands | None]] = {
         (operations.ADDITIONS, CallBuilder.describe_addition),
         (operations.PRODUCTS, CallBuilder.describe_product),
         (operations.NORMS | operations.SOFTMAXES | operations.ACTIVATIONS, CallBuilder.describe_function),
-        (operations.CONVOLUTIONS, CallBuilder.describe_convolution),
+        (operations.CONVOLUTIONS | operations.TRANSPOSED_CONVOLUTIONS, CallBuilder.describe_convolution),
         ({operations.FUSED_ATTENTION}, CallBuilder.describe_attention),
         ({"getitem"}, CallBuilder.describe_selection),
         ({"linear"}, CallBuilder.describe_linear),

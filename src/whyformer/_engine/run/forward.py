@@ -96,6 +96,7 @@ def run_forward(
             starting_at=starting_at,
             keeps_tape=keeps_tape,
             keeps_scores=keeps_scores,
+            joins_images=encoded.pictures is not None,
             streams=count_streams(encoded),
         )
         try:
@@ -203,7 +204,7 @@ def label_inputs(encoded: EncodedBatch, mode: Intercept, dtype: torch.dtype | No
         given = given.to(dtype) if given.is_floating_point() and dtype is not None else given
         is_main, dims, axis = name == encoded.main, given.dim(), encoded.batch_axis if given.dim() == 3 else 0
         trace = Trace(depends=is_main and given.is_floating_point())
-        if dims > axis and given.size(axis) == encoded.batch:
+        if dims > axis and given.size(axis) == encoded.batch and not encoded.is_picture(name):
             trace.is_pixels, trace.is_ids = dims == 4, is_main
             trace.samples = label_axis(axis, encoded.batch, dims, given.device)
             trace.tokens = label_axis(1 - axis, given.size(1 - axis), dims, given.device) if dims in (2, 3) else None

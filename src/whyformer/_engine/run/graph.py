@@ -23,7 +23,7 @@ PASS_THROUGH_NODES = frozenset(
     "Cat Stack Split SplitWithSizes Unbind Clone Alias AsStrided Narrow Repeat RepeatInterleave Roll Flip ToCopy "
     "ConstantPadNd Gather Where MaskedFill Amax Amin Max Min Topk Sort AccumulateGrad Sub Unfold Diagonal NanToNum "
     "Triu Tril Movedim Chunk Maximum Minimum Scatter MaskedScatter IndexPut IndexCopy IndexFill SliceScatter "
-    "SelectScatter".split()
+    "SelectScatter Im2Col MaxPool2DWithIndices MaxPool3DWithIndices AdaptiveMaxPool2D".split()
 )
 
 DIFFERENTIABLE = (

@@ -19,6 +19,7 @@ from whyformer._engine.relevance import CallBuilder, OperationCall, RuleNode, Sw
 from whyformer._engine.run.graph import refuse_missing_gradient
 from whyformer._engine.run.intervene import Intervention, apply_intervention, refuse_other_batch
 from whyformer._engine.run.model_writes import WriteGuard
+from whyformer._engine.run.own_functions import find_known_function, is_result_of_own_function
 from whyformer._engine.run.token_mixing import note_mixing
 from whyformer._engine.tracing import (
     COMPOSITE_OPERATIONS,
@@ -102,6 +103,7 @@ class Intercept(TorchFunctionMode):
     starting_at: Tensor | None = None  # replaces the sum of embeddings as the leaf
     keeps_tape: bool = False  # of all operations and their results
     keeps_scores: bool = False
+    joins_images: bool = False  # what does not depend on the words, a vision tower, computes a part of the input
     streams: tuple[int, ...] = ()  # source and prefix: their lengths, if an encoder and a decoder embed one each
 
     embedded: Tensor | None = None  # the label of the embedded ids: a model may pad them first
@@ -117,6 +119,8 @@ class Intercept(TorchFunctionMode):
     entered: Tensor | None = None  # the copy of the leaf that the model computes with
     moves_tokens: bool = False  # whole, before the first block (order.py): what looks like mixing there is a move
     words: Tensor | None = None  # the part of the leaf that comes from token ids
+    embedded_width: int = 0  # of the first table that embeds ids
+    second_embedding: str = ""  # the module that uses embeddings of the same tokens beside the explained ones
     later: list[tuple[Tensor, Tensor | None]] = field(default_factory=list)  # leaf and words of the streams after it
     step: int = 0
     heads: int = 0  # of the current nn.MultiheadAttention call; 0 outside one
@@ -181,6 +185,8 @@ class Intercept(TorchFunctionMode):
         if name in operations.QUERIES and id(args[0]) not in self.originals:
             return func(*args, **(kwargs or {}))
         operation = Operation(name, func, args, kwargs or {})
+        if self.switch is not None and any(is_result_of_own_function(t) for t in operation.given):
+            operation = operation.map_arguments(self.recognise)
         if operation.is_in_place and self.must_run_out_of_place(operation):
             self.step += 1
             return self.run_out_of_place(operation)
@@ -223,10 +229,24 @@ class Intercept(TorchFunctionMode):
             return self.finish_with_intervention(operation, result, self.intervention)
         return self.finish(operation, result)
 
+    def recognise(self, value: Any) -> Any:
+        """The result of an autograd function of the model's own, computed by the operation that it is."""
+        if not isinstance(value, Tensor) or not is_result_of_own_function(value):
+            return value
+        if not hasattr(value, "_whyformer_recognised"):
+            with without_interception():
+                found = find_known_function(value)
+            made = value
+            if found is not None:
+                with torch.enable_grad(), self:
+                    made = found()
+            value._whyformer_recognised = made  # type: ignore[attr-defined]
+        return value._whyformer_recognised  # type: ignore[attr-defined]
+
     def finish_with_intervention(self, operation: Operation, result: Argument, intervention: Intervention) -> Argument:
         """As `finish`; if the operation is an attention site, the intervention is applied first."""
         site = find_site(operation, result, self.path) if isinstance(result, Tensor) else None
-        if site is None:
+        if site is None or self.is_before_input(operation):
             return self.finish(operation, result)
         self.unfold(site)
         refuse_other_batch(site, self.batch)
@@ -264,11 +284,17 @@ class Intercept(TorchFunctionMode):
             keep_scores(operation, result)
         if operation.name in operations.CONCATENATIONS and len(self.sites) > 1:
             self.stitch_sites(operation, result)
+        if self.is_before_input(operation):
+            return result
         if operation.name in SITES and (site := find_site(operation, result, self.path)) is not None:
             if site.weights is not None:
                 site.scores, _ = read_scores(operation.given[0])
             self.add_site(site.detach())
         return result
+
+    def is_before_input(self, operation: Operation) -> bool:
+        """Whether an operation belongs to the vision tower whose features become a part of the explained input."""
+        return self.joins_images and not any(trace_of(tensor).depends for tensor in operation.given)
 
     def note_stream(self, operation: Operation, result: Tensor) -> None:
         """Keep additions of two states, norms, and products with a constant: the residual stream consists of them."""
@@ -291,6 +317,7 @@ class Intercept(TorchFunctionMode):
             traces[0] = self.frames.note(operation, result, traces[0])
         elif traces[0].words is not None and self.embedded is None:
             self.embedded = traces[0].tokens
+            self.embedded_width = result.size(-1) if isinstance(result, Tensor) else 0
             self.embedded_ids = next((t for t in operation.given if not t.is_floating_point()), None)
             self.vocabulary = next((t.size(0) for t in operation.given if t.is_floating_point()), 0)
 
@@ -343,11 +370,9 @@ class Intercept(TorchFunctionMode):
         """The explained input, created on first use. The model gets a copy, which it may change in place."""
         entered = getattr(tensor, "_whyformer_leaf", None)
         if entered is None:
-            if len(self.leaves) >= max(len(self.streams), 1):
-                raise UnsupportedModel(
-                    f"{self.path} takes a second sequence of embeddings. Only one can be explained; models with a "
-                    "decoder that has its own input, or with embeddings for each layer, are not supported yet."
-                )
+            is_later_table = self.leaf is None and tensor.size(-1) != self.embedded_width > 0
+            if len(self.leaves) >= max(len(self.streams), 1) or (is_later_table and not self.streams):
+                return self.hold_second_embedding(tensor)
             trace = replace(trace_of(tensor), words=None)
             words = trace_of(tensor).words
             start = tensor if self.starting_at is None else self.choose_start(self.starting_at).to(tensor)
@@ -360,6 +385,19 @@ class Intercept(TorchFunctionMode):
             else:
                 self.later.append((leaf, words))
         return entered
+
+    def hold_second_embedding(self, tensor: Tensor) -> Tensor:
+        """Embeddings of the same tokens beside the explained ones, for each layer, say: constant, and noted."""
+        ids = self.embedded_ids
+        if self.streams or ids is None or tensor.shape[: ids.dim()] != ids.shape:
+            raise UnsupportedModel(
+                f"{self.path} takes a second sequence of embeddings, of other tokens. Only one can be explained; "
+                "models with a decoder that has its own input are supported if it is named as in transformers."
+            )
+        self.second_embedding = self.path
+        constant: Tensor = attach_trace(tensor.detach(), replace(trace_of(tensor), words=None, depends=False))
+        tensor._whyformer_leaf = constant  # type: ignore[attr-defined]
+        return constant
 
     def choose_start(self, whole: Tensor) -> Tensor:
         """What replaces the next sum of embeddings: all that was given, or the part of the stream."""

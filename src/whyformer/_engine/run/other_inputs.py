@@ -13,7 +13,7 @@ DESCRIPTIONS = (
 
 def note_other_inputs(encoded: EncodedBatch, *, is_library: bool) -> tuple[str, ...]:
     """Which inputs have no scores. is_library: their names are those of libraries."""
-    others = [name for name in encoded.inputs if name != encoded.main]
+    others = [name for name in encoded.inputs if name != encoded.main and not encoded.is_picture(name)]
     read = [name for name in others if name in CONTENT or not (is_library or is_description(name, encoded))]
     if not read:
         return ()

@@ -13,6 +13,7 @@ Names and configs are hints where shapes leave two readings: a vocabulary of the
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from inspect import signature
 from typing import Literal
 
 from torch import Tensor, nn
@@ -104,7 +105,8 @@ def find_sequence_task(
         return Task("representation" if is_state else "token class", output)
     if name.endswith(("ForMaskedLM", "ForPreTraining", "ForTokenClassification")):
         return Task("token class" if name.endswith("ForTokenClassification") else "masked token", output)
-    if name.endswith(("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")) or is_causal():
+    writers = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
+    if isinstance(inner, TwoStreams) or name.endswith(writers) or is_causal():
         return Task("next token", output)
     return Task("masked token", output)
 
@@ -163,12 +165,18 @@ def refuse_encoder_decoders(module: nn.Module) -> None:
     has_two = getattr(getattr(inner, "config", None), "is_encoder_decoder", False)
     if not has_two or not hasattr(inner, "main_input_name") or isinstance(inner, TwoStreams):
         return
+    if getattr(inner, "main_input_name", None) == "pixel_values" and "decoder_input_ids" not in forward_names(inner):
+        return  # learned queries (DETR)
     decoders = [one for path, one in inner.named_modules() if path.rpartition(".")[2] == "decoder"]
     if any(not isinstance(decoder, nn.Linear) for decoder in decoders):
         raise UnsupportedModel(
             f"{type(inner).__name__} has an encoder and a decoder; such models are not supported yet. To explain what "
             "its encoder represents, open model.get_encoder()."
         )
+
+
+def forward_names(module: nn.Module) -> frozenset[str]:
+    return frozenset(signature(module.forward).parameters)
 
 
 def refuse_other_answers(module: nn.Module) -> None:

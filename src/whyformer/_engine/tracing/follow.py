@@ -325,11 +325,15 @@ def extends_embedding_sum(operation: Operation) -> bool:
     """Adding constants to a sum of embeddings, or scaling it by a number, is part of computing the input.
 
     A constant that is larger than the sum makes copies of it (streams of hyper connections), which begin the model.
+    Putting features of images into it is part of computing the input too: image tokens are tokens.
     """
     sums: list[Tensor] = []
     others: list[Tensor] = []
     for tensor in operation.given:
         (sums if is_embedding_sum(tensor) else others).append(tensor)
+    if operation.name in operations.MERGES:
+        features = [t for t in others if t.is_floating_point()]
+        return bool(features) and not any(t.requires_grad or t.dim() < 2 for t in features)
     if operation.name in operations.ADDITIONS | {"dropout"}:
         is_copied = any(torch.broadcast_shapes(sums[0].shape, t.shape).numel() > sums[0].numel() for t in others)
         return not is_copied and not any(t.requires_grad for t in others)
@@ -337,12 +341,12 @@ def extends_embedding_sum(operation: Operation) -> bool:
 
 
 def token_part_of(operation: Operation) -> Tensor | None:
-    """The part of a sum of embeddings that comes from the explained ids. Constants leave it, numbers scale it."""
+    """The part of a sum of embeddings that is input. Constants leave it, numbers scale it, image features join it."""
     sums = [t for t in operation.given if is_embedding_sum(t)]
     if not sums or not extends_embedding_sum(operation):
         return None
     words = trace_of(sums[0]).words
-    if operation.name not in operations.MULTIPLICATIONS:
+    if operation.name not in operations.MULTIPLICATIONS | operations.MERGES:
         return words
     return operation.map_arguments(lambda value: words if value is sums[0] else value).run()
 

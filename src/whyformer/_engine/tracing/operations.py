@@ -25,7 +25,8 @@ IDENTITIES = frozenset(
     "feature_dropout masked_fill nan_to_num where triu tril alias maximum "
     "minimum fmax fmin scatter masked_scatter index_put index_copy index_fill slice_scatter select_scatter".split()
 )  # every entry is passed on or blocked
-EXTREMA = frozenset("amax max amin min topk sort".split())  # the gradient goes to the selected entry
+MAX_POOLS = frozenset("max_pool1d max_pool2d max_pool3d adaptive_max_pool1d adaptive_max_pool2d".split())
+EXTREMA = frozenset("amax max amin min topk sort".split()) | MAX_POOLS  # the gradient goes to the selected entry
 QUERIES = frozenset("shape size dim ndim numel len dtype device is_floating_point is_complex is_cuda".split())
 HARMLESS = frozenset("requires_grad_ retain_grad detach_ register_hook set_ data grad".split())
 
@@ -40,9 +41,10 @@ POOLS = frozenset("mean sum avg_pool1d avg_pool2d adaptive_avg_pool1d adaptive_a
 STATISTICS = frozenset("mean sum var std norm vector_norm amax amin logsumexp linalg_norm linalg_vector_norm".split())
 RESIZES = frozenset("interpolate upsample".split())  # linear in the image
 ROW_SUMS = frozenset(("index_add", "scatter_add"))  # onto zeros: linear in the rows
-LINEAR_IN_ONE = frozenset(("cumsum", "linalg_solve_triangular")) | ROW_SUMS
+LINEAR_IN_ONE = frozenset(("cumsum", "linalg_solve_triangular", "fold")) | ROW_SUMS
 REDUCTIONS = POOLS | STATISTICS | EXTREMA
 CONVOLUTIONS = frozenset("conv1d conv2d conv3d".split())
+TRANSPOSED_CONVOLUTIONS = frozenset("conv_transpose1d conv_transpose2d conv_transpose3d".split())
 PRODUCTS = frozenset("matmul rmatmul bmm mm baddbmm addmm einsum".split())
 ADDITIONS = frozenset("add radd sub rsub subtract".split())
 DIVISIONS = frozenset("div rdiv truediv rtruediv divide true_divide".split())
@@ -50,6 +52,7 @@ MULTIPLICATIONS = frozenset("mul rmul multiply neg".split()) | DIVISIONS
 ELEMENTWISE = ACTIVATIONS | MULTIPLICATIONS | ADDITIONS
 
 EMBEDDINGS = frozenset(("embedding",))
+MERGES = frozenset(("masked_scatter", "where"))  # by which features of images take the place of embeddings
 FUSED_ATTENTION = "scaled_dot_product_attention"
 IN_PLACE = {  # `x += y` calls add_
     name: name.removesuffix("_") for name in ("add_", "sub_", "mul_", "div_", "relu_", "log1p_")

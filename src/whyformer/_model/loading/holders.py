@@ -12,6 +12,7 @@ from typing import Any, TypeGuard
 from torch import Tensor, nn
 
 from whyformer._model.model import ModelLike, PipelineLike
+from whyformer._model.pictures import find_placeholder, is_joint_processor
 from whyformer._model.preprocessors import ImageProcessor, Tokenizer
 from whyformer._model.prompted import has_learned_prompt, wrap_prompted
 from whyformer._model.weight_files import WeightFiles
@@ -53,6 +54,8 @@ def read_pipeline(pipeline: Any) -> OpenedModule:
         raise UnsupportedModel(f"The pipeline holds a {type(pipeline.model).__name__}, which is not an nn.Module.")
     inner = read_holder(pipeline.model)
     assert inner is not None
+    if find_placeholder(pipeline.model) is not None and is_joint_processor(getattr(pipeline, "processor", None)):
+        return OpenedModule(inner.module, processor=pipeline.processor)
     if getattr(pipeline.model, "main_input_name", None) == "pixel_values":
         return OpenedModule(inner.module, processor=pipeline.image_processor)
     return OpenedModule(inner.module, pipeline.tokenizer)

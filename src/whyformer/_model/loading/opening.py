@@ -23,6 +23,7 @@ from whyformer._model.loading.image_transform import ProcessorLike, as_image_pro
 from whyformer._model.loading.library import OPEN_CLIP_CONFIG, is_library_name, load_library_folder, load_library_model
 from whyformer._model.model import InputKind, Model, ModelLike
 from whyformer._model.offload import find_unloaded_weights
+from whyformer._model.pictures import find_placeholder, is_joint_processor
 from whyformer._model.preprocessors import ImageProcessor, Tokenizer
 from whyformer._model.two_streams import has_two_streams, wrap_two_streams
 from whyformer._model.unwrap import unwrap
@@ -76,9 +77,9 @@ def open(
     * any nn.Module, which is used unchanged, or an object that holds one: a pipeline of transformers, a
       SentenceTransformer, a CrossEncoder
 
-    Without a tokenizer or image processor the model takes tensors. `processor` is a transformers image processor or a
-    function from an image to a tensor. `readout` ("first", "last", "mean" or an index) and `batch_axis` are needed only
-    if they cannot be detected.
+    Without a tokenizer or image processor the model takes tensors. `processor` is a transformers image processor, a
+    function from an image to a tensor or, for models that read images between words, their processor. `readout`
+    ("first", "last", "mean" or an index) and `batch_axis` are needed only if they cannot be detected.
     """
     if isinstance(source, Model):
         given = (dtype, device, tokenizer, processor, labels, readout, batch_axis, weights)
@@ -98,15 +99,19 @@ def open(
         opened = replace(opened, name=type(unwrap(opened.module)).__name__)
     if loads_preprocessors:
         tokenizer, processor = opened.tokenizer, opened.processor
+    joint = processor if is_joint_processor(processor) and find_placeholder(opened.module) is not None else None
+    if joint is not None:
+        tokenizer, processor = tokenizer or joint.tokenizer, joint.image_processor
     tokenizer = copy.deepcopy(tokenizer)  # tokenizing with split_special_tokens changes its state
-    kind: InputKind = "image" if processor is not None else "text" if tokenizer is not None else "tensors"
+    takes_images = processor is not None and joint is None
+    kind: InputKind = "image" if takes_images else "text" if tokenizer is not None else "tensors"
     if has_two_streams(opened.module):
         opened = replace(opened, module=wrap_two_streams(unwrap(opened.module)))
     axis = _find_batch_axis(unwrap(opened.module)) if batch_axis is None else batch_axis
     return Model(
         opened.module, opened.name, kind, _find_class_names(opened.module, labels or opened.labels), tokenizer,
         as_image_processor(processor), readout, axis, (*opened.notes, *_note_precision(opened.module)),
-        opened.files,
+        opened.files, joint,
     )  # fmt: skip
 
 
@@ -303,6 +308,10 @@ def _load_preprocessors(
     folder: Path | str, module: nn.Module, name: str
 ) -> tuple[Tokenizer | None, ImageProcessor | None]:
     """The tokenizer or image processor that prepares the main input of the module, if there is one; both of CLIP."""
+    if find_placeholder(module) is not None:
+        joint = _load_preprocessor("processor", folder, name)
+        if is_joint_processor(joint):
+            return None, joint
     has_towers, is_visual = has_two_towers(module), getattr(module, "main_input_name", None) == "pixel_values"
     if is_visual and not has_towers and isinstance(folder, Path):
         channels = getattr(getattr(module, "config", None), "num_channels", None)
@@ -320,7 +329,8 @@ def _load_preprocessor(what: str, folder: Path | str, name: str) -> Any:
     present = [folder / file for file in files if (folder / file).is_file()] if isinstance(folder, Path) else []
     if isinstance(folder, Path) and not present:
         return None
-    kind: Any = transformers.AutoTokenizer if what == "tokenizer" else transformers.AutoImageProcessor
+    kinds = {"tokenizer": "AutoTokenizer", "image processor": "AutoImageProcessor", "processor": "AutoProcessor"}
+    kind: Any = getattr(transformers, kinds[what])
     try:
         with checkpoint.SILENT_TRANSFORMERS:
             return kind.from_pretrained(folder, trust_remote_code=False)

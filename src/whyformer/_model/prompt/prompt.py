@@ -50,7 +50,7 @@ from whyformer._model.spans import correct_offsets, decode_with_spans
 from whyformer._model.text import TokenizedText, check_text
 from whyformer._plain.json_value import Json
 from whyformer._plain.setting_checks import list_entries
-from whyformer._plain.tokens import NamedTokens, Pieces, take_pieces
+from whyformer._plain.tokens import STREAMS, NamedTokens, Pieces, take_pieces
 from whyformer.errors import InputError, suggest_nearest
 
 if TYPE_CHECKING:
@@ -556,6 +556,8 @@ def append_tokens(model: "Model", prompt: Prompt, ids: Sequence[int]) -> Prompt:
         before.spans + tuple(None if span is None else (span[0] + start, span[1] + start) for span in after.spans),
         None if after.text is None else prompt.text + after.text,
         before.second,
+        (),
+        before.segment_names,
     )
     return replace(prompt, ids=whole, pieces=pieces)
 
@@ -572,7 +574,7 @@ def make_source(kind: type[Prompt], model: "Model", text: str, start: int) -> Pr
     """A text that an encoder reads, and the token that the decoder begins with."""
     one = model.tokenize(text, "the source")
     names, special = (*one.pieces, *model.name_ids([start])), (*one.special, True)
-    pieces = Pieces(names, special, (*one.padding, False), (*one.spans, None), f"{text}\n", len(text) + 1)
+    pieces = Pieces(names, special, (*one.padding, False), (*one.spans, None), f"{text}\n", len(text) + 1, (), STREAMS)
     parts = (
         Region("source", "other", 0, len(one), text, (0, len(text))),
         Region("start", "other", len(one), len(one) + 1, ""),
