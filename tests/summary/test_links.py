@@ -9,7 +9,7 @@ from summary.bulk_folder import image_row, text_row
 
 from whyformer._runs.parts import BulkRow
 from whyformer._summary.finding import Finding, Sighting, judge_findings
-from whyformer._summary.links import add_links, find_links, list_folders, read_metadata
+from whyformer._summary.links import add_links, find_links, list_folders, read_item_metadata
 from whyformer.errors import InputError
 
 ROWS = [BulkRow(**text_row(f"{i:02}", i, ["a"], [1.0], target=0)) for i in range(40)]
@@ -56,15 +56,15 @@ def test_folders_of_images_come_from_the_id_or_the_path():
 def test_metadata_is_read_from_a_table_or_a_mapping(tmp_path):
     (tmp_path / "m.csv").write_text("id,site,year\n01,west,\n02,east,2001\n", "utf-8")
     expected = {"site": {"01": "west", "02": "east"}, "year": {"02": "2001"}}
-    assert read_metadata(tmp_path / "m.csv") == expected
-    assert read_metadata({"01": {"site": "west"}, "02": {"site": "east", "year": 2001}}) == expected
-    assert read_metadata(None) == {}
+    assert read_item_metadata(tmp_path / "m.csv") == expected
+    assert read_item_metadata({"01": {"site": "west"}, "02": {"site": "east", "year": 2001}}) == expected
+    assert read_item_metadata(None) == {}
 
 
 @pytest.mark.parametrize("text", ["name,site\n1,west\n", ""])
 def test_metadata_without_ids_is_refused(tmp_path, text):
     (tmp_path / "m.csv").write_text(text, "utf-8")
     with pytest.raises(InputError, match="no column id"):
-        read_metadata(tmp_path / "m.csv")
+        read_item_metadata(tmp_path / "m.csv")
     with pytest.raises(InputError, match="could not be read"):
-        read_metadata(tmp_path / "none.csv")
+        read_item_metadata(tmp_path / "none.csv")

@@ -157,12 +157,12 @@ def find_global_changes(
     """A finding for each class and kind that sets the class apart; none with a single class."""
     rows, texts, pixels = read_whole_items(classes, reader)
     if texts and len(classes) > 1:
-        yield from find_changes(TEXT_KINDS, rows, texts, reader, tested, seed)
+        yield from find_changes_of_kinds(TEXT_KINDS, rows, texts, reader, tested, seed)
     elif pixels and len(classes) > 1:
-        yield from find_changes(IMAGE_KINDS, rows, pixels, reader, tested, seed)
+        yield from find_changes_of_kinds(IMAGE_KINDS, rows, pixels, reader, tested, seed)
 
 
-def find_changes(
+def find_changes_of_kinds(
     kinds: Sequence[GlobalKind[Item]], rows: Sequence[BulkRow], items: Sequence[Item], reader: InputReader, tested: int,
     seed: int,
 ) -> Iterator[Finding]:  # fmt: skip

@@ -27,7 +27,7 @@ MetadataLike: TypeAlias = str | os.PathLike[str] | Mapping[str, Mapping[str, obj
 Columns: TypeAlias = Mapping[str, Mapping[str, str]]  # column -> id -> value
 
 
-def read_metadata(metadata: MetadataLike | None) -> dict[str, dict[str, str]]:
+def read_item_metadata(metadata: MetadataLike | None) -> dict[str, dict[str, str]]:
     """The columns of a CSV file with a column id, or of a mapping from ids to values by column."""
     if metadata is None:
         return {}

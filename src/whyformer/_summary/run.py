@@ -17,7 +17,7 @@ from whyformer._summary.finding import judge_findings
 from whyformer._summary.global_changes import find_global_changes
 from whyformer._summary.image_evidence import ImageEvidence, collect_image_evidence
 from whyformer._summary.inputs import InputReader
-from whyformer._summary.links import MetadataLike, add_links, read_metadata
+from whyformer._summary.links import MetadataLike, add_links, read_item_metadata
 from whyformer._summary.outliers import MAX_OUTLIERS, find_confusions
 from whyformer._summary.result import BulkSummary
 from whyformer._summary.rows import StoredRun, open_stored_run
@@ -63,7 +63,7 @@ def summarise_bulk(
     of each class are clustered. test_limit: at most this many items of each cluster are rerun.
     """
     check_summary_settings(class_limit, test_limit, seed, mask_values)
-    columns_of_items = read_metadata(metadata)
+    columns_of_items = read_item_metadata(metadata)
     run = open_stored_run(Path(folder))
     tally = Tally(choose_summarised_method(run, method), class_limit, seed)
     for rows in run.iterate_parts():
