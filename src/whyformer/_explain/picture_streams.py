@@ -92,7 +92,7 @@ def count_apart(values: Tensor, distance: float) -> int:
     return 1 + int((values.sort().values.diff() > distance).sum())
 
 
-def trim_blanks(text: str, span: tuple[int, int]) -> tuple[int, int]:
+def leave_out_blanks(text: str, span: tuple[int, int]) -> tuple[int, int]:
     """The span without the blanks before a word; one of blanks alone stays."""
     word = text[slice(*span)].lstrip(" ")
     return (span[1] - len(word), span[1]) if word else span
@@ -107,7 +107,7 @@ def join_pieces(
     if model.tokenizer is not None:
         ids, own = encoded.inputs[encoded.main][0].tolist(), [i for i in words if not tokens.special[i]]
         text, found = decode_with_spans(model.tokenizer, [ids[i] for i in own])
-        covered = {i: span and trim_blanks(text, span) for i, span in zip(own, found, strict=True)}
+        covered = {i: span and leave_out_blanks(text, span) for i, span in zip(own, found, strict=True)}
         spans = [covered.get(i) for i in words]
     return Pieces(
         pieces=(*names, *(tokens.pieces[i] for i in words)),

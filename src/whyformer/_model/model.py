@@ -23,7 +23,7 @@ from whyformer._model.offload import find_device
 from whyformer._model.prompt import Prompt
 from whyformer._model.prompted import PromptedTransformer, add_virtual_tokens
 from whyformer._model.tables_in_memory import as_input_list
-from whyformer._model.two_streams import TwoStreams, add_prefix, join_streams
+from whyformer._model.two_streams import TwoStreams, add_prefix, append_prefixes
 from whyformer._model.unwrap import unwrap
 from whyformer._model.weight_files import WeightFiles, describe_weights
 from whyformer._plain.torch_state import neutral_torch
@@ -273,7 +273,7 @@ class Model:
     def _join_prompts(self, items: Sequence[Prompt]) -> EncodedBatch:
         """A batch of prompts for a model with an encoder, which reads the source, and a decoder."""
         sources, prefixes = ([take_tokens(item, part) for item in items] for part in ("source", "prefix"))
-        return join_streams(self, self.encode_tokens(sources), prefixes)
+        return append_prefixes(self, self.encode_tokens(sources), prefixes)
 
     def check_token_ids(self, ids: Sequence[int], name: str = "the prompt", *, source: int = 0) -> None:
         """Refuse more tokens than the module takes, and ids that it does not have.

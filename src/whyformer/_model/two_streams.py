@@ -207,10 +207,10 @@ def add_prefix(model: "Model", module: TwoStreams, source: EncodedBatch) -> Enco
         marks = tuple(i in special and r for i, r in zip(row, is_real, strict=True))
         padding, nothing = tuple(not r for r in is_real), (None,) * len(row)
         prefixes.append(TokenizedText(model.name_ids(row), marks, padding, nothing, "", inputs={"input_ids": row}))
-    return join_streams(model, source, prefixes)
+    return append_prefixes(model, source, prefixes)
 
 
-def join_streams(model: "Model", source: EncodedBatch, prefixes: Sequence[TokenizedText]) -> EncodedBatch:
+def append_prefixes(model: "Model", source: EncodedBatch, prefixes: Sequence[TokenizedText]) -> EncodedBatch:
     """Source and prefix of each example in one row; padding is at the end of both.
 
     The spans of a prefix are those of the text of the batch.

@@ -35,7 +35,7 @@ WAITING = frozenset("nonzero argwhere unique bincount masked_select tolist numpy
 Start = Callable[..., LeanRun]  # an ordinary run, of another request or in another mode where they are given
 
 
-class Answers(NamedTuple):
+class Branches(NamedTuple):
     """What Python asked tensors of a run for, and by which functions."""
 
     given: tuple[bool | int | float, ...] = ()
@@ -45,7 +45,7 @@ class Answers(NamedTuple):
 class WatchingMode(LeanMode):
     """Notes what Python asks tensors for. known: what it was told before, and is told again without a look."""
 
-    known: Answers | None = None
+    known: Branches | None = None
 
     def __init__(self, plan: BackwardPlan, *args: Any, **options: Any) -> None:
         super().__init__(plan, *args, **options)
@@ -64,10 +64,10 @@ class WatchingMode(LeanMode):
         return result
 
     @property
-    def answers(self) -> Answers | None:
+    def answers(self) -> Branches | None:
         """None if the GPU was waited for in another way."""
         given, functions = tuple(answer for *_, answer in self.read), frozenset(func for func, *_ in self.read)
-        return None if self.waits else Answers(given, functions)
+        return None if self.waits else Branches(given, functions)
 
 
 def has_mask_index(kind: Kind, args: Arguments) -> bool:
@@ -83,7 +83,7 @@ class Repeats:
 
     key: Hashable
     count: int = 0
-    answers: Answers | None = None
+    answers: Branches | None = None
     graph: "LeanGraph | None" = None
     is_refused: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -106,7 +106,7 @@ class RepeatsOfModel:
         self, request: RunRequest, plan: BackwardPlan, positions: Positions | None, run: Start
     ) -> Iterator[LeanRun]:
         """A lean run: by a graph if there is one, or if it is time to capture one; else by `run`."""
-        known = self.find(describe_run(request, plan, positions)) if can_repeat(request, plan, positions) else None
+        known = self.find(identify_run(request, plan, positions)) if can_repeat(request, plan, positions) else None
         if known is None or known.is_refused or not known.lock.acquire(blocking=False):
             yield run()
             return
@@ -149,13 +149,13 @@ def can_capture(ids: Tensor) -> bool:
     return ids.is_cuda
 
 
-def describe_run(request: RunRequest, plan: BackwardPlan, positions: Positions | None) -> Hashable:
+def identify_run(request: RunRequest, plan: BackwardPlan, positions: Positions | None) -> Hashable:
     """Runs with the same description launch the same kernels."""
     inputs = [(name, tensor.shape, tensor.dtype) for name, tensor in sorted(request.encoded.inputs.items())]
     return id(plan), tuple(inputs), str(positions), "hidden_relevance" in request.keep
 
 
-def capture(request: RunRequest, plan: BackwardPlan, run: Start, answers: Answers) -> "LeanGraph | None":
+def capture(request: RunRequest, plan: BackwardPlan, run: Start, answers: Branches) -> "LeanGraph | None":
     """The graph of a run; None if something in it cannot be captured."""
     try:
         with keep_random_state(request.encoded.inputs[request.encoded.main].device):
@@ -218,7 +218,7 @@ class LeanGraph:
 
     slope: Tensor  # at the output, from which the backward pass starts
 
-    def __init__(self, request: RunRequest, plan: BackwardPlan, run: Start, answers: Answers) -> None:
+    def __init__(self, request: RunRequest, plan: BackwardPlan, run: Start, answers: Branches) -> None:
         encoded = request.encoded
         self.inputs = {name: tensor.clone() for name, tensor in encoded.inputs.items()}
         self.plan = plan  # whose identity is in the key
@@ -228,7 +228,7 @@ class LeanGraph:
 
         def go_forward() -> list[Tensor]:
             captured[:] = [made := run(own, mode_class=mode_class)]
-            return [one.detach() for one in (compare_answers(made), made.output, made.leaf, *made.states)]
+            return [one.detach() for one in (compare_branches(made), made.output, made.leaf, *made.states)]
 
         def go_back() -> Sequence[Tensor]:
             made = captured.pop()  # and with it the memory that it keeps
@@ -254,7 +254,7 @@ class LeanGraph:
         return RepeatedRun(leaf, output, returned, tuple(states), holds=holds, graph=self)
 
 
-def compare_answers(made: LeanRun) -> Tensor:
+def compare_branches(made: LeanRun) -> Tensor:
     """Whether tensors still give the answers that Python got."""
     assert isinstance(made.mode, WatchingMode)
     compared = [(tensor == answer).all() for _, tensor, answer in made.mode.read]
