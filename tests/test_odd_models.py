@@ -79,16 +79,14 @@ def test_reordered_tokens_are_refused(method):
         explain_odd(Chain(between=lambda x: x.flip(1)), method)
 
 
-def test_an_encoder_with_a_decoder_is_refused_before_it_runs():
+def test_an_encoder_with_a_decoder_has_scores_for_both():
     from transformers import T5Config, T5ForConditionalGeneration
 
     module = T5ForConditionalGeneration(T5Config(vocab_size=20, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2))
     model = why.open(module.eval())
+    inputs = {"input_ids": torch.tensor([[3, 4, 1]]), "decoder_input_ids": torch.tensor([[0, 5]])}
     for method in ("rollout", "lrp", "saliency"):
-        with pytest.raises(UnsupportedModel, match="has an encoder and a decoder; such models are not supported yet"):
-            why.explain(
-                model, {"input_ids": torch.tensor([[3, 4, 1]]), "decoder_input_ids": torch.tensor([[0, 5]])}, method
-            )
+        assert why.explain(model, inputs, method).streams == {"source": slice(0, 3), "prefix": slice(3, 5)}
 
 
 def test_a_weighted_mean_reads_tokens_by_their_weights():

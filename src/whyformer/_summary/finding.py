@@ -250,7 +250,7 @@ def list_case(finding: Finding) -> Iterator[str]:
         value, limit = finding.uniformity.value, finding.uniformity.limit
         decides = f"it decides {value:.0%} of the class, natural evidence seldom {limit:.0%}"
         alike = f"it is nearly the same everywhere (uniformity {value:.2f}, natural evidence seldom {limit:.2f})"
-        clauses = {"words": decides, "patches": alike}
+        clauses = {"words": decides, "patches": alike, "copies": alike}
         yield from [clauses[finding.kind]] if value >= limit and finding.kind in clauses else []
         yield from finding.habits
     if off_object and finding.off_object is not None:

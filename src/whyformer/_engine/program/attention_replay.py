@@ -43,7 +43,7 @@ from whyformer._engine.targets import (
 )
 from whyformer._engine.tracing import trace_of
 from whyformer._model import EncodedBatch, Model
-from whyformer.errors import UnsupportedModel, WhyformerError
+from whyformer.errors import NoAttention, UnsupportedModel, WhyformerError
 
 MAX_TOKENS = {"cpu": 4_096, "cuda": 131_072}  # tokens that go through the model at once
 MAX_WEIGHTS = {"cpu": 2**24, "cuda": 2**28}  # attention weights in memory at once
@@ -78,6 +78,11 @@ class AttentionReplay:
             intervention=Intervention(scores=self._keep_allowed, attention=self._keep_attention),
             prepare=self._tape.watch,
         ) as run:
+            if not run.mode.sites:
+                raise NoAttention(
+                    f"{self.model.name} ran without reaching attention: no softmax multiplied values and no fused "
+                    "attention was called, so there is no attention to audit."
+                )
             if len(self.run_attention) != len(run.mode.sites):
                 raise UnsupportedModel(
                     "The model computes its attention in parts, head by head or some queries at a time, which cannot "
