@@ -238,7 +238,11 @@ def make_support_page(lines: list[Line]) -> str:
 def describe_faults(faults: dict[str, int]) -> str:
     named = {"FOREIGN": "exceptions that are not ours", "SILENT": "misleading scores", "WRONG": "failed checks"}
     found = [f"{named.get(kind, 'timeouts')}: {count} classes" for kind, count in faults.items() if count]
-    return f"Open faults: {'; '.join(found)} (marked ⚠)." if found else "No class of the table has a fault."
+    return (
+        f"Open faults: {'; '.join(found)} (marked ⚠)."
+        if found
+        else "No class of the table below has a fault by these checks; the newer sweep above has."
+    )
 
 
 def format_task(task: str, lines: list[Line]) -> str:
