@@ -7,6 +7,7 @@ Names of operators in tables (`"_softmax"`, `"_to_copy"`) are data: an operator 
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from operator import attrgetter
 
 import torch
@@ -75,3 +76,13 @@ def storage_of(tensor: Tensor) -> int:
 def forward_class_of(node: object) -> type | None:
     """The autograd function that a node of the graph belongs to."""
     return getattr(type(node), "_forward_cls", None)
+
+
+# --- memory of a GPU -------------------------------------------------------------------------------------------------
+
+
+def end_pool_of_failed_capture(device: int, pool: tuple[int, int]) -> None:
+    """A CUDA graph whose capture fails goes on to direct memory to its pool. There is no public way to end that."""
+    with suppress(RuntimeError):  # it has ended
+        torch._C._cuda_endAllocateToPool(device, pool)
+        torch._C._cuda_releasePool(device, pool)

@@ -1,20 +1,87 @@
-"""A program as a CUDA graph: the GPU repeats all of its kernels without waiting for Python to launch each of them.
+"""CUDA graphs: the GPU repeats all kernels of a function without waiting for Python to launch each of them.
 
 A graph has fixed addresses, so inputs are copied to its own tensors and results from them, and it serves one thread at
-a time. It is captured when it is made, which must follow a run of the program itself, in which libraries set up what
+a time. It is captured when it is made, which must follow a run of the function itself, in which libraries set up what
 they need.
+
+A capture must not be felt outside. torch lets every capture take part in the default random generator of the GPU; here
+it takes part in a copy, so that other threads draw random numbers as before, also after a capture that failed. Such a
+capture leaves torch's allocator directing memory to it: that is ended here.
 """
 
+import gc
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from whyformer._engine.program.program import RecordedProgram
+from whyformer._plain.private_torch import end_pool_of_failed_capture
 
 T = TypeVar("T")
+FAILED: list[torch.cuda.CUDAGraph] = []  # torch may still ask them which memory is theirs
+
+
+class Kernels:
+    """The kernels of a function: what it returns is computed anew by each replay.
+
+    after: those that are always replayed before, in whose stream and memory these run.
+    """
+
+    stream: torch.cuda.Stream
+
+    def __init__(
+        self, function: Callable[[], Sequence[Tensor]], device: torch.device, after: "Kernels | None" = None
+    ) -> None:
+        self.graph = torch.cuda.CUDAGraph()
+        self.stream = torch.cuda.Stream(device) if after is None else after.stream
+        self.pool = torch.cuda.graph_pool_handle() if after is None else after.pool
+        with torch.cuda.device(device), torch.cuda.stream(self.stream), without_collection():
+            torch.cuda.synchronize()
+            with copied_generator():
+                self.graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
+            try:
+                self.results = function()
+            finally:
+                self.end_capture()
+
+    def end_capture(self) -> None:
+        try:
+            self.graph.capture_end()
+        except BaseException:
+            FAILED.append(self.graph)
+            end_pool_of_failed_capture(torch.cuda.current_device(), self.pool)
+            raise
+
+    def replay(self) -> None:
+        self.graph.replay()
+
+
+@contextmanager
+def copied_generator() -> Iterator[None]:
+    """Inside, the default generator of the current GPU has a copy of its state, for a capture that begins to take."""
+    generator = torch.cuda.default_generators[torch.cuda.current_device()]
+    own = generator.graphsafe_get_state()
+    generator.graphsafe_set_state(generator.clone_state())
+    try:
+        yield
+    finally:
+        generator.graphsafe_set_state(own)
+
+
+@contextmanager
+def without_collection() -> Iterator[None]:
+    """Garbage that is collected during a capture might free another graph."""
+    collects = gc.isenabled()
+    gc.disable()  # torch.cuda.graph collects before instead, which takes a second
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 class CudaGraph:
@@ -23,10 +90,8 @@ class CudaGraph:
     def __init__(self, program: RecordedProgram, inputs: Mapping[str, Tensor]) -> None:
         self.lock = threading.Lock()
         self.entered = {name: tensor.clone() for name, tensor in inputs.items()}
-        self.graph = torch.cuda.CUDAGraph()
         device = next(iter(inputs.values())).device
-        with torch.cuda.device(device), torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
-            self.results = program.run(self.entered)
+        self.kernels = Kernels(lambda: program.run(self.entered), device)
 
     def run(
         self,
@@ -38,7 +103,7 @@ class CudaGraph:
         with self.lock:
             for name, tensor in inputs.items():
                 self.entered[name].copy_(tensor, non_blocking=True)
-            self.graph.replay()
+            self.kernels.replay()
             if meanwhile is not None:
                 meanwhile()
-            return take(self.results)
+            return take(self.kernels.results)
