@@ -22,13 +22,13 @@ from whyformer._engine.capture import RunRequest, run_setting
 from whyformer._engine.lean.actions import Arguments, Function, Options
 from whyformer._engine.lean.backward_plan import BackwardPlan
 from whyformer._engine.lean.run import Kind, LeanMode, LeanRun, Positions
-from whyformer._engine.program import Kernels
+from whyformer._engine.program import Kernels, is_torch_used_elsewhere
 from whyformer._engine.run import Returned, map_tensors
 from whyformer._engine.tracing import find_free_memory
 from whyformer._plain.peak_memory import free_memory
 
 logger = logging.getLogger("whyformer")
-MOST_TOKENS = 4096  # beyond, a GPU is busy for longer than Python
+MOST_TOKENS = 8192  # beyond, a GPU is busy for longer than Python
 KEPT_SHARE = 0.1  # of the free memory, which a graph may keep
 CAPTURED_AT = 3  # so many runs of one shape
 WAITING = frozenset("nonzero argwhere unique bincount masked_select tolist numpy cpu repeat_interleave".split())
@@ -45,6 +45,7 @@ class Branches(NamedTuple):
 class WatchingMode(LeanMode):
     """Notes what Python asks tensors for. known: what it was told before, and is told again without a look."""
 
+    watches = True
     known: Branches | None = None
 
     def __init__(self, plan: BackwardPlan, *args: Any, **options: Any) -> None:
@@ -111,7 +112,8 @@ class RepeatsOfModel:
             yield run()
             return
         try:
-            if known.graph is None and known.answers is not None and known.count >= CAPTURED_AT:
+            is_due = known.graph is None and known.count >= CAPTURED_AT and not is_torch_used_elsewhere()
+            if is_due and known.answers is not None:
                 known.graph = capture(request, plan, run, known.answers) if has_room(request, plan) else None
                 known.is_refused = known.graph is None
             if known.graph is not None:

@@ -62,6 +62,8 @@ def requires_grad(tensor: Tensor) -> bool:
 class LeanMode(TorchFunctionMode):
     """Follows a plan from one of its steps. `leaf` is the explained input, once it is there."""
 
+    watches = False  # also operations on what does not depend on the input
+
     def __init__(self, plan: BackwardPlan, guard: WriteGuard | None = None, *, start: int = 0, is_inside: bool = False):
         super().__init__()
         self.plan, self.steps, self.guard = plan, plan.steps, guard
@@ -93,11 +95,13 @@ class LeanMode(TorchFunctionMode):
             elif isinstance(value, (list, tuple)) and has_dependent(value, requires_grad):
                 pattern |= bit
             bit <<= 1
-        if kwargs:
-            pattern |= find_pattern((), kwargs, requires_grad)
-        else:
+        if not kwargs:
             kwargs = {}
+        elif any(isinstance(value, (Tensor, list, tuple)) for value in kwargs.values()):
+            pattern |= find_pattern((), kwargs, requires_grad)
         if not pattern:
+            if self.has_entered and not kind.writes and not self.watches:
+                return func(*args, **kwargs)
             return self.run_beside(kind, func, args, kwargs)
         name = kind.name
         if kind.is_free:

@@ -4,15 +4,18 @@ A graph has fixed addresses, so inputs are copied to its own tensors and results
 a time. It is captured when it is made, which must follow a run of the function itself, in which libraries set up what
 they need.
 
-A capture must not be felt outside. torch lets every capture take part in the default random generator of the GPU; here
-it takes part in a copy, so that other threads draw random numbers as before, also after a capture that failed. Such a
-capture leaves torch's allocator directing memory to it: that is ended here.
+A capture must not be felt outside. Up to torch 2.11 a capture takes the default random generator of the GPU, and one
+that fails does not give it back. Here it takes a copy: other threads draw random numbers as before, but for an instant
+at the start of a capture, so none starts while another thread is inside torch (`is_torch_used_elsewhere`). A failed
+capture also leaves torch's allocator directing memory to it: that is ended here.
 """
 
 import gc
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import FrameType
 from typing import TypeVar
 
 import torch
@@ -23,6 +26,20 @@ from whyformer._plain.private_torch import end_pool_of_failed_capture
 
 T = TypeVar("T")
 FAILED: list[torch.cuda.CUDAGraph] = []  # torch may still ask them which memory is theirs
+CAPTURING = threading.Lock()  # one at a time
+TORCH = next(iter(torch.__path__))
+
+
+def is_torch_used_elsewhere() -> bool:
+    """Whether another thread runs code of torch."""
+    own = threading.get_ident()
+    for thread, frame in sys._current_frames().items():
+        current: FrameType | None = None if thread == own else frame
+        while current is not None:
+            if current.f_code.co_filename.startswith(TORCH):
+                return True
+            current = current.f_back
+    return False
 
 
 class Kernels:
@@ -32,6 +49,7 @@ class Kernels:
     """
 
     stream: torch.cuda.Stream
+    pool: tuple[int, int]
 
     def __init__(
         self, function: Callable[[], Sequence[Tensor]], device: torch.device, after: "Kernels | None" = None
@@ -39,7 +57,13 @@ class Kernels:
         self.graph = torch.cuda.CUDAGraph()
         self.stream = torch.cuda.Stream(device) if after is None else after.stream
         self.pool = torch.cuda.graph_pool_handle() if after is None else after.pool
-        with torch.cuda.device(device), torch.cuda.stream(self.stream), without_collection():
+        with (
+            CAPTURING,
+            torch.cuda.device(device),
+            torch.cuda.stream(self.stream),
+            without_collection(),
+            hidden_from_transformers(),
+        ):
             torch.cuda.synchronize()
             with copied_generator():
                 self.graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
@@ -82,6 +106,25 @@ def without_collection() -> Iterator[None]:
     finally:
         if collects:
             gc.enable()
+
+
+@contextmanager
+def hidden_from_transformers() -> Iterator[None]:
+    """Inside, models do in this thread what they do in an ordinary run.
+
+    transformers asks whether a capture is going on, and then makes whole masks, with which attention takes twice as
+    long. What it would ask a mask instead is asked again by each replay (lean/repeats.py).
+    """
+    library, own = sys.modules.get("transformers.utils.import_utils"), threading.get_ident()
+    ask = getattr(library, "is_cuda_stream_capturing", None)
+    if library is None or ask is None:
+        yield
+        return
+    library.is_cuda_stream_capturing = lambda: threading.get_ident() != own and ask()  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        library.is_cuda_stream_capturing = ask  # type: ignore[attr-defined]
 
 
 class CudaGraph:
