@@ -35,6 +35,7 @@ from whyformer._engine.lean.run import (
     LeanRun,
     PlanDiffers,
     Positions,
+    Saving,
     find_output_embedding,
     prepare_language_model,
     run_lean,
@@ -64,6 +65,12 @@ FULL_RUN = (
 )
 FILLED = 0.8  # of the free memory, from which on blocks are computed again
 RAN_OUT = "Blocks were computed again in the backward pass: memory ran out without."
+MOVED = "Blocks were computed again in the backward pass, from inputs kept in main memory: memory ran out without."
+TRIED = (  # by Saving
+    "",
+    ", also with blocks computed again in the backward pass",
+    ", also with blocks computed again in the backward pass from inputs kept in main memory",
+)
 
 # By recipe and how the model computes attention; a string: why there is none
 PLANS: ModelMemo[BackwardPlan | str] = ModelMemo()
@@ -108,7 +115,7 @@ class LeanRunner:
         plan, first = self.run_by_known_plan(replace(request, target=targets[0]))
         yield first
         left = list(targets[1:])
-        if left and not choose_recomputing(plan, request.encoded)[0]:
+        if left and not choose_saving(plan, request.encoded)[0]:
             try:
                 for capture in run_targets_by_plan(request, plan, targets[1:]):
                     yield capture
@@ -177,7 +184,7 @@ def make_plan(request: RunRequest, now: ModelState, tokens: int = PLANNED_FROM) 
         kept = KeptMemory(model.module)
         with torch.autograd.graph.saved_tensors_hooks(kept.note, lambda tensor: tensor):
             target, versus = capture.same_target
-            again = run_by_plan(replace(request, target=target, versus=versus), plan, now, recomputes=False)
+            again = run_by_plan(replace(request, target=target, versus=versus), plan, now, saving=Saving.NOTHING)
     except (ResourceError, torch.OutOfMemoryError):
         raise
     except (NotPlannable, PlanDiffers, WhyformerError) as reason:
@@ -189,13 +196,14 @@ def make_plan(request: RunRequest, now: ModelState, tokens: int = PLANNED_FROM) 
     if not has_same_scores(*(one.get("input_relevance", recipe) for one in (again, capture))):
         return "a run by the plan gives other scores"
     kept_per_token = kept.size / few.inputs[few.main].size(1)
-    return replace(plan, bytes_per_token=kept_per_token, bytes_again=estimate_again(plan, kept_per_token, again))
+    return note_bytes(plan, kept_per_token, again)
 
 
-def estimate_again(plan: BackwardPlan, kept_per_token: float, capture: Capture) -> float:
-    """About what a token takes if blocks are computed again: the input of each, and one block with its gradients."""
+def note_bytes(plan: BackwardPlan, kept_per_token: float, capture: Capture) -> BackwardPlan:
+    """The plan with about what a token takes; if blocks run again, the input of each, and one with its gradients."""
     blocks, width = max(len(plan.blocks), 1), capture.get("input_relevance", plan.recipe).size(-1)
-    return blocks * width * capture.logits.element_size() + 3 * kept_per_token / blocks
+    inputs, one = blocks * width * capture.logits.element_size(), 3 * kept_per_token / blocks
+    return replace(plan, bytes_per_token=kept_per_token, bytes_again=inputs + one, bytes_of_block=one)
 
 
 class KeptMemory:
@@ -246,36 +254,48 @@ def take_first_tokens(encoded: EncodedBatch, tokens: int) -> EncodedBatch:
 # --- one run ---------------------------------------------------------------------------------------------------------
 
 
-def run_by_plan(request: RunRequest, plan: BackwardPlan, now: ModelState, *, recomputes: bool | None = None) -> Capture:
-    """The capture of one lean run. If memory runs out, blocks are computed again, unless the caller said otherwise."""
-    if recomputes is not None:
-        return run_once(request, plan, now, recomputes)
-    recomputes, note = choose_recomputing(plan, request.encoded)
-    may_again = bool(plan.blocks) and not recomputes and run_setting.get().recompute is None
-    ways = [(recomputes, note), (True, (RAN_OUT,))]
-    for recomputes, note in ways[: 1 + may_again]:
+def run_by_plan(request: RunRequest, plan: BackwardPlan, now: ModelState, *, saving: Saving | None = None) -> Capture:
+    """The capture of one lean run. If memory runs out, less is kept on the device, unless the caller said otherwise."""
+    if saving is not None:
+        return run_once(request, plan, now, saving)
+    for saving, note in list_ways(plan, request.encoded):
         try:
-            return run_once(request, plan, now, recomputes, note)
+            return run_once(request, plan, now, saving, note)
         except ResourceError:
             pass
         forget_repeats()
         free_memory()  # here, as the error holds what was computed
-    raise ResourceError(describe_room(plan, request.encoded, recomputes))
+    assert saving is not None
+    raise ResourceError(describe_room(plan, request.encoded, saving))
 
 
-def describe_room(plan: BackwardPlan, encoded: EncodedBatch, recomputes: bool) -> str:
+def list_ways(plan: BackwardPlan, encoded: EncodedBatch) -> list[tuple[Saving, tuple[str, ...]]]:
+    """How a run is tried, one way after the other, and what is noted."""
+    first, note = choose_saving(plan, encoded)
+    is_free = bool(plan.blocks) and run_setting.get().recompute is not False
+    later = [(Saving.BLOCKS, (RAN_OUT,))] if is_free else []
+    later += [(Saving.INPUTS, (MOVED,))] if is_free and has_main_memory(encoded) else []
+    return [(first, note), *(way for way in later if way[0] > first)]
+
+
+def has_main_memory(encoded: EncodedBatch) -> bool:
+    """Whether there is memory besides that of the device."""
+    return encoded.inputs[encoded.main].device.type != "cpu"
+
+
+def describe_room(plan: BackwardPlan, encoded: EncodedBatch, saving: Saving) -> str:
     """Why a run does not fit, and how long an input would."""
     ids = encoded.inputs[encoded.main]
-    per_token, free = plan.bytes_again if recomputes else plan.bytes_per_token, find_free_memory(ids.device)
-    how = ", also with blocks computed again in the backward pass" if recomputes else ""
-    told = [f"Out of memory: {ids.numel():,} tokens do not fit{how}."]
+    per_token = (plan.bytes_per_token, plan.bytes_again, plan.bytes_of_block)[saving]
+    free = find_free_memory(ids.device)
+    told = [f"Out of memory: {ids.numel():,} tokens do not fit{TRIED[saving]}."]
     if free is not None and per_token:
         needed, fitting = per_token * ids.numel() / 2**30, int(FILLED * free / per_token)
         told.append(
             f"They need about {needed:,.2f} GiB beside the weights; {free / 2**30:,.2f} GiB are free, enough for "
             f"about {fitting:,} tokens."
         )
-    remedy = "" if recomputes or not plan.blocks else "use `with whyformer.engine(recompute=True):`, "
+    remedy = "" if saving or not plan.blocks else "use `with whyformer.engine(recompute=True):`, "
     told.append(f"Explain fewer or shorter inputs, {remedy}or load the model in fewer bits or with device_map='auto'.")
     return " ".join(told)
 
@@ -284,7 +304,7 @@ def run_once(
     request: RunRequest,
     plan: BackwardPlan,
     now: ModelState,
-    recomputes: bool,
+    saving: Saving,
     note: tuple[str, ...] = (),
     *,
     may_repeat: bool = True,
@@ -295,9 +315,9 @@ def run_once(
 
     def start(own: RunRequest = request, **options: Any) -> LeanRun:
         shadow = stack.enter_context(borrow_shadow(model.module, now))
-        return run_lean(own, shadow, plan, positions, recomputes=recomputes, **options)
+        return run_lean(own, shadow, plan, positions, saving=saving, **options)
 
-    repeats = find_shadows(model.module, now).repeats if may_repeat and not recomputes else None
+    repeats = find_shadows(model.module, now).repeats if may_repeat and not saving else None
     with (
         neutral_torch(),
         refuse_changes(model.module, now),
@@ -313,7 +333,7 @@ def run_once(
             score = chosen.answer.start_gradient()
         slopes = run.find_slopes(score)
     if run.holds is not None and not bool(run.holds):
-        return run_once(request, plan, now, recomputes, note, may_repeat=False)
+        return run_once(request, plan, now, saving, note, may_repeat=False)
     chosen = chosen or choose_lean_answer(request, run, positions)
     if not bool(is_finite):
         raise NonFinite(NOT_FINITE)
@@ -331,7 +351,7 @@ def run_targets_by_plan(request: RunRequest, plan: BackwardPlan, targets: Sequen
     now = PLANS.read_state(model.module)
     positions = join_positions([find_read_positions(model, encoded, target, None) for target in targets])
     with neutral_torch(), refuse_changes(model.module, now), borrow_shadow(model.module, now) as shadow:
-        run = run_lean(request, shadow, plan, positions, recomputes=False)
+        run = run_lean(request, shadow, plan, positions, saving=Saving.NOTHING)
         if not bool(run.output.isfinite().all()):
             raise NonFinite(NOT_FINITE)
         for target in targets:
@@ -387,16 +407,16 @@ def multiply_widely(state: Tensor, slope: Tensor) -> Tensor:
     return state.detach().to(wide) * slope.to(wide)
 
 
-def choose_recomputing(plan: BackwardPlan, encoded: EncodedBatch) -> tuple[bool, tuple[str, ...]]:
-    """Whether blocks are computed again, and a note if nobody asked for it."""
+def choose_saving(plan: BackwardPlan, encoded: EncodedBatch) -> tuple[Saving, tuple[str, ...]]:
+    """How memory is saved, and a note if nobody asked for it."""
     if (asked := run_setting.get().recompute) is not None or not plan.blocks:
-        return bool(asked) and bool(plan.blocks), ()
+        return Saving.BLOCKS if asked and plan.blocks else Saving.NOTHING, ()
     ids = encoded.inputs[encoded.main]
     needed, free = plan.bytes_per_token * ids.numel(), find_free_memory(ids.device)
     if free is None or needed <= FILLED * free:
-        return False, ()
+        return Saving.NOTHING, ()
     words = f"what they keep would take {needed / 2**30:,.1f} GiB of {free / 2**30:,.1f} GiB that are free"
-    return True, (f"Blocks were computed again in the backward pass: {words}.",)
+    return Saving.BLOCKS, (f"Blocks were computed again in the backward pass: {words}.",)
 
 
 def note_precision(dtype: torch.dtype) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from enum import IntEnum
 from functools import cache
 from typing import Any, NamedTuple, Protocol
 
@@ -29,6 +30,14 @@ from whyformer._plain.private_torch import without_interception
 from whyformer._plain.torch_state import leave_inference, use_device_of_model
 
 Positions = list[list[int]]  # of each example, as many for each
+
+
+class Saving(IntEnum):
+    """How a run saves memory, at the price of time."""
+
+    NOTHING = 0
+    BLOCKS = 1  # each block keeps its input alone, and runs again in the backward pass
+    INPUTS = 2  # and these inputs are kept in main memory
 
 
 class PlanDiffers(Exception):
@@ -181,13 +190,12 @@ def run_lean(
     plan: BackwardPlan,
     positions: Positions | None,
     *,
-    recomputes: bool,
+    saving: Saving,
     mode_class: type[LeanMode] = LeanMode,
 ) -> LeanRun:
     """Run a shadow of the model by the plan.
 
     positions: of each example, the tokens at which the output is needed; None: at all.
-    recomputes: keep only the input of each block, and run it again in the backward pass.
     """
     model, encoded = request.model, request.encoded
     inputs = {name: leave_inference(tensor).detach() for name, tensor in encoded.inputs.items()}
@@ -199,7 +207,7 @@ def run_lean(
         refuse_unsuitable_inputs(model.module, encoded.inputs),
         use_device_of_model(inputs[encoded.main].device),
         prepare_language_model(shadow, encoded, positions),
-        recompute_blocks(shadow, mode) if recomputes else nullcontext(),
+        recompute_blocks(shadow, mode, saving) if saving else nullcontext(),
         reload_weights(shadow),
         mode,
     ):
@@ -214,13 +222,13 @@ def run_lean(
 
 
 @contextmanager
-def recompute_blocks(shadow: nn.Module, mode: LeanMode) -> Iterator[None]:
+def recompute_blocks(shadow: nn.Module, mode: LeanMode, saving: Saving) -> Iterator[None]:
     """Let the blocks of a shadow keep nothing but their input."""
     modules = dict(shadow.named_modules())
     blocks = [modules[block.path] for block in mode.plan.blocks]
     before = [vars(module).get("forward") for module in blocks]
     for block, module in zip(mode.plan.blocks, blocks, strict=True):
-        module.forward = RecomputedBlock(block, module.forward, mode)
+        module.forward = RecomputedBlock(block, module.forward, mode, saving)
     try:
         yield
     finally:
@@ -237,6 +245,7 @@ class RecomputedBlock:
     block: Block
     forward: Function
     mode: LeanMode
+    saving: Saving
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         dependent = [value for value in (*args, *options.values()) if isinstance(value, Tensor) and value.requires_grad]
@@ -265,6 +274,7 @@ class BlockContext(Context, Protocol):
 
     run: Function
     recomputed: RecomputedBlock
+    device: torch.device
 
 
 class BlockNode(torch.autograd.Function):
@@ -272,14 +282,14 @@ class BlockNode(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: BlockContext, state: Tensor, result: Tensor, run: Function, recomputed: RecomputedBlock) -> Tensor:
-        ctx.save_for_backward(state)
-        ctx.run, ctx.recomputed = run, recomputed
+        ctx.save_for_backward(state.cpu() if recomputed.saving is Saving.INPUTS else state)
+        ctx.run, ctx.recomputed, ctx.device = run, recomputed, state.device
         return result.view_as(result)
 
     @staticmethod
     def backward(ctx: BlockContext, slope: Tensor) -> tuple[Tensor, None, None, None]:  # type: ignore[override]
         block, mode = ctx.recomputed.block, ctx.recomputed.mode
-        start = ctx.saved_tensors[0].detach().requires_grad_()
+        start = ctx.saved_tensors[0].to(ctx.device).detach().requires_grad_()
         again = LeanMode(mode.plan, mode.guard, start=block.start, is_inside=True)
         with torch.enable_grad(), again:
             returned = ctx.run(start)

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -49,7 +49,7 @@ class Kernels:
     """
 
     stream: torch.cuda.Stream
-    pool: tuple[int, int]
+    pool: Any  # an identity of torch's own
 
     def __init__(
         self, function: Callable[[], Sequence[Tensor]], device: torch.device, after: "Kernels | None" = None
