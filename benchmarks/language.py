@@ -6,6 +6,7 @@
     python benchmarks/language.py --device cuda --shapes 8B --offload 8  weights in main memory, 8 GiB of the GPU
     python benchmarks/language.py --device cuda --shapes 1B --limit 4  a GPU of 4 GiB: what would not fit is an error
     python benchmarks/language.py --device cuda --shapes gpt_oss --flex  the plain forward by flex attention
+    python benchmarks/language.py --device cuda --shapes 1B --int8     weights in 8 bits (python -m pip install torchao)
     python benchmarks/language.py --device cuda --engines 512          lean runs against the full engine, two blocks
     python benchmarks/language.py --table a.json b.json                the table of docs/language-models.md
     python benchmarks/language.py --device cpu --shapes small --tokens 2048 4096
@@ -96,6 +97,13 @@ def make_decoder(shape: str, longest: int, dtype: torch.dtype) -> nn.Module:
     for name, weight in module.named_parameters():
         weight.fill_(1) if name.endswith("norm.weight") else weight.normal_(0, 0.02)
     return module
+
+
+def quantise(module: nn.Module) -> None:
+    """Linear layers in 8 bits, by torchao; they are restored one at a time."""
+    from torchao.quantization import Int8WeightOnlyConfig, quantize_
+
+    quantize_(module, Int8WeightOnlyConfig())
 
 
 def make_ids(tokens: int, module: nn.Module, device: str) -> Tensor:
@@ -215,12 +223,15 @@ class Comparison:
         self.longest = max(*options.tokens, PROMPT + ANSWER)
 
     def add(self, shape: str, tokens: int, who: str, call: Callable[..., Any], *args: Any) -> None:
-        row = {"shape": shape, "tokens": tokens, "who": who, **try_to_measure(lambda: call(*args), self.options)}
+        row: dict[str, Any] = {"shape": shape, "tokens": tokens, "who": who}
+        if self.options.device == "cuda":
+            row["held"] = torch.cuda.memory_allocated() / GIB  # weights
+        row |= try_to_measure(lambda: call(*args), self.options)
         same = (r for r in self.rows if (r["shape"], r["tokens"], r["who"]) == (shape, tokens, "forward"))
         forward = [r["median"] for r in same if "median" in r]
         if forward and "median" in row:
             row["forwards"] = row["median"] / forward[0]
-        if self.options.device == "cpu" and who == "whyformer":
+        if self.options.device == "cpu" and who == "whyformer" and not self.options.int8:
             row["memory"] = measure_cpu_memory(shape, tokens)
         self.rows.append(row)
         show(row)
@@ -254,6 +265,9 @@ class Comparison:
         if self.options.offload:
             self.run_offloaded(shape, module)
             return
+        if self.options.int8:
+            quantise(module)
+            shape = f"{shape}, 8 bits"
         if self.options.limit:
             limit_memory(self.options.limit)
         model = why.open(module)
@@ -417,6 +431,7 @@ def main() -> None:
     parser.add_argument("--recompute", action=argparse.BooleanOptionalAction, help="blocks again; default: by memory")
     parser.add_argument("--offload", type=float, metavar="GIB", help="weights in main memory, and so much of the GPU")
     parser.add_argument("--limit", type=float, metavar="GIB", help="let this process have so much of the GPU")
+    parser.add_argument("--int8", action="store_true", help="weights in 8 bits by torchao")
     parser.add_argument("--flex", action="store_true", help="the plain forward by flex attention instead")
     parser.add_argument("--engines", type=int, metavar="TOKENS", help="compare lean runs with the full engine instead")
     parser.add_argument("--span", action="store_true", help="also a span, of the last shape")

@@ -48,6 +48,7 @@ from whyformer._engine.targets import ChosenAnswer, TargetLike, find_task, is_ca
 from whyformer._engine.tracing import current_setting, find_free_memory
 from whyformer._model import EncodedBatch, Model, unwrap
 from whyformer._plain.peak_memory import free_memory
+from whyformer._plain.private_torch import storage_of
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import NonFinite, ResourceError, WhyformerError
 
@@ -210,13 +211,12 @@ class KeptMemory:
     """How much a run keeps for its backward pass besides the weights."""
 
     def __init__(self, module: nn.Module) -> None:
-        self.weights = {weight.untyped_storage().data_ptr() for weight in module.parameters()}
+        self.weights = {storage_of(weight) for weight in module.parameters()}
         self.sizes: dict[int, int] = {}
 
     def note(self, tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in self.weights and not tensor.is_meta:
-            self.sizes[storage.data_ptr()] = storage.nbytes()
+        if storage_of(tensor) not in self.weights and not tensor.is_meta:
+            self.sizes[storage_of(tensor)] = tensor.untyped_storage().nbytes()
         return tensor
 
     @property
