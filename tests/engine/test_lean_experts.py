@@ -228,6 +228,35 @@ def test_a_relevance_pass_multiplies_as_much_as_three_forwards_at_most(monkeypat
     assert 0 < counter.products <= 3 * plain.products
 
 
+class KernelCounter(TorchDispatchMode):
+    """Operations that compute something: on a GPU each is a kernel that Python launches."""
+
+    kernels = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.kernels += not (func.is_view or func._overloadpacket in (torch.ops.aten.detach, torch.ops.aten.alias))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", ["mixtral", "qwen3_moe"])
+def test_a_relevance_pass_launches_no_more_than_plain_autograd(monkeypatch, name: str):
+    module, ids = build(name).to(torch.bfloat16).requires_grad_(False), make_ids(1, 64)
+    counter, run_once = KernelCounter(), lean.run_once
+
+    def count(*args, **options):
+        with counter:
+            return run_once(*args, **options)
+
+    with why.engine(lean=True, recompute=False):
+        why.explain(module, {"input_ids": ids}, method="attnlrp")
+        monkeypatch.setattr(lean, "run_once", count)
+        why.explain(module, {"input_ids": ids}, method="attnlrp")
+    with KernelCounter() as plain:
+        words = module.get_input_embeddings()(ids).detach().requires_grad_()
+        module(inputs_embeds=words, use_cache=False, logits_to_keep=1).logits.max().backward()
+    assert 0 < counter.kernels <= plain.kernels
+
+
 # --- attention in separate operations --------------------------------------------------------------------------------
 
 

@@ -70,6 +70,17 @@ def test_nothing_is_captured_where_replays_are_switched_off(captured):
     assert FakeKernels.replays == 0
 
 
+def test_a_capture_waits_while_another_thread_uses_torch(captured, monkeypatch):
+    module = build()
+    monkeypatch.setattr(repeats, "is_torch_used_elsewhere", lambda: True)
+    for seed in range(4):
+        explain(module, make_inputs(seed))
+    assert FakeKernels.replays == 0
+    monkeypatch.setattr(repeats, "is_torch_used_elsewhere", lambda: False)
+    explain(module, make_inputs(5))
+    assert FakeKernels.replays == 2
+
+
 def test_any_target_is_explained_from_one_captured_run(captured):
     module = build()
     for target in (None, None, None, 7, targets.Tokens(TOKENS - 3, TOKENS - 1)):
