@@ -31,6 +31,7 @@ from whyformer._engine.capture import (
 )
 from whyformer._engine.layout import keeps_order
 from whyformer._engine.lean.backward_plan import BackwardPlan, NotPlannable, make_plan_recorder, write_plan
+from whyformer._engine.lean.repeats import has_same_scores
 from whyformer._engine.lean.run import (
     LeanRun,
     PlanDiffers,
@@ -222,14 +223,6 @@ class KeptMemory:
     @property
     def size(self) -> int:
         return sum(self.sizes.values())
-
-
-def has_same_scores(ours: Tensor, theirs: Tensor) -> bool:
-    """Whether two runs give the same scores, up to rounding in the dtype of the second."""
-    a, b = (t.detach().double().sum(-1).flatten() for t in (ours, theirs))
-    if theirs.element_size() >= 4:
-        return bool((a - b).abs().amax() <= 1e-3 * b.abs().amax())
-    return bool(torch.cosine_similarity(a, b, dim=0) >= 0.99) or torch.equal(a, b)
 
 
 def take_first_tokens(encoded: EncodedBatch, tokens: int) -> EncodedBatch:
