@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from whyformer._engine.program.program import RecordedProgram
-from whyformer._plain.private_torch import end_pool_of_failed_capture
+from whyformer._plain.private_torch import end_pool_of_failed_capture, frames_of_threads
 
 T = TypeVar("T")
 FAILED: list[torch.cuda.CUDAGraph] = []  # torch may still ask them which memory is theirs
@@ -33,7 +33,7 @@ TORCH = next(iter(torch.__path__))
 def is_torch_used_elsewhere() -> bool:
     """Whether another thread runs code of torch."""
     own = threading.get_ident()
-    for thread, frame in sys._current_frames().items():
+    for thread, frame in frames_of_threads().items():
         current: FrameType | None = None if thread == own else frame
         while current is not None:
             if current.f_code.co_filename.startswith(TORCH):
