@@ -2,7 +2,8 @@
 
 import sys
 import threading
-from contextlib import nullcontext
+import time
+from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -102,25 +103,46 @@ def test_what_fails_in_a_good_capture_is_raised_and_its_memory_is_the_graphs(gpu
     assert not gpu.ended and not cuda_graph.FAILED
 
 
-def test_a_thread_inside_torch_is_noticed():
-    inside, leave = threading.Event(), threading.Event()
-
-    class Waiting(nn.Module):
-        def forward(self, x):
-            inside.set()
-            leave.wait(10)
-            return x
-
-    assert not is_torch_used_elsewhere()
-    thread = threading.Thread(target=Waiting(), args=(torch.ones(1),))
+@contextmanager
+def run_beside(work):
+    """Inside, a thread calls work(stop) and has begun."""
+    stop = threading.Event()
+    thread = threading.Thread(target=work, args=(stop,))
     thread.start()
-    inside.wait(10)
+    time.sleep(0.02)
     try:
-        assert is_torch_used_elsewhere()
+        yield
     finally:
-        leave.set()
+        stop.set()
         thread.join()
+
+
+def train(stop):
+    net = nn.Sequential(nn.Linear(8, 8), nn.Dropout(), nn.Linear(8, 1))
+    optimiser = torch.optim.SGD(net.parameters(), 0.01)
+    while not stop.is_set():
+        net(torch.randn(4, 8)).square().mean().backward()
+        optimiser.step()
+        optimiser.zero_grad()
+
+
+def draw(stop):
+    while not stop.is_set():
+        torch.randn(100)
+
+
+@pytest.mark.parametrize("work", [train, draw])
+def test_a_thread_that_uses_torch_is_noticed_at_any_time(work):
+    with run_beside(work):
+        for _ in range(50):
+            assert is_torch_used_elsewhere()
+            time.sleep(0.001)
     assert not is_torch_used_elsewhere()
+
+
+def test_a_thread_that_waits_is_no_obstacle():
+    with run_beside(lambda stop: stop.wait(10)):
+        assert not is_torch_used_elsewhere()
 
 
 def test_transformers_does_not_see_a_capture_of_this_thread(monkeypatch):

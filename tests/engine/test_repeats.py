@@ -30,6 +30,7 @@ class FakeKernels:
 def captured(monkeypatch):
     monkeypatch.setattr(repeats, "Kernels", FakeKernels)
     monkeypatch.setattr(repeats, "can_capture", lambda ids: True)
+    monkeypatch.setattr(repeats, "is_torch_used_elsewhere", lambda: False)
     FakeKernels.replays = 0
 
 

@@ -6,7 +6,7 @@ they need.
 
 A capture must not be felt outside. Up to torch 2.11 a capture takes the default random generator of the GPU, and one
 that fails does not give it back. Here it takes a copy: other threads draw random numbers as before, but for an instant
-at the start of a capture, so none starts while another thread is inside torch (`is_torch_used_elsewhere`). A failed
+at the start of a capture, so none starts while another thread works with torch (`is_torch_used_elsewhere`). A failed
 capture also leaves torch's allocator directing memory to it: that is ended here.
 """
 
@@ -15,11 +15,12 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from types import FrameType
+from pathlib import Path
+from types import FrameType, ModuleType
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from whyformer._engine.program.program import RecordedProgram
 from whyformer._plain.private_torch import end_pool_of_failed_capture, frames_of_threads
@@ -28,18 +29,35 @@ T = TypeVar("T")
 FAILED: list[torch.cuda.CUDAGraph] = []  # torch may still ask them which memory is theirs
 CAPTURING = threading.Lock()  # one at a time
 TORCH = next(iter(torch.__path__))
+# Where threads of Python wait for others
+WAITING_FILES = frozenset(("threading.py", "queue.py", "selectors.py", "socket.py", "connection.py"))
+WAITING_CALLS = frozenset("wait get join select poll _poll accept _recv _wait_for_tstate_lock".split())
 
 
 def is_torch_used_elsewhere() -> bool:
-    """Whether another thread runs code of torch."""
+    """Whether another thread that uses torch does anything but wait."""
     own = threading.get_ident()
-    for thread, frame in frames_of_threads().items():
-        current: FrameType | None = None if thread == own else frame
-        while current is not None:
-            if current.f_code.co_filename.startswith(TORCH):
-                return True
-            current = current.f_back
+    return any(is_using_torch(frame) for thread, frame in frames_of_threads().items() if thread != own)
+
+
+def is_using_torch(innermost: FrameType) -> bool:
+    """Whether code of torch, or code that knows torch by a name, runs in a thread; not if it waits for another one."""
+    code = innermost.f_code
+    if Path(code.co_filename).name in WAITING_FILES and code.co_name in WAITING_CALLS:
+        return False
+    frame: FrameType | None = innermost
+    while frame is not None:
+        is_torch = frame.f_code.co_filename.startswith(TORCH)
+        if is_torch or any(map(is_of_torch, [*frame.f_globals.values(), *frame.f_locals.values()])):
+            return True
+        frame = frame.f_back
     return False
+
+
+def is_of_torch(value: object) -> bool:
+    if isinstance(value, ModuleType):
+        return value.__name__.partition(".")[0] == "torch"
+    return isinstance(value, Tensor | nn.Module)
 
 
 class Kernels:
