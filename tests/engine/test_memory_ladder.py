@@ -1,5 +1,7 @@
 """Memory that runs out in a lean run: blocks are computed again, then examples run alone, then an error says why."""
 
+import weakref
+
 import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
@@ -60,6 +62,27 @@ def test_then_their_inputs_are_kept_in_main_memory(monkeypatch):
     assert moved == [(2, 140, 16)] * 3  # the input of each block
     assert torch.allclose(e.scores, before.scores, atol=1e-6)
     assert e.notes[-1].endswith("from inputs kept in main memory: memory ran out without.")
+
+
+def test_a_block_holds_no_input_that_was_moved(monkeypatch):
+    module, alive, run_lean = build(), [], lean.run_lean
+    explain(module, IDS)
+    moved, move = [], torch.Tensor.cpu
+
+    def copy(tensor):
+        moved.extend([weakref.ref(tensor)] if tensor.dim() == 3 else [])
+        return move(tensor).clone()
+
+    def run(*args, **options):
+        made = run_lean(*args, **options)
+        alive.extend(one() is not None for one in moved)
+        return made
+
+    monkeypatch.setattr(lean, "choose_saving", lambda *args: (Saving.INPUTS, ()))
+    monkeypatch.setattr(lean, "run_lean", run)
+    monkeypatch.setattr(torch.Tensor, "cpu", copy)
+    explain(module, IDS)
+    assert alive == [True, False, False]  # the first one is the explained input
 
 
 def count_moves(monkeypatch):

@@ -252,10 +252,7 @@ class RecomputedBlock:
         if len(dependent) != 1 or self.mode.at != self.block.start:
             return self.forward(*args, **options)
         state = dependent[0]
-
-        def run(start: Tensor) -> Any:
-            given = [start if value is state else value for value in args]
-            return self.forward(*given, **{k: start if value is state else value for k, value in options.items()})
+        run = self.leave_out(state, args, options)
 
         with without_interception():  # not an operation of the model
             before = state.detach()
@@ -267,6 +264,21 @@ class RecomputedBlock:
         if self.block.stop - 1 in self.mode.keeps:
             self.mode.kept[self.block.stop - 1] = made
         return made if isinstance(returned, Tensor) else (made, *returned[1:])
+
+    def leave_out(self, state: Tensor, args: Arguments, options: Options) -> Function:
+        """The forward as a function of the state alone, which it does not hold."""
+        given, named = [None if value is state else value for value in args], dict(options)
+        places = [position for position, value in enumerate(args) if value is state]
+        names = [name for name, value in options.items() if value is state]
+        named.update(dict.fromkeys(names))
+
+        def run(start: Tensor) -> Any:
+            filled = list(given)
+            for place in places:
+                filled[place] = start
+            return self.forward(*filled, **{**named, **dict.fromkeys(names, start)})
+
+        return run
 
 
 class BlockContext(Context, Protocol):
