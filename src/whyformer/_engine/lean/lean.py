@@ -48,7 +48,7 @@ from whyformer._engine.run import ModelMemo, ModelState, is_torch_watched, refus
 from whyformer._engine.targets import ChosenAnswer, TargetLike, find_task, is_causal
 from whyformer._engine.tracing import current_setting, find_free_memory
 from whyformer._model import EncodedBatch, Model, unwrap
-from whyformer._plain.peak_memory import free_memory
+from whyformer._plain.peak_memory import free_memory, without_collection
 from whyformer._plain.private_torch import storage_of
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import NonFinite, ResourceError, WhyformerError
@@ -135,7 +135,8 @@ class LeanRunner:
         for _ in range(3):
             is_new = key not in plans
             if is_new:
-                plans[key] = make_plan(request, now, tokens)
+                with without_collection():
+                    plans[key] = make_plan(request, now, tokens)
             plan = plans[key]
             if isinstance(plan, str):
                 raise Declined(plan)

@@ -10,7 +10,6 @@ at the start of a capture, so none starts while another thread works with torch 
 capture also leaves torch's allocator directing memory to it: that is ended here.
 """
 
-import gc
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from whyformer._engine.program.program import RecordedProgram
+from whyformer._plain.peak_memory import without_collection
 from whyformer._plain.private_torch import end_pool_of_failed_capture, frames_of_threads
 
 T = TypeVar("T")
@@ -79,7 +79,7 @@ class Kernels:
             CAPTURING,
             torch.cuda.device(device),
             torch.cuda.stream(self.stream),
-            without_collection(),
+            without_collection(),  # which might free another graph; torch.cuda.graph collects before, for a second
             hidden_from_transformers(),
         ):
             torch.cuda.synchronize()
@@ -112,18 +112,6 @@ def copied_generator() -> Iterator[None]:
         yield
     finally:
         generator.graphsafe_set_state(own)
-
-
-@contextmanager
-def without_collection() -> Iterator[None]:
-    """Garbage that is collected during a capture might free another graph."""
-    collects = gc.isenabled()
-    gc.disable()  # torch.cuda.graph collects before instead, which takes a second
-    try:
-        yield
-    finally:
-        if collects:
-            gc.enable()
 
 
 @contextmanager
