@@ -181,6 +181,7 @@ def test_lean_runs_of_weight_only_torchao_give_what_the_full_engine_does():
     with why.engine(lean=False):
         theirs = why.explain(module, inputs, "attnlrp")
     assert ours.engine.name == "lean" and (ours.scores - theirs.scores).abs().max() < 1e-4 * theirs.scores.abs().max()
+    assert any("as restored from fewer bits" in note for note in ours.notes)
 
 
 @needs("torchao")

@@ -68,6 +68,7 @@ FULL_RUN = (
 FILLED = 0.8  # of the free memory, from which on blocks are computed again
 RAN_OUT = "Blocks were computed again in the backward pass: memory ran out without."
 MOVED = "Blocks were computed again in the backward pass, from inputs kept in main memory: memory ran out without."
+RESTORED = "Blocks were computed again in the backward pass: they would keep all weights as restored from fewer bits."
 TRIED = (  # by Saving
     "",
     ", also with blocks computed again in the backward pass",
@@ -199,7 +200,7 @@ def make_plan(request: RunRequest, now: ModelState, tokens: int = PLANNED_FROM) 
     if not has_same_scores(*(one.get("input_relevance", recipe) for one in (again, capture))):
         return "a run by the plan gives other scores"
     kept_per_token = kept.size / few.inputs[few.main].size(1)
-    return note_bytes(plan, kept_per_token, again)
+    return replace(note_bytes(plan, kept_per_token, again), restores=kept.restores)
 
 
 def note_bytes(plan: BackwardPlan, kept_per_token: float, capture: Capture) -> BackwardPlan:
@@ -214,10 +215,15 @@ class KeptMemory:
 
     def __init__(self, module: nn.Module) -> None:
         self.weights = {storage_of(weight) for weight in module.parameters()}
+        coded = [tuple(weight.shape) for weight in module.parameters() if type(weight) is not nn.Parameter]
+        self.coded = {*coded, *(shape[::-1] for shape in coded)}  # as they are, and transposed
         self.sizes: dict[int, int] = {}
+        self.restores = False  # weights from fewer bits, which are kept as long as what is computed with them
 
     def note(self, tensor: Tensor) -> Tensor:
-        if storage_of(tensor) not in self.weights and not tensor.is_meta:
+        if tuple(tensor.shape) in self.coded:
+            self.restores = True
+        elif storage_of(tensor) not in self.weights and not tensor.is_meta:
             self.sizes[storage_of(tensor)] = tensor.untyped_storage().nbytes()
         return tensor
 
@@ -405,6 +411,8 @@ def choose_saving(plan: BackwardPlan, encoded: EncodedBatch) -> tuple[Saving, tu
     """How memory is saved, and a note if nobody asked for it."""
     if (asked := run_setting.get().recompute) is not None or not plan.blocks:
         return Saving.BLOCKS if asked and plan.blocks else Saving.NOTHING, ()
+    if plan.restores:
+        return Saving.BLOCKS, (RESTORED,)
     ids = encoded.inputs[encoded.main]
     needed, free = plan.bytes_per_token * ids.numel(), find_free_memory(ids.device)
     if free is None or needed <= FILLED * free:
