@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 import whyformer as why
-from whyformer._engine.lean import lean
+from whyformer._engine.lean import lean, memory
 from whyformer._engine.lean.deferred_attention import DeferredAttention, is_causal_mask
 from whyformer._engine.lean.loops import find_loops, find_place, fold, list_loops, read_stack
 
@@ -168,7 +168,7 @@ def test_identical_experts_are_their_dense_twin(name: str, experts: str, method:
 
 def count_autograd_bytes(module: nn.Module, tokens: int) -> int:
     """What a plain gradient of one logit by the embeddings keeps."""
-    kept = lean.KeptMemory(module)
+    kept = memory.KeptMemory(module)
     words = module.get_input_embeddings()(make_ids(1, tokens)).detach().requires_grad_()
     with torch.autograd.graph.saved_tensors_hooks(kept.note, lambda tensor: tensor):
         module(inputs_embeds=words, use_cache=False, logits_to_keep=1)
@@ -411,7 +411,7 @@ def test_the_full_engine_keeps_four_to_six_times_as_much(name: str):
     """What the note says, counted."""
     module = build(name)
     count_kept_bytes(module, 64)
-    ours, kept = count_kept_bytes(module, 256), lean.KeptMemory(module)
+    ours, kept = count_kept_bytes(module, 256), memory.KeptMemory(module)
     with (
         why.engine(lean=False, replay=False),
         torch.autograd.graph.saved_tensors_hooks(kept.note, lambda tensor: tensor),

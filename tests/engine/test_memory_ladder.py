@@ -7,7 +7,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import whyformer as why
-from whyformer._engine.lean import lean
+from whyformer._engine.lean import lean, memory
 from whyformer._engine.lean.run import Saving
 from whyformer.errors import ResourceError
 
@@ -55,7 +55,7 @@ def test_then_their_inputs_are_kept_in_main_memory(monkeypatch):
     module = build()
     before = explain(module, IDS)
     device = SmallDevice(monkeypatch, lambda rows, saving: saving is Saving.INPUTS)
-    monkeypatch.setattr(lean, "has_main_memory", lambda encoded: True)
+    monkeypatch.setattr(memory, "has_main_memory", lambda encoded: True)
     moved = count_moves(monkeypatch)
     e = explain(module, IDS)
     assert device.runs == [(2, 0), (2, 1), (2, 2)]
@@ -78,7 +78,7 @@ def test_a_block_holds_no_input_that_was_moved(monkeypatch):
         alive.extend(one() is not None for one in moved)
         return made
 
-    monkeypatch.setattr(lean, "choose_saving", lambda *args: (Saving.INPUTS, ()))
+    monkeypatch.setattr(memory, "choose_saving", lambda *args: (Saving.INPUTS, ()))
     monkeypatch.setattr(lean, "run_lean", run)
     monkeypatch.setattr(torch.Tensor, "cpu", copy)
     explain(module, IDS)
@@ -107,7 +107,7 @@ def test_then_an_error_says_how_much_would_fit(monkeypatch):
     module = build()
     explain(module, IDS)
     SmallDevice(monkeypatch, lambda rows, saving: False)
-    monkeypatch.setattr(lean, "find_free_memory", lambda device: 2**18)
+    monkeypatch.setattr(memory, "find_free_memory", lambda device: 2**18)
     with pytest.raises(ResourceError, match="140 tokens do not fit, also with blocks computed again") as error:
         explain(module, IDS[:1])
     assert error.value.code == "E_MEMORY" and error.value.exit_code == 5
