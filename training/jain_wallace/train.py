@@ -184,6 +184,7 @@ def fit(
             loss.backward()
             optimizer.step()
         found = measure(module, parts["dev"], settings.device)
+        print(f"{task.name} epoch {epoch + 1}: {found} on dev", flush=True)
         is_best = selected == "last" or len(best) == 0 or epoch == 1 or found[selected] > best["dev"][selected]
         if is_best:
             best, weights = {"dev": found, "epoch": epoch + 1}, copy.deepcopy(module.state_dict())

@@ -29,9 +29,11 @@ GAP = 20.0  # logits that a span outside of the text is below all others
 class SpanClassifier(nn.Module):
     """Logits [batch token * LONGEST_ANSWER] of all spans."""
 
+    special: Tensor
+
     def __init__(self, reader: nn.Module, special: Sequence[int], separator: int | None) -> None:
         super().__init__()
-        self.reader, self.separator = reader, separator
+        self.reader, self.separator = reader, -1 if separator is None else separator
         self.register_buffer("special", torch.tensor(sorted(special), dtype=torch.long))
         self.config = getattr(reader, "config", None)
         self.main_input_name = "input_ids"
@@ -49,7 +51,7 @@ class SpanClassifier(nn.Module):
         """[batch token]: the words of the second text; of the first if there is no second."""
         words = ~torch.isin(ids, self.special)
         words = words if mask is None else words & mask.bool()
-        second = words & ((ids == self.separator).cumsum(-1) > 0)
+        second = words & (torch.eq(ids, self.separator).cumsum(-1) > 0)
         return torch.where(second.any(-1, keepdim=True), second, words)
 
 
