@@ -9,9 +9,9 @@ from tiny_text import WORDS, wordpiece_pairs
 
 import whyformer as why
 from whyformer import TextPair
-from whyformer._audit.checks import AuditedAttention, as_audited, choose_attention, find_span_labels, split_span
+from whyformer._audit.checks import AuditedAttention, as_audited, choose_attention, split_span
 from whyformer._audit.checks.span_model import LONGEST_ANSWER, SpanClassifier, add_span_logits
-from whyformer._audit.examples import AuditExamples
+from whyformer._audit.examples import AuditExamples, find_span_labels
 from whyformer._audit.report.summary import average_span_f1
 from whyformer.data import Data, Example
 

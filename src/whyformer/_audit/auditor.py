@@ -16,10 +16,15 @@ from whyformer._audit.checks import (
     DiagnosticSample,
     as_audited,
     choose_attention,
-    find_span_labels,
     marks_spans,
 )
-from whyformer._audit.examples import AuditExamples, count_example_tokens, find_class_labels, read_target_labels
+from whyformer._audit.examples import (
+    AuditExamples,
+    count_example_tokens,
+    find_class_labels,
+    find_span_labels,
+    read_target_labels,
+)
 from whyformer._audit.head_swaps import swap_examples
 from whyformer._audit.progress import AuditProgress, show_audit_progress
 from whyformer._audit.rows import AuditRows

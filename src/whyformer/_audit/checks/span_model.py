@@ -20,7 +20,6 @@ from torch import Tensor, nn
 
 from whyformer._engine import LONGEST_ANSWER, AttentionReplay, get_field, make_shadow, run_plain_returned
 from whyformer._model import EncodedBatch, Model, unwrap
-from whyformer.data import Data
 from whyformer.errors import UnsupportedModel
 
 GAP = 20.0  # logits that a span outside of the text is below all others
@@ -97,15 +96,8 @@ def split_span(index: int) -> tuple[int, int]:
     return first, first + more
 
 
-def find_span_labels(model: Model, data: Data) -> list[int | None]:
-    """The class of each marked answer: the tokens that cover its first stretch; None without one, or if it is long."""
-    return [
-        None if not example.rationale else find_span_class(model.encode([example.load()]), *example.rationale[0])
-        for example in data.examples
-    ]
-
-
 def find_span_class(encoded: EncodedBatch, start: int, end: int) -> int | None:
+    """The class of the tokens that cover these characters of a single text; None without one, or if it is long."""
     spans = encoded.spans[0] if encoded.spans is not None else ()
     tokens = [i for i, span in enumerate(spans) if span is not None and span[0] < end and span[1] > start]
     if not tokens or tokens[-1] - tokens[0] >= LONGEST_ANSWER:
