@@ -50,7 +50,7 @@ def test_one_sentence_by_hand():
         "change": {"median": 0.02, "low": 0.01, "high": 0.03, "n": 9},
         "tvd": {"median": 0.02},
         "flips": {"mean": 0.005},
-        "accuracy": {"before": 0.9, "after": 0.895, "f1_before": 0.9, "f1_after": 0.88},
+        "accuracy": {"before": 0.9, "after": 0.895, "f1": "macro", "f1_before": 0.9, "f1_after": 0.88},
         "classes": {},
     }
     (one,) = describe_attention_tests(
