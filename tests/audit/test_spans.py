@@ -10,6 +10,7 @@ from tiny_text import WORDS, wordpiece_pairs
 import whyformer as why
 from whyformer import TextPair
 from whyformer._audit.checks import AuditedAttention, as_audited, choose_attention, split_span
+from whyformer._audit.checks.importance import measure_leave_one_out
 from whyformer._audit.checks.span_model import LONGEST_ANSWER, SpanClassifier, add_span_logits
 from whyformer._audit.examples import AuditExamples, find_span_labels
 from whyformer._audit.report.summary import average_span_f1
@@ -50,9 +51,11 @@ def in_order(audited, test):
     return sorted(rows, key=lambda row: row["example"])
 
 
-def list_answers(model, text: str) -> dict[tuple[int, int], float]:
+def list_answers(model, text: str, masked: int | None = None) -> dict[tuple[int, int], float]:
     """Every span of the text and its probability, one by one."""
     encoded = model.tokenizer(QUESTION, text, return_tensors="pt")
+    if masked is not None:
+        encoded["input_ids"][0, masked] = model.tokenizer.mask_token_id
     out = model.module(**encoded)
     second = [i for i, kind in enumerate(encoded["token_type_ids"][0].tolist()) if kind == 1][:-1]  # without [SEP]
     pairs = [(i, j) for i, j in itertools.product(second, second) if i <= j < i + LONGEST_ANSWER]
@@ -123,6 +126,27 @@ def test_the_text_is_what_follows_the_first_separator():
     assert found.nonzero().tolist() == [[0, 4], [0, 5], [1, 1], [1, 2]]  # no second text: the first
 
 
+def test_masked_and_unknown_words_may_be_part_of_an_answer(model):
+    spans = as_audited(model, model.encode(INPUTS[:1]))
+    ids = spans.encode([INPUTS[0]]).inputs["input_ids"]
+    hidden = ids.clone()
+    hidden[0, -3], hidden[0, -2] = model.tokenizer.mask_token_id, model.tokenizer.unk_token_id
+    assert torch.equal(spans.module.find_text(ids, None), spans.module.find_text(hidden, None))
+
+
+def test_leaving_out_is_the_change_of_the_span_with_a_masked_token(model, audited):
+    """The importance behind the agreement, from single runs of the model itself."""
+    text = TEXTS[0][0]
+    replay = AuditExamples(as_audited(model, model.encode(INPUTS[:1])), INPUTS[:1], [None], [12]).replay([0])
+    found = measure_leave_one_out(replay, "mask")[0]
+    before = list_answers(model, text)
+    best = max(before, key=before.get)
+    for token in range(1, 11):
+        if token != 5:  # [SEP] between the texts
+            after = list_answers(model, text, masked=token)[best]
+            assert float(found[token]) == pytest.approx(abs(before[best] - after), abs=1e-6)
+
+
 def test_a_span_has_at_most_thirty_tokens():
     zeros, text = torch.zeros(1, 40), torch.ones(1, 40, dtype=torch.bool)
     allowed = add_span_logits(zeros, zeros, text).reshape(40, LONGEST_ANSWER) > -1
@@ -153,7 +177,9 @@ def test_seeds_and_a_baseline_mark_spans_too(model):
     assert max(row["jsd"][0] for row in found.of("seeds", found.attention[0])) < 1e-9
 
 
-def test_what_is_refused(model):
+def test_what_is_refused(model, tmp_path):
+    with pytest.raises(why.WhyformerError, match="Leave out swap_limit"):
+        why.audit(model, DATA, swap_limit=1, out=tmp_path)
     with pytest.raises(why.WhyformerError, match="Leave out target"):
         why.audit(model, DATA, target=1)
     left = why.open(model.module, tokenizer=wordpiece_pairs(side="left"))

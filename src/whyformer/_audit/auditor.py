@@ -35,7 +35,7 @@ from whyformer._model import Model
 from whyformer._plain.json_value import JsonValue
 from whyformer._runs.weights import hash_weights
 from whyformer.data import Data
-from whyformer.errors import TargetError
+from whyformer.errors import InputError, TargetError
 
 FEW_EXAMPLES = 20  # with fewer examples, the result has a note
 MIN_DIAGNOSTIC_EXAMPLES = 20  # for the diagnostic model to learn from
@@ -70,6 +70,10 @@ class Auditor:
         self.marks_spans = marks_spans(model)
         if self.marks_spans and settings.target is not None:
             raise TargetError("A model that marks an answer is audited on the answer it gives. Leave out target.")
+        if self.marks_spans and settings.swap_limit:
+            raise InputError(
+                "The page of swapped heads shows classes, and the model marks spans. Leave out swap_limit."
+            )
         first = AttentionReplay(model, model.encode(inputs[:1]), target=settings.target)
         self.choices = choose_attention(attention, first.heads)
         for choice in self.choices:

@@ -66,6 +66,8 @@ def add_span_logits(start: Tensor, end: Tensor, text: Tensor) -> Tensor:
 
 def as_audited(model: Model, encoded: EncodedBatch) -> Model:
     """The model itself, or as a classifier of spans if it marks a span."""
+    if encoded.main != "input_ids" or encoded.streams:
+        return model
     returned = run_plain_returned(make_shadow(model.module), encoded)
     if any(get_field(returned, name) is None for name in ("start_logits", "end_logits")):
         return model
@@ -76,7 +78,8 @@ def as_audited(model: Model, encoded: EncodedBatch) -> Model:
             'that pads on the right. Set tokenizer.padding_side = "right", or use judge().'
         )
     inner: Any = unwrap(model.module)
-    module = SpanClassifier(inner, tokenizer.all_special_ids, tokenizer.sep_token_id)
+    words = {tokenizer.mask_token_id, tokenizer.unk_token_id}  # in place of a word
+    module = SpanClassifier(inner, list({*tokenizer.all_special_ids} - words), tokenizer.sep_token_id)
     return replace(model, module=module.eval(), labels=None)
 
 
