@@ -1,0 +1,75 @@
+// Which method explains: the default first, with the reason, the others by cost; its cautions as small signs.
+
+import { fill, make, makeId } from "./dom.js";
+import { count } from "./wording.js";
+
+export function makeMethodBox({ model, choose, check }) {
+  const id = makeId("method");
+  const select = make("select", { id, "data-key": "method" }, groupMethods(model.methods));
+  select.addEventListener("change", () => choose(select.value));
+  const about = make("p", { class: "about" });
+  const signs = make("div", { class: "signs" });
+  const element = make("div", { class: "method" }, make("div", { class: "field" }, make("label", { for: id }, "Method"), select), about, signs);
+
+  function show({ method, map, checked, isChecking }) {
+    select.value = method;
+    const chosen = model.methods.find((each) => each.name === method);
+    fill(about, chosen ? describeMethod(chosen, model.default_why) : "");
+    fill(signs, map ? listSigns(map).map(makeSign) : null, map && !checked && makeCheck(isChecking));
+  }
+
+  function makeCheck(isChecking) {
+    const button = make("button", { type: "button", class: "quiet", "data-key": "check", set: { disabled: isChecking } },
+      isChecking ? "Checking …" : "Check sums and rounding");
+    button.addEventListener("click", check);
+    return button;
+  }
+
+  return { element, show };
+}
+
+function groupMethods(methods) {
+  const groups = { "Default": [], "Quick": [], "Slower": [], "Not for this model": [] };
+  for (const method of methods) {
+    const group = !method.available ? "Not for this model" : method.is_default ? "Default" : method.quick ? "Quick" : "Slower";
+    const text = method.available ? `${method.name} · ${method.cost}` : `${method.name} · ${method.why_not}`;
+    groups[group].push(make("option", { value: method.name, set: { disabled: !method.available } }, text));
+  }
+  return Object.entries(groups).filter(([, options]) => options.length)
+    .map(([label, options]) => make("optgroup", { label }, options));
+}
+
+/** Why this method, what it computes and for what it costs. */
+export function describeMethod(method, why) {
+  const reason = method.is_default && why ? ` ${endSentence(why)}` : "";
+  const kind = method.class_specific ? "" : " The scores are the same for every class.";
+  return `${endSentence(method.summary)}${reason}${kind} Costs ${method.cost}.`;
+}
+
+function endSentence(words) {
+  return /[.!?]$/.test(words) ? words : `${words}.`;
+}
+
+/** The cautions of a map: [{ level, label, words }]. */
+export function listSigns({ cautions = {}, notes = [], cost }) {
+  const signs = [];
+  const { conservation, rounding } = cautions;
+  if (conservation === "") signs.push({ level: "good", label: "sums add up", words: "The scores add up to the explained output, as this method promises." });
+  else if (conservation) signs.push({ level: "bad", label: "sums", words: conservation });
+  if (rounding) signs.push({ level: "bad", label: "rounding", words: rounding });
+  if (notes.length) signs.push({ level: "plain", label: count(notes.length, "note"), words: notes.join("\n") });
+  if (cost) signs.push({ level: "plain", label: "cost", words: describeCost(cost) });
+  return signs;
+}
+
+function describeCost({ forward, backward }) {
+  return `This map took ${count(forward, "forward pass")} and ${count(backward, "backward pass")} of the model.`;
+}
+
+const MARKS = { good: "✓", bad: "!", plain: "i" };
+
+function makeSign({ level, label, words }) {
+  return make("details", { class: `sign ${level}` },
+    make("summary", { "data-key": `sign-${label}` }, make("span", { class: "sign-mark", "aria-hidden": "true" }, MARKS[level]), label),
+    make("p", {}, words));
+}
