@@ -37,8 +37,8 @@ export function makeAnswerBox({ labels, what, choose, contrast }) {
     bar.lastChild.hidden = !isAfter;
     const value = row.probability === null ? `output ${now.score?.toPrecision(3) ?? "–"}` : formatProbability(now.probability);
     return make("label", { class: "class-row" }, input, make("span", { class: "class-name" }, row.label || `class ${row.index}`), bar,
-      make("span", { class: "number" }, value),
-      make("span", { class: "change" }, isAfter ? formatChange(after.probability, row.probability) : ""));
+      make("span", { class: "change" }, isAfter ? formatChange(after.probability, row.probability) : ""),
+      make("span", { class: "number" }, value));
   }
 
   const makeMore = (count) => makeButton(isLong ? "Fewer classes" : `All ${count} listed classes`, () => {

@@ -23,7 +23,8 @@ const cases = makeCases({ ask, describe: () => page.bench?.describe() ?? null, o
 async function start() {
   find("below").append(cases.element);
   document.body.append(python.element);
-  find("bench").before(notice.element);
+  find("bench").before(notice.line, notice.element);
+  find("pin").addEventListener("click", pin);
   find("python").addEventListener("click", python.open);
   find("link").addEventListener("click", copyLink);
   find("cases-button").addEventListener("click", showCases);
@@ -82,7 +83,7 @@ async function openBench(model, settings) {
   page.settings = { ...settings, model: model.name };
   const desk = makeDesk(model);
   page.bench = (BENCHES[model.kind] ?? makeTextBench)(desk, settings);
-  fill(find("bench"), makeModelNotes(model), page.bench.element);
+  fill(find("bench"), page.bench.element);
   document.title = `${model.name} – whyformer`;
   setAddress({});
   const sample = /^\d+$/.test(settings.sample ?? "") ? Number(settings.sample) : null;
@@ -92,7 +93,7 @@ async function openBench(model, settings) {
 
 /** What a workbench gets from the page. */
 function makeDesk(model) {
-  const desk = { model, limits: page.limits, colours: page.colours, setAddress, setCode: python.setCode, renew: async () => {} };
+  const desk = { model, invitation: invite(model), limits: page.limits, colours: page.colours, setAddress, setCode: python.setCode, renew: async () => {} };
   desk.ask = async (route, body, options) => {
     try {
       return await ask(route, body, options);
@@ -105,8 +106,11 @@ function makeDesk(model) {
   return desk;
 }
 
-function makeModelNotes(model) {
-  return model.notes?.length ? make("details", { class: "sign plain model-notes" }, make("summary", {}, "About this model"), make("p", {}, model.notes.join("\n"))) : null;
+/** What an empty workbench asks for. */
+function invite(model) {
+  const answers = model.labels ? ` and answers one of ${model.labels.length} classes` : "";
+  const takes = { image: "an image", text: "a text", pair: "two texts" }[model.kind];
+  return takes ? `${model.name} takes ${takes}${answers}. Ask it why.` : `${model.name} continues a text. Ask it why.`;
 }
 
 function showWaiting(model) {
@@ -125,9 +129,19 @@ function setAddress(changed) {
 
 async function copyLink() {
   const done = await copyText(location.href);
-  find("link").textContent = done ? "Link copied" : "Copy it from the address bar";
-  announce(find("link").textContent);
-  setTimeout(() => { find("link").textContent = "Copy link"; }, 2500);
+  flash(find("link"), done ? "Link copied" : "See address bar");
+}
+
+function pin() {
+  flash(find("pin"), cases.pin() ? "Pinned" : "Nothing to pin yet");
+}
+
+/** Show on a button what became of a click, for a moment. */
+function flash(button, words) {
+  const usual = (button.dataset.usual ??= button.textContent);
+  button.textContent = words;
+  announce(words);
+  setTimeout(() => { button.textContent = usual; }, 2000);
 }
 
 function showCases() {

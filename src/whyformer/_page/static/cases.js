@@ -20,12 +20,11 @@ export function makeCases({ ask, describe, open, changed }) {
     file.value = "";
   });
   const element = make("section", { class: "card cases", id: "cases", "aria-label": "Cases", tabindex: -1 }, make("h3", {}, "Cases"),
-    make("p", { class: "about" }, "Pin a view to keep it beside others. Cases are kept in this tab only: download them before you close it."),
-    actions, notice.element, list);
+    make("p", { class: "about" }, "Pin a view, with the button at the top, to keep it beside others. Cases are kept in this tab only: download them before you close it."),
+    actions, notice.line, notice.element, list);
 
   function show() {
-    fill(actions, makeButton("Pin this view", pin, { class: "primary", "data-key": "pin" }),
-      makeButton("Download cases", download, { "data-key": "download", set: { disabled: !cases.length } }),
+    fill(actions, makeButton("Download cases", download, { "data-key": "download", set: { disabled: !cases.length } }),
       make("label", { for: file.id, class: "file-label small" }, "Load cases"), file,
       make("span", { class: "export row", role: "group", "aria-label": "Export all cases as" }, make("span", { class: "dim" }, "Export as"),
         EXPORTS.map(([format, name]) => makeButton(name, () => exportAs(format), { class: "quiet", "data-key": `export-${format}`, set: { disabled: !cases.length } }))));
@@ -51,14 +50,13 @@ export function makeCases({ ask, describe, open, changed }) {
 
   function pin() {
     const found = describe();
-    if (!found) return notice.fail({ code: "E_PAGE_EMPTY", message: "There is nothing to pin yet.", help: "Explain something first." });
-    notice.hideError();
+    if (!found) return false;
     const { picture } = found;
     const kept = picture instanceof ArrayBuffer ? toDataUrl(picture, nameType(picture)) : picture ?? null;
     cases.push({ note: "", thumbnail: null, ...found, picture: kept, when: new Date().toISOString() });
     show();
     announce(`Pinned as case ${cases.length}.`);
-    return list.lastChild.querySelector("input").focus();
+    return true;
   }
 
   function download() {

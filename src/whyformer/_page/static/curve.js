@@ -3,7 +3,7 @@
 import { draw, make } from "./dom.js";
 import { formatProbability, formatShare } from "./wording.js";
 
-const WIDTH = 320, HEIGHT = 150, LEFT = 34, RIGHT = 8, TOP = 10, BOTTOM = 26;
+const WIDTH = 320, HEIGHT = 150, LEFT = 42, RIGHT = 8, TOP = 10, BOTTOM = 26;
 
 export function placePoint(share, probability) {
   return [LEFT + share * (WIDTH - LEFT - RIGHT), TOP + (1 - probability) * (HEIGHT - TOP - BOTTOM)];

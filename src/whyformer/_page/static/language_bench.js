@@ -4,6 +4,7 @@ import { makeLatest } from "./api.js";
 import { isEmpty, makeComposer } from "./composer.js";
 import { announce, fill, make, makeButton, makeChoice, makeId } from "./dom.js";
 import { makeLegend } from "./legend.js";
+import { makeModelNotes, makeSign } from "./method_box.js";
 import { makeNotice } from "./notice.js";
 import { makeOrigin } from "./origin.js";
 import { joinSpan, locateUnits, nameWithout, splitAnswer } from "./sources.js";
@@ -65,7 +66,7 @@ function makeAnswerBench(desk, settings) {
   const settingsBox = make("div", { class: "origin-settings" });
   const side = make("aside", { class: "side", "aria-label": "Where the answer comes from", hidden: true },
     make("section", { class: "card" }, make("h3", {}, "Where it comes from"), origin.ranking), make("section", { class: "card" }, make("h3", {}, "How it is measured"), settingsBox));
-  const element = make("div", { class: "workbench empty answers" }, make("div", { class: "main-column" }, composer.element, notice.element, answerCard, promptCard), side);
+  const element = make("div", { class: "workbench empty answers" }, make("div", { class: "main-column" }, composer.element, notice.line, notice.element, answerCard, promptCard), side);
 
   // --- getting an answer ---
 
@@ -96,7 +97,7 @@ function makeAnswerBench(desk, settings) {
       last = { answer: data.text, ids: data.ids };
       show(data.text);
     };
-    const body = { model: model.index, input, max_new_tokens: tokens, without, ...(without.length ? { by: known.by } : {}) };
+    const body = { model: model.index, input, max_new_tokens: tokens, without, ...(without.length ? { by: view.by || null } : {}) };
     const answer = await notice.during("Generating", () => question((signal) => ask("generate", body, { signal, listen })), () => generate(input, tokens), () => question.stop());
     const found = answer ?? last;
     if (answer) desk.setCode(answer.code);
@@ -119,7 +120,7 @@ function makeAnswerBench(desk, settings) {
     const body = makeBody();
     const cited = await notice.during("Finding where the answer comes from", () => latest.cite((signal) => ask("cite", body, { signal, listen: notice.listen })), cite, () => latest.cite.stop());
     if (!cited) return;
-    Object.assign(known, { cited, words: null, by: cited.by ?? view.by });
+    Object.assign(known, { cited, words: null });
     known.passages = [...cited.sources].sort((a, b) => a.index - b.index);
     view.answer = cited.answer;
     showAll();
@@ -172,7 +173,7 @@ function makeAnswerBench(desk, settings) {
     const isSame = text.trim() === known.cited.answer.trim();
     const words = makeWordsView({ label: `The answer without ${names}` });
     words.show({ text, units: cutWords(text), limits: [0, 0], signed: true, changed: toPoints(text, changed.after) });
-    fill(again, make("h4", {}, names ? `Without ${names}` : "Once more"), words.element, make("p", { class: "dim" }, text && (isSame ? "The same answer." : "What differs from the first answer is underlined.")));
+    fill(again, make("h4", {}, names ? `Without ${names}` : "Once more"), words.element, make("p", { class: "dim" }, text && (isSame ? "The same answer." : describeDifference(known.cited.answer, changed))));
   }
 
   // --- showing ---
@@ -230,7 +231,7 @@ function makeAnswerBench(desk, settings) {
     fill(settingsBox, makeSelect("Parts", PARTS, view.by, (by) => { view.by = by; view.without.clear(); cite(); }, "by"),
       makeSelect("Effort", EFFORTS, view.effort, (effort) => { view.effort = effort; cite(); }, "effort"),
       makeSelect("Words by", [["", `${known.cited.method ?? "the default"} (default)`], ...methods], view.method ?? "", colourBy, "words-by"),
-      known.cited.notes?.length ? make("details", { class: "sign plain" }, make("summary", { "data-key": "notes" }, count(known.cited.notes.length, "note")), make("p", {}, known.cited.notes.join("\n"))) : null);
+      known.cited.notes?.length ? makeSign({ level: "plain", label: count(known.cited.notes.length, "note"), words: known.cited.notes.join("\n") }) : null, makeModelNotes(model));
   }
 
   async function restore({ input = null, sample = null, choice = {} }) {
@@ -256,6 +257,12 @@ function makeAnswerBench(desk, settings) {
       return { title, name: shorten(known.cited.answer, 40), model: model.name, kind: model.kind, input: withAnswer(), request: { route: "cite", ...makeBody() }, choice: { span: view.span } };
     },
   };
+}
+
+/** "New words are underlined. Gone: tea." */
+function describeDifference(before, changed) {
+  const gone = changed.before.map(([start, end]) => before.slice(start, end)).join(" ");
+  return [changed.after.length && "New words are underlined.", gone && `Gone: ${shorten(gone, 80)}`].filter(Boolean).join(" ");
 }
 
 /** The words of a text that has no scores. */

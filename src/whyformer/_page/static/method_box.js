@@ -9,7 +9,7 @@ export function makeMethodBox({ model, choose, check }) {
   select.addEventListener("change", () => choose(select.value));
   const about = make("p", { class: "about" });
   const signs = make("div", { class: "signs" });
-  const element = make("div", { class: "method" }, make("div", { class: "field" }, make("label", { for: id }, "Method"), select), about, signs);
+  const element = make("div", { class: "method" }, make("div", { class: "field" }, make("label", { for: id }, "Method"), select), about, signs, makeModelNotes(model));
 
   function show({ method, map, checked, isChecking }) {
     select.value = method;
@@ -66,9 +66,14 @@ function describeCost({ forward, backward }) {
   return `This map took ${count(forward, "forward pass")} and ${count(backward, "backward pass")} of the model.`;
 }
 
+/** What the library noticed about the model, on demand. */
+export function makeModelNotes(model) {
+  return model.notes?.length ? makeSign({ level: "plain", label: "about this model", words: model.notes.join("\n") }) : null;
+}
+
 const MARKS = { good: "✓", bad: "!", plain: "i" };
 
-function makeSign({ level, label, words }) {
+export function makeSign({ level, label, words }) {
   return make("details", { class: `sign ${level}` },
     make("summary", { "data-key": `sign-${label}` }, make("span", { class: "sign-mark", "aria-hidden": "true" }, MARKS[level]), label),
     make("p", {}, words));

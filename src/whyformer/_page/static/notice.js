@@ -8,11 +8,11 @@ const PATIENCE = 150; // milliseconds before the page says that it is busy
 export function makeNotice() {
   const line = make("div", { class: "busy-line" });
   const error = make("div", { class: "error", role: "alert", hidden: true });
-  const element = make("div", { class: "notice" }, line, error);
+  const element = make("div", { class: "notice" }, error);
   let words = "", running = 0, timer = 0, stopIt = null;
 
   function showBusy(progress = "") {
-    element.classList.toggle("busy", running > 0);
+    line.classList.toggle("busy", running > 0);
     fill(line, running > 0 && words ? [make("span", {}, `${words} … ${progress}`), stopIt && makeButton("Stop", stopIt, { class: "quiet", "data-key": "stop" })] : null);
   }
 
@@ -60,5 +60,5 @@ export function makeNotice() {
     error.replaceChildren();
   }
 
-  return { element, during, listen, fail, hideError };
+  return { element, line, during, listen, fail, hideError };
 }

@@ -32,7 +32,7 @@ export function makeTestBox({ unit, change, load }) {
     }
   }
 
-  const makeModes = () => makeChoice("What the slider does", [["hide", "Hide the top"], ["keep", "Show only the top"]], state.mode,
+  const makeModes = () => makeChoice("The slider", [["hide", "Hide the top"], ["keep", "Show only the top"]], state.mode,
     (mode) => { show({ mode, share: state.share || 0.1 }); change(state.share, mode); });
 
   function makeShare() {

@@ -65,7 +65,10 @@ export function makeTextStage(desk, { explain, hide, target, copy, change }, set
 
   function toggleCopy() {
     if (beside.isOpen) beside.close();
-    else beside.open(editor.read());
+    else {
+      struck = new Set();
+      beside.open(editor.read());
+    }
     sides.classList.toggle("two", beside.isOpen);
     showTools();
     showOriginal();

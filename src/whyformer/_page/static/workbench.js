@@ -24,7 +24,7 @@ export function makeWorkbench(desk, makeStage, settings) {
   const latest = { explain: makeLatest(), ahead: makeLatest(), hide: makeLatest(), curve: makeLatest(), grid: makeLatest(), copy: makeLatest(), check: makeLatest() };
 
   const notice = makeNotice();
-  const question = make("h2", { class: "question" });
+  const question = make("h2", { class: "question" }, desk.invitation);
   const answerBox = makeAnswerBox({ labels: model.labels, what: model.kind === "language model" ? "next token" : "class", choose, contrast });
   const methodBox = makeMethodBox({ model, choose: chooseMethod, check });
   const stage = makeStage({ hide, target: choose, copy: { explain: explainCopy, close: closeCopy }, change: desk.setAddress });
@@ -35,7 +35,7 @@ export function makeWorkbench(desk, makeStage, settings) {
     makeCard("Answer", answerBox.element), makeCard("Method", methodBox.element), makeCard("Test it", testBox.element));
   const below = make("div", { class: "below", hidden: true }, makeCard("Other methods", grid.element));
   const element = make("div", { class: "workbench empty" },
-    make("div", { class: "main-column" }, question, notice.element, stage.element), side, below);
+    make("div", { class: "main-column" }, make("div", { class: "question-row" }, question, notice.line), notice.element, stage.element), side, below);
 
   // --- asking ---
 
@@ -61,7 +61,7 @@ export function makeWorkbench(desk, makeStage, settings) {
     if (!answer) return undefined;
     const isFirst = known.answer === null;
     takeAnswer(answer);
-    view.target = answer.maps[0].target.index ?? view.target;
+    if (!isNotation(view.target)) view.target = answer.maps[0].target.index ?? view.target;
     known.maps.set(key, answer.maps[0]);
     showAll();
     if (isFirst) announce(`${question.textContent} Explained by ${view.method}.`);
@@ -117,6 +117,10 @@ export function makeWorkbench(desk, makeStage, settings) {
 
   function resetTest() {
     latest.curve.stop();
+    if (testBox.state.share) {
+      stage.hideUnits(null);
+      known.after = null;
+    }
     testBox.show({ curve: null, share: 0, isLoading: false });
     setAddress();
   }
@@ -243,6 +247,11 @@ export function pickMethod(model, wanted) {
 export function readTarget(text) {
   if (text === undefined || text === null || text === "") return null;
   return /^\d+$/.test(text) ? Number(text) : text;
+}
+
+/** Whether a target is more than a class: "entity:3-4", "token@5". */
+export function isNotation(target) {
+  return typeof target === "string" && /[:@]/.test(target);
 }
 
 export function nameMap({ method, target, versus }) {
