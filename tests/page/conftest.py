@@ -1,7 +1,11 @@
 """Fixtures of the tests in a browser: a server, Chromium, and tabs."""
 
+import os
+
 import pytest
 from page.tabs import CHROMIUM, MODELS, QUIET, serve, watch
+
+PAUSE = 20_000  # milliseconds until something must have happened
 
 
 @pytest.fixture(scope="session")
@@ -9,6 +13,7 @@ def browser():
     if CHROMIUM is None:
         pytest.skip("Chromium is not installed")
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    playwright.expect.set_options(timeout=PAUSE)
     with playwright.sync_playwright() as program:
         opened = program.chromium.launch(executable_path=CHROMIUM, args=QUIET)
         yield opened
@@ -18,6 +23,9 @@ def browser():
 @pytest.fixture(scope="session")
 def page_server(browser):
     """The address of a server with an image model, a text model and a language model."""
+    if running := os.environ.get("WHYFORMER_PAGE"):  # one that was started by hand with the token of the tests
+        yield running
+        return
     with serve(*MODELS) as (_, address):
         yield address
 
@@ -30,7 +38,7 @@ def make_tab(browser):
     def make(**options):
         context = browser.new_context(**({"viewport": {"width": 1440, "height": 900}} | options))
         contexts.append(context)
-        context.set_default_timeout(20_000)
+        context.set_default_timeout(PAUSE)
         return watch(context.new_page())
 
     yield make

@@ -6,7 +6,7 @@ import { readAddress, writeAddress } from "./address.js";
 import { dab, makeMask, maskPatches, measureMask, stroke, writeMask } from "./brush.js";
 import { readCases, toDataUrl, fromDataUrl, writeCases } from "./case_file.js";
 import { chooseLevel, findMapLimits, findWordLimits, measureStrength, pickColour } from "./colours.js";
-import { placePoint, readCurve, tracePath } from "./curve.js";
+import { placePoint, readCurve, scaleCurves, tracePath } from "./curve.js";
 import { compareTexts, isWithin, matchWords } from "./difference.js";
 import { makeEventReader } from "./events.js";
 import { mixMap, sampleScores } from "./map.js";
@@ -121,6 +121,9 @@ test("a curve is read between its points", () => {
   assert.equal(readCurve([0, 0.5, 1], [1, 0.5, 0], 0.25), 0.75);
   assert.equal(readCurve([0, 1], [1, 0], 1), 0);
   assert.match(tracePath([0, 0.5, 1], [1, null, 0]), /^M[\d.]+ [\d.]+L[\d.]+ [\d.]+$/);
+  const scored = { shares: [0, 1], hide_top: [null, null], show_only_top: null, score_hide: [4, 2], score_show: [2, 4] };
+  assert.deepEqual(scaleCurves(scored).hide, [1, 0]);
+  assert.deepEqual(scaleCurves({ ...scored, hide_top: [0.5, 0], show_only_top: [0, 0.5] }).hide, [0.5, 0]);
   assert.ok(placePoint(0, 1)[1] < placePoint(0, 0)[1]);
 });
 
@@ -139,6 +142,8 @@ test("a prompt is cut by its passages", () => {
   const [first, second] = [{ start: 0, end: 3, index: 0, name: "passage 1" }, { start: 4, end: 7, index: 1, name: "passage 2" }];
   const blocks = cutPrompt(units, [second, first], prompt);
   assert.deepEqual(blocks.map((block) => [block.source?.index ?? null, block.units]), [[0, [0]], [1, [1]], [null, [2]]]);
+  const breaks = [units[0], { text: "Ċ", start: null, end: null, tokens: [9], special: false }, units[1]];
+  assert.deepEqual(cutPrompt(breaks, [first, second], [0, 1, 2]).map((block) => block.units), [[0], [2]]);
   assert.equal(nameWithout([first, second], new Set([0, 1])), "passage 1 and passage 2");
 });
 

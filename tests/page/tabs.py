@@ -1,5 +1,6 @@
 """A server of bundled models, and tabs of Chromium that note every message and request."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -8,19 +9,25 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from urllib.error import URLError
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
-MODELS = ("demo/pets", "demo/sentiment", "demo/sources")
+QUIET = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+MODELS = ("demo/pets", "demo/sentiment", "demo/reader")
 TOKEN = "token-of-the-tests"
-PATIENCE = 60  # seconds for a server to come up
+PATIENCE = 240  # seconds for a server to come up, on a machine that is busy
 REFUSED = re.compile(r"Failed to load resource: .*status of (4\d\d|503|504)")  # Chromium logs refusals as errors
 
 
 @contextmanager
 def serve(*models, port=0):
-    """A running server and its address, such as http://127.0.0.1:40123; models load in the background."""
+    """A running server and its address, such as http://127.0.0.1:40123, once its models are loaded."""
     command = [sys.executable, "-m", "whyformer", "serve", *models, "--port", str(port), "--token", TOKEN]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
@@ -45,12 +52,16 @@ def wait_for_address(process):
 
 
 def wait_for_answer(address, deadline):
+    """The address, once no model is loading."""
+    request = Request(f"{address}/api/models", headers={"Authorization": f"Bearer {TOKEN}"})
     while time.monotonic() < deadline:
         try:
-            with urlopen(f"{address}/", timeout=5):
-                return address
+            with urlopen(request, timeout=5) as answer:
+                if all(model["state"] != "loading" for model in json.load(answer)["models"]):
+                    return address
         except URLError:
-            time.sleep(0.1)
+            pass
+        time.sleep(0.2)
     raise RuntimeError("whyformer serve does not answer.")
 
 
@@ -75,7 +86,9 @@ class Tab:
     def read_answers(self):
         names = self.page.locator(".class-row .class-name").all_text_contents()
         numbers = self.page.locator(".class-row .number").all_text_contents()
-        return [(name, float(re.search(r"[\d.]+", number).group())) for name, number in zip(names, numbers, strict=True)]
+        return [
+            (name, float(re.search(r"[\d.]+", number).group())) for name, number in zip(names, numbers, strict=True)
+        ]
 
     def list_faults(self, *, refusals=False):
         """Console messages, and requests that left this machine. refusals: a status of 4xx is expected."""

@@ -33,7 +33,7 @@ def show_state(tab, state):
     page = tab.page
     if state == "empty":
         return
-    model = {"image": "demo/pets", "text": "demo/sentiment", "copy": "demo/sentiment", "language": "demo/sources"}[state]
+    model = {"image": "demo/pets", "text": "demo/sentiment", "copy": "demo/sentiment", "language": "demo/reader"}[state]
     tab.choose_model(model)
     page.locator(".samples button:visible").first.click()
     if state == "language":
@@ -57,7 +57,9 @@ def test_axe_finds_nothing_serious(make_tab, page_server, axe, state, scheme):
     tab.page.evaluate(axe)
     found = tab.page.evaluate("axe.run(document, { resultTypes: ['violations'] })")
     bad = [rule for rule in found["violations"] if rule["impact"] in RESTING]
-    assert not bad, [(rule["id"], [node["target"] for node in rule["nodes"]][:5], rule["nodes"][0]["failureSummary"]) for rule in bad]
+    assert not bad, [
+        (rule["id"], [node["target"] for node in rule["nodes"]][:5], rule["nodes"][0]["failureSummary"]) for rule in bad
+    ]
 
 
 @pytest.mark.parametrize("state", ["empty", "image", "copy", "language"])

@@ -39,7 +39,7 @@ class WorkbenchView:
         """The first sample of a model, explained."""
         self.page.get_by_label("Model", exact=True).select_option(label=model)
         self.page.locator(".samples button:visible").first.click()
-        if model == "demo/sources":
+        if model == "demo/reader":
             self.page.locator(".ranked li").first.wait_for(timeout=60_000)
             return
         self.page.locator(".question:visible").filter(has_text=re.compile("Why ")).wait_for()
@@ -82,7 +82,7 @@ def edit_copy(view: WorkbenchView) -> None:
 
 
 def trace_answer(view: WorkbenchView) -> None:
-    view.open_sample("demo/sources")
+    view.open_sample("demo/reader")
     view.page.get_by_role("switch").first.click()
     view.page.get_by_role("button", name="Answer again without").click()
     view.page.get_by_role("heading", name="Without").wait_for()
@@ -120,7 +120,9 @@ def open_pages() -> Iterator[Callable[[State], WorkbenchView]]:
         def open_state(bring: State) -> WorkbenchView:
             for context in browser.contexts:
                 context.close()
-            view = WorkbenchView(browser.new_context(viewport={"width": 1440, "height": 900}).new_page(), requests=[address])
+            view = WorkbenchView(
+                browser.new_context(viewport={"width": 1440, "height": 900}).new_page(), requests=[address]
+            )
             view.page.on("console", lambda message: view.messages.append(f"{message.type}: {message.text}"))
             view.page.on("pageerror", lambda error: view.messages.append(f"exception: {error}"))
             view.page.on("request", lambda request: note_request(view, request.url, address))

@@ -9,7 +9,7 @@ const MOST_LISTED = 500; // labels offered while typing
 /** The list of classes. `choose(target)` and `contrast(versus)` take a label, an index, or null. */
 export function makeAnswerBox({ labels, what, choose, contrast }) {
   const rows = make("div", { class: "classes", role: "radiogroup", "aria-label": `What to explain: ${what}` });
-  const moved = make("p", { class: "moved", "aria-live": "polite" });
+  const moved = make("p", { class: "moved" });
   const extra = make("div", { class: "answer-extra" });
   const element = make("div", { class: "answer" }, rows, moved, extra);
   const group = makeId("class");

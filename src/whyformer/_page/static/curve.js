@@ -25,11 +25,20 @@ export function readCurve(shares, probabilities, share) {
   return probabilities[right - 1] * (1 - part) + probabilities[right] * part;
 }
 
+/** The curves as shares of 1: probabilities, or scores between their lowest and highest where there are no probabilities. */
+export function scaleCurves({ shares, hide_top: hide, show_only_top: keep, score_hide: scoreHide, score_show: scoreKeep }) {
+  if (hide && keep && [...hide, ...keep].every((value) => value !== null)) return { shares, hide, keep, what: "probability" };
+  const all = [...scoreHide, ...scoreKeep], low = Math.min(...all), high = Math.max(...all);
+  const scale = (values) => values.map((value) => (high > low ? (value - low) / (high - low) : 0));
+  return { shares, hide: scale(scoreHide), keep: scale(scoreKeep), what: "score, from its lowest to its highest" };
+}
+
 /** Both curves, with a mark at the share that the slider shows. `mode` is "hide" or "keep". */
-export function drawCurve({ shares, hide, keep }, { share, mode }) {
+export function drawCurve(curve, { share, mode }) {
+  const { shares, hide, keep, what } = scaleCurves(curve);
   const chosen = mode === "keep" ? keep : hide;
   const [x, y] = placePoint(share, readCurve(shares, chosen, share));
-  const sentence = `Probability of the answer when the top ${formatShare(share)} are ${mode === "keep" ? "all that is left" : "hidden"}: `
+  const sentence = `Of the answer, the ${what} when the top ${formatShare(share)} are ${mode === "keep" ? "all that is left" : "hidden"}: `
     + formatProbability(readCurve(shares, chosen, share));
   const axis = [0, 0.5, 1].flatMap((value) => {
     const [, at] = placePoint(0, value);

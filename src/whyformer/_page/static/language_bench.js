@@ -169,10 +169,10 @@ function makeAnswerBench(desk, settings) {
   }
 
   function showAgain(names, text) {
-    const changed = compareTexts(known.cited.answer, text);
+    const changed = compareTexts(known.cited.answer, text.trim());
     const isSame = text.trim() === known.cited.answer.trim();
     const words = makeWordsView({ label: `The answer without ${names}` });
-    words.show({ text, units: cutWords(text), limits: [0, 0], signed: true, changed: toPoints(text, changed.after) });
+    words.show({ text: text.trim(), units: cutWords(text.trim()), limits: [0, 0], signed: true, changed: toPoints(text.trim(), changed.after) });
     fill(again, make("h4", {}, names ? `Without ${names}` : "Once more"), words.element, make("p", { class: "dim" }, text && (isSame ? "The same answer." : describeDifference(known.cited.answer, changed))));
   }
 
@@ -207,7 +207,7 @@ function makeAnswerBench(desk, settings) {
     const listed = answer.map((i) => units[i]), located = locateUnits(cited.answer, listed), scale = words.scale.word;
     const inSpan = view.span && located.flatMap(({ start, stop }, i) => (start < view.span.stop && stop > view.span.start ? [i] : []));
     answerText.show({
-      text: cited.answer, units: listed.map((unit, i) => ({ ...unit, start: located[i].start, end: located[i].stop })),
+      text: cited.answer, units: listed.map((unit, i) => ({ ...unit, start: located[i].start, end: located[i].stop, ...(i ? {} : { before: "" }) })),
       scores: answer.map((i) => words.scores.word[i]), limits: [scale.low, scale.high], signed: words.signed,
       selected: inSpan?.length ? [inSpan[0], inSpan.at(-1)] : null,
     });
@@ -227,7 +227,7 @@ function makeAnswerBench(desk, settings) {
       select.addEventListener("change", () => change(select.value));
       return make("div", { class: "field" }, make("label", { for: id }, name), select);
     };
-    const methods = model.methods.filter((method) => method.available).map((method) => [method.name, `${method.name} · ${method.cost}`]);
+    const methods = model.methods.filter((method) => method.available !== false).map((method) => [method.name, `${method.name} · ${method.cost}`]);
     fill(settingsBox, makeSelect("Parts", PARTS, view.by, (by) => { view.by = by; view.without.clear(); cite(); }, "by"),
       makeSelect("Effort", EFFORTS, view.effort, (effort) => { view.effort = effort; cite(); }, "effort"),
       makeSelect("Words by", [["", `${known.cited.method ?? "the default"} (default)`], ...methods], view.method ?? "", colourBy, "words-by"),

@@ -1,7 +1,7 @@
 // Which method explains: the default first, with the reason, the others by cost; its cautions as small signs.
 
 import { fill, make, makeId } from "./dom.js";
-import { count } from "./wording.js";
+import { count, joinNames } from "./wording.js";
 
 export function makeMethodBox({ model, choose, check }) {
   const id = makeId("method");
@@ -31,9 +31,10 @@ export function makeMethodBox({ model, choose, check }) {
 function groupMethods(methods) {
   const groups = { "Default": [], "Quick": [], "Slower": [], "Not for this model": [] };
   for (const method of methods) {
-    const group = !method.available ? "Not for this model" : method.is_default ? "Default" : method.quick ? "Quick" : "Slower";
-    const text = method.available ? `${method.name} · ${method.cost}` : `${method.name} · ${method.why_not}`;
-    groups[group].push(make("option", { value: method.name, set: { disabled: !method.available } }, text));
+    const isOut = method.available === false; // null: not tried yet
+    const group = isOut ? "Not for this model" : method.is_default ? "Default" : method.quick ? "Quick" : "Slower";
+    const text = !isOut ? `${method.name} · ${method.cost}` : `${method.name} · ${method.why_not}`;
+    groups[group].push(make("option", { value: method.name, set: { disabled: isOut } }, text));
   }
   return Object.entries(groups).filter(([, options]) => options.length)
     .map(([label, options]) => make("optgroup", { label }, options));
@@ -53,17 +54,21 @@ function endSentence(words) {
 /** The cautions of a map: [{ level, label, words }]. */
 export function listSigns({ cautions = {}, notes = [], cost }) {
   const signs = [];
-  const { conservation, rounding } = cautions;
-  if (conservation === "") signs.push({ level: "good", label: "sums add up", words: "The scores add up to the explained output, as this method promises." });
-  else if (conservation) signs.push({ level: "bad", label: "sums", words: conservation });
-  if (rounding) signs.push({ level: "bad", label: "rounding", words: rounding });
+  for (const [name, label] of [["conservation", "sums"], ["rounding", "rounding"]]) {
+    const { [name]: words, [`${name}_caution`]: caution } = cautions;
+    if (caution) signs.push({ level: "bad", label, words: caution });
+    else if (words) signs.push({ level: "good", label, words });
+  }
   if (notes.length) signs.push({ level: "plain", label: count(notes.length, "note"), words: notes.join("\n") });
-  if (cost) signs.push({ level: "plain", label: "cost", words: describeCost(cost) });
+  if (cost && Object.keys(cost).length) signs.push({ level: "plain", label: "cost", words: describeCost(cost) });
   return signs;
 }
 
-function describeCost({ forward, backward }) {
-  return `This map took ${count(forward, "forward pass")} and ${count(backward, "backward pass")} of the model.`;
+const PASSES = { forward: "forward pass", backward: "backward pass", relevance: "relevance pass" };
+
+/** "This map took 1 forward pass and 1 relevance pass." */
+export function describeCost(cost) {
+  return `This map took ${joinNames(Object.entries(cost).map(([name, passes]) => count(passes, PASSES[name] ?? name)))}.`;
 }
 
 /** What the library noticed about the model, on demand. */

@@ -5,7 +5,7 @@ import { fill, make, makeButton } from "./dom.js";
 import { count } from "./wording.js";
 
 /** drawSmall(map) draws one explanation; choose(method) makes it the one that is shown large. */
-export function makeMethodGrid({ drawSmall, choose, load }) {
+export function makeMethodGrid({ order, drawSmall, choose, load }) {
   const words = make("p", { class: "about", "aria-live": "polite" });
   const cells = make("div", { class: "grid-cells" });
   const actions = make("div", { class: "row" });
@@ -19,7 +19,7 @@ export function makeMethodGrid({ drawSmall, choose, load }) {
     fill(actions, makeButton(isLoading ? `Comparing … ${state.progress}` : "Compare the quick methods", () => load("quick"), { "data-key": "quick", set: { disabled: isLoading } }),
       makeButton("All methods", () => load("all"), { class: "quiet", "data-key": "all", set: { disabled: isLoading } }));
     fill(words, answer?.agreement?.words ?? (answer ? "" : "Methods answer the same question in different ways. Where they agree, trust the map more."));
-    fill(cells, answer ? answer.maps.map(makeCell) : null);
+    fill(cells, answer ? sortMaps(answer.maps, order).map(makeCell) : null);
     fill(failures, answer ? listFailures(answer.failures) : null);
   }
 
@@ -31,6 +31,11 @@ export function makeMethodGrid({ drawSmall, choose, load }) {
   }
 
   return { element, show, get state() { return state; } };
+}
+
+/** The maps in the order of the methods: the default first, then by cost. */
+function sortMaps(maps, order) {
+  return [...maps].sort((a, b) => order.indexOf(a.method) - order.indexOf(b.method));
 }
 
 function listFailures(failures) {

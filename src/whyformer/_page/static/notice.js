@@ -1,7 +1,7 @@
 // What the page is doing, and what went wrong, in one line of fixed height: nothing jumps.
 
 import { isAborted } from "./api.js";
-import { announce, fill, make, makeButton } from "./dom.js";
+import { fill, make, makeButton } from "./dom.js";
 
 const PATIENCE = 150; // milliseconds before the page says that it is busy
 
@@ -52,7 +52,6 @@ export function makeNotice() {
     fill(error, make("div", {}, make("strong", {}, found.message), found.help ? ` ${found.help}` : ""),
       make("div", { class: "row" }, again && makeButton("Try again", () => { hideError(); again(); }, { "data-key": "again" }),
         makeButton("Close", hideError, { class: "quiet", "data-key": "close" }), make("code", { class: "dim" }, found.code)));
-    announce(found.message);
   }
 
   function hideError() {

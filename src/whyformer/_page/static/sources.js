@@ -23,20 +23,21 @@ export function joinSpan(located, [first, last]) {
 }
 
 /**
- * The prompt in order: one block for each source and each part apart, and one for what is between them.
+ * The prompt in order: one block for each source and each part apart, and one for what is between them. Pieces without
+ * text, such as line breaks, belong to the block before them and are left out at its end.
  * Blocks: { source or null, units: indices }.
  */
 export function cutPrompt(units, sources, promptUnits) {
   const ordered = [...sources].filter((source) => source.start !== null && source.start !== undefined).sort((a, b) => a.start - b.start || b.end - a.end);
   const blocks = [];
   for (const i of promptUnits) {
-    const unit = units[i];
-    const source = unit.start === null ? null : ordered.find((each) => unit.start < each.end && unit.end > each.start) ?? null;
-    const last = blocks.at(-1);
+    const unit = units[i], last = blocks.at(-1);
+    const source = unit.start === null ? last?.source ?? null : ordered.find((each) => unit.start < each.end && unit.end > each.start) ?? null;
     if (last && last.source === source) last.units.push(i);
     else blocks.push({ source, units: [i] });
   }
-  return blocks.filter((block) => block.source !== null || block.units.some((i) => !units[i].special));
+  for (const block of blocks) while (block.units.length && units[block.units.at(-1)].start === null) block.units.pop();
+  return blocks.filter((block) => block.units.length);
 }
 
 /** Indices of the units of the answer, and of the rest. */

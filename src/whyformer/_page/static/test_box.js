@@ -21,7 +21,7 @@ export function makeTestBox({ unit, change, load }) {
 
   function showCurve() {
     if (state.curve) {
-      fill(curve, drawCurve({ shares: state.curve.shares, hide: state.curve.hide_top, keep: state.curve.show_only_top }, state));
+      fill(curve, drawCurve(state.curve, state));
       const hidden = chooseHidden(state.curve.order, state.share, state.mode).length;
       fill(words, state.share || state.mode === "keep" ? `${count(hidden, unit)} of ${state.curve.order.length} hidden.` : state.curve.words ?? "");
     } else {

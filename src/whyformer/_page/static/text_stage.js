@@ -16,7 +16,7 @@ export function makeTextStage(desk, { explain, hide, target, copy, change }, set
   const { model } = desk, isPair = model.kind === "pair";
   let unit = ["token", "word", "sentence"].includes(settings.unit) ? settings.unit : "word";
   let shown = null, struck = new Set(), selected = null, isAsking = false; // struck: tokens; isAsking: a click picks what to explain
-  const canPick = model.task === "tags" || model.task === "span";
+  const isTagger = model.task === "token class", canPick = isTagger || model.task === "answer span";
   const fillName = model.fills?.[0]?.name;
 
   const editor = makeEditor(desk, { isPair, submit: explain });
@@ -28,8 +28,7 @@ export function makeTextStage(desk, { explain, hide, target, copy, change }, set
   const original = make("div", { class: "original" }, view.element, legend);
   const beside = makeCopy(desk, { isPair, copy, getUnit: () => unit, compare: showOriginal });
   const sides = make("div", { class: "sides" }, original, beside.element);
-  const help = make("p", { class: "dim hint" }, "Click a word to strike it out and watch the answer move. Drag over words to take several at once.");
-  const work = make("div", { class: "text-work", hidden: true }, tools, sides, selection, help, table);
+  const work = make("div", { class: "text-work", hidden: true }, tools, sides, selection, table);
   const element = make("div", { class: "text-stage" }, editor.element, work);
 
   function show(answer, map) {
@@ -58,7 +57,7 @@ export function makeTextStage(desk, { explain, hide, target, copy, change }, set
       showOriginal();
       beside.redraw();
     }),
-    canPick && makeChoice("A click", [["strike", "Strikes out"], ["ask", model.task === "tags" ? "Asks for its tag" : "Asks for this span"]], isAsking ? "ask" : "strike", (mode) => { isAsking = mode === "ask"; }),
+    canPick && makeChoice("A click", [["strike", "Strikes out"], ["ask", isTagger ? "Asks for its tag" : "Asks for this span"]], isAsking ? "ask" : "strike", (mode) => { isAsking = mode === "ask"; }),
     makeButton("Bring all words back", () => { struck = new Set(); tellHidden(); }, { "data-key": "restore" }),
     makeButton(beside.isOpen ? "Close the copy" : "Edit a copy beside it", toggleCopy, { "data-key": "copy", "aria-expanded": String(beside.isOpen) }));
   }
@@ -87,7 +86,7 @@ export function makeTextStage(desk, { explain, hide, target, copy, change }, set
 
   function pick(range) {
     const tokens = listTokens(range);
-    if (tokens.length) target(`${model.task === "tags" ? "entity" : "answer"}:${Math.min(...tokens)}-${Math.max(...tokens)}`);
+    if (tokens.length) target(`${isTagger ? "entity" : "answer"}:${Math.min(...tokens)}-${Math.max(...tokens)}`);
   }
 
   function select(range) {
@@ -96,12 +95,12 @@ export function makeTextStage(desk, { explain, hide, target, copy, change }, set
   }
 
   function showSelection() {
-    if (selected === null) { fill(selection, null); return; }
+    if (selected === null) { fill(selection, make("span", { class: "dim hint" }, "Click a word to strike it out and watch the answer move. Drag over words to take several at once.")); return; }
     const [first, last] = selected, { map } = shown;
     const sum = map.scores[unit].slice(first, last + 1).reduce((total, score) => total + score, 0);
     fill(selection, make("span", {}, `${count(last - first + 1, unit)} selected: ${formatScore(sum, map.signed)} together`),
       makeButton("Strike out", () => { for (const token of listTokens(selected)) struck.add(token); selected = null; tellHidden(); }, { "data-key": "strike-span" }),
-      canPick && makeButton(model.task === "tags" ? "Explain its tag" : "Explain this span", () => pick(selected), { "data-key": "pick" }),
+      canPick && makeButton(isTagger ? "Explain its tag" : "Explain this span", () => pick(selected), { "data-key": "pick" }),
       makeButton("Let go", () => select(null), { class: "quiet", "data-key": "let-go" }));
   }
 

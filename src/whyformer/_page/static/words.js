@@ -14,6 +14,12 @@ export function readGap(letters, previous, unit) {
   return gap || (previous && previous.start === null ? " " : "");
 }
 
+/** What a unit shows: its text, or a sign for a piece that is only a line break or a space. */
+export function nameUnit({ text, start }) {
+  if (start === null && /^[ĊĠĉ\s]*$/u.test(text)) return text.includes("Ċ") || text.includes("\n") ? "↵" : "␣";
+  return text || "·";
+}
+
 /**
  * press(unit) is a click; select([first, last]) a drag. `verb` names what a click does, for a screen reader:
  * "strike out". Without press, the words are only shown.
@@ -48,10 +54,10 @@ export function makeWordsView({ label, verb = "", press = null, select = null })
     const score = shown.scores?.[i] ?? 0;
     const isPressed = shown.pressed.has(i), isChanged = unit.start !== null && isWithin(shown.changed, unit.start, unit.end);
     const isSelected = shown.selected !== null && i >= shown.selected[0] && i <= shown.selected[1];
-    const classes = [chooseLevel(score, shown.limits, shown.signed), unit.special && "special", isPressed && "struck", isChanged && "changed", isSelected && "selected"];
+    const classes = [chooseLevel(score, shown.limits, shown.signed), unit.special && "special", nameUnit(unit) !== unit.text && "blank", isPressed && "struck", isChanged && "changed", isSelected && "selected"];
     const attributes = { class: classes.filter(Boolean).join(" "), title: `${formatScore(score, shown.signed)}${isChanged ? ", changed" : ""}`, "data-key": `unit-${i}` };
     if (press) Object.assign(attributes, { role: "button", tabindex: -1, "aria-pressed": String(isPressed), "aria-label": `${unit.text}, ${formatScore(score, shown.signed)}, ${verb}` });
-    return make("mark", attributes, unit.text || "·");
+    return make("mark", attributes, nameUnit(unit));
   }
 
   const findIndex = (node) => marks.indexOf(node.closest?.("mark"));

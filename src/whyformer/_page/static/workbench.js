@@ -14,7 +14,7 @@ import { makeTestBox } from "./test_box.js";
 import { formatProbability } from "./wording.js";
 
 const TOP = 5; // classes computed ahead
-const QUICK = 1.5; // seconds: after an explanation as fast as this one the curve is measured without being asked for
+const QUICK = 5; // seconds: after an explanation as fast as this one the curve is measured without being asked for
 
 /** makeStage(handlers) builds the stage; handlers: hide(hidden), target(words), copy, and change(settings). */
 export function makeWorkbench(desk, makeStage, settings) {
@@ -29,12 +29,12 @@ export function makeWorkbench(desk, makeStage, settings) {
   const methodBox = makeMethodBox({ model, choose: chooseMethod, check });
   const stage = makeStage({ hide, target: choose, copy: { explain: explainCopy, close: closeCopy }, change: desk.setAddress });
   const testBox = makeTestBox({ unit: stage.unit, change: moveSlider, load: loadCurve });
-  const grid = makeMethodGrid({ drawSmall: (map) => stage.drawSmall(grid.state.answer, map), choose: chooseMethod, load: loadGrid });
+  const grid = makeMethodGrid({ order: model.methods.map((method) => method.name), drawSmall: (map) => stage.drawSmall(grid.state.answer, map), choose: chooseMethod, load: loadGrid });
 
   const side = make("aside", { class: "side", "aria-label": "Answer and method", hidden: true },
     makeCard("Answer", answerBox.element), makeCard("Method", methodBox.element), makeCard("Test it", testBox.element));
   const below = make("div", { class: "below", hidden: true }, makeCard("Other methods", grid.element));
-  const element = make("div", { class: "workbench empty" },
+  const element = make("div", { class: `workbench empty ${model.kind === "image" ? "of-image" : "of-text"}` },
     make("div", { class: "main-column" }, make("div", { class: "question-row" }, question, notice.line), notice.element, stage.element), side, below);
 
   // --- asking ---
@@ -54,9 +54,14 @@ export function makeWorkbench(desk, makeStage, settings) {
 
   async function explain() {
     const key = nameMap(view);
-    if (known.maps.has(key)) return showAll();
+    if (known.maps.has(key)) {
+      showAll();
+      if (known.isQuick) loadCurve();
+      return undefined;
+    }
     latest.ahead.stop();
     latest.curve.stop();
+    const started = performance.now();
     const answer = await notice.during("Explaining", () => latest.explain((signal) => ask("explain", makeBody(), { signal, listen: notice.listen })), explain);
     if (!answer) return undefined;
     const isFirst = known.answer === null;
@@ -65,8 +70,9 @@ export function makeWorkbench(desk, makeStage, settings) {
     known.maps.set(key, answer.maps[0]);
     showAll();
     if (isFirst) announce(`${question.textContent} Explained by ${view.method}.`);
-    if (isFirst && answer.classes.length > 1) explainAhead();
-    if (answer.seconds < QUICK || answer.cached) loadCurve();
+    known.isQuick = performance.now() - started < QUICK * 1000;
+    if (isFirst && answer.classes.length > 1) await explainAhead();
+    if (known.isQuick && known.maps.get(key) === answer.maps[0] && !testBox.state.curve) loadCurve();
     return answer;
   }
 
@@ -240,7 +246,7 @@ function makeCard(title, ...children) {
 }
 
 export function pickMethod(model, wanted) {
-  return model.methods.some((method) => method.name === wanted && method.available) ? wanted : model.default_method;
+  return model.methods.some((method) => method.name === wanted && method.available !== false) ? wanted : model.default_method;
 }
 
 /** A target of the address: an index, or words. */
