@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from whyformer._page.limits import Limits
+
 MOST_CLASSES, MOST_METHODS, MOST_VARIANTS, MOST_CASES = 10, 60, 64, 20
 MASK_SIDE = 256  # cells of a painted mask, each way
 MOST_MESSAGES = 200
@@ -166,7 +168,7 @@ class CurveBody(ModelBody):
 class GenerateBody(ModelBody):
     """An answer of a language model, with passages left out or not."""
 
-    max_new_tokens: Annotated[int, Field(ge=1, le=2**31)] = 40
+    max_new_tokens: Annotated[int, Field(ge=1, le=Limits.new_tokens)] = 40
     temperature: Annotated[float, Field(ge=0, le=100, strict=False)] = 0.0
     top_p: Annotated[float, Field(gt=0, le=1, strict=False)] = 1.0
     seed: Count = 0

@@ -13,7 +13,7 @@ from whyformer._page.bodies import Input, ModelBody
 from whyformer._page.decoding import DecodedImage, Decoder
 from whyformer._page.kept import Kept
 from whyformer._page.limits import Limits
-from whyformer._page.model_process import Images, Job, ModelProcess
+from whyformer._page.model_process import Images, Job, ModelProcess, SpareProcess
 from whyformer._page.problems import PageProblem
 
 IDLE_SECONDS = 3.0  # nobody asks, before methods are tried
@@ -29,7 +29,8 @@ class Desk:
         self.answers: Kept[bytes] = Kept(limits.kept_answers)
         self.images: Kept[DecodedImage] = Kept(limits.kept_images)
         self.decoder = Decoder(limits)
-        self.models = [ModelProcess(name, limits, self.keep) for name in names]
+        self.spare = SpareProcess()
+        self.models = [ModelProcess(name, limits, self.keep, self.spare) for name in names]
         self.jobs: dict[str, tuple[ModelProcess, Job]] = {}
         self.sample: DecodedImage | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -49,6 +50,7 @@ class Desk:
             task.cancel()
         for model in self.models:
             model.stop()
+        self.spare.stop()
         self.decoder.stop()
 
     async def decode_sample(self) -> None:
@@ -56,12 +58,13 @@ class Desk:
             self.sample = await asyncio.to_thread(self.decoder.decode, SAMPLE_IMAGE.read_bytes())
 
     async def try_methods(self) -> None:
-        """While nobody asks, find out which methods work on each model."""
+        """While nobody asks, have a process ready and find out which methods work on each model."""
         while True:
             await asyncio.sleep(0.5)
             now = time.monotonic()
             quiet = all(one.running is None and now - one.idle_since > IDLE_SECONDS for one in self.models)
             if quiet and all(one.state != "loading" for one in self.models):
+                self.spare.prepare()
                 await self.try_next_method()
 
     async def try_next_method(self) -> None:

@@ -32,6 +32,32 @@ Keep = Callable[[str, dict[str, Any], bytes], None]
 Images = dict[str, tuple[int, int, bytes]]
 
 
+class SpareProcess:
+    """A process that has imported everything and waits for a model, so that one that died is soon replaced."""
+
+    def __init__(self) -> None:
+        self._waiting: tuple[subprocess.Popen[bytes], Connection] | None = None
+
+    def prepare(self) -> None:
+        if self._waiting is None or self._waiting[0].poll() is not None:
+            environment = {"TOKENIZERS_PARALLELISM": "false"}
+            process, (connection,) = start_process("whyformer._page.worker", "serve_model", environment=environment)
+            self._waiting = process, connection
+
+    def take(self) -> "tuple[subprocess.Popen[bytes], Connection]":
+        self.prepare()
+        assert self._waiting is not None
+        taken, self._waiting = self._waiting, None
+        return taken
+
+    def stop(self) -> None:
+        if self._waiting is not None:
+            process, connection = self.take()
+            process.kill()
+            process.wait()
+            connection.close()
+
+
 class Job:
     """One question, from when it arrives until it is answered."""
 
@@ -62,9 +88,9 @@ class Job:
 class ModelProcess:
     """A model by the name that was given at the start."""
 
-    def __init__(self, name: str, limits: Limits, keep: Keep) -> None:
-        self.name, self.limits, self.keep = name, limits, keep
-        self.state, self.problem = "loading", PageProblem("E_PAGE_LOADING", "The model is still being loaded.")
+    def __init__(self, name: str, limits: Limits, keep: Keep, spare: SpareProcess) -> None:
+        self.name, self.limits, self.keep, self.spare = name, limits, keep, spare
+        self.state, self.problem = "loading", PageProblem("E_WORKER", "The model is not loaded.")
         self.description: dict[str, Any] = {}
         self.waiting: deque[Job] = deque()
         self.running: Job | None = None
@@ -80,11 +106,10 @@ class ModelProcess:
 
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
-        environment = {"TOKENIZERS_PARALLELISM": "false"}
         self._outbox.put(None)
-        process, (connection,) = start_process("whyformer._page.worker", "serve_model", environment=environment)
+        process, connection = self.spare.take()
         self._process, self._outbox = process, SimpleQueue()
-        self._outbox.put(self.name)
+        self._outbox.put((self.name, bool(self.description)))
         threading.Thread(target=send_all, args=(self._outbox, connection), daemon=True).start()
         threading.Thread(target=self._read, args=(process, connection), daemon=True).start()
 
@@ -111,7 +136,8 @@ class ModelProcess:
         head, _, data = message.partition(b"\n")
         kind, number = json.loads(head)
         if kind == "ready":
-            self.description, self.state, self.failed_starts = json.loads(data) | self._tried(), "ready", 0
+            self.description = self.description or json.loads(data)
+            self.state, self.failed_starts = "ready", 0
             self._next()
         elif kind == "failed":
             fields = json.loads(data)
@@ -124,10 +150,6 @@ class ModelProcess:
                 job.tell(kind, data)
             if kind in LAST:
                 self._finish()
-
-    def _tried(self) -> dict[str, Any]:
-        """What was found out about methods before the process was started again."""
-        return {"methods": self.description["methods"]} if self.description else {}
 
     def _bury(self, process: "subprocess.Popen[bytes]") -> None:
         """The process has died: its job fails, the others wait for the next process."""

@@ -17,7 +17,6 @@ PAGE_CODES: dict[str, tuple[int, str]] = {
     "E_PAGE_BODY": (413, "Send a smaller file or a shorter text."),
     "E_PAGE_TYPE": (415, "Send JSON as application/json, and an image as application/octet-stream."),
     "E_PAGE_BUSY": (503, "Wait a moment and ask again."),
-    "E_PAGE_LOADING": (503, "Wait until the model is loaded."),
     "E_PAGE_TIME": (504, "Ask for less: a cheaper method, fewer methods or classes, a shorter text."),
 }
 STATUSES = {
@@ -31,7 +30,7 @@ STATUSES = {
     "E_WORKER": 503,
 } | {code: status for code, (status, _) in PAGE_CODES.items()}
 REFUSED = 422  # any other code: the library says why
-RETRY_SECONDS = {"E_PAGE_BUSY": 1, "E_PAGE_LOADING": 2, "E_WORKER": 2, "E_MEMORY": 5}
+RETRY_SECONDS = {"E_PAGE_BUSY": 1, "E_WORKER": 2, "E_MEMORY": 5}
 LONGEST = 600  # characters of a message
 
 

@@ -155,11 +155,11 @@ class ModelWorker:
 
 
 def serve_model(descriptor: int) -> None:
-    """The program of the process. It is sent the name of the model first."""
+    """The program of the process. It is sent the name of the model first, and whether the server knows all about it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the server decides
     worker = ModelWorker(Connection(descriptor))
     try:
-        name = worker.connection.recv()
+        name, is_known = worker.connection.recv()
     except (EOFError, OSError):
         return
     threading.Thread(target=worker.read, daemon=True).start()
@@ -171,7 +171,7 @@ def serve_model(descriptor: int) -> None:
         with replace_status_line(Reporter(worker)), engine(replay=False):  # the same answer, whatever was asked before
             started = time.monotonic()
             worker.model = open_model(name)
-            description = show_model(worker.model)
+            description = {} if is_known else show_model(worker.model)
             worker.tell("ready", 0, description | {"seconds": round(time.monotonic() - started, 2)})
             worker.serve()
     except Exception as error:

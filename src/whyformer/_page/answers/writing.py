@@ -13,8 +13,6 @@ from whyformer._page.answers.inputs import PageQuestion
 from whyformer.errors import InputError
 from whyformer.show.visible import make_visible
 
-MOST_TOKENS = 256  # new ones
-
 
 def answer_generate(question: PageQuestion) -> dict[str, Any]:
     """The model's own answer; passages that are switched off are deleted before it reads the prompt."""
@@ -22,7 +20,7 @@ def answer_generate(question: PageQuestion) -> dict[str, Any]:
     sources = list_sources(prompt, body["by"]) if body["without"] else ()
     shown = delete_sources(model, prompt, sources, body["without"]) if body["without"] else prompt
     options = {name: body[name] for name in ("temperature", "top_p", "seed")}
-    written = generate(model, shown, max_new_tokens=min(body["max_new_tokens"], MOST_TOKENS), **options)
+    written = generate(model, shown, max_new_tokens=body["max_new_tokens"], **options)
     return {
         "prompt_text": written.text[: written.answer_start],
         "answer": written.answer_text,
