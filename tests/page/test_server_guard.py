@@ -141,6 +141,7 @@ def test_wrong_fields_are_refused_without_quoting_them(app):
         b'{"model": 0, "input": {}}', b'{"model": 0, "input": {"text": "a", "prompt": "b"}}', b"[" * 900,
         b'{"model": NaN, "input": {"text": "a"}}', b'{"model": -1, "input": {"text": "a"}}', b"\xff\xfe",
         b'{"model": 0, "input": {"text": "a"}, "top": 11}',
+        b'{"model": 0, "input": {"log": {"a": ' + b"[" * 40 + b"]" * 40 + b"}}}",
         b'{"model": ' + b"9" * 900 + b"}",
     ]  # fmt: skip
     for body in bodies:

@@ -3,7 +3,7 @@
 import asyncio
 import hmac
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict
 from typing import Any
@@ -20,7 +20,7 @@ from whyformer._page.exports import export_cases
 from whyformer._page.files import list_files, serve_file
 from whyformer._page.guard import Guard
 from whyformer._page.model_process import Job, ModelProcess
-from whyformer._page.problems import PAGE_CODES, PageProblem
+from whyformer._page.problems import PAGE_CODES, PageProblem, report_bug
 from whyformer._page.responses import make_json_response, make_problem_response, write_event, write_problem_event
 
 EVENTS = "text/event-stream"
@@ -94,6 +94,7 @@ def add_problem_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(Exception)
     async def answer_bug(_: Request, error: Exception) -> Response:
+        report_bug(error)
         return make_problem_response(PageProblem("E_INTERNAL", f"An unexpected {type(error).__name__} in the server."))
 
 
@@ -163,36 +164,29 @@ RAW_BODY = {
 # --- questions --------------------------------------------------------------------------------------------------------
 
 
+QUESTIONS: dict[str, tuple[type[bodies.ModelBody], str]] = {
+    "explain": (bodies.ExplainBody, "Scores for targets by methods."),
+    "predict": (bodies.PredictBody, "Probabilities, also of variants of the input."),
+    "curve": (bodies.CurveBody, "Probabilities while the top is hidden, or shown alone."),
+    "generate": (bodies.GenerateBody, "What a language model answers."),
+    "passages": (bodies.PassagesBody, "The passages of a prompt."),
+    "cite": (bodies.CiteBody, "The passages behind an answer."),
+}
+
+
+def make_route(desk: Desk, route: str, kind: type[bodies.ModelBody]) -> Callable[..., Awaitable[Response]]:
+    """A function whose body FastAPI reads as this kind."""
+
+    async def ask(body: bodies.ModelBody, request: Request) -> Response:
+        return await answer(desk, route, body, request)
+
+    ask.__name__, ask.__annotations__["body"] = route, kind
+    return ask
+
+
 def add_questions(app: FastAPI, desk: Desk) -> None:
-    @app.post("/api/explain")
-    async def explain(body: bodies.ExplainBody, request: Request) -> Response:
-        """Scores for targets by methods."""
-        return await answer(desk, "explain", body, request)
-
-    @app.post("/api/predict")
-    async def predict(body: bodies.PredictBody, request: Request) -> Response:
-        """Probabilities, also of variants of the input."""
-        return await answer(desk, "predict", body, request)
-
-    @app.post("/api/curve")
-    async def curve(body: bodies.CurveBody, request: Request) -> Response:
-        """Probabilities while the top is hidden, or shown alone."""
-        return await answer(desk, "curve", body, request)
-
-    @app.post("/api/generate")
-    async def generate(body: bodies.GenerateBody, request: Request) -> Response:
-        """What a language model answers."""
-        return await answer(desk, "generate", body, request)
-
-    @app.post("/api/passages")
-    async def passages(body: bodies.PassagesBody, request: Request) -> Response:
-        """The passages of a prompt."""
-        return await answer(desk, "passages", body, request)
-
-    @app.post("/api/cite")
-    async def cite(body: bodies.CiteBody, request: Request) -> Response:
-        """The passages behind an answer."""
-        return await answer(desk, "cite", body, request)
+    for route, (kind, words) in QUESTIONS.items():
+        app.post(f"/api/{route}", description=words)(make_route(desk, route, kind))
 
     @app.post("/api/export")
     async def export(body: bodies.ExportBody, request: Request) -> Response:

@@ -13,6 +13,7 @@ from whyformer._page.limits import Limits
 MOST_CLASSES, MOST_METHODS, MOST_VARIANTS, MOST_CASES = 10, 60, 64, 20
 MASK_SIDE = 256  # cells of a painted mask, each way
 MOST_MESSAGES = 200
+DEEPEST = 32  # levels of a record of a log
 
 Name = Annotated[str, Field(max_length=200)]
 Count = Annotated[int, Field(ge=0, le=2**31)]
@@ -51,6 +52,8 @@ class Input(Body):
         given = [name for name in kinds if getattr(self, name) is not None]
         if len(given) != 1:
             raise ValueError(f"an input has one of {', '.join(kinds)}, this one has {len(given)} of them")
+        if self.log is not None and measure_depth(self.log) > DEEPEST:
+            raise ValueError(f"`log` is nested more than {DEEPEST} levels deep")
         if self.second is not None and self.text is None:
             raise ValueError("`second` goes with `text`")
         if self.answer is not None and self.prompt is None and self.messages is None:
@@ -60,6 +63,15 @@ class Input(Body):
     def count_characters(self) -> int:
         """Of all texts in it."""
         return sum(map(len, find_texts_in(self.model_dump(exclude={"image"}))))
+
+
+def measure_depth(value: Any) -> int:
+    """How deep lists and objects are nested; counted level by level, since some are too deep to recurse into."""
+    depth, level = 0, [value]
+    while level := [one for one in level if isinstance(one, dict | list)]:
+        depth += 1
+        level = [inner for one in level for inner in (one.values() if isinstance(one, dict) else one)]
+    return depth
 
 
 def find_texts_in(value: Any) -> Iterator[str]:

@@ -3,6 +3,10 @@
 The codes of the library (errors.py) keep their meaning; those of the server begin with E_PAGE.
 """
 
+import sys
+import traceback
+from pathlib import Path
+
 from whyformer.show.visible import make_visible
 
 # code -> status, what to do
@@ -55,3 +59,10 @@ class PageProblem(Exception):
         message = make_visible(" ".join(self.message.split()))[:LONGEST]
         help_ = PAGE_CODES.get(self.code, (0, ""))[1]
         return {"error": {"code": self.code, "message": message, "help": help_}}
+
+
+def report_bug(error: Exception) -> None:
+    """Where an exception that nobody foresaw comes from goes to the terminal: names of files, and no value."""
+    frames = traceback.extract_tb(error.__traceback__)
+    places = " > ".join(f"{Path(one.filename).name}:{one.lineno} {one.name}" for one in frames[-8:])
+    print(f"whyformer serve: unexpected {type(error).__name__} at {places}", file=sys.stderr, flush=True)

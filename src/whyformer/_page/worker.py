@@ -8,14 +8,11 @@ as it was.
 import json
 import os
 import signal
-import sys
 import threading
 import time
-import traceback
 from _thread import interrupt_main
 from collections.abc import Callable
 from multiprocessing.connection import Connection
-from pathlib import Path
 from queue import SimpleQueue
 from types import FrameType
 from typing import Any
@@ -31,6 +28,7 @@ from whyformer._page.answers.exporting import answer_case, answer_join
 from whyformer._page.answers.inputs import InputMemory, PageQuestion
 from whyformer._page.answers.predicting import answer_curve, answer_predict
 from whyformer._page.answers.writing import answer_generate, answer_passages
+from whyformer._page.problems import report_bug
 from whyformer._plain.failure import is_out_of_memory
 from whyformer._plain.progress import Activity, ProgressBar, StatusLine, Writing, replace_status_line
 from whyformer.errors import WhyformerError
@@ -193,7 +191,5 @@ def show_error(error: Exception) -> dict[str, str]:
         return {"code": error.code, "message": str(error)}
     if is_out_of_memory(error):
         return {"code": "E_MEMORY", "message": "Memory ran out. Ask for less at once."}
-    frames = traceback.extract_tb(error.__traceback__)
-    places = " > ".join(f"{Path(one.filename).name}:{one.lineno} {one.name}" for one in frames[-8:])
-    print(f"whyformer serve: unexpected {type(error).__name__} at {places}", file=sys.stderr, flush=True)
+    report_bug(error)
     return {"code": "E_INTERNAL", "message": INTERNAL}
