@@ -76,6 +76,8 @@ class Desk:
                     async for kind, data in job.listen():
                         if kind == "result":
                             method |= json.loads(data)
+                        elif kind == "error" and (problem := read_problem(data)).code != "E_PAGE_CANCELLED":
+                            method |= {"available": False, "why_not": problem.message}
                     return
 
     # --- questions ----------------------------------------------------------------------------------------------------

@@ -227,7 +227,9 @@ class ModelProcess:
             self._process.kill()
 
     def _finish(self, *, go_on: bool = True) -> None:
-        self.running, self.idle_since = None, time.monotonic()
+        if self.running is not None and self.running.route != TRY:
+            self.idle_since = time.monotonic()
+        self.running = None
         self._set_timer(None, None)
         if go_on:
             self._next()
