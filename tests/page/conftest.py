@@ -1,9 +1,7 @@
 """Fixtures of the tests in a browser: a server, Chromium, and tabs."""
 
-import os
-
 import pytest
-from page.tabs import CHROMIUM, MODELS, QUIET, serve, watch
+from page.tabs import CHROMIUM, QUIET, open_server, watch
 
 PAUSE = 20_000  # milliseconds until something must have happened
 
@@ -23,10 +21,7 @@ def browser():
 @pytest.fixture(scope="session")
 def page_server(browser):
     """The address of a server with an image model, a text model and a language model."""
-    if running := os.environ.get("WHYFORMER_PAGE"):  # one that was started by hand with the token of the tests
-        yield running
-        return
-    with serve(*MODELS) as (_, address):
+    with open_server() as address:
         yield address
 
 

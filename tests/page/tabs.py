@@ -1,6 +1,7 @@
 """A server of bundled models, and tabs of Chromium that note every message and request."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -36,6 +37,19 @@ def serve(*models, port=0):
         process.terminate()
         process.wait(20)
         process.stdout.close()
+
+
+@contextmanager
+def open_server():
+    """The address of a server with an image model, a text model and a language model.
+
+    WHYFORMER_PAGE may name one that runs already, started with these models and the token of the tests.
+    """
+    if running := os.environ.get("WHYFORMER_PAGE"):
+        yield running
+        return
+    with serve(*MODELS) as (_, address):
+        yield address
 
 
 def wait_for_address(process):

@@ -102,6 +102,9 @@ def test_a_copy_is_edited_beside_the_original(tab):
     copy = tab.page.get_by_label("Edit this copy")
     copy.fill(copy.input_value() + " dreadful")
     expect(tab.page.locator(".copy mark.changed")).to_contain_text(["dreadful"])
+    copy.fill(copy.input_value().replace("witty", "silly"))
+    expect(tab.page.locator(".copy mark.changed").first).to_contain_text("silly")
+    expect(tab.page.locator(".original mark.changed")).to_contain_text(["witty"])
     expect(tab.page.locator(".moved")).not_to_have_text("")
     for unit in ("Tokens", "Sentences"):
         tab.page.get_by_text(unit, exact=True).click()

@@ -1,13 +1,18 @@
 """What takes longer: a server that stops, accessibility by axe-core, all widths, hostile names, the keyboard alone."""
 
+import json
 import re
 import shutil
 import signal
 import subprocess
+from base64 import b64encode
 from contextlib import suppress
 
 import pytest
 from page.tabs import serve
+from show.payloads import PAYLOADS
+
+from whyformer.demo.sample_files import SAMPLES
 
 expect = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect
 pytestmark = pytest.mark.slow
@@ -88,6 +93,52 @@ def test_a_server_that_stops_in_mid_request_is_reported(make_tab):
         expect(tab.page.locator(".original mark").first).to_be_visible()  # what was there stays
 
 
+GIVE_FILE = """([address, event, carrier]) => {
+    const bytes = Uint8Array.from(atob(address.split(",")[1]), (letter) => letter.charCodeAt(0));
+    const data = new DataTransfer();
+    data.items.add(new File([bytes], "cat.png", { type: "image/png" }));
+    document.dispatchEvent(Object.assign(new Event(event, { bubbles: true, cancelable: true }), { [carrier]: data }));
+}"""
+
+
+@pytest.mark.parametrize(("event", "carrier"), [("drop", "dataTransfer"), ("paste", "clipboardData")])
+def test_an_image_is_dropped_or_pasted(tab, event, carrier):
+    expect(tab.page.get_by_text("Choose an image")).to_be_visible()
+    cat = b64encode((SAMPLES / "cat.jpg").read_bytes()).decode()
+    tab.page.evaluate(GIVE_FILE, [f"data:image/jpeg;base64,{cat}", event, carrier])
+    expect(tab.page.locator(".question")).to_have_text(re.compile("Why Bengal"))
+
+
+def test_hostile_texts_and_names_stay_text(tab, tmp_path):
+    """Payloads in a text, in a name and in a file of cases make no element, run nothing and ask for nothing."""
+    dialogs = []
+    tab.page.on("dialog", lambda dialog: (dialogs.append(dialog.message), dialog.dismiss()))
+    tab.choose_model("demo/sentiment")
+    count = "document.querySelectorAll('script, iframe, object, base, meta, link, form, svg:not(.curve)').length"
+    before = tab.page.evaluate(count)
+    for payload in PAYLOADS[:36:3]:
+        tab.page.get_by_label("Text", exact=True).fill(payload)
+        tab.page.get_by_role("button", name="Explain", exact=True).click()
+        tab.page.wait_for_timeout(400)
+    cases = [
+        {
+            "name": each,
+            "note": each,
+            "title": each,
+            "model": each,
+            "input": {"text": each},
+            "request": {},
+            "picture": each,
+        }
+        for each in PAYLOADS
+    ]
+    (tmp_path / "cases.json").write_text(json.dumps({"format": "whyformer cases", "version": 1, "cases": cases}))
+    tab.page.get_by_label("Load cases").set_input_files(tmp_path / "cases.json")
+    expect(tab.page.get_by_label("Name of case 60")).to_be_visible()
+    assert tab.page.evaluate(count) == before
+    assert not dialogs
+
+
 def test_everything_can_be_reached_by_the_keyboard(tab):
     """Tab reaches every control that can be seen, each with a visible sign of focus."""
     tab.choose_model("demo/sentiment")
@@ -102,7 +153,8 @@ def test_everything_can_be_reached_by_the_keyboard(tab):
         name, outline = tab.page.evaluate("""() => {
             const each = document.activeElement, style = getComputedStyle(each);
             each.dataset.seen ??= String(Math.random());
-            const sign = style.outlineStyle !== "none" || each.matches(".file-input, .segments input, .class-row input, body");
+            const drawn = ".file-input, .segments input, .class-row input, body"; // the sign is around their label
+            const sign = style.outlineStyle !== "none" || each.matches(drawn);
             return [each === document.body ? "" : each.dataset.seen, sign ? "" : each.outerHTML.slice(0, 120)];
         }""")
         reached |= {name} - {""}
@@ -115,7 +167,8 @@ def test_nothing_jumps_while_an_answer_moves(tab):
     tab.choose_model("demo/sentiment")
     tab.page.locator(".samples button:visible").first.click()
     expect(tab.page.get_by_label("Share")).to_be_enabled()
-    read = "() => [...document.querySelectorAll('.card, .text-work, .editor')].map((each) => each.getBoundingClientRect().top + scrollY)"
+    read = """() => [...document.querySelectorAll(".card, .text-work, .editor")]
+        .map((each) => each.getBoundingClientRect().top + scrollY)"""
     before = tab.page.evaluate(read)
     tab.page.locator(".original mark").nth(1).click()
     expect(tab.page.locator(".moved")).not_to_have_text("")

@@ -6,6 +6,13 @@ import pytest
 
 expect = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect
 
+PASSAGES = """The Aurora left in March and carries tea.
+
+The Orion left in June and carries salt.
+
+Question: What does the Aurora carry?
+Answer:"""
+
 
 def press(page, words):
     page.get_by_text(words, exact=True).filter(visible=True).first.click()
@@ -39,8 +46,7 @@ def test_find_the_word_that_flips_a_text(tab):
 def test_find_the_passage_behind_an_answer(tab):
     page = tab.page
     page.get_by_label("Model", exact=True).select_option(label="demo/reader")
-    passages = "The Aurora left in March and carries tea.\n\nThe Orion left in June and carries salt.\n\nQuestion: What does the Aurora carry?\nAnswer:"
-    page.get_by_role("textbox", name="Prompt").filter(visible=True).fill(passages)
+    page.get_by_role("textbox", name="Prompt").filter(visible=True).fill(PASSAGES)
     press(page, "Generate an answer")
     expect(page.get_by_text("Where it comes from")).to_be_visible(timeout=60_000)
     strongest = page.get_by_role("listitem").filter(visible=True).first

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from page.tabs import CHROMIUM, MODELS, QUIET, TOKEN, serve
+from page.tabs import CHROMIUM, QUIET, TOKEN, open_server
 
+PATIENCE = 60_000  # milliseconds until something must have happened
 SETTLED = 400  # milliseconds after the last change
 
 State = Callable[["WorkbenchView"], None]
@@ -40,10 +41,10 @@ class WorkbenchView:
         self.page.get_by_label("Model", exact=True).select_option(label=model)
         self.page.locator(".samples button:visible").first.click()
         if model == "demo/reader":
-            self.page.locator(".ranked li").first.wait_for(timeout=60_000)
+            self.page.locator(".ranked li").first.wait_for()
             return
         self.page.locator(".question:visible").filter(has_text=re.compile("Why ")).wait_for()
-        self.page.locator("svg.curve").wait_for(timeout=30_000)
+        self.page.locator("svg.curve").wait_for()
 
 
 def show_empty(view: WorkbenchView) -> None:
@@ -63,7 +64,7 @@ def paint(view: WorkbenchView) -> None:
 def compare_methods(view: WorkbenchView) -> None:
     view.open_sample("demo/pets")
     view.page.get_by_role("button", name="Compare the quick methods").click()
-    view.page.locator(".grid-cell").nth(3).wait_for(timeout=60_000)
+    view.page.locator(".grid-cell").nth(3).wait_for()
 
 
 def strike_out(view: WorkbenchView) -> None:
@@ -114,12 +115,12 @@ def open_pages() -> Iterator[Callable[[State], WorkbenchView]]:
     """A function that opens the page in a new tab and brings it into a state."""
     from playwright.sync_api import sync_playwright
 
-    with serve(*MODELS) as (_, address), sync_playwright() as program:
+    with open_server() as address, sync_playwright() as program:
         browser = program.chromium.launch(executable_path=CHROMIUM, args=QUIET)
 
         def open_state(bring: State) -> WorkbenchView:
-            for context in browser.contexts:
-                context.close()
+            for opened in browser.contexts:
+                opened.close()
             view = WorkbenchView(
                 browser.new_context(viewport={"width": 1440, "height": 900}).new_page(), requests=[address]
             )

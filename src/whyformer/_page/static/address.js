@@ -3,7 +3,7 @@
 //     #model=pets&method=rollout&target=Bengal&smooth=1
 
 const KEYS = new Set([
-  "model", "method", "target", "versus", "unit", "strength", "smooth", "signed", "sample", "fill", "tab", "span", "share", "mode",
+  "model", "method", "target", "versus", "unit", "strength", "smooth", "signed", "sample", "fill", "tab",
 ]);
 
 /** The settings that an address holds; unknown keys are left out. */

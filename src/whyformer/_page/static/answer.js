@@ -71,7 +71,7 @@ export function makeAnswerBox({ labels, what, choose, contrast }) {
 
 /** "Bengal: 80.6 % → 12.0 %; the answer is now Siamese." */
 export function describeMove(classes, after, target) {
-  if (!after) return "";
+  if (!after || !classes.length) return "";
   const at = Math.max(classes.findIndex((row) => row.index === target), 0);
   const [before, now] = [classes[at], after[at]];
   if (before.probability === null) return "";

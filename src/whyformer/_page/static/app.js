@@ -93,7 +93,12 @@ async function openBench(model, settings) {
 
 /** What a workbench gets from the page. */
 function makeDesk(model) {
-  const desk = { model, invitation: invite(model), limits: page.limits, colours: page.colours, setAddress, setCode: python.setCode, renew: async () => {} };
+  const isShown = () => page.model === model; // late answers of a model that was left change nothing
+  const desk = {
+    model, invitation: invite(model), limits: page.limits, colours: page.colours, renew: async () => {},
+    setAddress: (changed) => { if (isShown()) setAddress(changed); },
+    setCode: (code) => { if (isShown()) python.setCode(code); },
+  };
   desk.ask = async (route, body, options) => {
     try {
       return await ask(route, body, options);

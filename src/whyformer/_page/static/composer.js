@@ -9,7 +9,7 @@ export function makeComposer(desk, { generate, explainLog, openSample }) {
   const { model, limits } = desk;
   let kind = "prompt", messages = [{ role: "user", content: "" }];
   const id = makeId("prompt"), answerId = makeId("answer"), newId = makeId("new");
-  const prompt = make("textarea", { id, rows: 7, spellcheck: "false", dir: "auto", "data-key": "prompt" });
+  const prompt = make("textarea", { id, rows: 9, spellcheck: "false", dir: "auto", "data-key": "prompt" });
   const answer = make("textarea", { id: answerId, rows: 3, spellcheck: "false", dir: "auto", "data-key": "log-answer" });
   const most = make("input", { type: "number", id: newId, min: 1, max: limits.new_tokens, value: Math.min(24, limits.new_tokens), class: "short", "data-key": "new-tokens" });
   const body = make("div", { class: "composer-body" });
@@ -26,7 +26,7 @@ export function makeComposer(desk, { generate, explainLog, openSample }) {
     if (!isRunning) fill(actions, kind === "log"
       ? makeButton("Explain this answer", () => explainLog(readLog()), { class: "primary", "data-key": "send" })
       : [makeButton("Generate an answer", () => generate(read(), Number(most.value) || 1), { class: "primary", "data-key": "send" }),
-        make("span", { class: "field" }, make("label", { for: newId }, "at most"), most, make("span", {}, "tokens"))]);
+        make("span", { class: "field" }, make("label", { for: newId }, "at most"), most, make("span", { class: "dim" }, "tokens"))]);
   }
 
   const makePrompt = () => make("div", {}, make("label", { for: id }, "Prompt"), prompt,

@@ -16,7 +16,7 @@ export function makeImageBench(desk, settings) {
     if (file.size > most)
       return bench.notice.fail({ code: "E_PAGE_BODY", message: `${file.name} is too large: ${formatBytes(file.size)}.`, help: `This page takes images up to ${formatBytes(most)}.` });
     const bytes = await file.arrayBuffer();
-    const answer = await bench.notice.during("Reading the image", () => upload(bytes), () => open(file, given));
+    const answer = await bench.notice.during("Reading the image", () => uploadNamed(bytes, file.name), () => open(file, given));
     return answer && showOpened({ bytes, name: file.name || "pasted image" }, answer, given);
   }
 
@@ -52,6 +52,16 @@ export function makeImageBench(desk, settings) {
     },
     close: () => bench.stage.zone.close(),
   };
+}
+
+/** Upload a file; the server does not know its name, so an error gets it here. */
+async function uploadNamed(bytes, name) {
+  try {
+    return await upload(bytes);
+  } catch (error) {
+    error.message = error.message.replace("'this file'", name || "This image");
+    throw error;
+  }
 }
 
 export function formatBytes(bytes) {

@@ -2,8 +2,9 @@
 
 import { dab, makeMask, maskPatches, measureMask, stroke, writeMask } from "./brush.js";
 import { findMapLimits } from "./colours.js";
-import { announce, fill, make, makeButton, makeChoice, makeId, makeSlider } from "./dom.js";
+import { announce, fill, make, makeButton, makeChoice, makeSlider } from "./dom.js";
 import { makeDropZone } from "./drop_zone.js";
+import { makeFillChoice } from "./fill_choice.js";
 import { makeLegend } from "./legend.js";
 import { DEFAULT_STRENGTH, drawMap } from "./map.js";
 import { formatShare } from "./wording.js";
@@ -196,22 +197,13 @@ export function makeImageStage(desk, { open, openSample, hide, change }, setting
       make("div", { class: "tool-group", role: "group", "aria-label": "The brush that hides" },
         makeChoice("Brush", [["hide", "Hide"], ["erase", "Bring back"]], isErasing ? "erase" : "hide", (value) => { isErasing = value === "erase"; }),
         makeSlider("Size", { min: 0.03, max: 0.25, step: 0.01, value: radius, format: (value) => formatShare(2 * value), key: "size", change: (value) => { radius = value; } }),
-        makeFills(),
+        makeFillChoice(fills, fillName, (chosen) => {
+          fillName = chosen;
+          change({ fill: fillName === fills[0].name ? null : fillName });
+          if (mask.cells.some(Boolean)) tellHidden();
+          else drawCover();
+        }),
         makeButton("Show all again", () => { clear(); tellHidden(); }, { "data-key": "clear" })));
-  }
-
-  function makeFills() {
-    if (fills.length < 2) return null;
-    const id = makeId("fill");
-    const select = make("select", { id, "data-key": "fill" }, fills.map((each) => make("option", { value: each.name }, each.title)));
-    select.value = fillName;
-    select.addEventListener("change", () => {
-      fillName = select.value;
-      change({ fill: fillName === fills[0].name ? null : fillName });
-      if (mask.cells.some(Boolean)) tellHidden();
-      else drawCover();
-    });
-    return make("div", { class: "field" }, make("label", { for: id }, "Hide by"), select);
   }
 
   /** The hidden part of a list of patches (null: nothing), drawn over the image. */

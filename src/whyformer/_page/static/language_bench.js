@@ -62,7 +62,7 @@ function makeAnswerBench(desk, settings) {
   const again = make("div", { class: "again", "aria-live": "polite" });
   const answerCard = make("section", { class: "card answer-card", hidden: true }, make("h3", {}, "Answer"), streaming, answerText.element, legend, chosen, again);
   const origin = makeOrigin({ toggle, answerAgain, describeWithout: () => nameWithout(known.passages, view.without) });
-  const promptCard = make("section", { class: "card", hidden: true }, make("h3", {}, "Prompt, coloured by what it gave to the answer"), origin.blocks);
+  const promptCard = make("section", { class: "card prompt-card", hidden: true }, make("h3", {}, "Prompt, coloured by what it gave to the answer"), origin.blocks);
   const settingsBox = make("div", { class: "origin-settings" });
   const side = make("aside", { class: "side", "aria-label": "Where the answer comes from", hidden: true },
     make("section", { class: "card" }, make("h3", {}, "Where it comes from"), origin.ranking), make("section", { class: "card" }, make("h3", {}, "How it is measured"), settingsBox));

@@ -5,6 +5,8 @@ import { fill, make, makeButton } from "./dom.js";
 
 const PATIENCE = 150; // milliseconds before the page says that it is busy
 
+const AGAIN = new Set([401, 408, 409, 410, 429]); // of the refusals, those that may pass
+
 export function makeNotice() {
   const line = make("div", { class: "busy-line" });
   const error = make("div", { class: "error", role: "alert", hidden: true });
@@ -48,6 +50,7 @@ export function makeNotice() {
   function fail(found, again = null) {
     if (isAborted(found)) return;
     if (!found.code) { console.error(found); found = { message: "This page made a mistake and could not go on.", help: "Reload it; if it happens again, please report it.", code: String(found) }; }
+    if (found.status >= 400 && found.status < 500 && !AGAIN.has(found.status)) again = null; // it would be refused again
     error.hidden = false;
     fill(error, make("div", {}, make("strong", {}, found.message), found.help ? ` ${found.help}` : ""),
       make("div", { class: "row" }, again && makeButton("Try again", () => { hideError(); again(); }, { "data-key": "again" }),

@@ -2,6 +2,7 @@
 
 import { compareTexts } from "./difference.js";
 import { fill, make, makeButton, makeChoice, makeId } from "./dom.js";
+import { makeFillChoice } from "./fill_choice.js";
 import { makeLegend } from "./legend.js";
 import { makeScoreTable, makeWordsView } from "./words.js";
 import { count, formatScore } from "./wording.js";
@@ -14,10 +15,12 @@ const UNITS = [["token", "Tokens"], ["word", "Words"], ["sentence", "Sentences"]
  */
 export function makeTextStage(desk, { explain, hide, target, copy, change }, settings) {
   const { model } = desk, isPair = model.kind === "pair";
-  let unit = ["token", "word", "sentence"].includes(settings.unit) ? settings.unit : "word";
-  let shown = null, struck = new Set(), selected = null, isAsking = false; // struck: tokens; isAsking: a click picks what to explain
   const isTagger = model.task === "token class", canPick = isTagger || model.task === "answer span";
-  const fillName = model.fills?.[0]?.name;
+  const usual = isTagger ? "token" : "word"; // a word may end in a full stop, which has a tag of its own
+  let unit = ["token", "word", "sentence"].includes(settings.unit) ? settings.unit : usual;
+  let shown = null, struck = new Set(), selected = null, isAsking = false; // struck: tokens; isAsking: a click picks what to explain
+  const fills = model.fills ?? [];
+  let fillName = fills.some((each) => each.name === settings.fill) ? settings.fill : fills[0]?.name;
 
   const editor = makeEditor(desk, { isPair, submit: explain });
   const view = makeWordsView({ label: "The text, coloured by score", verb: "strike out or bring back", press, select });
@@ -53,11 +56,16 @@ export function makeTextStage(desk, { explain, hide, target, copy, change }, set
     fill(tools, makeChoice("Cut into", UNITS, unit, (chosen) => {
       unit = chosen;
       selected = null;
-      change({ unit: unit === "word" ? null : unit });
+      change({ unit: unit === usual ? null : unit });
       showOriginal();
       beside.redraw();
     }),
-    canPick && makeChoice("A click", [["strike", "Strikes out"], ["ask", isTagger ? "Asks for its tag" : "Asks for this span"]], isAsking ? "ask" : "strike", (mode) => { isAsking = mode === "ask"; }),
+    canPick && makeChoice("A click", [["strike", "Strikes out"], ["ask", isTagger ? "Asks for its tag" : "Asks for this span"]], isAsking ? "ask" : "strike", (mode) => { isAsking = mode === "ask"; showSelection(); }),
+    makeFillChoice(fills, fillName, (chosen) => {
+      fillName = chosen;
+      change({ fill: fillName === fills[0].name ? null : fillName });
+      if (struck.size) tellHidden();
+    }),
     makeButton("Bring all words back", () => { struck = new Set(); tellHidden(); }, { "data-key": "restore" }),
     makeButton(beside.isOpen ? "Close the copy" : "Edit a copy beside it", toggleCopy, { "data-key": "copy", "aria-expanded": String(beside.isOpen) }));
   }
@@ -95,7 +103,7 @@ export function makeTextStage(desk, { explain, hide, target, copy, change }, set
   }
 
   function showSelection() {
-    if (selected === null) { fill(selection, make("span", { class: "dim hint" }, "Click a word to strike it out and watch the answer move. Drag over words to take several at once.")); return; }
+    if (selected === null) { fill(selection, make("span", { class: "dim hint" }, isAsking ? "Click a word to ask why it is tagged as it is. Drag over words to take several at once." : "Click a word to strike it out and watch the answer move. Drag over words to take several at once.")); return; }
     const [first, last] = selected, { map } = shown;
     const sum = map.scores[unit].slice(first, last + 1).reduce((total, score) => total + score, 0);
     fill(selection, make("span", {}, `${count(last - first + 1, unit)} selected: ${formatScore(sum, map.signed)} together`),

@@ -11,10 +11,10 @@ import { makeMethodGrid } from "./method_grid.js";
 import { makeNotice } from "./notice.js";
 import { chooseHidden } from "./hidden_share.js";
 import { makeTestBox } from "./test_box.js";
-import { formatProbability } from "./wording.js";
+import { formatProbability, formatScore } from "./wording.js";
 
 const TOP = 5; // classes computed ahead
-const QUICK = 5; // seconds: after an explanation as fast as this one the curve is measured without being asked for
+const QUICK = 20; // seconds: after an explanation as fast as this one the curve is measured without being asked for
 
 /** makeStage(handlers) builds the stage; handlers: hide(hidden), target(words), copy, and change(settings). */
 export function makeWorkbench(desk, makeStage, settings) {
@@ -274,5 +274,7 @@ export function describeQuestion(map) {
   if (!map) return "";
   if (map.target.question) return map.target.question;
   const rather = map.target.versus_label ? ` rather than ${map.target.versus_label}` : "";
-  return `Why ${map.target.label}${rather}? ${formatProbability(map.target.probability)}`;
+  const { probability, score } = map.target;
+  const value = probability === null || probability === undefined ? `Output ${formatScore(score, false)}` : formatProbability(probability);
+  return `Why ${map.target.label}${rather}? ${value}`;
 }
