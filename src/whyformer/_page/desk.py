@@ -58,7 +58,7 @@ class Desk:
             self.sample = await asyncio.to_thread(self.decoder.decode, SAMPLE_IMAGE.read_bytes())
 
     async def try_methods(self) -> None:
-        """While nobody asks, have a process ready and find out which methods work on each model."""
+        """While nobody asks, have a process ready and find out which quick methods work on each model."""
         while True:
             await asyncio.sleep(0.5)
             now = time.monotonic()
@@ -70,7 +70,7 @@ class Desk:
     async def try_next_method(self) -> None:
         for model in self.models:
             for method in model.description.get("methods", []) if model.state == "ready" else []:
-                if method["available"] is None:
+                if method["available"] is None and method["quick"]:
                     job = Job("try", {"method": method["name"]}, {})
                     model.submit(job)
                     async for kind, data in job.listen():
