@@ -10,7 +10,7 @@ import { placePoint, readCurve, scaleCurves, tracePath } from "./curve.js";
 import { compareTexts, isWithin, matchWords } from "./difference.js";
 import { makeEventReader } from "./events.js";
 import { mixMap, sampleScores } from "./map.js";
-import { cutPrompt, joinSpan, locateUnits, nameWithout, splitAnswer } from "./sources.js";
+import { cutPrompt, describeWords, joinSpan, locateUnits, nameWithout, splitAnswer } from "./sources.js";
 import { chooseHidden } from "./hidden_share.js";
 import { nameAgreement } from "./agreement.js";
 import { count, formatChange, formatProbability, formatScore, makeVisible, shorten } from "./wording.js";
@@ -145,6 +145,16 @@ test("a prompt is cut by its passages", () => {
   const breaks = [units[0], { text: "Ċ", start: null, end: null, tokens: [9], special: false }, units[1]];
   assert.deepEqual(cutPrompt(breaks, [first, second], [0, 1, 2]).map((block) => block.units), [[0], [2]]);
   assert.equal(nameWithout([first, second], new Set([0, 1])), "passage 1 and passage 2");
+});
+
+test("an answer without passages still has its words", () => {
+  const unit = (text, start, token) => ({ text, start, end: start === null ? null : start + text.length, tokens: [token], special: false });
+  const answer = {
+    text: "the keys are here", units: { token: [unit("the", 0, 0), unit("keys", 4, 1), unit("are", 9, 2), unit("here", 13, 3)] },
+    regions: [{ kind: "answer", start: 2, stop: 4 }], maps: [{ scores: {}, scale: {}, signed: true, method: "x" }], code: "",
+  };
+  const words = describeWords(answer, "none");
+  assert.deepEqual([words.prompt_text, words.answer, words.notes], ["the keys ", "are here", ["none"]]);
 });
 
 test("a file of cases is read strictly", () => {

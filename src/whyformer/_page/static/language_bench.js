@@ -7,7 +7,7 @@ import { makeLegend } from "./legend.js";
 import { makeModelNotes, makeSign } from "./method_box.js";
 import { makeNotice } from "./notice.js";
 import { makeOrigin } from "./origin.js";
-import { joinSpan, locateUnits, nameWithout, splitAnswer } from "./sources.js";
+import { describeWords, joinSpan, locateUnits, nameWithout, splitAnswer } from "./sources.js";
 import { makeTextBench } from "./text_bench.js";
 import { makeWordsView } from "./words.js";
 import { compareTexts, splitWords } from "./difference.js";
@@ -100,6 +100,7 @@ function makeAnswerBench(desk, settings) {
     const body = { model: model.index, input, max_new_tokens: tokens, without, ...(without.length ? { by: view.by || null } : {}) };
     const answer = await notice.during("Generating", () => question((signal) => ask("generate", body, { signal, listen })), () => generate(input, tokens), () => question.stop());
     const found = answer ?? last;
+    if (!found) show("Stopped before the first token. Generate again, or paste an answer from a log.");
     if (answer) desk.setCode(answer.code);
     if (found && !found.answer.trim() && !found.ids?.length) notice.fail({ code: "E_ANSWER", message: "The model gave an empty answer.", help: "Change the prompt, or paste an answer from a log." });
     return found?.ids?.length ? found : null;
@@ -118,7 +119,8 @@ function makeAnswerBench(desk, settings) {
 
   async function cite() {
     const body = makeBody();
-    const cited = await notice.during("Finding where the answer comes from", () => latest.cite((signal) => ask("cite", body, { signal, listen: notice.listen })), cite, () => latest.cite.stop());
+    const question = (signal) => askSources(body, { signal, listen: notice.listen });
+    const cited = await notice.during("Finding where the answer comes from", () => latest.cite(question), cite, () => latest.cite.stop());
     if (!cited) return;
     Object.assign(known, { cited, words: null });
     known.passages = [...cited.sources].sort((a, b) => a.index - b.index);
@@ -126,6 +128,17 @@ function makeAnswerBench(desk, settings) {
     showAll();
     announce(`${cited.verdict?.words ?? "Explained"}.`);
     if (view.method) colourBy(view.method);
+  }
+
+  /** Cite the passages; a prompt without passages still has words, which an explanation scores. */
+  async function askSources(body, options) {
+    try {
+      return await ask("cite", body, options);
+    } catch (error) {
+      if (error.status !== 422 || body.by) throw error;
+      const answer = await ask("explain", { model: model.index, input: body.input, targets: [null], span: body.span }, options);
+      return describeWords(answer, error.message);
+    }
   }
 
   const makeBody = () => ({ model: model.index, input: withAnswer(), by: view.by || null, span: view.span, effort: view.effort });
@@ -234,6 +247,12 @@ function makeAnswerBench(desk, settings) {
       known.cited.notes?.length ? makeSign({ level: "plain", label: count(known.cited.notes.length, "note"), words: known.cited.notes.join("\n") }) : null, makeModelNotes(model));
   }
 
+  /** The question behind the view, for an export. */
+  function makeRequest() {
+    if (known.cited.sources.length) return { route: "cite", ...makeBody() };
+    return { route: "explain", model: model.index, input: withAnswer(), targets: [null], span: view.span };
+  }
+
   async function restore({ input = null, sample = null, choice = {} }) {
     const found = input ?? model.samples?.[sample]?.input;
     if (!found) return undefined;
@@ -254,7 +273,7 @@ function makeAnswerBench(desk, settings) {
     describe() {
       if (!known.cited) return null;
       const title = `${known.cited.verdict?.words ?? "Where the answer comes from"}`;
-      return { title, name: shorten(known.cited.answer, 40), model: model.name, kind: model.kind, input: withAnswer(), request: { route: "cite", ...makeBody() }, choice: { span: view.span } };
+      return { title, name: shorten(known.cited.answer, 40), model: model.name, kind: model.kind, input: withAnswer(), request: makeRequest(), choice: { span: view.span } };
     },
   };
 }

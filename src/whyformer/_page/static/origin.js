@@ -21,6 +21,7 @@ export function makeOrigin({ toggle, answerAgain, describeWithout }) {
   function showRanking() {
     const { cited } = shown;
     const ranked = [...cited.sources, ...(cited.apart ?? [])].sort((a, b) => (b.share ?? 0) - (a.share ?? 0)).slice(0, RANKED);
+    if (!ranked.length) { fill(ranking, make("p", { class: "about" }, "This prompt has no passages to choose from. The words are coloured by what they gave to the answer.")); return; }
     fill(ranking, cited.verdict ? make("p", { class: "verdict-words" }, capitalise(cited.verdict.words), ".") : null,
       make("ol", { class: "ranked" }, ranked.map(makeRanked)));
   }
@@ -47,7 +48,7 @@ export function makeOrigin({ toggle, answerAgain, describeWithout }) {
       const isOut = source !== null && switchable.has(keyOf(source)) && without.has(source.index);
       return make("div", { class: `block${source ? "" : " between"}${isOut ? " out" : ""}`, "data-source": source ? keyOf(source) : null, tabindex: source ? -1 : null },
         source && makeHead(source, switchable.has(keyOf(source)), isOut), view.element);
-    }), make("div", { class: "row" }, makeButton(without.size ? `Answer again without ${describeWithout()}` : "Answer again without …", answerAgain, { "data-key": "answer-again", class: "primary", set: { disabled: !without.size } }),
+    }), cited.sources.length > 0 && make("div", { class: "row" }, makeButton(without.size ? `Answer again without ${describeWithout()}` : "Answer again without …", answerAgain, { "data-key": "answer-again", class: "primary", set: { disabled: !without.size } }),
       !without.size && make("span", { class: "dim" }, "Switch a part off first.")));
   }
 

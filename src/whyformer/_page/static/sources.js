@@ -49,6 +49,17 @@ export function splitAnswer(units, regions) {
   return { answer: inside, prompt: outside };
 }
 
+/** An explanation of an answer in the form of a citation: words with scores, but no sources; `why` says why not. */
+export function describeWords({ text, units, regions, maps: [map], code }, why) {
+  const first = units.token.find((unit) => unit.start !== null && splitAnswer([unit], regions).answer.length);
+  const letters = [...text], from = first ? first.start : letters.length;
+  const { scores, scale, signed, method, notes = [] } = map;
+  return {
+    answer: letters.slice(from).join(""), prompt_text: letters.slice(0, from).join(""), sources: [], apart: [], verdict: null,
+    units, regions, scores, scale, signed, method, code, notes: [why, ...notes],
+  };
+}
+
 /** "passage 1 and passage 3". */
 export function nameWithout(passages, without) {
   const names = passages.filter((passage) => without.has(passage.index)).map((passage) => passage.name);
