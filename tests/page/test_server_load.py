@@ -96,6 +96,15 @@ def test_nothing_that_is_sent_breaks_it(running):
     assert all(one["state"] == "ready" for one in wait_until_ready(address))
 
 
+def test_every_attack_in_every_field_comes_back_as_text(running):
+    _, address = running
+    for payload in (*PAYLOADS, *MORE_PAYLOADS):
+        for path, body in list_attacks(payload, classifier=1, writer=2):
+            reply = call(address, path, body)
+            assert reply.status < 500 and reply.headers["content-type"] == "application/json", (path, body, reply.body)
+            reply.json  # noqa: B018 (it is valid)
+
+
 def list_family(server):
     return [server, *sorted(server.children(), key=lambda one: one.pid)]
 
@@ -140,7 +149,9 @@ def fuzz_by_mutation(address, seed):
         if number % 10 == 0:
             path, body = "/api/image", mutate_bytes(draw, make_image(draw))
         elif number % 10 == 1:
-            path, body = draw.choice(list(list_attacks(draw.choice([*PAYLOADS, *MORE_PAYLOADS]))))
+            path, body = draw.choice(
+                list(list_attacks(draw.choice([*PAYLOADS, *MORE_PAYLOADS]), classifier=1, writer=2))
+            )
         elif number % 10 == 2:
             body = mutate_bytes(draw, json.dumps(body).encode())
         elif number % 10 < 9:

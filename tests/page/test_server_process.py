@@ -193,20 +193,23 @@ def test_an_attack_in_any_field_comes_back_as_json_text(address, payload):
         reply.json  # noqa: B018 (it is valid)
 
 
-def list_attacks(payload):
+def list_attacks(payload, classifier=0, writer=1):
     """The payload in every field that takes a text."""
     text, prompt = {"text": payload}, {"prompt": payload, "answer": payload}
     chat = {"messages": [{"role": payload[:200], "content": payload}]}
-    yield from (("/api/explain", {"model": 0, "input": one}) for one in (text, text | {"second": payload}))
+    yield from (("/api/explain", {"model": classifier, "input": one}) for one in (text, text | {"second": payload}))
     for field in ("methods", "targets"):
-        yield "/api/explain", {"model": 0, "input": TEXT, field: [payload[:200]]}
-    yield "/api/explain", {"model": 0, "input": TEXT, "versus": payload}
-    yield "/api/predict", {"model": 0, "input": TEXT, "variants": [{"hidden": {"tokens": [1], "fill": payload[:200]}}]}
-    yield "/api/curve", {"model": 0, "input": TEXT, "method": payload[:200], "fill": payload[:200]}
-    yield from (("/api/generate", {"model": 1, "input": one}) for one in ({"prompt": payload}, chat))
-    yield from (("/api/cite", {"model": 1, "input": one}) for one in (prompt, {"log": {payload: payload}}))
+        yield "/api/explain", {"model": classifier, "input": TEXT, field: [payload[:200]]}
+    yield "/api/explain", {"model": classifier, "input": TEXT, "versus": payload}
+    yield (
+        "/api/predict",
+        {"model": classifier, "input": TEXT, "variants": [{"hidden": {"tokens": [1], "fill": payload[:200]}}]},
+    )
+    yield "/api/curve", {"model": classifier, "input": TEXT, "method": payload[:200], "fill": payload[:200]}
+    yield from (("/api/generate", {"model": writer, "input": one}) for one in ({"prompt": payload}, chat))
+    yield from (("/api/cite", {"model": writer, "input": one}) for one in (prompt, {"log": {payload: payload}}))
     yield "/api/cancel", {"job": payload[:200]}
-    case = {"route": "explain", "model": 0, "input": text}
+    case = {"route": "explain", "model": classifier, "input": text}
     yield "/api/export", {"format": "json", "cases": [{"title": payload, "note": payload, "request": case}]}
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from PIL import Image
 
+from whyformer._engine import engine
 from whyformer._model import Model
 from whyformer._model.loading import open as open_model
 from whyformer._page.answers.citing import answer_cite
@@ -156,6 +157,7 @@ def serve_model(descriptor: int) -> None:
     """The program of the process. It is sent the name of the model first, and whether the server knows all about it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the server decides
     worker = ModelWorker(Connection(descriptor))
+    quieten_libraries()
     try:
         name, is_known = worker.connection.recv()
     except (EOFError, OSError):
@@ -163,9 +165,6 @@ def serve_model(descriptor: int) -> None:
     threading.Thread(target=worker.read, daemon=True).start()
     signal.signal(signal.SIGUSR1, worker.interrupt)
     try:
-        quieten_libraries()
-        from whyformer._engine import engine
-
         with replace_status_line(Reporter(worker)), engine(replay=False):  # the same answer, whatever was asked before
             started = time.monotonic()
             worker.model = open_model(name)
