@@ -3,7 +3,7 @@
 import pytest
 from page.tabs import CHROMIUM, QUIET, open_server, watch
 
-PAUSE = 20_000  # milliseconds until something must have happened
+PAUSE = 40_000  # milliseconds until something must have happened
 
 
 @pytest.fixture(scope="session")

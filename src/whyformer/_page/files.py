@@ -9,6 +9,7 @@ from starlette.responses import Response
 from whyformer._page.problems import PageProblem
 
 FOLDER = Path(__file__).with_name("static")
+REPORT_CSS = Path(__file__).parents[1] / "show" / "report.css"  # the look that static pages share with this one
 TYPES = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -31,7 +32,7 @@ class PageFile:
 def list_files(folder: Path = FOLDER) -> dict[str, PageFile]:
     """By name; other kinds of files and folders are left out."""
     paths = sorted(path for path in folder.iterdir() if path.is_file() and path.suffix in TYPES)
-    return {path.name: PageFile(path, TYPES[path.suffix]) for path in paths}
+    return {path.name: PageFile(path, TYPES[path.suffix]) for path in (*paths, REPORT_CSS)}
 
 
 def serve_file(files: dict[str, PageFile], name: str, known: str | None) -> Response:

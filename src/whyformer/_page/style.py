@@ -9,7 +9,6 @@ from whyformer._page.files import FOLDER
 from whyformer.show import colours
 from whyformer.show.overlay import OVERLAY_STRENGTH
 from whyformer.show.page_colours import COLOUR_LEVELS, make_mark_css, make_palette_css
-from whyformer.show.report import PAGE_CSS
 
 OVERLAY_FLOOR = 0.12  # opacity of the weakest colour over an image (show/overlay.py)
 
@@ -20,7 +19,7 @@ def make_style_files() -> dict[str, str]:
     numbers = {"levels": COLOUR_LEVELS, "strength": OVERLAY_STRENGTH, "floor": OVERLAY_FLOOR}
     table = {name: [list(colour) for colour in stops.tolist()] for name, stops in tables.items()}
     return {
-        "library.css": PAGE_CSS + make_palette_css() + make_mark_css(),
+        "library.css": make_palette_css() + make_mark_css(),
         "colours.json": json.dumps(table | numbers, separators=(",", ":")) + "\n",
     }
 
