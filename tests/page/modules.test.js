@@ -9,6 +9,7 @@ import { chooseLevel, findMapLimits, findWordLimits, measureStrength, pickColour
 import { placePoint, readCurve, scaleCurves, tracePath } from "./curve.js";
 import { compareTexts, isWithin, matchWords } from "./difference.js";
 import { makeEventReader } from "./events.js";
+import { listSigns } from "./method_box.js";
 import { mixMap, sampleScores } from "./map.js";
 import { cutPrompt, describeWords, joinSpan, locateUnits, nameWithout, splitAnswer } from "./sources.js";
 import { chooseHidden } from "./hidden_share.js";
@@ -167,6 +168,13 @@ test("a file of cases is read strictly", () => {
     assert.throws(() => readCases(bad), /file/);
   const bytes = Uint8Array.from([0, 255, 7]);
   assert.deepEqual(fromDataUrl(toDataUrl(bytes, "image/png")), bytes);
+});
+
+test("cautions are signs with words", () => {
+  const fine = listSigns({ cautions: { rounding: "ok", rounding_caution: "", conservation: "sums", conservation_caution: "" }, cost: { forward: 1, relevance: 2 } });
+  assert.deepEqual(fine.map((sign) => [sign.level, sign.words]), [["good", "sums"], ["good", "ok"], ["plain", "This map took 1 forward pass and 2 relevance passes."]]);
+  const bad = listSigns({ cautions: { rounding: "x", rounding_caution: "rounding decides", conservation: null }, notes: ["a", "b"] });
+  assert.deepEqual(bad.map((sign) => [sign.level, sign.label]), [["bad", "rounding"], ["plain", "2 notes"]]);
 });
 
 test("agreement has words", () => {

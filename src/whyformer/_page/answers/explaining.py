@@ -116,13 +116,16 @@ def describe_cautions(explained: Explanation) -> dict[str, str | None]:
     """What rounding and conservation say about the scores; None where nothing was checked."""
     conditioning = Conditioning.from_details(explained.details)
     try:
-        conservation: str | None = explained.health.verdict
+        conservation, is_sound = explained.health.verdict, explained.health.is_conserved
     except WhyformerError:
-        conservation = None
+        conservation, is_sound = None, True
+    if conservation is not None and "not conserved" in conservation:
+        is_sound = False  # the totals balance, but several times what was sent has reached the input
     return {
         "rounding": None if conditioning is None else conditioning.verdict,
         "rounding_caution": "" if conditioning is None else conditioning.caution,
         "conservation": conservation,
+        "conservation_caution": "" if is_sound else conservation,
     }
 
 
