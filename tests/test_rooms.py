@@ -56,7 +56,8 @@ ROOMS = {
     "cli": set(),  # the shell over everything
     "__main__": {"cli"},  # python -m whyformer
 }
-ROOMS["whyformer"] = set(ROOMS) - {"_reproduce", "_page"}  # what belongs to papers alone: only the command line imports it
+# What belongs to papers alone, and the server: only the command line imports them.
+ROOMS["whyformer"] = set(ROOMS) - {"_reproduce", "_page"}
 ROOMS["cli"] = set(ROOMS)
 # Rooms with a door, their `__init__`: code outside of such a room imports only what a door imports.
 DOORS = ("_model", "_model.loading", "_model.prompt", *sorted(ENGINE), "_audit", *sorted(AUDIT))

@@ -5,6 +5,7 @@ The process reads files with the library's own reader, with a limit on its memor
 
 import base64
 import hashlib
+import io
 import os
 import resource
 import signal
@@ -13,6 +14,7 @@ import threading
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 from whyformer._bulk.fresh_process import start_process
@@ -121,16 +123,15 @@ def serve_decoder(descriptor: int) -> None:
 
 
 def limit_memory(more: int) -> None:
-    """The process may take so many bytes more than it has."""
-    with open("/proc/self/statm") as file:
-        now = int(file.read().split()[0]) * resource.getpagesize()
+    """The process may take so many bytes more than it has; nothing is limited where Linux does not say how many."""
     with suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_AS, (now + more, now + more))
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        limit = pages * resource.getpagesize() + more
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
 def decode_bytes(data: bytes, read: Any) -> dict[str, Any]:
-    import io
-
+    """The fields of a DecodedImage, or a code and a message."""
     from whyformer.errors import WhyformerError
 
     try:
