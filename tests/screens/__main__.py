@@ -9,6 +9,7 @@ import argparse
 import sys
 import tempfile
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 from screens.browser import Browser
@@ -109,6 +110,9 @@ def picture_workbench(pictures: Pictures, only: str) -> None:
     """The page of `whyformer serve` in every state, width and scheme."""
     states = {name: bring for name, bring in STATES.items() if only in f"page-{name}"}
     if not states:
+        return
+    if find_spec("playwright") is None:
+        print("The page of whyformer serve is not pictured: playwright is not installed.", file=sys.stderr)
         return
     with open_pages() as open_state:
         for name, bring in states.items():
