@@ -88,13 +88,13 @@ $(VENV)-ray/ready-$(VERSIONS):
 	@touch $@
 
 # Everything that a person sees, pictured: terminal, pages in Chromium, a notebook.
-screens: $(WORK)
+screens: $(BROWSER)
 	HF_HUB_OFFLINE=1 PYTHONPATH=tests $(BIN)/python -m screens --out $(SCREENS)
 
 SCREENS ?= screens
 
 # What the pictures must not show, checked without looking; skipped, and counted, where there is no Chromium.
-test-screens: $(WORK)
+test-screens: $(BROWSER)
 	HF_HUB_OFFLINE=1 $(BIN)/pytest -m "" -rs tests/screens
 
 # The page that `whyformer serve` opens: in Chromium, with many clients, with requests that no page would send.
@@ -102,7 +102,7 @@ test-screens: $(WORK)
 test-page: $(BROWSER)
 	HF_HUB_OFFLINE=1 $(BIN)/pytest -m "" -rs $(if $(filter core,$(PAGE_TESTS)),$(PAGE_CORE),tests/page)
 
-PAGE_CORE := tests/page/test_server_process.py tests/page/test_browser_core.py
+PAGE_CORE := tests/page/test_server_process.py tests/page/test_browser_core.py tests/page/test_browser_modules.py tests/page/test_browser_walks.py
 
 $(BROWSER): $(WORK)
 	$(INSTALL) '.[test,browser,docs]'
