@@ -18,7 +18,7 @@ export function makeMethodGrid({ order, drawSmall, choose, load }) {
     const { answer, isLoading } = state;
     fill(actions, makeButton(isLoading ? `Comparing … ${state.progress}` : "Compare the quick methods", () => load("quick"), { "data-key": "quick", set: { disabled: isLoading } }),
       makeButton("All methods", () => load("all"), { class: "quiet", "data-key": "all", set: { disabled: isLoading } }));
-    fill(words, answer?.agreement?.words ?? (answer ? "" : "Methods answer the same question in different ways. Where they agree, trust the map more."));
+    fill(words, answer?.agreement?.words ?? (answer ? "" : "Methods answer the same question in different ways. Where they disagree, a map alone decides nothing; agreement is no proof either."));
     fill(cells, answer ? sortMaps(answer.maps, order).map(makeCell) : null);
     fill(failures, answer ? listFailures(answer.failures) : null);
   }
