@@ -13,7 +13,8 @@ from whyformer._summary.text_evidence import (
     grow_phrase,
     is_decided_by,
     measure_fixed_place,
-    measure_slot,
+    measure_agreement,
+    measure_neighbours,
     read_units,
     write_at_places,
 )
@@ -54,9 +55,41 @@ def test_deleting_and_inserting():
 def test_places_and_neighbours():
     starts = [make_text(["tag", "a" + str(i), "b"], ["tag"], i) for i in range(5)]
     assert measure_fixed_place(starts, ("tag",)) == 1
-    assert measure_slot(starts, ("tag",)) == 1, "nothing is always before it"
+    agreement, by_chance = measure_neighbours(starts, "tag")
+    assert agreement == 1, "nothing is always before it"
+    assert by_chance == pytest.approx(2 / 9), "an end with an end, or b with b"
     anywhere = [make_text([f"c{i}", "tag", f"d{i}"], ["tag"], i) for i in range(5)]
-    assert measure_slot(anywhere, ("tag",)) == pytest.approx(1 / 5)
+    assert measure_neighbours(anywhere, "tag")[0] == 0
+
+
+def test_the_agreement_of_neighbours_does_not_depend_on_how_many_texts_there_are():
+    """Where the share of the most frequent neighbour falls with their number, so that frequent words looked strange."""
+    rng = np.random.default_rng(0)
+    words = [f"w{i}" for i in range(10)]
+    few = [measure_agreement([[word] for word in rng.choice(words, 8)]) for _ in range(400)]
+    many = [measure_agreement([[word] for word in rng.choice(words, 60)]) for _ in range(50)]
+    assert np.mean(few) == pytest.approx(0.1, abs=0.015) and np.mean(many) == pytest.approx(0.1, abs=0.015)
+
+
+def make_texts_with(word, own, other, seed=0):
+    """Texts of two classes with a word at a random position in some of them, and opinions after "is"."""
+    rng, texts = np.random.default_rng(seed), {"good": [], "bad": []}
+    for target, (name, count) in enumerate((("good", own), ("bad", other))):
+        for i in range(60):
+            words = [f"w{rng.integers(60)}" for _ in range(8)]
+            words[5:7] = ["is", f"{name}{i % 12}"]
+            if i < count:
+                words.insert(int(rng.integers(len(words))), word)
+            texts[name].append(make_text(words, [words[6], word], 100 * target + i, target))
+    return TextEvidence(texts, None, 8, 0, "no model")
+
+
+@pytest.mark.parametrize(("own", "other", "is_strange"), [(24, 0, True), (24, 8, False), (10, 0, False)])
+def test_a_word_without_position_is_a_mark_only_if_it_is_frequent_here_and_strange_elsewhere(own, other, is_strange):
+    evidence = make_texts_with("more", own, other)
+    deciding = [one for one in evidence.texts["good"] if is_decided_by(one, ("more",))]
+    habits = list(evidence.list_habits("good", ("more",), deciding))
+    assert any("no position" in habit for habit in habits) == is_strange
 
 
 @pytest.fixture
