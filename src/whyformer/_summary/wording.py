@@ -37,11 +37,11 @@ NAME_LENGTH = 60
 FIXED = 0.5  # of the items cover a patch of a mark at a fixed place
 
 
-def describe_place(where: np.ndarray) -> str:
+def describe_place(where: np.ndarray, noun: str = "a mark") -> str:
     """What the grown mark is called, from the share of items that cover each patch."""
     core = where >= FIXED
     if not core.any():
-        return "a mark at changing places"
+        return f"{noun} at changing places"
     border = np.ones(core.shape, dtype=bool)
     border[1:-1, 1:-1] = False
     if core[border].mean() >= 0.75:
@@ -51,10 +51,9 @@ def describe_place(where: np.ndarray) -> str:
     vertical = VERTICAL[min(2, int(3 * (down + 0.5) / rows))]
     horizontal = HORIZONTAL[min(2, int(3 * (across + 0.5) / columns))]
     if core.any(0).mean() >= 0.75 and core.any(1).mean() <= 0.5:
-        return f"a band across the {vertical} part"
-    return (
-        "a mark in the centre" if (vertical, horizontal) == ("middle", "centre") else f"a mark, {vertical} {horizontal}"
-    )
+        return f"{noun.replace('mark', 'band')} across the {vertical} part"
+    is_central = (vertical, horizontal) == ("middle", "centre")
+    return f"{noun} in the centre" if is_central else f"{noun}, {vertical} {horizontal}"
 
 
 def write_finding_caption(finding: Finding) -> str:
