@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 TITLE = "What changed between two runs"
 SHOWN_CARDS, SHOWN_WORDS, SHOWN_ITEMS, SHOWN_ROWS, NAME_LENGTH = 12, 12, 6, 100, 60
+LARGEST_FIRST = "Words whose share of the relevance changed most, the largest change first"
 ABOUT_MOVES = (
     "Moved: the part of a class's evidence that is elsewhere in the second run, from 0 to 100 % (total variation of "
     "the mean shares). By chance: the same if the runs did not differ, by permutation. p: corrected by Holm over all "
@@ -111,9 +112,13 @@ def make_move_figures(move: ClassMove, names: tuple[str, str]) -> Html:
         text = "difference: what gained (orange) and what lost (blue)"
         maps.append(report.embed_image(change, "difference of the mean maps", text, crisp=True, is_map=True))
         return report.arrange_figures(maps, small=True)
-    gained, lost = move.list_words(SHOWN_WORDS)
-    rows = [[word, f"{change:+.1%}"] for word, change in (*gained, *lost)]
-    return report.make_table(["word", "change of its share"], rows)
+    changes = sorted((pair for words in move.list_words(SHOWN_WORDS) for pair in words), key=lambda pair: -abs(pair[1]))
+    shares = [one for one in (move.before, move.after) if isinstance(one, dict)]
+    rows = [
+        [word, *(f"{one.get(word, 0.0):.1%}" for one in shares), f"{100 * change:+z.1f} points"]
+        for word, change in changes[:SHOWN_WORDS]
+    ]
+    return report.make_table(["word", *(f"share in {name}" for name in names), "change"], rows, caption=LARGEST_FIRST)
 
 
 # --- predictions and items --------------------------------------------------------------------------------------------

@@ -210,6 +210,7 @@ class ImageEvidence:
             whole = np.stack([grown.cover(corners[i]) for i in own])
             sightings = list_sightings([rows[i] for i in own], find_patches(whole, inside.grid), shown.likeness[own])
             return widen_masks(np.stack([grown.cover(corner) for corner in at]), round(inside.side / 2)), sightings
+        assert isinstance(group, StateGroup)
         patches = grow_mark(group, inside, usual)
         sightings = list_sightings(inside.rows, patches, measure_likeness(group, inside))
         known, core = {row.id for row in inside.rows}, patches.mean(0) >= FIXED

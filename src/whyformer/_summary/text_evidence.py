@@ -24,7 +24,7 @@ word that decides a quarter of the class and is five times as frequent there as 
 """
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -319,7 +319,7 @@ def measure_neighbours(texts: Sequence[TextUnits], unit: str) -> tuple[float, fl
 
 def measure_agreement(choices: Sequence[Sequence[str]]) -> float:
     """The chance that a unit drawn from one list is the same as one drawn from another list."""
-    total: Counter[str] = Counter()
+    total: defaultdict[str, float] = defaultdict(float)
     within = 0.0
     for some in choices:
         for unit, count in Counter(some).items():
