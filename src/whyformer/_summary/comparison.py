@@ -19,6 +19,7 @@ from whyformer._summary.comparison_page import make_runs_fragment, make_runs_pag
 from whyformer._summary.moves import (
     LEVEL,
     MIN_ITEMS,
+    TIE,
     ClassMove,
     Evidence,
     MovedItem,
@@ -172,7 +173,7 @@ def compare_runs(
         classes=tuple(compare_evidence(first, second, shared, class_limit, seed)),
         answers=tuple(compare_answers(first, second, shared, seed)),
         changes=tuple(count_changes(first, second, shared)),
-        moved_items=tuple(measure_items(first, second, shared)[:SHOWN_ITEMS]),
+        moved_items=tuple(one for one in measure_items(first, second, shared)[:SHOWN_ITEMS] if one.moved > TIE),
         notes=tuple(list_notes(runs, label, len(known) - len(shared), (failed, failed_later))),
     )
 
@@ -183,9 +184,12 @@ def is_same_item(one: RunItem, other: RunItem) -> bool:
 
 
 def name_runs(runs: Sequence[StoredRun]) -> tuple[str, str]:
-    """The names of the folders; where these are the same, A and B."""
-    first, second = (run.folder.resolve().name for run in runs)
-    return (first, second) if first != second else ("A", "B")
+    """The names of the folders, as far up as they differ; A and B for one folder."""
+    first, second = (run.folder.resolve().parts for run in runs)
+    for depth in range(1, min(len(first), len(second))):
+        if first[-depth] != second[-depth]:
+            return "/".join(first[-depth:]), "/".join(second[-depth:])
+    return "A", "B"
 
 
 def list_notes(runs: Sequence[StoredRun], method: str, changed: int, failed: tuple[int, int]) -> Iterator[str]:
