@@ -184,12 +184,9 @@ def is_same_item(one: RunItem, other: RunItem) -> bool:
 
 
 def name_runs(runs: Sequence[StoredRun]) -> tuple[str, str]:
-    """The names of the folders, as far up as they differ; A and B for one folder."""
-    first, second = (run.folder.resolve().parts for run in runs)
-    for depth in range(1, min(len(first), len(second))):
-        if first[-depth] != second[-depth]:
-            return "/".join(first[-depth:]), "/".join(second[-depth:])
-    return "A", "B"
+    """The names of the folders, or of the nearest folders around them that differ; A and B for one folder."""
+    parts = zip(*(reversed(run.folder.resolve().parts) for run in runs), strict=False)
+    return next(((first, second) for first, second in parts if first != second), ("A", "B"))
 
 
 def list_notes(runs: Sequence[StoredRun], method: str, changed: int, failed: tuple[int, int]) -> Iterator[str]:

@@ -115,10 +115,10 @@ def make_move_figures(move: ClassMove, names: tuple[str, str]) -> Html:
     changes = sorted((pair for words in move.list_words(SHOWN_WORDS) for pair in words), key=lambda pair: -abs(pair[1]))
     shares = [one for one in (move.before, move.after) if isinstance(one, dict)]
     rows = [
-        [word, *(f"{one.get(word, 0.0):.1%}" for one in shares), f"{100 * change:+z.1f} points"]
+        [word, " → ".join(f"{one.get(word, 0.0):.1%}" for one in shares), f"{100 * change:+z.1f} points"]
         for word, change in changes[:SHOWN_WORDS]
     ]
-    return report.make_table(["word", *(f"share in {name}" for name in names), "change"], rows, caption=LARGEST_FIRST)
+    return report.make_table(["word", "share", "change"], rows, caption=LARGEST_FIRST)
 
 
 # --- predictions and items --------------------------------------------------------------------------------------------
