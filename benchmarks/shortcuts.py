@@ -146,7 +146,18 @@ def make_table(rows: Sequence[Scored]) -> str:
     lines += [f"| **all but those apart** | {used} | {found} | | |", "", "| models | accused |", "|---|---|"]
     lines.append(f"| {record['clean']['models']} clean | {record['clean']['accused']} |")
     lines.append(f"| {record['ignoring']['models']} that ignore their mark | {record['ignoring']['accused']} |")
-    return "\n".join(lines)
+    return "\n".join([*lines, "", *tabulate_worlds(rows)])
+
+
+def tabulate_worlds(rows: Sequence[Scored]) -> Iterator[str]:
+    """The same by world, without the kinds apart."""
+    yield "| world | used | found | clean or ignoring | accused |"
+    yield "|---|---|---|---|---|"
+    for world in dict.fromkeys(str(row["world"]) for row in rows):
+        own = [row for row in rows if row["world"] == world]
+        used = [bool(row["found"]) for row in own if row["role"] == "used" and row["kind"] in LOCAL_KINDS]
+        blameless = [bool(row["accused"]) for row in own if row["role"] in ("clean", "ignoring")]
+        yield f"| {world} | {len(used)} | {sum(used)} | {len(blameless)} | {sum(blameless)} |"
 
 
 def describe_missed(rows: Sequence[Scored]) -> str:

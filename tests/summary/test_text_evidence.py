@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 from summary.bulk_folder import text_row
 
+import whyformer
 from whyformer._runs.parts import BulkRow
+from whyformer._summary.inputs import BLANK, ask_model, make_readable
 from whyformer._summary.text_evidence import (
     TextEvidence,
     choose_others,
@@ -149,3 +151,12 @@ def test_a_text_decided_by_the_words_of_the_other_class_is_an_outlier():
         texts[name].append(make_text(words, words[2:], i, int(name == "bad")))
     (outlier,) = TextEvidence(texts, None, 8, 0).list_outliers()
     assert outlier.id == "007" and outlier.score > 5
+
+
+def test_a_text_that_became_too_long_is_cut_and_an_empty_one_is_blank():
+    """An insertion must not end a summary of texts that are nearly as long as the model allows."""
+    model = whyformer.open("demo/sentiment")
+    asked, _ = ask_model(model, ["a warm film " * model.max_length, "", "a warm film"], 1)
+    assert len(asked) == 3 and np.isfinite(asked).all()
+    assert make_readable(" ", model) == BLANK and make_readable("a warm film", model) == "a warm film"
+    assert len(model.tokenize(make_readable("film " * model.max_length, model))) <= model.max_length

@@ -129,6 +129,7 @@ def make_finding_card(finding: Finding, summary: "BulkSummary") -> list[Html]:
     sentences = [make_element("li", line) for line in wording.explain_finding(finding)[1:]]
     content = [
         make_element("p", wording.write_finding_caption(finding)),
+        make_element("p", f"The case: {'; '.join(finding.case)}.") if finding.is_suspicious else None,
         show_evidence(finding.sightings, finding, summary.reader, SHOWN_CROPS),
         tabulate_answers(finding),
         tabulate_presence(finding),
