@@ -24,9 +24,11 @@ LOOKED_FOR = (
 )
 CANNOT_FIND = (
     "marks that are scaled or turned, or transparent at changing positions, most of the time",
+    "words and phrases in texts of which other words decide as much",
     "single words at changing positions in less than a quarter of a class",
     "marks in fewer than 8 items or a tenth of a class",
-    "changes of the whole input that set no class apart, or are of another kind, such as its style",
+    "changes of the whole input that set no class apart, such as a colour cast over images of many colours, or are of "
+    "another kind, such as its style",
     "marks in classes that were not sampled, and whatever the maps do not show",
 )
 NOT_FOUND = f"Not found this way, or only by luck: {'; '.join(CANNOT_FIND)}."
@@ -65,7 +67,7 @@ def write_finding_caption(finding: Finding) -> str:
         parts.append(f"{hidden}, the probability of {name} falls from {told.before:.2f} to {told.after:.2f}")
     if finding.put_in is not None:
         parts.append(f"{inserted} elsewhere, it goes from {finding.put_in.before:.2f} to {finding.put_in.after:.2f}")
-    parts += [describe_link(link) for link in finding.links[:1]]
+    parts += [describe_link(link) for link in finding.links if link.value != finding.class_name][:1]
     shown = "stand out by" if finding.kind == "whole" else "show"
     told_what = f"{len(finding.sightings)} of {finding.class_items} items of {name} {shown} {finding.what}"
     return f"{told_what}: {'; '.join(parts)}." if finding.is_tested else f"{told_what}; not tested: {finding.untested}."
