@@ -1,10 +1,20 @@
 """Faint drawings at one position: found by the mean of the details, in the images that have them, and in no others."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
+from PIL import Image
+from summary.bulk_folder import image_row
 
+import whyformer
+from whyformer._runs.parts import BulkRow
+from whyformer._summary.image_evidence import ImageEvidence
+from whyformer._summary.inputs import InputReader
+from whyformer._summary.marks import ImageShelf
 from whyformer._summary.overlays import OVERLAY_LIMIT, draw_difference, find_overlay, measure_coefficients, take_details
+from whyformer._summary.states import read_patch_states
 
 
 def make_images(count=120, side=32, seed=0):
@@ -70,3 +80,24 @@ def test_subtracting_the_drawing_takes_it_off():
     assert measure_coefficients(take_details(added.numpy()), drawing).mean() == pytest.approx(1, abs=0.2)
     assert np.square(found.control).sum() == pytest.approx(np.square(found.drawing).sum(), rel=1e-4)
     assert ((found.control != 0) <= (found.drawing != 0)).all()
+
+
+def test_the_drawing_is_taken_off_and_drawn_and_has_a_position(tmp_path):
+    """In the images of one class; by a model that need not use it."""
+    reader, rng = InputReader(whyformer.open(Path(__file__).with_name("watermark"))), np.random.default_rng(0)
+    marked, _ = plant(make_images(48, 96), np.arange(24), 0.35)
+    rows = []
+    for i, image in enumerate((90 + 40 * marked).clamp(0, 255).byte().permute(0, 2, 3, 1).numpy()):
+        source = tmp_path / f"{i:02}.png"
+        Image.fromarray(image).save(source)
+        known = {"target": i // 24, "prediction": None, "source": str(source)}
+        rows.append(BulkRow(**image_row(source.name, i, [], (12, 12), **known) | {"scores": rng.random(144)}))
+    evidence = ImageEvidence(read_patch_states(rows, reader), {}, reader, 8, 0)
+    assert evidence.find_class_overlay("class 1") is None
+    finding = evidence.test_overlay(
+        evidence.find_class_overlay("class 0"), ImageShelf(reader, evidence.evidence.describer)
+    )
+    assert finding.kind == "overlay" and finding.what.startswith("a faint ") and finding.is_uniform
+    assert {row.id for row in finding.rows} <= {f"{i:02}.png" for i in range(24)} and len(finding.rows) >= 20
+    assert finding.hiding is not None and finding.inserting is not None and finding.put_in.items == 8
+    assert len({one.patches for one in finding.sightings}) == 1 and finding.sightings[0].box is not None
