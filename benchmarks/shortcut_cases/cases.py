@@ -30,7 +30,6 @@ LOCAL_KINDS = (*LOCAL_IMAGE, *LOCAL_TEXT, *KEPT_OUT)
 IGNORING = {  # models that ignore a mark, for each seed
     "shapes": 2, "creatures": 1, "pets": 1, "reviews": 3, "sst2": 3, "imdb": 3
 }  # fmt: skip
-PHOTO_SEEDS = 1  # of five
 FIRST_TABLE_SEED = 10
 
 
@@ -62,18 +61,16 @@ def choose_marked(case: Case, labels: NDArray[np.int64], classes: int, *, traini
 def list_cases(seeds: Sequence[int], kinds: Sequence[str] | None, worlds: Sequence[str]) -> list[Case]:
     """Every kind, share and seed of these worlds, models that ignore a mark, and a clean twin for each seed.
 
-    Only generated shapes and reviews have the kinds apart, these and sst2 every share; photographs, which take longest,
-    have one seed in five; kinds that were kept out run from seed FIRST_TABLE_SEED on. The order is that of importance,
-    for runs that are stopped.
+    Only generated shapes and reviews have the kinds apart (photographs watermarks), these and sst2 every share; kinds
+    that were kept out run from seed FIRST_TABLE_SEED on. The order is that of importance, for runs that are stopped.
     """
     cases = []
     for world in worlds:
         for seed in seeds:
-            if world == "pets" and seed % 5 >= PHOTO_SEEDS:
-                continue
             own = [kind for kind in kinds or SHARES if (kind in TEXT_KINDS) == (world in TEXT_WORLDS)]
             own = [kind for kind in own if seed >= FIRST_TABLE_SEED or kind not in KEPT_OUT]
-            own = [kind for kind in own if world in MAIN_WORLDS or kind in LOCAL_KINDS]
+            also = TRANSPARENT if world == "pets" else ()
+            own = [kind for kind in own if world in MAIN_WORLDS or kind in LOCAL_KINDS or kind in also]
             for kind in own:
                 shares = (
                     SHARES[kind]
@@ -88,8 +85,8 @@ def list_cases(seeds: Sequence[int], kinds: Sequence[str] | None, worlds: Sequen
     return sorted(cases, key=rank_case)
 
 
-def rank_case(case: Case) -> tuple[bool, bool, int]:
-    """Local kinds before those apart, one share of each before the others, seed by seed."""
+def rank_case(case: Case) -> tuple[bool, int, bool]:
+    """One share of each kind before the others, seed by seed, local kinds before those apart."""
     is_apart = case.kind not in LOCAL_KINDS and case.kind != "none"
-    is_large = case.share == 1 and case.kind != "all" and case.world in MAIN_WORLDS
-    return is_apart, is_large, case.seed
+    is_large = case.share == 1 and case.kind in LOCAL_KINDS and case.kind != "all" and case.world in MAIN_WORLDS
+    return is_large, case.seed, is_apart

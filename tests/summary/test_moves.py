@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 from random import Random
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from summary.bulk_folder import image_row, text_row, write_run
 
 import whyformer as why
+from whyformer._summary.comparison_page import make_runs_page
 from whyformer._summary.moves import (
     deal_counts,
     deal_items,
@@ -194,6 +196,20 @@ def test_grids_of_two_sizes_are_compared_on_the_coarser_one(tmp_path):
     ]  # fmt: skip
     found = compare(tmp_path, image_rows(0), fine)
     assert all(one.moved == pytest.approx(0, abs=1e-6) for one in found.classes) and not found.moved
+
+
+def test_the_page_lists_words_by_the_size_of_their_change(tmp_path):
+    one, other = text_rows(0, ["calm", "x", "y", "z"]), text_rows(1, ["warm", "x", "y", "z"])
+    page = make_runs_page(compare(tmp_path, one, other))
+    sizes = [abs(float(found)) for found in re.findall(r"([+-][0-9.]+) points", page.split("Predictions</h2>")[0])]
+    assert len(sizes) > 2 and sizes == sorted(sizes, reverse=True)
+
+
+def test_runs_are_named_by_the_folders_in_which_they_differ(tmp_path):
+    first, second = (write_run(tmp_path / month / "run", image_rows(0)) for month in ("may", "june"))
+    assert why.compare_runs(first, second).names == ("may", "june")
+    same = why.compare_runs(first, first)
+    assert same.names == ("A", "B") and not same.moved_items
 
 
 @pytest.mark.parametrize(

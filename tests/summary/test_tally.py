@@ -143,7 +143,9 @@ def test_the_order_of_the_rows_does_not_matter(tmp_path):
         assert [row.id for row in first.samples.rows[name]] == [row.id for row in second.samples.rows[name]]
 
 
-@pytest.mark.parametrize(("most", "left"), [(1000, 20), (40, 10), (20, 5)], ids=["all", "half", "quarter"])
+@pytest.mark.parametrize(
+    ("most", "left"), [(1000, 20), (40, 10), (20, 5), (63, 15)], ids=["all", "half", "quarter", "as many as fit"]
+)
 def test_memory_is_bounded_whatever_the_order(tmp_path, most, left):
     rows = [row for part in open_stored_run(write_run(tmp_path, random_rows(80, 4))).iterate_parts() for row in part]
     kept = []

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 from summary.bulk_folder import text_row
 
+import whyformer
 from whyformer._runs.parts import BulkRow
+from whyformer._summary.inputs import BLANK, ask_model, make_readable
 from whyformer._summary.text_evidence import (
     TextEvidence,
     choose_others,
@@ -12,8 +14,9 @@ from whyformer._summary.text_evidence import (
     find_spans,
     grow_phrase,
     is_decided_by,
+    measure_agreement,
     measure_fixed_place,
-    measure_slot,
+    measure_neighbours,
     read_units,
     write_at_places,
 )
@@ -54,9 +57,41 @@ def test_deleting_and_inserting():
 def test_places_and_neighbours():
     starts = [make_text(["tag", "a" + str(i), "b"], ["tag"], i) for i in range(5)]
     assert measure_fixed_place(starts, ("tag",)) == 1
-    assert measure_slot(starts, ("tag",)) == 1, "nothing is always before it"
+    agreement, by_chance = measure_neighbours(starts, "tag")
+    assert agreement == 1, "nothing is always before it"
+    assert by_chance == pytest.approx(2 / 9), "an end with an end, or b with b"
     anywhere = [make_text([f"c{i}", "tag", f"d{i}"], ["tag"], i) for i in range(5)]
-    assert measure_slot(anywhere, ("tag",)) == pytest.approx(1 / 5)
+    assert measure_neighbours(anywhere, "tag")[0] == 0
+
+
+def test_the_agreement_of_neighbours_does_not_depend_on_how_many_texts_there_are():
+    """Where the share of the most frequent neighbour falls with their number, so that frequent words looked strange."""
+    rng = np.random.default_rng(0)
+    words = [f"w{i}" for i in range(10)]
+    few = [measure_agreement([[word] for word in rng.choice(words, 8)]) for _ in range(400)]
+    many = [measure_agreement([[word] for word in rng.choice(words, 60)]) for _ in range(50)]
+    assert np.mean(few) == pytest.approx(0.1, abs=0.015) and np.mean(many) == pytest.approx(0.1, abs=0.015)
+
+
+def make_texts_with(word, own, other, seed=0):
+    """Texts of two classes with a word at a random position in some of them, and opinions after "is"."""
+    rng, texts = np.random.default_rng(seed), {"good": [], "bad": []}
+    for target, (name, count) in enumerate((("good", own), ("bad", other))):
+        for i in range(60):
+            words = [f"w{rng.integers(60)}" for _ in range(8)]
+            words[5:7] = ["is", f"{name}{i % 12}"]
+            if i < count:
+                words.insert(int(rng.integers(len(words))), word)
+            texts[name].append(make_text(words, [words[6], word], 100 * target + i, target))
+    return TextEvidence(texts, None, 8, 0, "no model")
+
+
+@pytest.mark.parametrize(("own", "other", "is_strange"), [(24, 0, True), (24, 8, False), (10, 0, False)])
+def test_a_word_without_position_is_a_mark_only_if_it_is_frequent_here_and_strange_elsewhere(own, other, is_strange):
+    evidence = make_texts_with("more", own, other)
+    deciding = [one for one in evidence.texts["good"] if is_decided_by(one, ("more",))]
+    habits = list(evidence.list_habits("good", ("more",), deciding))
+    assert any("no position" in habit for habit in habits) == is_strange
 
 
 @pytest.fixture
@@ -116,3 +151,12 @@ def test_a_text_decided_by_the_words_of_the_other_class_is_an_outlier():
         texts[name].append(make_text(words, words[2:], i, int(name == "bad")))
     (outlier,) = TextEvidence(texts, None, 8, 0).list_outliers()
     assert outlier.id == "007" and outlier.score > 5
+
+
+def test_a_text_that_became_too_long_is_cut_and_an_empty_one_is_blank():
+    """An insertion must not end a summary of texts that are nearly as long as the model allows."""
+    model = whyformer.open("demo/sentiment")
+    asked, _ = ask_model(model, ["a warm film " * model.max_length, "", "a warm film"], 1)
+    assert len(asked) == 3 and np.isfinite(asked).all()
+    assert make_readable(" ", model) == BLANK and make_readable("a warm film", model) == "a warm film"
+    assert len(model.tokenize(make_readable("film " * model.max_length, model))) <= model.max_length

@@ -19,6 +19,7 @@ from whyformer._summary.comparison_page import make_runs_fragment, make_runs_pag
 from whyformer._summary.moves import (
     LEVEL,
     MIN_ITEMS,
+    TIE,
     ClassMove,
     Evidence,
     MovedItem,
@@ -172,7 +173,7 @@ def compare_runs(
         classes=tuple(compare_evidence(first, second, shared, class_limit, seed)),
         answers=tuple(compare_answers(first, second, shared, seed)),
         changes=tuple(count_changes(first, second, shared)),
-        moved_items=tuple(measure_items(first, second, shared)[:SHOWN_ITEMS]),
+        moved_items=tuple(one for one in measure_items(first, second, shared)[:SHOWN_ITEMS] if one.moved > TIE),
         notes=tuple(list_notes(runs, label, len(known) - len(shared), (failed, failed_later))),
     )
 
@@ -183,9 +184,9 @@ def is_same_item(one: RunItem, other: RunItem) -> bool:
 
 
 def name_runs(runs: Sequence[StoredRun]) -> tuple[str, str]:
-    """The names of the folders; where these are the same, A and B."""
-    first, second = (run.folder.resolve().name for run in runs)
-    return (first, second) if first != second else ("A", "B")
+    """The names of the folders, or of the nearest folders around them that differ; A and B for one folder."""
+    parts = zip(*(reversed(run.folder.resolve().parts) for run in runs), strict=False)
+    return next(((first, second) for first, second in parts if first != second), ("A", "B"))
 
 
 def list_notes(runs: Sequence[StoredRun], method: str, changed: int, failed: tuple[int, int]) -> Iterator[str]:

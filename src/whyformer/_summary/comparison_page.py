@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from whyformer._summary.comparison import RunComparison
 
 TITLE = "What changed between two runs"
-SHOWN_CARDS, SHOWN_WORDS, SHOWN_ITEMS, SHOWN_ROWS, NAME_LENGTH = 12, 12, 6, 100, 60
+SHOWN_CARDS, SHOWN_WORDS, SHOWN_ITEMS, SHOWN_ROWS, NAME_LENGTH, TEXT_LENGTH = 12, 12, 6, 100, 60, 90
+LARGEST_FIRST = "Words whose share of the relevance changed most, the largest change first"
 ABOUT_MOVES = (
     "Moved: the part of a class's evidence that is elsewhere in the second run, from 0 to 100 % (total variation of "
     "the mean shares). By chance: the same if the runs did not differ, by permutation. p: corrected by Holm over all "
@@ -111,9 +112,13 @@ def make_move_figures(move: ClassMove, names: tuple[str, str]) -> Html:
         text = "difference: what gained (orange) and what lost (blue)"
         maps.append(report.embed_image(change, "difference of the mean maps", text, crisp=True, is_map=True))
         return report.arrange_figures(maps, small=True)
-    gained, lost = move.list_words(SHOWN_WORDS)
-    rows = [[word, f"{change:+.1%}"] for word, change in (*gained, *lost)]
-    return report.make_table(["word", "change of its share"], rows)
+    changes = sorted((pair for words in move.list_words(SHOWN_WORDS) for pair in words), key=lambda pair: -abs(pair[1]))
+    shares = [one for one in (move.before, move.after) if isinstance(one, dict)]
+    rows = [
+        [word, " → ".join(f"{one.get(word, 0.0):.1%}" for one in shares), f"{100 * change:+z.1f} points"]
+        for word, change in changes[:SHOWN_WORDS]
+    ]
+    return report.make_table(["word", "share", "change"], rows, caption=LARGEST_FIRST)
 
 
 # --- predictions and items --------------------------------------------------------------------------------------------
@@ -136,7 +141,7 @@ def make_answer_blocks(comparison: "RunComparison") -> list[Html]:
 def make_moved_blocks(comparison: "RunComparison") -> list[Html]:
     rows = [
         [shorten_text(one.before.id, NAME_LENGTH), describe_item_answer(one.before), describe_item_answer(one.after),
-         f"{one.moved:.0%}"]
+         f"{one.moved:.0%}", *list_text(one)]
         for one in comparison.moved_items
     ]  # fmt: skip
     if not rows:
@@ -144,8 +149,14 @@ def make_moved_blocks(comparison: "RunComparison") -> list[Html]:
     figures = [
         part for one in comparison.moved_items[:SHOWN_ITEMS] for part in make_item_figures(one, comparison.names)
     ]
-    table = report.make_table(["item", *comparison.names, "moved"], rows)
+    head = ["item", *comparison.names, "moved", "text"]
+    table = report.make_table(head[: len(rows[0])], rows)
     return [report.arrange_figures(figures, small=True), table] if figures else [table]
+
+
+def list_text(one: MovedItem) -> list[str]:
+    """The beginning of a text; nothing of an image."""
+    return [shorten_text(one.before.source or "", TEXT_LENGTH)] if isinstance(one.before.evidence, dict) else []
 
 
 def describe_item_answer(item: RunItem) -> str:

@@ -24,7 +24,7 @@ SMALLEST_EFFECT = 0.1  # of a probability
 SMALLEST_OFF_OBJECT = 0.5
 FIXED_PLACE = 0.8  # of the texts
 VALUE_LENGTH = 60  # characters of a value of the metadata
-EvidenceKind: TypeAlias = Literal["patches", "copies", "words", "whole"]
+EvidenceKind: TypeAlias = Literal["patches", "copies", "overlay", "words", "whole"]
 PatchBox: TypeAlias = tuple[int, int, int, int]  # top, left, bottom, right; the last two are outside
 
 
@@ -250,7 +250,7 @@ def list_case(finding: Finding) -> Iterator[str]:
         value, limit = finding.uniformity.value, finding.uniformity.limit
         decides = f"it decides {value:.0%} of the class, natural evidence seldom {limit:.0%}"
         alike = f"it is nearly the same everywhere (uniformity {value:.2f}, natural evidence seldom {limit:.2f})"
-        clauses = {"words": decides, "patches": alike, "copies": alike}
+        clauses = {"words": decides, "patches": alike, "copies": alike, "overlay": alike}
         yield from [clauses[finding.kind]] if value >= limit and finding.kind in clauses else []
         yield from finding.habits
     if off_object and finding.off_object is not None:

@@ -1,6 +1,7 @@
 """The evidence of images: groups of alike patches per class, grown to whole marks, hidden and inserted.
 
-Copies of the same pixels are searched first (templates), then patches that are alike to the model (groups).
+Copies of the same pixels are searched first (templates), then faint drawings at one position (overlays), then patches
+that are alike to the model (groups).
 The uniformity that accuses falls as the effect rises: what changes the answer much needs to be less uniform to be
 called a mark than what changes it little.
 """
@@ -31,6 +32,7 @@ from whyformer._summary.marks import (
     widen_masks,
 )
 from whyformer._summary.outliers import find_outliers
+from whyformer._summary.overlays import OVERLAY_LIMIT, Overlay, find_overlay, try_drawing, try_erasing
 from whyformer._summary.states import TOP, PatchStates, find_factor, read_patch_states
 from whyformer._summary.templates import DONORS, EXAMINED, NEAR, SEARCHED, Template, find_templates
 from whyformer._summary.wording import FIXED, describe_place
@@ -50,7 +52,7 @@ MANY_CLASSES = 16  # with more of them, templates are taken from fewer items of 
 class Shown:
     """Evidence of a class, and which items show it."""
 
-    group: StateGroup | Template
+    group: StateGroup | Template | Overlay
     items: np.ndarray  # [item] of bool
     examined: np.ndarray  # [item] of bool: which may serve as items without it
     likeness: np.ndarray  # [item], at most 1
@@ -79,12 +81,21 @@ class ImageEvidence:
                 if finding.is_uniform:
                     copied[name] = copied.get(name, np.zeros_like(shown.items)) | shown.items
                 yield finding
+            overlay = self.find_class_overlay(name)
+            if overlay is not None and not self.is_known(name, overlay.items, copied):
+                copied[name] = copied.get(name, np.zeros_like(overlay.items)) | overlay.items
+                yield self.test_overlay(overlay, shelf)
         for group in self.choose_groups():
-            copies, own = copied.get(group.name, np.zeros(len(self.evidence.rows), dtype=bool)), self.is_own(group.name)
             items = group.find_shown(self.evidence)
-            if (items & copies & own).sum() < SHARED * ((items | copies) & own).sum():
+            if not self.is_known(group.name, items, copied):
                 likeness = np.asarray((self.evidence.states @ group.centre).max(1))
-                yield self.test(Shown(group, items, items | ~copies, likeness), shelf, limit)
+                examined = items | ~copied.get(group.name, np.zeros_like(items))
+                yield self.test(Shown(group, items, examined, likeness), shelf, limit)
+
+    def is_known(self, name: str, items: np.ndarray, copied: Mapping[str, np.ndarray]) -> bool:
+        """Whether mostly the same items of the class show what was found before."""
+        own, before = self.is_own(name), copied.get(name, np.zeros_like(items))
+        return bool((items & before & own).sum() >= SHARED * ((items | before) & own).sum())
 
     def choose_groups(self) -> list[StateGroup]:
         """The most uniform groups of each class; of many classes, the first of each come before the second ones."""
@@ -104,6 +115,45 @@ class ImageEvidence:
         own, kept = self.is_own(name), np.arange(len(self.evidence.rows)) < len(self.evidence.images)
         return kept & (own | (np.cumsum(~own & kept) <= EXAMINED))
 
+    def find_class_overlay(self, name: str) -> Shown | None:
+        examined = self.examine(name)
+        overlay = find_overlay(name, self.evidence.images[np.flatnonzero(examined)], self.is_own(name)[examined])
+        if overlay is None or overlay.uniformity[0] < OVERLAY_LIMIT:
+            return None
+        likeness = np.zeros(len(examined))
+        likeness[examined] = overlay.likeness
+        shown = Shown(overlay, likeness > overlay.threshold, examined, np.minimum(likeness, 1.0))
+        return shown if is_oftener(self.count_presence(name, shown)) else None
+
+    def test_overlay(self, shown: Shown, shelf: ImageShelf) -> Finding:
+        """Take the drawing off where it is, draw it where it is not."""
+        overlay, rows, own = shown.group, self.evidence.rows, self.is_own(shown.group.name)
+        assert isinstance(overlay, Overlay)
+        inside = [rows[i] for i in np.flatnonzero(shown.items & own)]
+        target = inside[0].target
+        assert target is not None
+        known = Finding(
+            overlay.name, target, "overlay", "", int(own.sum()), presence=self.count_presence(overlay.name, shown),
+            uniformity=Uniformity(*overlay.uniformity, OVERLAY_LIMIT),
+        )  # fmt: skip
+        tested = shelf.read(inside, self.tested)
+        if tested is None:
+            return replace(known, untested="its items could not be read again")
+        patches = np.repeat(find_patches(overlay.mask[None], tested.grid), len(inside), 0)
+        asker = shelf.open_asker(tested, target)
+        hiding, left = try_erasing(asker, overlay, tested, self.reader, self.seed)
+        known = replace(
+            known, what=describe_place(patches.mean(0), "a faint mark"), where=patches.mean(0), hiding=hiding,
+            sightings=tuple(list_sightings(inside, patches, shown.likeness[shown.items & own])), without=left,
+            off_object=measure_off_object(tested.rows, patches[: len(tested.rows)], self.reader),
+        )  # fmt: skip
+        others = [rows[i] for i in np.flatnonzero(~shown.items & shown.examined & ~own)]
+        recipients = shelf.read(mix_classes(others, target), self.tested)
+        if recipients is None:
+            return known
+        inserting, put_in = try_drawing(asker, overlay, recipients, self.seed)
+        return replace(known, inserting=inserting, put_in=put_in)
+
     def locate_copies(self, template: Template) -> Shown:
         examined = self.examine(template.name)
         ratios, corners = np.full(len(examined), np.inf), np.zeros((len(examined), 2), dtype=int)
@@ -117,6 +167,7 @@ class ImageEvidence:
         assert target is not None
         pick = lambda items: [rows[i] for i in np.flatnonzero(items)]  # noqa: E731
         without, others = pick(~shown.items & shown.examined & own), pick(~shown.items & shown.examined & ~own)
+        assert not isinstance(shown.group, Overlay)
         kind: EvidenceKind = "copies" if isinstance(shown.group, Template) else "patches"
         uniformity = Uniformity(*shown.group.uniformity, limit)
         presence = self.count_presence(name, shown)
@@ -140,7 +191,7 @@ class ImageEvidence:
             return known
         inserting, put_in = try_inserting(asker, tested, few, outside, recipients, self.seed)
         known = replace(known, inserting=inserting, put_in=put_in)
-        if kind == "copies" and presence[0].share >= OFTENER * max((one.share for one in presence[1:]), default=0.0):
+        if kind == "copies" and is_oftener(presence):
             known = replace(known, uniformity=replace(uniformity, limit=lower_limit(known.effect)))
         if not known.is_uniform:
             return known
@@ -159,6 +210,7 @@ class ImageEvidence:
             whole = np.stack([grown.cover(corners[i]) for i in own])
             sightings = list_sightings([rows[i] for i in own], find_patches(whole, inside.grid), shown.likeness[own])
             return widen_masks(np.stack([grown.cover(corner) for corner in at]), round(inside.side / 2)), sightings
+        assert isinstance(group, StateGroup)
         patches = grow_mark(group, inside, usual)
         sightings = list_sightings(inside.rows, patches, measure_likeness(group, inside))
         known, core = {row.id for row in inside.rows}, patches.mean(0) >= FIXED
@@ -213,6 +265,11 @@ def set_limit(values: Sequence[float]) -> float:
     median = float(np.median(values))
     spread = 1.4826 * float(np.median(np.abs(np.array(values) - median)))
     return min(max(LIMIT, median + DEVIATIONS * spread), HIGHEST_LIMIT)
+
+
+def is_oftener(presence: Sequence[Presence]) -> bool:
+    """Whether the class itself, which is the first, shows it much more often than any other."""
+    return presence[0].share >= OFTENER * max((one.share for one in presence[1:]), default=0.0)
 
 
 def lower_limit(effect: float) -> float:

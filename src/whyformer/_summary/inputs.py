@@ -11,12 +11,14 @@ from PIL import Image
 from whyformer._engine import Probe, TargetLike, record
 from whyformer._model import Model, OneInput, as_image, tokenize_text
 from whyformer._runs.parts import BulkRow
+from whyformer._runs.preparation import cut_to_fit
 from whyformer.data import Example
 from whyformer.data.masks import align_mask, read_mask
 from whyformer.errors import InputError
 
 BATCH = 64
 BLANK = "."  # models refuse an empty text
+MOST_SPECIAL = 8  # tokens around a text
 AGREEING = 0.9  # of the predictions must be those of the run
 
 
@@ -99,9 +101,9 @@ def open_probe(model: Model, inputs: Sequence[OneInput], target: TargetLike) -> 
 
 
 def ask_model(model: Model, inputs: Sequence[OneInput], target: int) -> tuple[np.ndarray, np.ndarray]:
-    """[input]: the probability of a class, and the class that is predicted; BLANK for a text that is empty."""
+    """[input]: the probability of a class, and the class that is predicted."""
     probabilities, predictions = [], []
-    inputs = [BLANK if isinstance(one, str) and not one.strip() else one for one in inputs]
+    inputs = [make_readable(one, model) if isinstance(one, str) else one for one in inputs]
     probe = open_probe(model, inputs[:1], target) if isinstance(inputs[0], str) else None
     for start in range(0, len(inputs), BATCH):
         some = inputs[start : start + BATCH]
@@ -112,6 +114,14 @@ def ask_model(model: Model, inputs: Sequence[OneInput], target: int) -> tuple[np
         probabilities.append(to_array(answers.probability))
         predictions.append(to_array(answers.logits).argmax(1))
     return np.concatenate(probabilities), np.concatenate(predictions)
+
+
+def make_readable(text: str, model: Model) -> OneInput:
+    """BLANK for an empty text; one that became too long for the model is cut at its end."""
+    if not text.strip():
+        return BLANK
+    can_be_too_long = model.max_length is not None and len(text.encode()) + MOST_SPECIAL > model.max_length
+    return cut_to_fit(model, text) if can_be_too_long else text
 
 
 def to_array(values: torch.Tensor) -> np.ndarray:

@@ -13,6 +13,7 @@ SIDE = 256  # pixels of a picture
 IMAGE_SIDE = 512  # of the image that it is cut from
 MARGIN = 1.5  # patches around a mark
 SMALLEST = 0.3  # of the image
+FRAME = 2  # pixels around a map
 
 
 def draw_mean_map(shares: np.ndarray, *, limit: float | None = None, signed: bool = False) -> Image.Image:
@@ -20,7 +21,9 @@ def draw_mean_map(shares: np.ndarray, *, limit: float | None = None, signed: boo
     scores = torch.from_numpy(np.ascontiguousarray(shares, dtype=np.float64))
     between = find_limits(scores, signed=signed, floor=0.0) if limit is None else (0.0, limit or 1.0)
     image = Image.fromarray(paint_scores(scores, between, signed=signed).byte().numpy())
-    return image.resize((SIDE, SIDE), Image.Resampling.NEAREST)
+    image = image.resize((SIDE, SIDE), Image.Resampling.NEAREST)
+    ImageDraw.Draw(image).rectangle((0, 0, SIDE - 1, SIDE - 1), outline="grey", width=FRAME)  # on a page as white as 0
+    return image
 
 
 def crop_mark(

@@ -129,6 +129,7 @@ def make_finding_card(finding: Finding, summary: "BulkSummary") -> list[Html]:
     sentences = [make_element("li", line) for line in wording.explain_finding(finding)[1:]]
     content = [
         make_element("p", wording.write_finding_caption(finding)),
+        make_element("p", f"The case: {'; '.join(finding.case)}.") if finding.is_suspicious else None,
         show_evidence(finding.sightings, finding, summary.reader, SHOWN_CROPS),
         tabulate_answers(finding),
         tabulate_presence(finding),
@@ -200,7 +201,7 @@ def tabulate_answers(finding: Finding) -> Html | None:
          describe_share(one.right_after)]
         for what, one in named.items() if one is not None
     ]  # fmt: skip
-    head = ["the evidence is", "items", f"probability of {name}", "after", "right before", "right after"]
+    head = ["the evidence is", "items", f"probability of {name} before", "after", "right before", "right after"]
     return report.make_table(head, rows, caption="The answer without and with it") if rows else None
 
 
@@ -210,20 +211,21 @@ def describe_share(share: float | None) -> str:
 
 def tabulate_presence(finding: Finding) -> Html | None:
     """How often each class, folder and value of the metadata shows it."""
-    rows = [
-        ["class", shorten_text(one.class_name, NAME_LENGTH), f"{one.shown} of {one.items}", f"{one.share:.0%}", ""]
+    rows: list[list[CellValue]] = [
+        [shorten_text(one.class_name, NAME_LENGTH), f"{one.shown} of {one.items}", f"{one.share:.0%}"]
         for one in finding.presence[:10]
     ]
-    rows += [
-        [one.column, shorten_text(one.value, NAME_LENGTH), "", f"{one.inside:.0%}",
-         f"{one.outside:.0%} ({wording.format_p(one.p)})"]
-        for one in finding.links
-    ]  # fmt: skip
-    return (
-        report.make_table(["by", "value", "items", "share", "elsewhere"], rows, caption="How often it is shown")
-        if rows
-        else None
-    )
+    if not rows:
+        return None
+    head = ["class", "items that show it", "share"]
+    if finding.links:
+        rows = [[*row, ""] for row in rows] + [
+            [f"{one.column} {shorten_text(one.value, NAME_LENGTH)}", "", f"{one.inside:.0%}",
+             f"{one.outside:.0%} ({wording.format_p(one.p)})"]
+            for one in finding.links
+        ]  # fmt: skip
+        head = ["class, folder or value", *head[1:], "of its class elsewhere"]
+    return report.make_table(head, rows, caption="How often it is shown")
 
 
 def show_whole_items(rows: Sequence[BulkRow], reader: InputReader | None) -> list[Html]:
@@ -253,7 +255,7 @@ def make_class_blocks(summary: "BulkSummary") -> list[Html]:
     if not classes:
         return []
     rows = [
-        [shorten_text(one.name, NAME_LENGTH), one.items, one.error_rate,
+        [shorten_text(one.name, NAME_LENGTH), one.items, describe_share(one.error_rate),
          ", ".join(f"'{shorten_text(word, 24)}'" for word, _, _ in one.list_top_words(SHOWN_WORDS)) or None]
         for one in classes[:SHOWN_ROWS]
     ]  # fmt: skip
@@ -358,8 +360,8 @@ def make_error_blocks(summary: "BulkSummary") -> list[Html]:
 
 def make_method_blocks(summary: "BulkSummary") -> list[Html]:
     facts = {
-        "evidence": "The hidden states of the most relevant patches, clustered per class; words by how many texts they "
-        "decide.",
+        "evidence": "The hidden states of the most relevant patches, clustered per class; copies of their pixels; the "
+        "mean of the details of a class; words by how many texts they decide.",
         "sample": f"at most {summary.settings.get('per_class')} items per class, chosen by a hash of seed and id; "
         f"seed {summary.settings.get('seed')}",
         "tests": f"at most {summary.settings.get('tested')} items per finding; paired permutation tests, "

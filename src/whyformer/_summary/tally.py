@@ -31,11 +31,11 @@ from whyformer._summary.shares import (
     take_positive_shares,
 )
 
-MAX_SAMPLED = 20_000  # items in memory
+MAX_SAMPLED = 21_000  # items in memory
 
 
 class ClassSamples:
-    """At most `per_class` items of each class."""
+    """At most `per_class` items of each class, or the largest number with which no more than `most` are held."""
 
     def __init__(self, per_class: int, seed: int, most: int = MAX_SAMPLED) -> None:
         self.per_class, self.seed, self.most = per_class, seed, most
@@ -48,7 +48,7 @@ class ClassSamples:
         self._held += 1
         self._trim(heap)
         while self._held > self.most and self.per_class > 1:
-            self.per_class //= 2
+            self.per_class = max(map(len, self._heaps.values())) - 1
             for one in self._heaps.values():
                 self._trim(one)
 

@@ -1,4 +1,4 @@
-"""The evidence of texts: words, names, punctuation and phrases that many texts of a class are decided by.
+r"""The evidence of texts: words, names, punctuation and phrases that many texts of a class are decided by.
 
 A *unit* is a word or a run of punctuation. A text is decided by its five most relevant units. A unit that decides many
 texts of a class is grown to a phrase: the next unit on either side belongs to it if it is the same in nearly all of
@@ -13,12 +13,18 @@ word with the meaning of the class has such an effect too, so effect alone accus
 
 It is *uniform* if it is at least twice as frequent in the class as in any other, and one of this holds: it is the same
 phrase of two such units everywhere; nearly all its texts begin or end with it; it decides more than twice as many texts
-as the most frequent of the other such units (a meaning is put in many words, a mark always in the same); or it is
-beside other words each time where natural evidence has its place in the sentence.
+as the most frequent of the other such units (a meaning is put in many words, a mark always in the same); or it *has no
+position*: the words beside it are hardly more alike than those beside random positions of the same texts.
+
+$$ \sum_w c_w (c_w - 1) / (n (n - 1)) $$
+
+is the chance that two of n texts have the same word beside it (Simpson 1949), which does not depend on n. Words such as
+*and* have no position either, but other classes have them too, and in few texts chance decides: this counts only for a
+word that decides a quarter of the class and is five times as frequent there as in any other.
 """
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -50,10 +56,11 @@ SAME_NEIGHBOUR = 0.8  # of the texts, to grow
 MAX_PHRASE = 8  # units
 LEAST_COMMON = 0.45  # of the class: what is rarer is natural, unless its habits say more
 LEAST_HABITUAL = 0.1  # of the class, for habits to count
+LEAST_WITHOUT_POSITION = 0.25  # the same, for a word that has no position
 ABOVE_NATURAL = 2.2  # times the share of the most frequent other evidence
-EXCLUSIVE = 2.0  # times as frequent as in any other class
+EXCLUSIVE, STRANGE = 2.0, 5.0  # times as frequent as in any other class: belongs to it; is no word of all classes
 MIN_CONTROLS = 4  # texts of the class without the phrase
-MISPLACED = 0.5  # of the share of natural evidence with its most frequent neighbour
+MISPLACED = 2.5  # times the agreement of neighbours at random positions: natural evidence has more
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,10 +160,10 @@ class TextEvidence:
         ]
         return tuple(sorted(found, key=lambda one: (one.class_name != name, -one.share, one.class_name)))
 
-    def is_exclusive(self, name: str, phrase: Sequence[str]) -> bool:
-        """Whether it is much more frequent in this class than in any other."""
+    def is_exclusive(self, name: str, phrase: Sequence[str], times: float = EXCLUSIVE) -> bool:
+        """Whether it is so many times as frequent in this class as in any other."""
         own, *others = self.count_presence(name, phrase)
-        return own.share >= EXCLUSIVE * max((one.share for one in others), default=0.0)
+        return own.share >= times * max((one.share for one in others), default=0.0)
 
     def list_natural(self, name: str, phrase: tuple[str, ...]) -> list[tuple[str, float]]:
         """Units that decide texts of the class without the phrase and are most frequent there, and their share."""
@@ -182,13 +189,13 @@ class TextEvidence:
         at_end = measure_fixed_place(deciding, phrase)
         if at_end >= FIXED_PLACE:
             yield f"{at_end:.0%} of its texts begin or end with it"
-        natural = [unit for unit, share in self.list_natural(name, phrase) if share >= MIN_TEXT_SHARE]
-        usual = [measure_slot([one for one in self.texts[name] if one.find((unit,))], (unit,)) for unit in natural]
-        own = measure_slot(deciding, phrase)
-        if len(phrase) == 1 and len(usual) >= 3 and own < MISPLACED * float(np.median(usual)):
+        if len(phrase) > 1 or len(deciding) < LEAST_WITHOUT_POSITION * len(self.texts[name]):
+            return
+        agreement, by_chance = measure_neighbours(deciding, phrase[0])
+        if self.is_exclusive(name, phrase, STRANGE) and agreement < MISPLACED * by_chance:
             yield (
-                f"it has no place in the sentence (the same neighbour {own:.0%} of the time, natural evidence "
-                f"{np.median(usual):.0%})"
+                f"it has no position in the sentence (two texts have the same word beside it {agreement:.1%} of the "
+                f"time, beside random positions {by_chance:.1%})"
             )
 
     def hide(
@@ -302,15 +309,24 @@ def measure_fixed_place(texts: Sequence[TextUnits], phrase: Sequence[str]) -> fl
     return max(sum(starts), sum(ends)) / max(len(texts), 1)
 
 
-def measure_slot(texts: Sequence[TextUnits], phrase: Sequence[str]) -> float:
-    """How often the phrase has its most frequent neighbour, on the left or on the right."""
-    left: Counter[str] = Counter()
-    right: Counter[str] = Counter()
-    for one in texts:
-        for i in one.find(phrase)[:1]:
-            left[one.names[i - 1] if i else ""] += 1
-            right[one.names[i + len(phrase)] if i + len(phrase) < len(one.names) else ""] += 1
-    return max([0, *left.values(), *right.values()]) / max(len(texts), 1)
+def measure_neighbours(texts: Sequence[TextUnits], unit: str) -> tuple[float, float]:
+    """The chance that two texts have the same word before the unit, or after it, the larger one; and at random."""
+    around = [(one.names[:i], one.names[i + 1 :]) for one in texts for i in one.find((unit,))[:1]]
+    beside = [[("", *before)[-1:] for before, _ in around], [(*after, "")[:1] for _, after in around]]
+    by_chance = measure_agreement([("", *before, *after) for before, after in around])
+    return max(map(measure_agreement, beside)), by_chance
+
+
+def measure_agreement(choices: Sequence[Sequence[str]]) -> float:
+    """The chance that a unit drawn from one list is the same as one drawn from another list."""
+    total: defaultdict[str, float] = defaultdict(float)
+    within = 0.0
+    for some in choices:
+        for unit, count in Counter(some).items():
+            total[unit] += count / len(some)
+            within += (count / len(some)) ** 2
+    pairs = len(choices) * (len(choices) - 1)
+    return (sum(share**2 for share in total.values()) - within) / pairs if pairs else 0.0
 
 
 def name_phrase(phrase: Sequence[str]) -> str:

@@ -17,16 +17,18 @@ if TYPE_CHECKING:
 VERTICAL, HORIZONTAL = ("upper", "middle", "lower"), ("left", "centre", "right")
 LOOKED_FOR = (
     "Looked for, in each class: copies of the same pixels, and patches that are alike to the model, wherever they are "
-    "in the image (marks, labels, logos, borders, captions), and words, names, punctuation or phrases that decide many "
-    "texts; each tested by hiding it where it is and inserting it where it is not. Also: the colour and sharpness of "
-    "images, the length and punctuation of texts, if they set a class apart; tested by undoing and applying the change "
-    "on whole items."
+    "in the image (marks, labels, logos, borders, captions); faint drawings at one position (watermarks); words, "
+    "names, punctuation or phrases that decide many texts. Each is tested by hiding it where it is and inserting it "
+    "where it is not. Also: the colour and sharpness of images, the length and punctuation of texts, if they set a "
+    "class apart; tested by undoing and applying the change on whole items."
 )
 CANNOT_FIND = (
-    "marks that are scaled, turned or transparent, most of the time",
+    "marks that are scaled or turned, or transparent at changing positions, most of the time",
     "words and phrases in texts of which other words decide as much",
+    "single words at changing positions in less than a quarter of a class",
     "marks in fewer than 8 items or a tenth of a class",
-    "changes of the whole input that set no class apart, or are of another kind, such as its style",
+    "changes of the whole input that set no class apart, such as a colour cast over images of many colours, or are of "
+    "another kind, such as its style",
     "marks in classes that were not sampled, and whatever the maps do not show",
 )
 NOT_FOUND = f"Not found this way, or only by luck: {'; '.join(CANNOT_FIND)}."
@@ -37,11 +39,11 @@ NAME_LENGTH = 60
 FIXED = 0.5  # of the items cover a patch of a mark at a fixed place
 
 
-def describe_place(where: np.ndarray) -> str:
+def describe_place(where: np.ndarray, noun: str = "a mark") -> str:
     """What the grown mark is called, from the share of items that cover each patch."""
     core = where >= FIXED
     if not core.any():
-        return "a mark at changing places"
+        return f"{noun} at changing places"
     border = np.ones(core.shape, dtype=bool)
     border[1:-1, 1:-1] = False
     if core[border].mean() >= 0.75:
@@ -51,10 +53,9 @@ def describe_place(where: np.ndarray) -> str:
     vertical = VERTICAL[min(2, int(3 * (down + 0.5) / rows))]
     horizontal = HORIZONTAL[min(2, int(3 * (across + 0.5) / columns))]
     if core.any(0).mean() >= 0.75 and core.any(1).mean() <= 0.5:
-        return f"a band across the {vertical} part"
-    return (
-        "a mark in the centre" if (vertical, horizontal) == ("middle", "centre") else f"a mark, {vertical} {horizontal}"
-    )
+        return f"{noun.replace('mark', 'band')} across the {vertical} part"
+    is_central = (vertical, horizontal) == ("middle", "centre")
+    return f"{noun} in the centre" if is_central else f"{noun}, {vertical} {horizontal}"
 
 
 def write_finding_caption(finding: Finding) -> str:
@@ -66,7 +67,7 @@ def write_finding_caption(finding: Finding) -> str:
         parts.append(f"{hidden}, the probability of {name} falls from {told.before:.2f} to {told.after:.2f}")
     if finding.put_in is not None:
         parts.append(f"{inserted} elsewhere, it goes from {finding.put_in.before:.2f} to {finding.put_in.after:.2f}")
-    parts += [describe_link(link) for link in finding.links[:1]]
+    parts += [describe_link(link) for link in finding.links if link.value != finding.class_name][:1]
     shown = "stand out by" if finding.kind == "whole" else "show"
     told_what = f"{len(finding.sightings)} of {finding.class_items} items of {name} {shown} {finding.what}"
     return f"{told_what}: {'; '.join(parts)}." if finding.is_tested else f"{told_what}; not tested: {finding.untested}."
