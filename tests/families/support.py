@@ -39,7 +39,20 @@ METHODS = (
 ON_ATTENTION = frozenset(
     "gamma_attribution transformer_attribution generic_attention rollout raw_attention attcat grad_cam".split()
 )
-CHECKS = ("fed", "no_target", "advice", "alone", "eager", "by_hand", "order", "loud", "conserved", "noted", "unchanged")
+CHECKS = (
+    "fed",
+    "no_target",
+    "advice",
+    "alone",
+    "eager",
+    "by_hand",
+    "order",
+    "loud",
+    "first",
+    "conserved",
+    "noted",
+    "unchanged",
+)
 COLUMNS = ("task", "architecture", "class", *METHODS, *CHECKS, "reasons")
 STATES = ("all", "some", "chance", "not built")
 FAULTS = ("FOREIGN", "SILENT", "WRONG", "TIMEOUT")
@@ -67,6 +80,8 @@ EDITED: dict[str, str] = {
     "token_cls": "the target is class 1 of tokens 3 and 4: it was number 1, which is no class here",
     "chunk_size": "state spaces work in chunks of 16 tokens: of 256, they took minutes",
     "layer_types": "one layer of each kind, where all layers are listed: the model could not be built",
+    "attention_window": "windows of 8 tokens (and blocks, of Pegasus-X): of 512, texts were padded to 512 tokens",
+    "decoder_start_token_id": "set where the default configuration of an encoder and a decoder has none",
     "pixel_values_videos": "a video for models that name it so: they could not run",
 }
 
