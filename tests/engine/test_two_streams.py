@@ -224,7 +224,7 @@ def test_the_prefix_of_a_classifier_is_what_its_decoder_is_given():
     module = hf.MBartForSequenceClassification(hf.MBartConfig(**BART, num_labels=3)).eval().double()
     e = why.explain(why.open(module), {"input_ids": SOURCE}, target=1)
     assert [int(piece) for piece in e.tokens[0].pieces[6:]] == [1, 4, 5, 6, 7, 8]
-    assert e.targets[0].score == pytest.approx(float(module(SOURCE).logits[0, 1]))
+    assert e.targets[0].score == pytest.approx(module(SOURCE).logits[0, 1].item())
 
 
 @pytest.mark.parametrize("method", ["cat", "decompx", "alti", "value_zeroing", "redistribution", "legrad", "pa_lrp"])
