@@ -38,6 +38,7 @@ from whyformer._engine.layout import (
     find_attention_blocks,
     find_blocks,
     find_order,
+    has_states_of_tokens,
     lay_out,
     leaf_to_sequence,
     note_ids_beside,
@@ -47,6 +48,7 @@ from whyformer._engine.layout import (
     refuse_flat_embeddings,
     refuse_unknown_frames,
     refuse_unstackable_sites,
+    take_input_for_blocks,
     to_canonical_axes,
 )
 from whyformer._engine.probe import Probe
@@ -226,8 +228,11 @@ class CaptureBuilder:
                 tracked["attended"] = find_attended_states(self.mode, self.sites)
         elif self.wants("hidden", "unattended") or (self.wants("token", "position") and self.is_image):
             blocks = find_blocks(self.mode)
+            if not self.sites and self.is_image and not has_states_of_tokens(blocks.states, self.layout):
+                blocks = take_input_for_blocks(self.mode)
+            else:
+                refuse_changing_tokens(blocks.states, self.layout)
             tracked["hidden"], self.steps, self.attending = blocks.states, blocks.steps, blocks.attending
-            refuse_changing_tokens(tracked["hidden"], self.layout)
         # Positions are added below the first block, so relevance must be propagated down to there.
         if self.wants("input", "token", "position"):
             if self.mode.leaf is None:

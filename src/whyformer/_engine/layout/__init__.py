@@ -11,6 +11,7 @@ from whyformer._engine.layout.layout import (
     count_scored_tokens,
     find_representation,
     from_canonical_axes,
+    has_states_of_tokens,
     lay_out,
     leaf_to_sequence,
     order_leaf,
@@ -24,4 +25,4 @@ from whyformer._engine.layout.layout import (
     unorder_leaf,
 )
 from whyformer._engine.layout.order import ExamplesMoved, find_order, is_known_to_move, keeps_order
-from whyformer._engine.layout.stream_blocks import find_blocks
+from whyformer._engine.layout.stream_blocks import find_blocks, take_input_for_blocks

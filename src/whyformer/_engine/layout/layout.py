@@ -366,12 +366,18 @@ def refuse_unstackable_sites(sites: list[AttentionSite], layout: Layout) -> None
             )
 
 
+def has_states_of_tokens(states: list[Tensor], layout: Layout) -> bool:
+    """Whether each of these is [batch token channel], for the tokens that attention covers."""
+    shapes = [to_canonical_axes(state.detach(), trace_of(state)).shape for state in states]
+    return all(len(shape) == 3 and shape[:2] == layout.mask.shape for shape in shapes)
+
+
 def refuse_changing_tokens(states: list[Tensor], layout: Layout) -> None:
     """Methods on hidden states need the same tokens at every block boundary."""
     batch, length = layout.mask.shape
     for layer, state in enumerate(states):
-        shape = tuple(to_canonical_axes(state.detach(), trace_of(state)).shape)
-        if len(shape) != 3 or shape[:2] != (batch, length):
+        if not has_states_of_tokens([state], layout):
+            shape = to_canonical_axes(state.detach(), trace_of(state)).shape
             raise UnsupportedModel(
                 f"The hidden states at boundary {layer} have the shape {list(shape)}, but attention covers {length} "
                 f"tokens in a batch of {batch}. Methods that need hidden states do not support models whose tokens "
