@@ -50,6 +50,7 @@ from whyformer._engine.layout import (
     refuse_unstackable_sites,
     take_input_for_blocks,
     to_canonical_axes,
+    to_token_states,
 )
 from whyformer._engine.probe import Probe
 from whyformer._engine.relevance import Recipe, RoundingError, compute_attention_share
@@ -266,7 +267,7 @@ class CaptureBuilder:
             self.store("attention_input", LazyLayers([partial(raise_or_return, x) for x in self.find_inputs()]))
         if "hidden" in self.keep:
             states = self.tracked["attended" if self.mode.streams else "hidden"]
-            states = [to_canonical_axes(t.detach(), trace_of(t)) for t in states]
+            states = [to_token_states(t.detach(), trace_of(t), self.layout.length) for t in states]
             self.store("hidden", self.join_attended(states) if self.mode.streams else states)
         if "unattended" in self.keep:
             self.store("unattended", () if self.mode.streams else find_unattended(self.mode, self.tracked["hidden"]))
@@ -395,6 +396,8 @@ class CaptureBuilder:
         """The gradient or relevance at a tracked tensor. A recipe that sends slopes is multiplied by the tensor."""
         if recipe is not None and recipe.sends == "slope":
             arrived = attach_trace(arrived * self.tracked[site][layer].detach(), trace_of(arrived))
+        if site == "hidden" and not self.mode.streams:
+            return to_token_states(arrived, trace_of(arrived), self.layout.length)
         return to_canonical_axes(arrived, trace_of(arrived))
 
     def keep_positional(

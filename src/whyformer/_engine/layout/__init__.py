@@ -22,6 +22,7 @@ from whyformer._engine.layout.layout import (
     refuse_unstackable_sites,
     split_entries,
     to_canonical_axes,
+    to_token_states,
     unorder_leaf,
 )
 from whyformer._engine.layout.order import ExamplesMoved, find_order, is_known_to_move, keeps_order
