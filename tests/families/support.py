@@ -207,10 +207,11 @@ CHECKED = (
 LOUD = (
     "And one token is made loud: an embedding ten times as long, in the direction in which the answer grows. Where, by "
     "hand, leaving it out matters more than leaving out any other token, leave_one_out must rank it first, and the "
-    "score of the default must have changed more at it than at any other token, at most of these positions. Not "
+    "score of the default must have grown more at it than at any other token, at most of these positions. Not "
     "compared are the last token and the one token at which the answer is read. Why not simply the highest score: "
     "scores of one position differ from those of another without the loud token too. {first} This definition was set "
-    "on a third of the classes; scores moved by one position pass it at 2 of 100 positions."
+    "on a third of the classes and on ViT; there, scores moved by one position pass it at 3 of 94 positions and in "
+    "none of 26 classes, and a default that sums only blocks with attention in two of four hybrids."
 )
 
 

@@ -6,12 +6,12 @@
 pixels ten times as strong, in the direction in which the explained answer grows (a norm in the first layer undoes the
 length alone). By hand it is told at which positions that is heard: leaving this token out then matters more than
 leaving out any other, by half at least, and what leaving it out changes has grown the most there, by half at least.
-leave_one_out must rank the token first at every such position. The scores of the default must have changed the most at
-that token: the answer changed because of it alone, while a position that always scores high (the first token in models
-that read it, a token that relevance reaches over the residual stream) scores as high without it. A default that is
-wrong at half of these positions, of six at most, is WRONG: scores at other tokens, or blocks left out, are wrong at
-nearly all, whereas softmax and routing make a single token matter by taking attention from others, which relevance,
-with attention held constant, gives to those. `first` counts the positions at which the default also ranks it first.
+leave_one_out must rank the token first at every such position. The score of the default must have grown the most, in
+size, at that token: the answer changed because of it alone, while a position that always scores high (relevance reaches
+some over the residual stream) scores as high without it. A default that is wrong at half of these positions, of six at
+most, is WRONG. Scores moved by one position are wrong at 97 of 100; softmax and routing make a single token matter by
+taking attention from others, which relevance, with attention held constant, gives to those. `first` counts the
+positions at which the default also ranks it first.
 
 Not among them: the last token of a text (left out, a language model would be read elsewhere) and the one token at which
 the answer is read, if there is one: the default, a sum over blocks, gives it the states that others wrote to it.
@@ -91,18 +91,18 @@ class Trial:
 
     place: int
     left_out: int | None  # the token that leave_one_out ranks first
-    changed: int | None  # the token whose score of the default changed the most
+    grown: int | None  # the token whose score of the default grew the most
     first: int | None  # the token that the default ranks first
 
 
 def compare_loud(quiet: Scores, loud: Scores, place: int, ranked: list[int]) -> Trial:
-    def find_largest(scores: Tensor) -> int:
-        return ranked[int(scores.abs()[ranked].argmax())]
+    def find_largest(sizes: Tensor) -> int:
+        return ranked[int(sizes[ranked].argmax())]
 
-    left_out = None if loud.left_out is None else find_largest(loud.left_out.scores[0])
+    left_out = None if loud.left_out is None else find_largest(loud.left_out.scores[0].abs())
     if loud.default is None or quiet.default is None:
         return Trial(place, left_out, None, None)
-    before, after = quiet.default.scores[0], loud.default.scores[0]
+    before, after = (one.default.scores[0].abs() for one in (quiet, loud))
     return Trial(place, left_out, find_largest(after - before), find_largest(after))
 
 
@@ -112,16 +112,16 @@ def note_trials(outcome: Outcome, trials: list[Trial]) -> None:
         if trial.left_out not in (None, trial.place):
             outcome.note("loud", "WRONG", f"leave_one_out ranks token {trial.left_out} first, not {trial.place}.")
             return
-    made = [trial for trial in trials if trial.changed is not None]
+    made = [trial for trial in trials if trial.grown is not None]
     if not made:
         return
-    right, first = (sum(getattr(one, name) == one.place for one in made) for name in ("changed", "first"))
+    right, first = (sum(getattr(one, name) == one.place for one in made) for name in ("grown", "first"))
     outcome.words["first"] = f"{first}/{len(made)}"
     if 2 * right > len(made):
         outcome.note("loud", "ok")
     else:
-        found = ", ".join(f"{one.changed} for {one.place}" for one in made)
-        outcome.note("loud", "WRONG", f"The score of the default changes the most at token {found}.")
+        found = ", ".join(f"{one.grown} for {one.place}" for one in made)
+        outcome.note("loud", "WRONG", f"The score of the default grows the most at token {found}.")
 
 
 def find_ranked(module: nn.Module, inputs: Inputs, index: int, count: int) -> list[int]:

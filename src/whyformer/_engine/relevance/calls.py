@@ -355,6 +355,15 @@ class PoolCall(DifferentiableCall):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class SamplingCall(PoolCall):
+    """An image read at some points, which may depend on the input too: they are held constant."""
+
+    def apply_rule(self, arriving: Tensor) -> Shares | None:
+        shares = super().apply_rule(arriving)
+        return self.backpropagate(arriving) if shares is None else shares  # none by the points
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class ActivationCall(DifferentiableCall):
     """A function of x, entry by entry. With two operands: a step of an activation that the model spells out, where both
     are functions of the same x and the first one is x or a multiple of it."""

@@ -242,7 +242,7 @@ class CallBuilder:
         held = self.operation.map_arguments(
             lambda value: value.detach() if isinstance(value, Tensor) and value is not image else value
         )
-        return self.make(calls.PoolCall, run=as_function_of(held, image)), [image]
+        return self.make(calls.SamplingCall, run=as_function_of(held, image)), [image]
 
     def describe_concatenation(self) -> CallAndOperands:
         parts, axis = self.operation.concatenation_arguments()
