@@ -6,12 +6,11 @@
 pixels ten times as strong, in the direction in which the explained answer grows (a norm in the first layer undoes the
 length alone). By hand it is told at which positions that is heard: leaving this token out then matters more than
 leaving out any other, by half at least, and what leaving it out changes has grown the most there, by half at least.
-leave_one_out must rank the token first at every such position. The score of the default must have grown the most, in
-size, at that token: the answer changed because of it alone, while a position that always scores high (relevance reaches
-some over the residual stream) scores as high without it. A default that is wrong at half of these positions, of six at
-most, is WRONG. Scores moved by one position are wrong at 97 of 100; softmax and routing make a single token matter by
-taking attention from others, which relevance, with attention held constant, gives to those. `first` counts the
-positions at which the default also ranks it first.
+leave_one_out must rank the token first at every such position. The default must, at more than half of them (of six at
+most), rank it first, or have changed its score more than that of any other: the answer changed because of this token
+alone, while some positions score high with and without it, since relevance reaches them over the residual stream.
+Half, since softmax and routing make a single token matter by taking attention from others, which relevance, with
+attention held constant, gives to those. `first` counts the positions at which the default ranks it first.
 
 Not among them: the last token of a text (left out, a language model would be read elsewhere) and the one token at which
 the answer is read, if there is one: the default, a sum over blocks, gives it the states that others wrote to it.
@@ -91,7 +90,7 @@ class Trial:
 
     place: int
     left_out: int | None  # the token that leave_one_out ranks first
-    grown: int | None  # the token whose score of the default grew the most
+    changed: int | None  # the token whose score of the default changed the most
     first: int | None  # the token that the default ranks first
 
 
@@ -102,8 +101,8 @@ def compare_loud(quiet: Scores, loud: Scores, place: int, ranked: list[int]) -> 
     left_out = None if loud.left_out is None else find_largest(loud.left_out.scores[0].abs())
     if loud.default is None or quiet.default is None:
         return Trial(place, left_out, None, None)
-    before, after = (one.default.scores[0].abs() for one in (quiet, loud))
-    return Trial(place, left_out, find_largest(after - before), find_largest(after))
+    before, after = (one.default.scores[0] for one in (quiet, loud))
+    return Trial(place, left_out, find_largest((after - before).abs()), find_largest(after.abs()))
 
 
 def note_trials(outcome: Outcome, trials: list[Trial]) -> None:
@@ -112,16 +111,16 @@ def note_trials(outcome: Outcome, trials: list[Trial]) -> None:
         if trial.left_out not in (None, trial.place):
             outcome.note("loud", "WRONG", f"leave_one_out ranks token {trial.left_out} first, not {trial.place}.")
             return
-    made = [trial for trial in trials if trial.grown is not None]
+    made = [trial for trial in trials if trial.changed is not None]
     if not made:
         return
-    right, first = (sum(getattr(one, name) == one.place for one in made) for name in ("grown", "first"))
+    right, first = (sum(getattr(one, name) == one.place for one in made) for name in ("changed", "first"))
     outcome.words["first"] = f"{first}/{len(made)}"
-    if 2 * right > len(made):
+    if 2 * max(right, first) > len(made):
         outcome.note("loud", "ok")
     else:
-        found = ", ".join(f"{one.grown} for {one.place}" for one in made)
-        outcome.note("loud", "WRONG", f"The score of the default grows the most at token {found}.")
+        found = ", ".join(f"{one.changed} for {one.place}" for one in made)
+        outcome.note("loud", "WRONG", f"The score of the default changes the most at token {found}.")
 
 
 def find_ranked(module: nn.Module, inputs: Inputs, index: int, count: int) -> list[int]:
