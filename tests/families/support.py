@@ -210,9 +210,9 @@ LOUD = (
     "must, at most of these positions, rank it first or have changed its score more than any other: some positions "
     "score high with and without the loud token. The last token and the one at which the answer is read are not "
     "compared. {first} The change of score was chosen as a criterion on a third of the classes; that ranking first "
-    "suffices was added after the sweep, in which the change alone had passed 181 of 203 classes. On 26 classes of that "
-    "third, scores moved by one position pass in one; a default that sums only blocks with attention fails in two of "
-    "four hybrids."
+    "suffices was added after the sweep, in which the change alone had passed 181 of 203 classes. On 26 classes of "
+    "that third, scores moved by one position pass in one; a default that sums only blocks with attention fails in two "
+    "of four hybrids."
 )
 
 
