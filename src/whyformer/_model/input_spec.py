@@ -65,6 +65,7 @@ class InputSpec:
 
     def check(self, inputs: Mapping[str, Tensor], *, is_joint: bool = False) -> None:
         """Refuse inputs that the module cannot run on. is_joint: images between words, in whatever form."""
+        is_joint = is_joint or holds_cut_patches(inputs)
         for name, value in inputs.items():
             if not (is_joint and self.takes_any):  # processors make inputs that only a part of the model names
                 self._check_name(name)
@@ -156,6 +157,11 @@ class InputSpec:
                 f"The image has {height} x {width} pixels; {self.name} needs {self.size[0]} x {self.size[1]}. "
                 "Resize it."
             )
+
+
+def holds_cut_patches(inputs: Mapping[str, Any]) -> bool:
+    """Whether images come as patches, cut and flattened, with the rows and columns of each (SigLIP 2)."""
+    return "spatial_shapes" in inputs and getattr(inputs.get("pixel_values"), "ndim", 0) == 3
 
 
 def read_input_spec(module: nn.Module) -> InputSpec:

@@ -46,6 +46,7 @@ IMAGE_FILLS = ("zero", "black", "mean", "blur", "noise")
 TEXT_FILLS = ("mask", "unknown", "pad", "pad_token", "delete")
 SIGNAL_FILLS = PICTURE_FILLS = ("zero", "mean")
 FILLS = (*IMAGE_FILLS, *TEXT_FILLS, "drop")
+SMALLEST = 1e-6  # in an image of which all is hidden: Idefics takes one of zeros for padding
 SOUND_MARKS = ("audio_token_id", "audio_token_index")  # fields of configs
 
 
@@ -123,7 +124,10 @@ def hide_image_tokens(encoded: EncodedBatch, pixels: Tensor, keep: Tensor, fill:
         )
     filling = torch.zeros_like(pixels) if fill == "zero" else mean_colour(pixels)
     kept = send_to_device(keep[:, owners.clamp(min=0)] | (owners < 0), pixels.device)
-    made = torch.where(kept, pixels, filling).flatten(0, 1)
+    made = torch.where(kept, pixels, filling)
+    is_blank = (made == 0).flatten(2).all(-1) & ~(pixels == 0).flatten(1).all(-1)
+    made[..., 0] += is_blank.view(*is_blank.shape, *[1] * (made.dim() - 3)) * SMALLEST
+    made = made.flatten(0, 1)
     return replace(encoded, inputs={**encoded.inputs, PIXELS: made})
 
 
