@@ -241,6 +241,10 @@ TEXTS = {
     "frame:12=a": Frame(12, "a"),
     "frame:12": Frame(12),
     "character:2": Character(2),
+    "query:3=cat": targets.Query(3, "cat"),
+    "query:3@width": targets.Query(3, side="width"),
+    "query:=#1": targets.Query(label=1),
+    "query": targets.Query(),
     "representation": Representation(),
 }
 

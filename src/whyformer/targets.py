@@ -5,6 +5,7 @@
     explain(model, [(question, text)], target=targets.AnswerSpan(12, 15))  extractive question answering
     explain(model, prompt, target=targets.Answer("Paris"))               part of the answer to a prompt
     explain(model, image, target=targets.Group("cat", "dog"))            several classes as one
+    explain(model, image, target=targets.Query(label="cat"))             an object that a DETR finds
     explain(model, text, target=lambda out: out.logits[:, 2] - out.logits.logsumexp(-1))
 
 Every target gives one score per example. Except for LogProbability and functions, it is a sum of logits: the
@@ -14,6 +15,7 @@ so do `versus=`, `compare`, `judge`, `bulk` and the command line, where targets 
     group:cat,dog   group:cat,-0.5*dog   logp:cat     token:Paris@mask   token:Paris@3   token@4
     tokens:4-7      logp:tokens:4-7      value        entity:Berlin      entity:Berlin=LOC   entity:3-4=LOC
     entity:characters 10-16=LOC          answer:12-15 choice:1           frame:12=a      character:0
+    query:3=cat     query:3@width
     representation  answer-tokens:0-3    answer-text:Paris    answer-text:Paris/versus:Rome    logp:answer-sentences:0
     answer-characters:0-12             logodds:answer-tokens
 
@@ -26,7 +28,7 @@ function is relevance of its linear part at this output: it starts with the slop
 from whyformer._engine.targets import *
 
 __all__ = """
-    Answer AnswerSpan Character Choice Class Entity Frame Group LogProbability Representation TargetKind Token
+    Answer AnswerSpan Character Choice Class Entity Frame Group LogProbability Query Representation TargetKind Token
     TokenClasses Tokens Value is_target_text parse
 """.split()
 

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.testing import assert_close
 
 import whyformer as why
 from whyformer.errors import NoAttention
@@ -131,3 +132,52 @@ def test_mamba_conserves_what_it_sends():
     missing = (e.health.sent - e.health.arrived - e.health.absorbed.sum(1)).abs() / e.health.scale
     assert float(missing.max()) < 1e-6  # the scan is in float32 whatever the weights are
     torch.testing.assert_close(e.scores.sum(1), e.health.arrived)
+
+
+def test_libragrad_of_a_convolutional_network_is_the_relevance_of_its_pixels():
+    """Without biases all of the logit is at the pixels."""
+    torch.manual_seed(0)
+    layers = (nn.Conv2d(3, 4, 4, stride=4, bias=False), nn.ReLU(), nn.Conv2d(4, 4, 3, padding=1, bias=False), nn.ReLU())
+    module = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3, bias=False)).double().eval()
+    e = why.explain(why.open(module), torch.randn(2, 3, 16, 16, dtype=torch.double), "libragrad")
+    assert e.pixels.shape == (2, 16, 16)
+    assert_close(e.pixels.sum((1, 2)), torch.tensor([target.score for target in e.targets], dtype=torch.double))
+    assert any("no blocks of tokens" in note for note in e.notes)
+
+
+class Copies(nn.Module):
+    """Two copies of the state beside each other, [copy batch token channel], as hyper connections keep them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.table, self.head = nn.Embedding(12, WIDTH), nn.Linear(WIDTH, 3)
+        self.layers = nn.ModuleList(TwoCopies() for _ in range(2))
+        self.double().eval()
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        x = torch.stack([self.table(input_ids)] * 2)
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x.sum(0).mean(1))
+
+
+class TwoCopies(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(WIDTH, 2, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        mean = x.mean(0)
+        return x + self.attention(mean, mean, mean, need_weights=False)[0]
+
+
+def test_states_with_copies_of_the_stream_are_summed_over_them():
+    module, states = Copies(), []
+    hook = lambda _, args: states.append(args[0]) or args[0].retain_grad()  # noqa: E731
+    handles = [layer.register_forward_pre_hook(hook) for layer in module.layers]
+    module(IDS)[:, 1].sum().backward()
+    [handle.remove() for handle in handles]
+    by_hand = sum((state * state.grad).sum((0, -1)) for state in states).detach()
+    module.zero_grad(set_to_none=True)
+    assert_close(why.explain(why.open(module), {"input_ids": IDS}, "cat", target=1).scores.double(), by_hand)

@@ -40,6 +40,21 @@ class OwnCube(torch.autograd.Function):
         return grad * 3 * context.saved_tensors[0] ** 2
 
 
+class OwnSoftmax(torch.autograd.Function):
+    """A function that keeps its result, as DeBERTa's and SEW-D's do."""
+
+    @staticmethod
+    def forward(context: torch.autograd.function.FunctionCtx, x: Tensor) -> Tensor:
+        result = x.softmax(-1)
+        context.save_for_backward(result)
+        return result
+
+    @staticmethod
+    def backward(context: torch.autograd.function.FunctionCtx, grad: Tensor) -> Tensor:
+        (result,) = context.saved_tensors
+        return result * (grad - (grad * result).sum(-1, keepdim=True))
+
+
 class Attending(nn.Module):
     """One block of attention, then an operation, then a head over the mean."""
 
@@ -132,3 +147,26 @@ def test_a_second_embedding_is_constant_and_noted(is_early):
     torch.testing.assert_close(e.scores, (x * x.grad).sum(-1).detach())
     assert any("beside those that are explained" in note for note in e.notes)
     assert why.explain(model, {"input_ids": IDS}, "attnlrp", target=1).scores.any()
+
+
+def test_a_function_that_keeps_its_result_is_no_relu_of_it():
+    model = why.open(Attending(lambda _, x: OwnSoftmax.apply(x).mean(1)))
+    with pytest.raises(UnknownOperation, match="OwnSoftmax"):
+        why.explain(model, STATES, "attnlrp")
+
+
+def test_strides_and_samples_are_linear_in_what_they_read():
+    """Windows cut by as_strided (Longformer) and points read by grid_sample (deformable attention)."""
+
+    def cut(_: Attending, x: Tensor) -> Tensor:
+        x = x.contiguous()
+        size, step = (1, 4, 3, 8), (48, 8, 8, 1)
+        return x.as_strided(size, step).mean((1, 2))
+
+    def sample(_: Attending, x: Tensor) -> Tensor:
+        points = torch.stack([x[..., :2].tanh(), x[..., 2:4].tanh()], 1)
+        return F.grid_sample(x.mT[..., None].contiguous(), points, align_corners=False).mean((2, 3))
+
+    for operate in (cut, sample):
+        health = why.explain(why.open(Attending(operate)), STATES[:1], "attnlrp", target=1, health=True).health
+        assert float(health.error.max()) < 1e-9

@@ -7,7 +7,7 @@ import pytest
 import torch
 import transformers as hf
 from safetensors.torch import load_file
-from tiny_seq2seq import MAKERS, WRITERS, make_seq2seq, make_tokenizer
+from tiny_seq2seq import BART, MAKERS, WRITERS, make_seq2seq, make_tokenizer
 from torch.testing import assert_close
 
 import whyformer as why
@@ -193,7 +193,41 @@ def test_rollout_is_the_product_of_all_attention():
     assert_close(explain(module, "rollout").scores[0], product[-1])
 
 
-@pytest.mark.parametrize("method", ["attcat", "decompx", "alti", "value_zeroing", "redistribution", "legrad", "pa_lrp"])
+def test_attcat_sums_over_what_each_attention_reads():
+    """By hand: gradient times the states that enter a block, or that the encoder returns, weighted by attention."""
+    module, states = make_seq2seq("bart"), []
+    module.set_attn_implementation("eager")
+
+    def keep(_module, args, given):
+        states.append(given.get("hidden_states", args[0] if args else None))
+        states[-1].retain_grad()
+
+    layers = [*module.model.encoder.layers, *module.model.decoder.layers]
+    handles = [layer.register_forward_pre_hook(keep, with_kwargs=True) for layer in layers]
+    returned = module(**INPUTS, output_attentions=True)
+    memory = returned.encoder_last_hidden_state
+    memory.retain_grad()
+    returned.logits[0, -1].max().backward()
+    [handle.remove() for handle in handles]
+    activation = lambda state: (state * state.grad).sum(-1)[0]  # noqa: E731
+    received = lambda attention: attention[0].mean(0).mean(0)  # noqa: E731
+    source = sum(activation(s) * received(a) for s, a in zip(states, returned.encoder_attentions, strict=False))
+    source = source + sum(activation(memory) * received(a) for a in returned.cross_attentions)
+    prefix = sum(activation(s) * received(a) for s, a in zip(states[2:], returned.decoder_attentions, strict=True))
+    module.zero_grad(set_to_none=True)
+    assert_close(explain(module, "attcat").scores[0], torch.cat([source, prefix]).detach())
+
+
+def test_the_prefix_of_a_classifier_is_what_its_decoder_is_given():
+    """The decoder of an MBart begins with the last token of the source, a language."""
+    torch.manual_seed(0)
+    module = hf.MBartForSequenceClassification(hf.MBartConfig(**BART, num_labels=3)).eval().double()
+    e = why.explain(why.open(module), {"input_ids": SOURCE}, target=1)
+    assert [int(piece) for piece in e.tokens[0].pieces[6:]] == [1, 4, 5, 6, 7, 8]
+    assert e.targets[0].score == pytest.approx(module(SOURCE).logits[0, 1].item())
+
+
+@pytest.mark.parametrize("method", ["cat", "decompx", "alti", "value_zeroing", "redistribution", "legrad", "pa_lrp"])
 def test_what_has_no_meaning_for_two_streams_says_so(method):
     with pytest.raises(UnsupportedModel, match="encoder and a decoder"):
         explain(make_seq2seq("t5"), method)

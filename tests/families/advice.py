@@ -41,9 +41,10 @@ def list_trials(reason: str, model: Any, case: Case) -> Iterator[Trial]:
         for name in found[1].split(", "):
             yield f"{name} of a function", explain(name, target=read_last_number)
     if "units='superpixel'" in reason:
-        yield "units='superpixel'", explain("leave_one_out", units="superpixel")
+        yield "units='superpixel'", explain("leave_one_out", units="superpixel", target=case.target)
     if 'readout="first"' in reason:
-        yield 'readout="last"', lambda: why.explain(why.open(case.module, readout="last"), inputs)
+        read_last = lambda: why.explain(why.open(case.module, readout="last"), inputs, "rollout", target=case.target)  # noqa: E731
+        yield 'readout="last"', read_last
     if "get_encoder()" in reason:
         yield "get_encoder()", lambda: explain_encoder(case)
 

@@ -52,6 +52,7 @@ def check_case(case: Case) -> Outcome:
     run_check(outcome, "eager", lambda: check_attention(outcome, model, case))
     run_check(outcome, "by_hand", lambda: check_by_hand(outcome, case, explained["gradient_x_input"]))
     run_check(outcome, "order", lambda: check_order(outcome, model, case, explained["leave_one_out"]))
+    outcome.words["first"] = "n/a"
     run_check(outcome, "loud", lambda: check_loud_token(outcome, case, explained["leave_one_out"]))
     run_check(outcome, "conserved", lambda: check_conservation(outcome, model, case))
     run_check(outcome, "noted", lambda: check_notes(outcome, model, case, explained))

@@ -30,14 +30,14 @@ ONES = [torch.ones(1, 3, 1, dtype=torch.double)] * 2
     ],
 )
 def test_golden_numbers(cls, attention_as, expected):
-    scores = attcat([TWO_HEADS], HIDDEN, ONES, *cls(3), attention_as=attention_as)
+    scores = attcat([TWO_HEADS], HIDDEN, ONES, (), *cls(3), attention_as=attention_as)
     assert_close(scores, torch.tensor([expected], dtype=torch.double), atol=1e-9, rtol=0)
 
 
 def test_the_released_definition_is_the_default(cls):
     assert_close(
-        attcat([TWO_HEADS], HIDDEN, ONES, *cls(3)),
-        attcat([TWO_HEADS], HIDDEN, ONES, *cls(3), attention_as="column_mean"),
+        attcat([TWO_HEADS], HIDDEN, ONES, (), *cls(3)),
+        attcat([TWO_HEADS], HIDDEN, ONES, (), *cls(3), attention_as="column_mean"),
     )
 
 
@@ -46,8 +46,8 @@ def test_cat_of_two_layers_by_hand(cls):
     hidden = [torch.tensor([[[1.0, 2.0]]]), torch.tensor([[[2.0, 7.0]]]), torch.tensor([[[1.0, 1.0]]])]
     grad = [torch.tensor([[[3.0, -1.0]]]), torch.tensor([[[5.0, 0.0]]]), torch.tensor([[[-4.0, 0.0]]])]
     mask = torch.ones(1, 1, dtype=torch.bool)
-    assert_close(cat(hidden, grad, mask), torch.tensor([[11.0]]))
-    assert_close(cat(hidden, grad, mask, at="output"), torch.tensor([[6.0]]))
+    assert_close(cat(hidden, grad, (), mask), torch.tensor([[11.0]]))
+    assert_close(cat(hidden, grad, (), mask, at="output"), torch.tensor([[6.0]]))
 
 
 @settings(max_examples=25, deadline=None)

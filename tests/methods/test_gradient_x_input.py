@@ -82,7 +82,7 @@ def test_behind_the_last_block_only_the_readout_counts():
 def test_hidden_states_are_captured_only_if_asked_for():
     chosen = METHODS["gradient_x_input"]
     assert chosen.needs == chosen.needs_with({"at": "input"}) == ("input", "input_grad")
-    assert chosen.needs_with({"at": 0}) == ("input", "input_grad", "hidden", "hidden_grad", "mask")
+    assert chosen.needs_with({"at": 0}) == ("input", "input_grad", "hidden", "hidden_grad", "mask", "streams")
 
 
 @pytest.mark.parametrize(

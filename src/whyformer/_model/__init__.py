@@ -16,6 +16,7 @@ from whyformer._model.embedding import (
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.image import DECODE_ERRORS, FORMATS, MAX_PIXELS, as_image, check_regular_file, read_image_bytes
 from whyformer._model.input_like import AnswerPart, ImageOrWords, InputLike, OneInput, PromptLike
+from whyformer._model.input_spec import holds_cut_patches
 from whyformer._model.kept_image import UNNAMED_IMAGE, ImageView, KeptImage
 from whyformer._model.model import InputKind, Model, ModelLike
 from whyformer._model.offload import (

@@ -29,6 +29,7 @@ INPUT_AXES = {
     "inputs_embeds": "batch token channel",
     "input_ids": "batch token",
 }
+FRAME_COUNTS = ("num_frames", "frames_per_clip")  # fields of configs
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class InputSpec:
     size: tuple[int, int] | None  # height and width, if the model accepts only one image size
     counts_positions: bool  # derives positions from the padding in the ids (RoBERTa and similar)
     is_hugging_face: bool
+    takes_videos: bool = False  # its images may have an axis of time
 
     def choose_input_name(self, tensor: Tensor) -> str:
         """The name of the input that a bare tensor is passed as."""
@@ -63,6 +65,7 @@ class InputSpec:
 
     def check(self, inputs: Mapping[str, Tensor], *, is_joint: bool = False) -> None:
         """Refuse inputs that the module cannot run on. is_joint: images between words, in whatever form."""
+        is_joint = is_joint or holds_cut_patches(inputs)
         for name, value in inputs.items():
             if not (is_joint and self.takes_any):  # processors make inputs that only a part of the model names
                 self._check_name(name)
@@ -128,6 +131,8 @@ class InputSpec:
         axes = INPUT_AXES[name].split()
         if self.name.endswith("MultipleChoice") and tensor.dim() == len(axes) + 1:  # [batch, choice, ...]
             axes.insert(1, "choice")
+        if self.takes_videos and name == "pixel_values" and tensor.dim() == len(axes) + 1:
+            axes.insert(1, "frame")
         dtype = str(tensor.dtype).removeprefix("torch.")
         if tensor.dim() != len(axes):
             raise TensorError(f"{name} must have the shape [{', '.join(axes)}], got {list(tensor.shape)}.")
@@ -140,7 +145,7 @@ class InputSpec:
             raise TensorError(f"input_ids must be integers, got {dtype}. Pass int32 or int64.")
 
     def _check_pixels(self, pixels: Tensor) -> None:
-        channels, height, width = pixels.shape[1:]
+        channels, height, width = pixels.shape[-3:]
         if self.channels is not None and channels != self.channels:
             hint = " The channels seem to be the last axis: use permute(0, 3, 1, 2)." if width == self.channels else ""
             raise TensorError(
@@ -152,6 +157,11 @@ class InputSpec:
                 f"The image has {height} x {width} pixels; {self.name} needs {self.size[0]} x {self.size[1]}. "
                 "Resize it."
             )
+
+
+def holds_cut_patches(inputs: Mapping[str, Any]) -> bool:
+    """Whether images come as patches, cut and flattened, with the rows and columns of each (SigLIP 2)."""
+    return "spatial_shapes" in inputs and getattr(inputs.get("pixel_values"), "ndim", 0) == 3
 
 
 def read_input_spec(module: nn.Module) -> InputSpec:
@@ -178,6 +188,7 @@ def read_input_spec(module: nn.Module) -> InputSpec:
         size=_find_image_size(config) if "interpolate_pos_encoding" in names else None,
         counts_positions=counts,
         is_hugging_face=is_hugging_face,
+        takes_videos=is_hugging_face and any(hasattr(config, name) for name in FRAME_COUNTS),
     )
 
 

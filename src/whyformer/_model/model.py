@@ -389,7 +389,7 @@ class Model:
         """Make a single example without batch axis a batch of one."""
         for name, value in inputs.items():
             input_spec.refuse_unusable_tensor(name, value)
-        if pictures.holds_pictures(self.module, inputs):
+        if pictures.holds_pictures(self.module, inputs) or input_spec.holds_cut_patches(inputs):
             return inputs
         main = _find_main_input(inputs)
         tensor = inputs.get(main)

@@ -88,6 +88,28 @@ class TwoStreams(nn.Module):
         """What the model is given for the source."""
         return {"input_ids": ids, "attention_mask": mask}
 
+    def repeat_source(self, source: EncodedBatch) -> Tensor:
+        """The ids that a model which classifies gives its decoder: those of the source, moved by one.
+
+        What comes first differs (the start token; in MBart the last token, a language), so they are read in a run.
+        """
+        ids, seen = source.inputs[source.main], []
+
+        def keep(_: nn.Module, args: tuple[Any, ...], given: dict[str, Any]) -> None:
+            seen.append(given.get("input_ids", args[0] if args else None))
+
+        handle = self.model.get_decoder().register_forward_pre_hook(keep, with_kwargs=True)  # type: ignore[operator]
+        try:
+            with torch.no_grad():
+                self.model(**{name: value for name, value in source.inputs.items() if name in SOURCE_NAMES})
+        finally:
+            handle.remove()
+        if len(seen) != 1 or not isinstance(seen[0], Tensor) or seen[0].shape != ids.shape:
+            raise UnsupportedModel(
+                f"What {type(self).__name__} gives its decoder is not its source. Pass decoder_input_ids."
+            )
+        return seen[0].clone()
+
     def forward(self, input_ids: Tensor, prefix: Tensor, attention_mask: Tensor, **other: Tensor) -> Any:
         length = prefix.size(-1)
         source = input_ids.size(1) - length
@@ -188,11 +210,11 @@ def add_prefix(model: "Model", module: TwoStreams, source: EncodedBatch) -> Enco
     source = module.read_source(source)
     given, mask = (source.inputs.get(f"decoder_{name}") for name in ("input_ids", "attention_mask"))
     repeats = given is None and not module.writes  # the head reads the source again
-    if given is None:
+    if repeats:
+        given = module.repeat_source(source)
+    elif given is None:
         ids = source.inputs[source.main]
         given = ids.new_full((len(ids), 1), module.start)
-        if repeats:
-            given = torch.cat([given, ids[:, :-1]], 1)
     real = torch.ones_like(given, dtype=torch.bool) if mask is None else mask.bool()
     if repeats and source.token_mask is not None:
         real = source.token_mask.to(real.device)

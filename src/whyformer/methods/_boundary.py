@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from whyformer.errors import MethodError
+from whyformer.errors import MethodError, UnsupportedModel
 from whyformer.methods._settings import resolve_layer
 
 
@@ -13,3 +13,8 @@ def states_at(states: Sequence[Tensor], at: str | int) -> Tensor:
     if isinstance(at, str):
         raise MethodError(f"at must be 'input' or the number of a block, got {at!r}.", code="E_OPTION")
     return states[resolve_layer("at", at, len(states))]
+
+
+def refuse_two_streams(streams: Sequence[int], what: str) -> None:
+    if streams:
+        raise UnsupportedModel(f"{what} needs the states of one sequence. An encoder and a decoder have two.")

@@ -11,6 +11,9 @@ The paper writes $\mathbb{E}_H(\alpha^l \cdot \mathrm{CAT}^l)$ and leaves open h
 mean over queries is the released code and our default (without padded queries); `attention_as="cls_row"` takes the row
 of the readout, "matrix_vector" the product $A\,\mathrm{CAT}$, what each token gathers. The paper counts
 $l = 1 \ldots L$, the code uses what *enters* each block; `at="output"` uses what leaves it.
+
+The paper has one sequence. Of an encoder and a decoder the sum is over all attentions, $h_l$ being the states that one
+reads (what enters the block; for cross-attention what the encoder returns) and the mean that over its own queries.
 """
 
 from collections.abc import Sequence
@@ -19,6 +22,7 @@ import torch
 from torch import Tensor
 
 from whyformer._plain.setting_checks import allow_choice
+from whyformer.methods._boundary import refuse_two_streams
 from whyformer.methods._readout_row import multiply_column, multiply_row
 from whyformer.methods._registry import method
 from whyformer.methods._settings import check_method_settings
@@ -35,11 +39,14 @@ ATTENTION_AS = {
 
 @method(paper="Qiang et al., NeurIPS 2022", class_specific=True, signed=True)
 @check_method_settings(at=allow_choice(tuple(STATE_OFFSETS)))
-def cat(hidden: Sequence[Tensor], hidden_grad: Sequence[Tensor], mask: Tensor, *, at: str = "input") -> Tensor:
+def cat(
+    hidden: Sequence[Tensor], hidden_grad: Sequence[Tensor], streams: Sequence[int], mask: Tensor, *, at: str = "input"
+) -> Tensor:
     """Gradient times hidden state of each token, summed over layers; negative scores are evidence against the target.
 
     at: hidden states at the "input" or the "output" of each block.
     """
+    refuse_two_streams(streams, "cat")
     shift = STATE_OFFSETS[at]
     scores = torch.zeros_like(mask, dtype=torch.float32)
     for layer in range(len(hidden) - 1):
@@ -53,6 +60,7 @@ def attcat(
     attention: Sequence[Tensor],
     hidden: Sequence[Tensor],
     hidden_grad: Sequence[Tensor],
+    streams: Sequence[int],
     readout: Tensor,
     mask: Tensor,
     *,
@@ -65,12 +73,15 @@ def attcat(
     "matrix_vector" (each token gathers the activations of those it attends to).
     at: hidden states at the "input" or the "output" of each block.
     """
+    if at == "output":
+        refuse_two_streams(streams, 'attcat with at="output"')
     shift = STATE_OFFSETS[at]
     scores = torch.zeros_like(mask, dtype=torch.float32)
     for layer in range(len(attention)):
         mixing = attention[layer].mean(dim=1)  # batch query key
+        queries = mask & (mixing.sum(-1) > 0) if streams else mask
         tokens = class_activation(hidden[layer + shift], hidden_grad[layer + shift]).masked_fill(~mask, 0)
-        scores = scores + ATTENTION_AS[attention_as](mixing, tokens, readout, mask)
+        scores = scores + ATTENTION_AS[attention_as](mixing, tokens, readout, queries)
     return scores.masked_fill(~mask, 0)
 
 

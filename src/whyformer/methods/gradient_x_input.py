@@ -19,7 +19,7 @@ from typing import Any
 
 from torch import Tensor
 
-from whyformer.methods._boundary import states_at
+from whyformer.methods._boundary import refuse_two_streams, states_at
 from whyformer.methods._registry import method
 from whyformer.methods._settings import allow_boundary, check_method_settings
 
@@ -48,7 +48,7 @@ def note_cancelling_scores(input: Tensor, input_grad: Tensor, *rest: Any, at: st
     class_specific=True,
     signed=True,
     note=note_cancelling_scores,
-    extra_needs={"at": ("hidden", "hidden_grad", "mask")},
+    extra_needs={"at": ("hidden", "hidden_grad", "mask", "streams")},
 )
 @check_method_settings(at=allow_boundary)
 def gradient_x_input(
@@ -57,6 +57,7 @@ def gradient_x_input(
     hidden: Sequence[Tensor] | None = None,
     hidden_grad: Sequence[Tensor] | None = None,
     mask: Tensor | None = None,
+    streams: Sequence[int] = (),
     *,
     at: str | int = "input",
 ) -> Tensor:
@@ -66,5 +67,6 @@ def gradient_x_input(
     """
     if hidden is None or hidden_grad is None or mask is None:
         return (input * input_grad).sum(dim=-1)
+    refuse_two_streams(streams, "gradient_x_input at a block")
     scores = (states_at(hidden, at) * states_at(hidden_grad, at)).sum(dim=-1)
     return scores.masked_fill(~mask, 0)

@@ -32,6 +32,8 @@ from whyformer.methods._settings import check_method_settings
 def note_blocks_left_out(
     hidden_relevance: Sequence[Tensor], unattended: Sequence[bool], mask: Tensor, *, at: str | None = None
 ) -> str:
+    if hidden_relevance[0].dim() == 4:
+        return "The model has no blocks of tokens. So the relevance of the pixels is the score."
     if not any(unattended):
         return ""
     found = f"{sum(unattended)} of {len(unattended)} blocks mix tokens without attention (a recurrence, a convolution)"
@@ -60,6 +62,8 @@ def libragrad(
     at: "blocks", the sum over the inputs of all blocks, or "input", the input of the first block alone. By default
     "blocks"; "input" for models with blocks that mix tokens without attention.
     """
+    if hidden_relevance[0].dim() == 4:  # [batch height width channel], of a convolutional network
+        return hidden_relevance[0].sum(dim=-1)
     is_sum = at == "blocks" or (at is None and not any(unattended))
     blocks = len(hidden_relevance) - 1 if is_sum else 1
     scores = hidden_relevance[0].sum(dim=-1)

@@ -34,18 +34,23 @@ from whyformer._engine.layout import (
     ExamplesMoved,
     align_to_tokens,
     axis_order_of,
+    find_attended_states,
     find_attention_blocks,
     find_blocks,
     find_order,
+    has_states_of_tokens,
     lay_out,
     leaf_to_sequence,
     note_ids_beside,
     order_leaf,
+    put_into_both,
     refuse_changing_tokens,
     refuse_flat_embeddings,
     refuse_unknown_frames,
     refuse_unstackable_sites,
+    take_input_for_blocks,
     to_canonical_axes,
+    to_token_states,
 )
 from whyformer._engine.probe import Probe
 from whyformer._engine.relevance import Recipe, RoundingError, compute_attention_share
@@ -100,7 +105,7 @@ OF_ATTENTION = ("attention", "attention_scores", "attention_input", "attention_o
 STREAM_SITES = {"projected", "residual", "middle", "update", "norms"}
 ONE_SEQUENCE_SITES = {  # that an encoder and a decoder do not have, since their states are not those of one sequence
     *STREAM_SITES, *LAYER_SCORE_SITES, *PARTS_FORMS, *POSITIONAL_SITES, "attention_scores", "attention_input", "query",
-    "key", "value", "attention_output", "attention_output_grad", "direct_attention_grad", "hidden", "hidden_grad",
+    "key", "value", "attention_output", "attention_output_grad", "direct_attention_grad",
 }  # fmt: skip
 
 
@@ -220,10 +225,15 @@ class CaptureBuilder:
             tracked["attention_output"] = [site.output for site in self.sites]
         if self.mode.streams and self.wants("hidden", "unattended"):
             tracked["hidden"], self.steps = self.mode.leaves, [0]
+            if self.keep & {"hidden", "hidden_grad"}:
+                tracked["attended"] = find_attended_states(self.mode, self.sites)
         elif self.wants("hidden", "unattended") or (self.wants("token", "position") and self.is_image):
             blocks = find_blocks(self.mode)
+            if not self.sites and self.is_image and not has_states_of_tokens(blocks.states, self.layout):
+                blocks = take_input_for_blocks(self.mode)
+            else:
+                refuse_changing_tokens(blocks.states, self.layout)
             tracked["hidden"], self.steps, self.attending = blocks.states, blocks.steps, blocks.attending
-            refuse_changing_tokens(tracked["hidden"], self.layout)
         # Positions are added below the first block, so relevance must be propagated down to there.
         if self.wants("input", "token", "position"):
             if self.mode.leaf is None:
@@ -256,8 +266,9 @@ class CaptureBuilder:
         if "attention_input" in self.keep:
             self.store("attention_input", LazyLayers([partial(raise_or_return, x) for x in self.find_inputs()]))
         if "hidden" in self.keep:
-            states = [to_canonical_axes(t.detach(), trace_of(t)) for t in self.tracked["hidden"]]
-            self.store("hidden", self.join_streams(states))
+            states = self.tracked["attended" if self.mode.streams else "hidden"]
+            states = [to_token_states(t.detach(), trace_of(t), self.layout.length) for t in states]
+            self.store("hidden", self.join_attended(states) if self.mode.streams else states)
         if "unattended" in self.keep:
             self.store("unattended", () if self.mode.streams else find_unattended(self.mode, self.tracked["hidden"]))
         if "input" in self.keep:
@@ -323,7 +334,10 @@ class CaptureBuilder:
             self.store(wanted["attention"], self.list_layers(makers), recipe)
         if "attention_output" in wanted:
             self.store(wanted["attention_output"], outputs, recipe)
-        if "hidden" in wanted:
+        if "hidden" in wanted and recipe is None and self.mode.streams:
+            states = [to_canonical_axes(t, trace_of(t)) for t in arrived["attended"]]
+            self.store(wanted["hidden"], self.join_attended(states))
+        elif "hidden" in wanted:
             states = [self.compute_amount("hidden", layer, t, recipe) for layer, t in enumerate(arrived["hidden"])]
             self.store(wanted["hidden"], self.join_streams(states), recipe)
         if "input" in wanted:
@@ -340,6 +354,11 @@ class CaptureBuilder:
     def join_streams(self, states: list[Tensor]) -> list[Tensor]:
         """The states of source and prefix as one; those of other models as they are."""
         return [torch.cat(states, 1)] if self.mode.streams else states
+
+    def join_attended(self, states: list[Tensor]) -> list[Tensor]:
+        """What each attention reads, over source and prefix."""
+        pairs = zip(states, self.sites, strict=True)
+        return [put_into_both(state, site, self.layout.length) for state, site in pairs]
 
     def keep_attention_grad(self, name: str, output_grads: Sequence[Tensor]) -> None:
         """The gradient by attention, from that by the output of each attention."""
@@ -377,6 +396,8 @@ class CaptureBuilder:
         """The gradient or relevance at a tracked tensor. A recipe that sends slopes is multiplied by the tensor."""
         if recipe is not None and recipe.sends == "slope":
             arrived = attach_trace(arrived * self.tracked[site][layer].detach(), trace_of(arrived))
+        if site == "hidden" and not self.mode.streams:
+            return to_token_states(arrived, trace_of(arrived), self.layout.length)
         return to_canonical_axes(arrived, trace_of(arrived))
 
     def keep_positional(

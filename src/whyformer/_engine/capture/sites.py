@@ -102,7 +102,12 @@ SITES: dict[str, Site] = {
         Site("middle", _STATE, "the state after that addition, and after the norm that follows it, if any"),
         Site("update", _STATE, "what the second half of a block adds to `middle`"),
         Site("norms", "layer norm", "the norms after the two additions of a block, as linear maps", "other"),
-        Site("hidden", _BOUNDARY, "hidden states: [0] enters the first block, [-1] leaves the last"),
+        Site(
+            "hidden",
+            _BOUNDARY,
+            "hidden states: [0] enters the first block, [-1] leaves the last; of an encoder and a decoder, those that "
+            "each attention reads",
+        ),
         make_gradient_site("hidden", _BOUNDARY),
         make_relevance_site("hidden", _BOUNDARY),
         Site("unattended", "block", "for each block, whether it mixes tokens without attention", "other"),

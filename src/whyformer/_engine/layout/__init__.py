@@ -1,5 +1,6 @@
 """Layout: how the tokens and blocks inside a model relate to its input."""
 
+from whyformer._engine.layout.attended_states import find_attended_states, put_into_both
 from whyformer._engine.layout.blocks import find_attention_blocks, find_block_calls
 from whyformer._engine.layout.ids_beside import note_ids_beside
 from whyformer._engine.layout.layout import (
@@ -10,6 +11,7 @@ from whyformer._engine.layout.layout import (
     count_scored_tokens,
     find_representation,
     from_canonical_axes,
+    has_states_of_tokens,
     lay_out,
     leaf_to_sequence,
     order_leaf,
@@ -20,7 +22,8 @@ from whyformer._engine.layout.layout import (
     refuse_unstackable_sites,
     split_entries,
     to_canonical_axes,
+    to_token_states,
     unorder_leaf,
 )
 from whyformer._engine.layout.order import ExamplesMoved, find_order, is_known_to_move, keeps_order
-from whyformer._engine.layout.stream_blocks import find_blocks
+from whyformer._engine.layout.stream_blocks import find_blocks, take_input_for_blocks

@@ -259,6 +259,20 @@ def to_canonical_axes(tensor: Tensor, trace: Trace) -> Tensor:
     return tensor.permute(0, 2, 3, 1) if order == "pixels" else tensor.transpose(0, 1) if order == "turned" else tensor
 
 
+def to_token_states(state: Tensor, trace: Trace, length: int) -> Tensor:
+    """[batch token channel], from states between blocks in the model's order of axes.
+
+    Further axes (the copies of a stream that hyper connections keep) become channels. Other states stay as they are.
+    """
+    tokens, samples = axis_of(trace.tokens), axis_of(trace.samples)
+    if samples is None:  # one example
+        samples = next((axis for axis in range(state.dim()) if state.size(axis) == 1 and axis != tokens), 0)
+    is_usual = trace.is_pixels or (state.dim() == 3 and tokens != 2)
+    if is_usual or tokens is None or tokens == samples or state.size(tokens) != length:
+        return to_canonical_axes(state, trace)
+    return state.movedim((samples, tokens), (0, 1)).flatten(2)
+
+
 def from_canonical_axes(tensor: Tensor, order: str) -> Tensor:
     """The inverse of `to_canonical_axes`."""
     return tensor.permute(0, 3, 1, 2) if order == "pixels" else tensor.transpose(0, 1) if order == "turned" else tensor
@@ -366,12 +380,19 @@ def refuse_unstackable_sites(sites: list[AttentionSite], layout: Layout) -> None
             )
 
 
+def has_states_of_tokens(states: list[Tensor], layout: Layout) -> bool:
+    """Whether each of these is [batch token channel], for the tokens that attention covers."""
+    length = layout.mask.size(1)
+    shapes = [to_token_states(state.detach(), trace_of(state), length).shape for state in states]
+    return all(len(shape) == 3 and shape[:2] == layout.mask.shape for shape in shapes)
+
+
 def refuse_changing_tokens(states: list[Tensor], layout: Layout) -> None:
     """Methods on hidden states need the same tokens at every block boundary."""
     batch, length = layout.mask.shape
     for layer, state in enumerate(states):
-        shape = tuple(to_canonical_axes(state.detach(), trace_of(state)).shape)
-        if len(shape) != 3 or shape[:2] != (batch, length):
+        if not has_states_of_tokens([state], layout):
+            shape = to_canonical_axes(state.detach(), trace_of(state)).shape
             raise UnsupportedModel(
                 f"The hidden states at boundary {layer} have the shape {list(shape)}, but attention covers {length} "
                 f"tokens in a batch of {batch}. Methods that need hidden states do not support models whose tokens "

@@ -44,12 +44,7 @@ def find_blocks(mode: Intercept) -> StreamBlocks:
     """All blocks of the residual stream. Raises if those with attention, or without any, are not found."""
     calls = find_chain(mode) if mode.sites else find_chain_without_attention(mode)
     if not calls and not mode.sites:
-        if mode.entered is None:
-            raise UnsupportedModel(
-                "No blocks were found: the model has no attention, no list of modules passes on a state for each "
-                "token, and the explained input is not known."
-            )
-        return StreamBlocks([mode.entered] * 2, [0, 0], ())  # what is known is the state of the input
+        return take_input_for_blocks(mode)
     if calls:
         states, steps = list_boundaries(calls)
         attending = tuple(number for number, call in enumerate(calls) if call.sites)
@@ -60,6 +55,16 @@ def find_blocks(mode: Intercept) -> StreamBlocks:
         assert mode.entered is not None
         states, steps, attending = [mode.entered, *states], [0, *steps], tuple(number + 1 for number in attending)
     return StreamBlocks(states, steps, attending)
+
+
+def take_input_for_blocks(mode: Intercept) -> StreamBlocks:
+    """The model as one block: of a convolutional network, say, no states are known but those of the input."""
+    if mode.entered is None:
+        raise UnsupportedModel(
+            "No blocks were found: the model has no attention, no list of modules passes on a state for each token, "
+            "and the explained input is not known."
+        )
+    return StreamBlocks([mode.entered] * 2, [0, 0], ())
 
 
 def is_mixed_before(mode: Intercept, state: Tensor) -> bool:

@@ -37,7 +37,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from whyformer._engine.run import find_fill_token
-from whyformer._model import PIXELS, EncodedBatch, Model, count_streams, pick_pictures, place_plain_pixels
+from whyformer._model import PIXELS, EncodedBatch, Model, count_streams, pick_pictures, place_plain_pixels, unwrap
 from whyformer._plain.random_generator import make_generator
 from whyformer._plain.tokens import Grid
 from whyformer.errors import InputError, UnsupportedModel
@@ -46,6 +46,8 @@ IMAGE_FILLS = ("zero", "black", "mean", "blur", "noise")
 TEXT_FILLS = ("mask", "unknown", "pad", "pad_token", "delete")
 SIGNAL_FILLS = PICTURE_FILLS = ("zero", "mean")
 FILLS = (*IMAGE_FILLS, *TEXT_FILLS, "drop")
+SMALLEST = 1e-6  # in an image of which all is hidden: Idefics takes one of zeros for padding
+SOUND_MARKS = ("audio_token_id", "audio_token_index")  # fields of configs
 
 
 def send_to_device(tensor: Tensor, device: torch.device) -> Tensor:
@@ -122,7 +124,10 @@ def hide_image_tokens(encoded: EncodedBatch, pixels: Tensor, keep: Tensor, fill:
         )
     filling = torch.zeros_like(pixels) if fill == "zero" else mean_colour(pixels)
     kept = send_to_device(keep[:, owners.clamp(min=0)] | (owners < 0), pixels.device)
-    made = torch.where(kept, pixels, filling).flatten(0, 1)
+    made = torch.where(kept, pixels, filling)
+    is_blank = (made == 0).flatten(2).all(-1) & ~(pixels == 0).flatten(1).all(-1)
+    made[..., 0] += is_blank.view(*is_blank.shape, *[1] * (made.dim() - 3)) * SMALLEST
+    made = made.flatten(0, 1)
     return replace(encoded, inputs={**encoded.inputs, PIXELS: made})
 
 
@@ -292,10 +297,17 @@ def mask_tokens(model: Model, chosen: EncodedBatch, keep: Tensor) -> EncodedBatc
     if main.is_floating_point():
         main = torch.where((keep | ~real)[..., None], main, 0)
     elif not model.counts_positions or bool(is_empty.any()):  # a model that counts tokens would skip the padding token
-        removed = ~keep & real & (is_empty if model.counts_positions else True)
+        removed = ~keep & real & ~find_sounds(model, main) & (is_empty if model.counts_positions else True)
         main = torch.where(removed, model.padding, main)
     inputs = {**chosen.inputs, chosen.main: main, "attention_mask": mask.to(dtype)}
     return replace(chosen, inputs=inputs, token_mask=mask.cpu())
+
+
+def find_sounds(model: Model, ids: Tensor) -> Tensor:
+    """True where the state of a token is that of a piece of sound, which only the mask hides: the model counts them."""
+    config = getattr(unwrap(model.module), "config", None)
+    marks = [getattr(config, name, None) for name in SOUND_MARKS]
+    return torch.isin(ids, ids.new_tensor([mark for mark in marks if isinstance(mark, int)]))
 
 
 def delete_tokens(model: Model, chosen: EncodedBatch, keep: Tensor) -> EncodedBatch:
@@ -324,6 +336,9 @@ def compact_input(name: str, tensor: Tensor, order: Tensor, mask: Tensor, model:
     axis = chosen.batch_axis if tensor.dim() == 3 else 0
     if tensor.dim() not in (2, 3) or tensor.size(axis) != chosen.batch:
         return tensor
+    main = chosen.inputs[chosen.main]
+    if tensor.size(1 - axis) != main.size(1 - (chosen.batch_axis if main.dim() == 3 else 0)):
+        return tensor  # it has no entry for each token: the sizes of images, a spectrogram
     if name == "position_ids":  # those of the first tokens, whatever number the model starts from
         real = mask.new_ones(tensor.shape) if chosen.token_mask is None else chosen.token_mask.to(mask.device)
         first = torch.argsort((~real).to(torch.int8), dim=-1, stable=True)[:, : mask.size(1)]

@@ -56,7 +56,7 @@ from whyformer._engine.run import (
 )
 from whyformer._engine.targets import REPRESENTATION, Answers, ClassReading, FunctionReading, Reading, Target, TermSum
 from whyformer._engine.tracing import find_layer_sites, trace_of
-from whyformer._model import PIXELS, EncodedBatch, Model, count_streams, count_writes
+from whyformer._model import PIXELS, EncodedBatch, Model, count_streams, count_writes, holds_cut_patches
 from whyformer._plain.progress import show_progress
 from whyformer._plain.tokens import Grid, Pieces
 from whyformer._plain.torch_state import neutral_torch
@@ -155,6 +155,8 @@ class Probe:
         """The default fill for what is removed."""
         if self.is_signal or self.is_image:
             return "mean" if self.is_signal else "zero"
+        if holds_cut_patches(self.encoded.inputs):
+            return "zero"
         return self.word_fill
 
     @property

@@ -28,7 +28,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from whyformer._engine.tracing import NO_MASK, Argument, SampleGroups, ScoreMask, Trace, require_memory, take_rows
-from whyformer.errors import MethodError, UnsupportedModel
+from whyformer.errors import MethodError, UnknownOperation, UnsupportedModel
 
 if TYPE_CHECKING:
     from whyformer._engine.relevance.fused import FusedFactors
@@ -100,6 +100,11 @@ class OperationCall:
     def divide(self, relevance: Tensor, z: Tensor) -> Tensor:
         """relevance / z, kept finite by the stabiliser of the recipe. Where z nearly cancels, rounding moves the
         relevance, which the estimate of the pass counts."""
+        if z.is_complex():
+            raise UnknownOperation(
+                f"{self.operation} in {self.place or 'the model'} computes complex numbers, which relevance cannot be "
+                "divided by. Use a method that sends slopes, such as attnlrp."
+            )
         rounding = self.switch.rounding
         if rounding is not None and self.samples is not None and self.may_cancel:
             rounding.note_division(relevance, z, self.recipe.stabiliser.epsilon(z.dtype), self.samples)
@@ -347,6 +352,15 @@ class PoolCall(DifferentiableCall):
     """A mean, a sum or another reduction."""
 
     kind: str = "pool"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SamplingCall(PoolCall):
+    """An image read at some points, which may depend on the input too: they are held constant."""
+
+    def apply_rule(self, arriving: Tensor) -> Shares | None:
+        shares = super().apply_rule(arriving)
+        return self.backpropagate(arriving) if shares is None else shares  # none by the points
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

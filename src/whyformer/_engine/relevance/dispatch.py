@@ -234,6 +234,16 @@ class CallBuilder:
         operands = self.operation.dependent
         return (self.make(calls.PoolCall, run=as_function(self.operation)), operands) if len(operands) == 1 else None
 
+    def describe_sampling(self) -> CallAndOperands | None:
+        """Deformable attention reads an image at points that depend on the states: these are constants."""
+        image = self.operation.argument(0, "input")
+        if not isinstance(image, Tensor) or not image.requires_grad:
+            return None
+        held = self.operation.map_arguments(
+            lambda value: value.detach() if isinstance(value, Tensor) and value is not image else value
+        )
+        return self.make(calls.SamplingCall, run=as_function_of(held, image)), [image]
+
     def describe_concatenation(self) -> CallAndOperands:
         parts, axis = self.operation.concatenation_arguments()
         is_stack = self.operation.name == "stack"
@@ -254,6 +264,7 @@ DESCRIPTIONS: dict[str, Callable[[CallBuilder], CallAndOperands | None]] = {
             operations.POOLS | operations.STATISTICS | operations.RESIZES | operations.LINEAR_IN_ONE,
             CallBuilder.describe_reduction,
         ),
+        (operations.SAMPLINGS, CallBuilder.describe_sampling),
         (operations.CONCATENATIONS, CallBuilder.describe_concatenation),
         (operations.MULTIPLICATIONS, CallBuilder.describe_multiplication),
         (operations.ADDITIONS, CallBuilder.describe_addition),

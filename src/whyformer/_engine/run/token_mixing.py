@@ -88,6 +88,8 @@ def measure_mixing(mode: "Intercept", before: Tensor, after: Tensor) -> bool:
     if slopes[0] is None:
         return False
     elsewhere = slopes[0].abs().movedim(find_token_axis(before), 0).flatten(1).sum(1)
+    if len(elsewhere) != after.size(axis):  # other tokens: which is which is not known
+        return False
     elsewhere[token] = 0
     return bool((elsewhere > 0).any())
 

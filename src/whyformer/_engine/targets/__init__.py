@@ -12,6 +12,7 @@ from whyformer._engine.targets.function_target import (
     explain_function,
     find_function,
 )
+from whyformer._engine.targets.query import Query
 from whyformer._engine.targets.reading import Answers, ClassReading, Reading
 from whyformer._engine.targets.readout import compute_readout
 from whyformer._engine.targets.target import (

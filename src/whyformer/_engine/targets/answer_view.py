@@ -40,7 +40,13 @@ class AnswerView:
     def names(self) -> TargetNames:
         """The names of the classes or tokens."""
         is_language = self.task.kind in ("next token", "masked token", "frame")
-        return TargetNames(self.model, self.logits.size(-1), is_language=is_language)
+        return TargetNames(self.model, self.logits.size(-1) - self.names_nothing, is_language=is_language)
+
+    @property
+    def names_nothing(self) -> bool:
+        """Whether the last class means that there is no object (DETR): it is one more than the model has labels."""
+        labels = getattr(getattr(unwrap(self.model.module), "config", None), "num_labels", None)
+        return self.task.kind == "query" and self.logits.size(-1) - 1 == labels
 
     @property
     def model_name(self) -> str:

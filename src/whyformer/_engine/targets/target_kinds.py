@@ -5,7 +5,6 @@ same score can be read from any variant of the example. Public names: whyformer.
 """
 
 import json
-import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, SupportsIndex, TypeAlias
@@ -13,46 +12,14 @@ from typing import Literal, SupportsIndex, TypeAlias
 from torch import Tensor
 
 from whyformer._engine.targets.answer_view import AnswerView, split_entity_label
+from whyformer._engine.targets.query import Query, find_chances
 from whyformer._engine.targets.target_like import Named, OneTarget, Settled, TargetKind
-from whyformer._engine.targets.task import TaskKind
+from whyformer._engine.targets.target_words import check_task, refuse_task, write_name, write_range
 from whyformer._engine.targets.terms import Term
 from whyformer.errors import TargetError
 
 LONGEST_ANSWER = 30  # tokens, when the best answer span is looked for
 Position: TypeAlias = int | Literal["mask", "last"]
-
-
-ANSWERS = {  # by task: what the model answers, and the targets for it
-    "class": ("one class (or value) for each example", "a class by name or number, Group, LogProbability, Value"),
-    "next token": ("the next token", "a token, Token, Tokens, Group, LogProbability"),
-    "masked token": ("the token at a mask", "a token, Token, Tokens, Group, LogProbability"),
-    "token class": ("a class for every token", "a class, Entity"),
-    "answer span": ("an answer span", "AnswerSpan"),
-    "frame": ("a character for every frame of a sound", "a character, Frame, Character"),
-    "representation": ("a representation: it has no head", "Representation"),
-}
-
-
-def refuse_task(view: AnswerView, wanted: str, needs: str) -> TargetError:
-    answers, targets = ANSWERS[view.task.kind]
-    return TargetError(
-        f"{wanted} needs {needs}, but {view.model_name} answers {answers}. Targets for it: {targets}, or a function of "
-        "the output."
-    )
-
-
-def check_task(view: AnswerView, task: TaskKind, wanted: str, needs: str) -> None:
-    if view.task.kind != task:
-        raise refuse_task(view, wanted, needs)
-
-
-def write_name(wanted: Named) -> str:
-    """A class or token as text: its name, or # and its number."""
-    return wanted if isinstance(wanted, str) else f"#{operator.index(wanted)}"
-
-
-def write_range(start: int | None, end: int | None = None) -> str:
-    return "" if start is None else f"{start}" + ("" if end is None else f"-{end}")
 
 
 def write_member(wanted: Named | TargetKind) -> str:
@@ -460,6 +427,7 @@ NAMED_TARGETS: dict[str, Callable[[Named | None], TargetKind]] = {  # by task: w
     "masked token": Token,
     "token class": lambda name: Entity(label=name),
     "frame": lambda name: Frame(character=name),
+    "query": lambda name: Query(label=name),
 }
 
 
@@ -483,6 +451,9 @@ def settle_target(wanted: OneTarget, view: AnswerView, row: int) -> Settled:
 
 def predicts_term(view: AnswerView, row: int, term: Term) -> tuple[bool, float | None]:
     """Whether the model predicts the class of a term at its place, and its probability."""
+    if view.task.kind == "query":
+        chances = find_chances(view, row)[term.at[0]]
+        return int(chances.argmax()) == term.at[1], float(chances[term.at[1]])
     logits: Tensor = view.logits[row]
     for place in term.at[:-1]:
         logits = logits[place]

@@ -9,6 +9,7 @@ from typing import Any
 
 from whyformer._engine.targets.answer_target import Answer, parse_answer
 from whyformer._engine.targets.choice import Choice
+from whyformer._engine.targets.query import SIDES, Query
 from whyformer._engine.targets.target_kinds import (
     AnswerSpan,
     Character,
@@ -131,6 +132,14 @@ def parse_frame(text: str) -> Frame:
     return Frame(int(number) if number else None, parse_name(character) if character else None)
 
 
+def parse_query(text: str) -> Query:
+    found = re.fullmatch(rf"(\d*)(?:=(.+?))?(?:@({'|'.join(SIDES)}))?", text)
+    if not found:
+        raise ValueError
+    number, label, side = found.groups()
+    return Query(int(number) if number else None, parse_name(label) if label else None, side)  # type: ignore[arg-type]
+
+
 def parse_nothing(text: str) -> Representation:
     if text:
         raise ValueError
@@ -155,8 +164,9 @@ FORMS: dict[str, tuple[str, Callable[[str], TargetKind]]] = {  # an example of e
     "choice": ("choice:1", lambda text: Choice(int(text))),
     "frame": ("frame:12=a", parse_frame),
     "character": ("character:0", lambda text: Character(int(text or 0))),
+    "query": ("query:3=cat", parse_query),
     "representation": ("representation", parse_nothing),
 }
 WITHOUT_ARGUMENTS = {
-    *("logp", "value", "token", "entity", "answer", "answer-tokens", "frame", "character", "representation")
+    *("logp", "value", "token", "entity", "answer", "answer-tokens", "frame", "character", "query", "representation")
 }

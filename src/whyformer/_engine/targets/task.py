@@ -6,6 +6,7 @@
     token class         logits [batch, token, class] (entities, parts of speech)
     answer span         start_logits and end_logits [batch, token]
     frame               logits [batch, frame, character] of a sound (CTC)
+    query               logits [batch, query, class] and pred_boxes [batch, query, 4] of a model that finds objects
     representation      states [batch, channel] or [batch, token, channel] of a model without a head
 
 Names and configs are hints where shapes leave two readings: a vocabulary of the same size as the hidden states, say.
@@ -22,7 +23,9 @@ from whyformer._engine.run import Returned, find_output, get_field
 from whyformer._model import EncodedBatch, Model, TwoStreams, unwrap
 from whyformer.errors import UnsupportedModel
 
-TaskKind = Literal["class", "next token", "masked token", "token class", "answer span", "frame", "representation"]
+TaskKind = Literal[
+    "class", "next token", "masked token", "token class", "answer span", "frame", "query", "representation"
+]
 HEAD_NAMES = ("head", "heads", "fc", "classifier")  # where libraries keep the head; nn.Identity means no head
 SOUND_INPUTS = ("input_values", "input_features")
 OTHER_ANSWERS = {
@@ -58,6 +61,9 @@ def find_task(model: Model, encoded: EncodedBatch, returned: Returned, is_causal
     output = find_output(returned, model.module)
     if is_headless(model, returned, output, is_image=encoded.token_mask is None):
         return Task("representation", output)
+    boxes, logits = get_field(returned, "pred_boxes"), get_field(returned, "logits")
+    if boxes is not None and logits is not None and logits.dim() == 3 and boxes.shape[:2] == logits.shape[:2]:
+        return Task("query", logits)
     refuse_other_answers(model.module)
     if output.dim() < 3:
         return Task("class", output)

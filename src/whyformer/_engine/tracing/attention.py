@@ -14,6 +14,13 @@ from whyformer._engine.tracing.tiles import current_setting, iterate_tiles
 UNSHARED_KEYS = "not all tokens attend to the same tokens (windows, a different order per example, channels as keys)"
 
 
+def merge_examples(label: Tensor) -> Tensor:
+    """The tokens [... token 1] that all examples share: padding that a model sets to 0 in some is none of theirs."""
+    others = [axis for axis in range(label.dim()) if axis != label.dim() - 2 and label.size(axis) > 1]
+    whole = label.amax(others, keepdim=True) if others else label
+    return whole if bool(((label == whole) | (label < 0)).all()) else label
+
+
 @dataclass
 class AttentionSite:
     """One attention call, with tensors of the axes [batch head query key] and so on; `output` is on the graph."""
@@ -129,6 +136,7 @@ class AttentionSite:
         for label, epoch in ((rows.tokens, rows.epoch), (keys.tokens, keys.epoch)):
             if label is None or self.has_own_orders():
                 continue
+            label = merge_examples(label)
             if any(size > 1 for axis, size in enumerate(label.shape) if axis != label.dim() - 2):
                 return UNSHARED_KEYS
             if epoch and not is_plain(label) and not is_counted(label.flatten()):
