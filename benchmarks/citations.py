@@ -196,7 +196,7 @@ class BatchedAblations(Ablations):
         return log_odds.sum(1)
 
 
-def score_question(entry: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def score_question(entry: Mapping[str, Any], ours: np.ndarray) -> dict[str, np.ndarray]:
     """The scores of every method, from stored outcomes."""
     count, relevance = len(entry["relevance"]), np.array(entry["relevance"])
     fitted = torch.tensor([read_set(one, count) for one in entry["fitted"]])
@@ -205,7 +205,7 @@ def score_question(entry: Mapping[str, Any]) -> dict[str, np.ndarray]:
     generator = np.random.default_rng(zlib.crc32(json.dumps(entry["label"]).encode()) + entry["number"])
     shuffled = {**entry, "relevance": relevance[entry["shuffled"]].tolist()}
     return {
-        "ours": find_stored_evidence(entry, "checked")[0].scores,
+        "ours": ours,
         **{f"ContextCite, {n}": fit_lasso(fitted[:n], log_odds[:n], PENALTY).weights.numpy() for n in (12, 32, 64)},
         "leave-one-out": alone.numpy(),
         "one relevance pass": relevance,
@@ -222,10 +222,12 @@ def measure_question(entry: Mapping[str, Any]) -> dict[str, Any]:
     count = len(entry["relevance"])
     keep = torch.tensor([read_set(one, count) for one in entry["measured"]])
     actual = torch.tensor([entry["known"][one] for one in entry["measured"]], dtype=torch.float64)
-    rows = {name: measure_scores(one, keep, actual, entry["decide"]) for name, one in score_question(entry).items()}
+    found, forwards = find_stored_evidence(entry, "checked")
+    scores = score_question(entry, found.scores)
+    rows = {name: measure_scores(one, keep, actual, entry["decide"]) for name, one in scores.items()}
     return {
         "rows": rows,
-        "forwards": find_stored_evidence(entry, "checked")[1],
+        "forwards": forwards,
         "cited": {effort: list_cited(entry, effort) for effort in ("checked", "fast")},
         "decide": entry["decide"],
     }
