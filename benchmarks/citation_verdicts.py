@@ -1,9 +1,11 @@
 """Are the verdicts of cite right? Answers whose truth is known, of models that were trained to read.
 
-    python benchmarks/citation_verdicts.py MODEL ... --world harbour [--seeds 1] [--questions 10] --json fit.json
-    python benchmarks/citation_verdicts.py --fit fit.json ...                    the rules, to be pasted
-    python benchmarks/citation_verdicts.py MODEL ... --world upland --seeds 21 22 23 --json test.json
-    python benchmarks/citation_verdicts.py --read test.json ... [--write]        the tables, into docs/cite.md
+    python benchmarks/citation_verdicts.py --fit harbour.jsonl valley.jsonl ...  the rules, to be pasted
+    python benchmarks/citation_verdicts.py --read upland.jsonl ... --json docs/data/citation_verdicts.json
+    python benchmarks/citation_verdicts.py --read docs/data/citation_verdicts.json --write      into docs/cite.md
+    python benchmarks/citation_verdicts.py MODEL ... --world upland [--seeds 51]         cite() itself, case by case
+
+Files .jsonl are outcomes of `citation_outcomes.py claims`.
 
 Questions of whyformer.demo.sources about held-out facts: one passage states the answer, in the same or in other words;
 two do; two together; one contradicts; none does. Every question is asked with the model's own answer, if that is right
@@ -35,6 +37,7 @@ from typing import Any
 import numpy as np
 import torch
 from page_table import DOCS, insert_table
+from stored_citations import judge_stored_claim, read_entries
 
 import whyformer as why
 from whyformer._cite.calibration import CHECKED, FAST, Calibration, judge_support
@@ -77,10 +80,7 @@ def examine_claims(model: why.Model, asked: sources.SourceQuestion, effort: str)
             "support": [list(one) for one in claim.support], "against": [list(one) for one in claim.against],
             "basis": list(seen.evidence.likely_basis), "how": seen.evidence.how,
             "opposed": list(seen.evidence.against), "features": dict(seen.features),
-            "log_odds": seen.log_odds, "least": seen.likelihood.least_log_odds, "drop": seen.evidence.drop,
-            "control": seen.evidence.control, "margin": seen.evidence.margin,
-            "drops": [[list(some), drop] for some, drop in seen.evidence.drops.items()],
-            "spent": dict(seen.spent),
+            "forwards": seen.spent["cost"],
         }  # fmt: skip
 
 
@@ -198,7 +198,16 @@ def list_tables(cases: Sequence[dict[str, Any]]) -> Iterator[str]:
 
 
 def read_all(files: Sequence[Path]) -> list[dict[str, Any]]:
-    return [case for file in files for case in json.loads(file.read_text())]
+    """Saved cases, and those of stored outcomes."""
+    stored = read_entries([file for file in files if file.suffix == ".jsonl"])
+    saved = [case for file in files if file.suffix != ".jsonl" for case in json.loads(file.read_text())]
+    return saved + [judge_stored_claim(entry, effort) for entry in stored for effort in ("checked", "fast")]
+
+
+def shorten(case: dict[str, Any]) -> dict[str, Any]:
+    """What the tables need."""
+    labels = ("model", "passages", "kind", "effort", "support", "against", "basis", "opposed")
+    return {name: case[name] for name in labels} | {"features": {k: round(v, 4) for k, v in case["features"].items()}}
 
 
 def main() -> None:
@@ -229,7 +238,7 @@ def main() -> None:
             if arguments.json and len(cases) % 20 == 0:
                 arguments.json.write_text(json.dumps(cases))
     if arguments.json:
-        arguments.json.write_text(json.dumps(cases))
+        arguments.json.write_text(json.dumps([shorten(case) for case in cases], separators=(",", ":")) + "\n")
     lines = list(list_tables(cases))
     print("\n".join(lines))
     if arguments.write:

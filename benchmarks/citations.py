@@ -1,29 +1,29 @@
 """Do the scores of cite predict ablations? Beside ContextCite, leave-one-out, attention, word overlap and chance.
 
-    python benchmarks/citations.py [--kinds one either] [--sources 8 20 50] [--sharpness 1 3] [--questions 100]
-        [--judged 100] [--seed 7] [--model demo/reader] [--device cuda] [--json FILE]
-    python benchmarks/citations.py --read FILE ... [--write]             the tables of saved runs, into docs/cite.md
+    python benchmarks/citation_outcomes.py scores ... --out FILE.jsonl     first: what the models answer
+    python benchmarks/citations.py FILE.jsonl ... --json docs/data/citations.json
+    python benchmarks/citations.py --json docs/data/citations.json --write        the tables, into docs/cite.md
 
 Held-out questions of demo/reader whose answer is what it finds likeliest, token by token. *one*: one passage states the
 answer; *either*: another says the same in other words; *together*: sources are sentences, one names what the next calls
-"it". *reworded*: questions of whyformer.demo.sources (with --model) whose answer is not in the words of the passage.
-The last norm is multiplied by the sharpness. Ours are the scores of effort="checked". Measured on 64 random ablations
-that no method has seen:
+"it". *reworded*: questions of whyformer.demo.sources (with demo/sources) whose answer is not in the words of the
+passage. The last norm is multiplied by the sharpness. Ours are the scores of effort="checked". Measured on 128 random
+ablations that no method has seen:
 
 * LDS: the rank correlation of summed scores with the log-odds of the answer;
 * within: the same inside the ablations that agree in the sources that decide, 0 for equal scores;
 * false citations: of the sources that an answer is called supported by, those that do not decide.
 
-A relevance pass is counted as 3 forwards. `one-hot`: 1 on the source with the highest relevance. `shuffled`: ours, with
-the relevance of the sources permuted. Means, with the 95 % bootstrap interval of the difference in LDS to ContextCite
-with 64 ablations. Settings were chosen on seeds 100 to 300.
+Forwards: a relevance pass is counted as 3, an ablation of ours by the share of the tokens that it reads; the ablations
+of the others as 1 each. `one-hot`: 1 on the source with the highest relevance. `shuffled`: ours, with the relevance of
+the sources permuted. Means, with the 95 % bootstrap interval of the difference in LDS to ContextCite with 64 ablations.
+Settings were chosen on seed 41; the tables are of seed 51.
 """
 
 import argparse
 import copy
 import json
 import random
-import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,21 +34,18 @@ from typing import Any
 import numpy as np
 import torch
 from page_table import DOCS, insert_table
+from stored_citations import StoredAblations, find_stored_evidence, judge_stored_claim, read_entries, read_set
 
 import whyformer as why
 from whyformer._cite.ablations import Ablations
-from whyformer._cite.effort import EFFORTS, PER_RELEVANCE
-from whyformer._cite.estimate import code_ablations, estimate_weights
-from whyformer._cite.run import CITE_METHOD, Examined, Study, explain_sources, sum_regions
-from whyformer._cite.sources import find_sources, make_source_players
-from whyformer._plain.random_generator import make_generator
+from whyformer._cite.calibration import CHECKED, FAST, judge_support
 from whyformer._plain.statistics import bootstrap
 from whyformer.demo import reader, sources
 from whyformer.demo.reader_words import CITIES, NAMES, RELATIONS, SUBJECTS, TOPICS, VALUES
 from whyformer.methods._players import Players
-from whyformer.methods.context_cite import draw_ablations, fit_lasso
+from whyformer.methods.context_cite import fit_lasso
 from whyformer.metrics.datamodelling import correlate_defined_ranks
-from whyformer.targets import Answer
+from whyformer.results.citations import SUPPORTED
 
 SAMPLES = 64
 ROWS = 256  # ablations in one forward
@@ -58,6 +55,7 @@ FORWARDS = {
     "one relevance pass": "3", "one-hot": "3", "last-layer attention": "1", "word overlap": "0", "shuffled": "12",
     "random": "0",
 }  # fmt: skip
+KINDS = ("one", "either", "together", "reworded")
 BEGIN = "<!-- table of benchmarks/citations.py -->"
 
 
@@ -198,55 +196,48 @@ class BatchedAblations(Ablations):
         return log_odds.sum(1)
 
 
-def measure_question(model: why.Model, posed: Posed, prompt: why.Prompt, *, judged: bool) -> dict[str, Any]:
-    """The measures of every method; nothing if it is not what the model answers. judged: what fast and checked cite."""
-    regions = find_sources(prompt, list(posed.spans), None).sources
-    players = make_source_players(prompt, regions)
-    ablations = BatchedAblations(model, prompt, players)
-    if not ablations.is_own_answer:
-        return {}
-    count, number, length = players.count, zlib.crc32(posed.text.encode()), len(prompt.answer)
-    fitted, keep = (draw_ablations(count, SAMPLES, make_generator(seed, number)) for seed in (0, 1))
-    explanation = explain_sources(model, prompt, CITE_METHOD, {}, Answer(), players)
-    relevance = sum_regions(explanation.scores[0].double().cpu(), regions).numpy()
-    generator = np.random.default_rng(number)
-    shuffled = generator.permutation(relevance)
-    alone = ablations.leave_out([[source] for source in range(count)])
-    coded = [torch.from_numpy(code_ablations(one, int(one.argmax()))) for one in (relevance, shuffled)]
-    ablations.ask(torch.cat([fitted, keep, alone, *coded]))  # all in a few forwards
-    log_odds, actual = ablations.ask(fitted), ablations.ask(keep)
-    scores = {
-        "ours": weigh(ablations, coded[0], relevance),
-        **{
-            f"ContextCite, {n}": fit_lasso(fitted[:n], log_odds[:n] / length, PENALTY).weights.numpy()
-            for n in (12, 32, 64)
-        },
-        "leave-one-out": (ablations.full - ablations.ask(alone)).numpy(),
+def score_question(entry: Mapping[str, Any], ours: np.ndarray) -> dict[str, np.ndarray]:
+    """The scores of every method, from stored outcomes."""
+    count, relevance = len(entry["relevance"]), np.array(entry["relevance"])
+    fitted = torch.tensor([read_set(one, count) for one in entry["fitted"]])
+    log_odds = torch.tensor([entry["known"][one] for one in entry["fitted"]], dtype=torch.float64) / entry["answer"]
+    alone = StoredAblations(entry, entry["tokens"], entry["spans"]).ask_without([[j] for j in range(count)])
+    generator = np.random.default_rng(zlib.crc32(json.dumps(entry["label"]).encode()) + entry["number"])
+    shuffled = {**entry, "relevance": relevance[entry["shuffled"]].tolist()}
+    return {
+        "ours": ours,
+        **{f"ContextCite, {n}": fit_lasso(fitted[:n], log_odds[:n], PENALTY).weights.numpy() for n in (12, 32, 64)},
+        "leave-one-out": alone.numpy(),
         "one relevance pass": relevance,
         "one-hot": np.eye(count)[relevance.argmax()],
-        "last-layer attention": sum_attention(model, prompt, regions),
-        "word overlap": count_shared_words(posed),
-        "shuffled": weigh(ablations, coded[1], shuffled),
+        "last-layer attention": np.array(entry["attention"]),
+        "word overlap": np.array(entry["overlap"]),
+        "shuffled": find_stored_evidence(shuffled, "checked")[0].scores,
         "random": generator.standard_normal(count),
     }
-    efforts = ("fast", "checked") if judged else ()
-    studies = {effort: Study(model, prompt, regions, CITE_METHOD, {}, EFFORTS[effort]) for effort in efforts}
+
+
+def measure_question(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """LDS and within of every method, and what fast and checked cite."""
+    count = len(entry["relevance"])
+    keep = torch.tensor([read_set(one, count) for one in entry["measured"]])
+    actual = torch.tensor([entry["known"][one] for one in entry["measured"]], dtype=torch.float64)
+    found, forwards = find_stored_evidence(entry, "checked")
+    scores = score_question(entry, found.scores)
+    rows = {name: measure_scores(one, keep, actual, entry["decide"]) for name, one in scores.items()}
     return {
-        "rows": {name: measure_scores(one, keep, actual, posed.decide) for name, one in scores.items()},
-        "forwards": PER_RELEVANCE + len(coded[0]) - 1,  # the log-odds with all sources are those of the relevance pass
-        "cited": {effort: list_cited(study.examine(Answer())) for effort, study in studies.items()},
-        "decide": posed.decide,
+        "rows": rows,
+        "forwards": forwards,
+        "cited": {effort: list_cited(entry, effort) for effort in ("checked", "fast")},
+        "decide": entry["decide"],
     }
 
 
-def weigh(ablations: BatchedAblations, keep: torch.Tensor, relevance: np.ndarray) -> np.ndarray:
-    """The scores of effort="checked"."""
-    return estimate_weights(keep.numpy(), ablations.ask(keep).numpy(), relevance, int(relevance.argmax()))
-
-
-def list_cited(examined: Examined) -> list[int]:
+def list_cited(entry: Mapping[str, Any], effort: str) -> list[int]:
     """The sources that the answer is called supported by."""
-    return list(examined.evidence.likely_basis) if examined.support.verdict == "supported" else []
+    case = judge_stored_claim(entry, effort)
+    support = (FAST if effort == "fast" else CHECKED).estimate_support(case["features"])
+    return list(case["basis"]) if judge_support(support, bool(case["opposed"])) == SUPPORTED else []
 
 
 def measure_scores(scores: np.ndarray, keep: torch.Tensor, actual: torch.Tensor, decide: Sequence[int]) -> list[float]:
@@ -284,93 +275,78 @@ def count_shared_words(posed: Posed) -> np.ndarray:
     return np.array([len(wanted & set(text)) / len(wanted) for text in texts])
 
 
-# --- running ----------------------------------------------------------------------------------------------------------
+# --- the tables -------------------------------------------------------------------------------------------------------
 
 
-def measure_column(arguments: argparse.Namespace, kind: str, count: int, factor: float) -> dict[str, Any]:
-    model, begin = open_sharpened(arguments.model, factor, arguments.device), time.perf_counter()
-    found, asked = [], 0
-    while len(found) < arguments.questions and asked < 8 * arguments.questions:
-        posed = pose(kind, count, arguments.seed, arguments.first + asked)
-        asked += 1
-        prompt = why.Prompt.from_text(model, posed.text, answer=f" {posed.answer}")
-        found += filter(None, [measure_question(model, posed, prompt, judged=len(found) < arguments.judged)])
-        if time.perf_counter() - begin > arguments.seconds:
-            break
-    return {"label": [kind, count, factor], "asked": asked, "found": found}
+def sum_up(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The figures of one setting."""
+    found = [measure_question(entry) for entry in entries]
+    values = {name: np.array([case["rows"][name] for case in found]) for name in found[0]["rows"]}
+    difference = bootstrap((values["ours"][:, 0] - values["ContextCite, 64"][:, 0]).tolist())
+    return {
+        "questions": len(found), "forwards": round(max(case["forwards"] for case in found), 2),
+        "lds": {name: round(float(one[:, 0].mean()), 4) for name, one in values.items()},
+        "within": {name: round(float(one[:, 1].mean()), 4) for name, one in values.items()},
+        "difference": [round(one, 4) for one in difference],
+        "cited": {effort: count_cited(found, effort) for effort in ("checked", "fast")},
+    }  # fmt: skip
 
 
-def list_tables(columns: Sequence[dict[str, Any]]) -> Iterator[str]:
+def count_cited(found: Sequence[Mapping[str, Any]], effort: str) -> list[int]:
+    """False citations, all citations, and answers for which a deciding source, or all of them, are cited."""
+    pairs = [(set(case["cited"][effort]), set(case["decide"])) for case in found]
+    wrong, cited = sum(len(one - own) for one, own in pairs), sum(len(one) for one, _ in pairs)
+    return [wrong, cited, sum(bool(one & own) for one, own in pairs), sum(own <= one for one, own in pairs)]
+
+
+def list_tables(settings: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     """LDS, within and false citations: one row for each setting."""
-    settings: dict[str, list[dict[str, Any]]] = {}
-    for one in columns:
-        kind, count, factor = one["label"]
-        settings.setdefault(f"{kind}, {count} sources, x {factor:g}", []).extend(one["found"])
-    settings = {name: found for name, found in settings.items() if found}
-    methods = list(next(iter(settings.values()))[0]["rows"])
-    shown = [FORWARDS.get(name, "") for name in methods]
-    for number, title in enumerate(("LDS", "within")):
-        difference = " | ours minus ContextCite, 64" if number == 0 else ""
-        yield f"| {title} | questions | " + " | ".join(methods) + difference + " |"
-        yield "|---" * (len(methods) + 2 + (number == 0)) + "|"
-        yield "| forwards | | " + " | ".join([count_forwards(settings), *shown[1:]]) + (" | |" if number == 0 else " |")
-        for name, found in settings.items():
-            values = {method: np.array([case["rows"][method][number] for case in found]) for method in methods}
-            cells = [name, str(len(found)), *(f"{values[method].mean():.3f}" for method in methods)]
-            if number == 0:
-                cells.append("{:+.3f} ({:+.3f} to {:+.3f})".format(
-                    *bootstrap((values["ours"] - values["ContextCite, 64"]).tolist())
-                ))  # fmt: skip
-            yield "| " + " | ".join(cells) + " |"
+    methods = list(next(iter(settings.values()))["lds"])
+    forwards = [f"{max(one['forwards'] for one in settings.values()):g}", *(FORWARDS[name] for name in methods[1:])]
+    for title, key in (("LDS", "lds"), ("within", "within")):
+        more = ["ours minus ContextCite, 64"] if key == "lds" else []
+        yield "| " + " | ".join([title, "questions", *methods, *more]) + " |"
+        yield "|---" * (len(methods) + 2 + len(more)) + "|"
+        yield "| " + " | ".join(["forwards", "", *forwards, *[""] * len(more)]) + " |"
+        for name, one in settings.items():
+            last = ["{:+.3f} ({:+.3f} to {:+.3f})".format(*one["difference"])] if more else []
+            yield (
+                "| " + " | ".join([name, str(one["questions"]), *(f"{x:.3f}" for x in one[key].values()), *last]) + " |"
+            )
         yield ""
-    judged = {name: [case for case in found if case["cited"]] for name, found in settings.items()}
-    judged = {name: found for name, found in judged.items() if found}
-    if not judged:
-        return
     yield "| citations | false, checked | a deciding source cited | all | false, fast | a deciding source cited | all |"
     yield "|---|---|---|---|---|---|---|"
-    for name, found in {**judged, "all": [case for some in judged.values() for case in some]}.items():
-        cells = [cell for effort in ("checked", "fast") for cell in count_cited(found, effort)]
+    total = {effort: np.sum([one["cited"][effort] for one in settings.values()], 0) for effort in ("checked", "fast")}
+    asked = sum(one["questions"] for one in settings.values())
+    for name, cited, questions in [
+        *((name, one["cited"], one["questions"]) for name, one in settings.items()), ("all", total, asked),
+    ]:  # fmt: skip
+        cells = [cell for effort in ("checked", "fast") for cell in format_cited(*cited[effort], questions)]
         yield "| " + " | ".join([name, *cells]) + " |"
 
 
-def count_forwards(settings: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
-    return f"{max(case['forwards'] for found in settings.values() for case in found):.0f}"
-
-
-def count_cited(found: Sequence[Mapping[str, Any]], effort: str) -> list[str]:
-    """False citations of all, and answers for which a deciding source, or all of them, are cited."""
-    pairs = [(set(case["cited"][effort]), set(case["decide"])) for case in found]
-    wrong, cited = sum(len(one - own) for one, own in pairs), sum(len(one) for one, _ in pairs)
-    some, every = sum(bool(one & own) for one, own in pairs), sum(own <= one for one, own in pairs)
+def format_cited(wrong: int, cited: int, some: int, every: int, questions: int) -> list[str]:
     share = f" ({100 * wrong / cited:.1f} %)" if cited else ""
-    return [f"{wrong} of {cited}{share}", f"{some} of {len(pairs)}", str(every)]
+    return [f"{wrong} of {cited}{share}", f"{some} of {questions}", str(every)]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--model", default="demo/reader")
-    parser.add_argument("--kinds", nargs="+", default=["one", "either", "together"])
-    parser.add_argument("--sources", nargs="+", type=int, default=[8, 20, 50])
-    parser.add_argument("--sharpness", nargs="+", type=float, default=[1.0, 3.0])
-    parser.add_argument("--questions", type=int, default=100)
-    parser.add_argument("--judged", type=int, default=100, help="questions of each setting whose citations are counted")
-    parser.add_argument("--seed", type=int, default=7)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--first", type=int, default=0, help="the number of the first question")
-    parser.add_argument("--seconds", type=float, default=1e9, help="stop each setting after so long")
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--read", nargs="+", type=Path)
-    parser.add_argument("--write", action="store_true", help="write the table into docs/cite.md")
+    parser.add_argument("files", nargs="*", type=Path, help="outcomes of the seed")
+    parser.add_argument("--seed", type=int, default=51)
+    parser.add_argument("--json", type=Path, required=True, help="the figures: written, or read if there are no files")
+    parser.add_argument("--write", action="store_true", help="write the tables into docs/cite.md")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    columns = [one for file in arguments.read or [] for one in json.loads(file.read_text())]
-    settings = [(k, n, f) for n in arguments.sources for k in arguments.kinds for f in arguments.sharpness]
-    for setting in [] if arguments.read else settings:
-        columns.append(measure_column(arguments, *setting))
-        if arguments.json:
-            arguments.json.write_text(json.dumps(columns))
-    lines = list(list_tables(columns))
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for entry in read_entries(arguments.files):
+        if entry["seed"] == arguments.seed:
+            kind, count, factor = entry["label"]
+            groups.setdefault(f"{kind}, {count} sources, x {factor:g}", []).append(entry)
+    if groups:
+        order = sorted(groups, key=lambda name: (KINDS.index(name.split(",")[0]), int(name.split()[1]), name))
+        arguments.json.write_text(json.dumps({name: sum_up(groups[name]) for name in order}, indent=0) + "\n")
+    lines = list(list_tables(json.loads(arguments.json.read_text())))
     print("\n".join(lines))
     if arguments.write:
         insert_table(DOCS / "cite.md", BEGIN, lines)

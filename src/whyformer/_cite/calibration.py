@@ -13,7 +13,7 @@ Above $m_k$, the median of supported answers, more of it says no more: certainty
 
 Supported: p is at least .7. At most .3: contradicted, if a source speaks against the answer, else not supported.
 Between them: undecided. The regression is that of maximum likelihood, so that p is a frequency among answers like those
-that it was fitted to, of which about a third are supported. It is fitted by benchmarks/citation_verdicts.py, which also
+that it was fitted to, of which a fifth are supported. It is fitted by benchmarks/citation_verdicts.py, which also
 prints how often verdicts are wrong and how far p is from the frequency, on texts kept out of the fit.
 """
 
@@ -53,14 +53,14 @@ def judge_support(support: float, is_opposed: bool) -> str:
 
 
 FAST = Calibration(
-    base=-7.084,
-    coefficients={"certainty": 1.5257, "share": 8.0766, "mention": 3.0627, "topic": 2.2517},
-    most={"certainty": 2.2514, "share": 0.5886, "mention": 1.0, "topic": 0.6667},
+    base=-5.2016,
+    coefficients={"certainty": 1.5209, "share": 4.7895, "mention": 2.4603, "topic": 1.7683},
+    most={"certainty": 1.9571, "share": 0.5283, "mention": 1.0, "topic": 0.7686},
 )
 CHECKED = Calibration(
-    base=-6.183,
-    coefficients={"certainty": 1.6162, "share": 0.8784, "mention": 1.9987, "topic": 0.3172, "need": 1.5624},
-    most={"certainty": 2.366, "share": 0.7086, "mention": 1.0, "topic": 0.7686, "need": 3.5759},
+    base=-6.4402,
+    coefficients={"certainty": 1.376, "share": 3.6724, "mention": 1.5099, "topic": 2.0531, "need": 0.715},
+    most={"certainty": 1.9571, "share": 0.6133, "mention": 1.0, "topic": 1.0, "need": 3.4816},
 )
 
 
@@ -68,11 +68,10 @@ def measure_features(likelihood: Likelihood, evidence: Evidence, mentioned: bool
     """What the verdict rests on; without ablations, `need` is 0."""
     basis = list(evidence.likely_basis)
     total = float(abs(evidence.relevance).sum())
-    drop = max(evidence.drop, 0.0)
     return {
         "certainty": math.asinh(min(max(likelihood.least_log_odds, -1e6), 1e6)),
         "share": float(evidence.relevance[basis].sum()) / total if total else 0.0,
         "mention": float(mentioned),
         "topic": topic,
-        "need": math.asinh(drop) if evidence.drops else 0.0,
+        "need": math.asinh(max(evidence.drop, 0.0)),
     }

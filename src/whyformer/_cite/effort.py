@@ -1,43 +1,49 @@
 """What cite() spends on one answer: said beforehand, counted afterwards.
 
     fast      one relevance pass; verdicts by how certain the answer is, so fewer of them
-    checked   two relevance passes, of which one without the first source, four ablations for the verdict, and eight for
-              the scores, which rest on these, on the first pass and on the prompt without the first source: 12 forwards
-    thorough  the same with more checks, 64 random ablations for the scores and 32 fresh ones to measure them
+    checked   one more relevance pass, of more than eight sources without the first one, or of what the model would
+              rather say; then as many coded ablations as 12 forwards allow. Verdict and scores rest on the same ones
+    thorough  the same, 8 candidates left out alone, 64 random ablations for the scores, 32 fresh ones to measure them
 
-A relevance pass costs a forward and about two more. An answer of several sentences costs that for each of them too.
+A relevance pass costs a forward and about two more. An ablation costs the share of the tokens of the prompt that it
+reads: without half of them, half a forward. An answer of several sentences costs that for each of them too.
 """
 
 from dataclasses import dataclass
 
-from whyformer._cite.estimate import CODES
+from whyformer._cite.faithfulness import RANDOM_SETS, TOP_SIZES
 from whyformer.errors import InputError
 
 PER_RELEVANCE = 3  # forwards
-BASELINE = 2  # forwards with all sources: of the log-odds that ablations are compared with, and of the probabilities
+BASELINE = 1  # forward with all sources: of the log-odds that ablations are compared with, and of the probabilities
+RIVAL = PER_RELEVANCE + 3  # forwards: what another answer rests on
+CONFIRMED = 4  # sets of candidates that are left out together, in a thorough search
 
 
 @dataclass(frozen=True)
 class Effort:
     """How much is asked of the model for one answer or sentence."""
 
-    relevance_passes: int
-    blocks: int = 0  # of sources, left out as a whole
-    coded: int = 0  # ablations that the scores are fitted to
-    checks: int = 0  # of candidates
+    forwards: int  # for relevance and coded ablations
+    checks: int = 0  # candidates that are left out alone
     samples: int = 0  # random ablations for the scores
     measured: int = 0  # random ablations that measure them
 
+    @property
+    def leaves_out(self) -> bool:
+        return self.forwards > PER_RELEVANCE + BASELINE
+
     def count_forwards(self) -> int:
         """At most, a relevance pass counted as three."""
-        asked = self.blocks + self.coded + self.checks + self.samples + self.measured
-        return self.relevance_passes * PER_RELEVANCE + asked + (BASELINE if asked else 1)
+        checked = self.checks + CONFIRMED if self.checks else 0
+        measured = self.measured + (RANDOM_SETS + 1) * len(TOP_SIZES) if self.measured else 0
+        return self.forwards + checked + self.samples + measured
 
 
 EFFORTS: dict[str, Effort] = {
-    "fast": Effort(1),
-    "checked": Effort(2, blocks=3, coded=2 * CODES, checks=1),
-    "thorough": Effort(2, blocks=8, coded=2 * CODES, checks=8, samples=64, measured=32),
+    "fast": Effort(PER_RELEVANCE + BASELINE),
+    "checked": Effort(12),
+    "thorough": Effort(12, checks=8, samples=64, measured=32),
 }
 
 

@@ -15,8 +15,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from whyformer._explain.answer_check import read_answer_logits
-from whyformer._model import Model
 from whyformer._model.prompt import Prompt
 
 LEAST_SURPRISE = math.log(1000)  # an answer that is more likely than this is never implausible
@@ -39,9 +37,9 @@ class Likelihood:
         return self.expected - self.log_probability <= max(LEAST_SURPRISE, MOST_DEVIATIONS * self.deviation)
 
 
-def measure_likelihood(model: Model, prompt: Prompt, tokens: Sequence[int]) -> Likelihood:
-    """Of these tokens of the answer, counted from its first one."""
-    logits = read_answer_logits(model, prompt)[list(tokens)]
+def measure_likelihood(logits: Tensor, prompt: Prompt, tokens: Sequence[int]) -> Likelihood:
+    """Of these tokens of the answer, counted from its first one; logits [token word] of the prompt and its answer."""
+    logits = logits[[prompt.prompt_length - 1 + token for token in tokens]]
     ids = torch.tensor([prompt.answer_ids[token] for token in tokens], device=logits.device)
     pairs = zip(logits.split(TOKENS_AT_ONCE), ids.split(TOKENS_AT_ONCE), strict=True)
     own, mean, variance = torch.stack([sum_moments(*pair) for pair in pairs]).sum(0).tolist()

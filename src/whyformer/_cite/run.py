@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import overload
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -28,7 +27,7 @@ from whyformer._cite.documents import (
     make_cited_prompt,
     refuse_shared_answer,
 )
-from whyformer._cite.effort import Effort, choose_effort, describe_effort
+from whyformer._cite.effort import BASELINE, PER_RELEVANCE, RIVAL, Effort, choose_effort, describe_effort
 from whyformer._cite.estimate import Vector
 from whyformer._cite.faithfulness import measure_faithfulness
 from whyformer._cite.likelihood import Likelihood, measure_likelihood
@@ -137,8 +136,9 @@ def cite(
     method: any method; the score of a source is the sum over its tokens. Methods that remove words remove sources
     instead, by deleting them.
     effort: "fast", one relevance pass (4 forwards, a relevance pass counted as 3); "checked", sources left out to
-    confirm what the answer rests on, and for the scores (20 forwards); "thorough", 64 random ablations more for the
-    scores and 32 fresh ones to measure them (at most 128). An answer of several sentences costs as much for each.
+    confirm what the answer rests on, and for the scores (12 forwards, an ablation counted by the tokens that it reads);
+    "thorough", 64 random ablations more for the scores and 32 fresh ones to measure them (at most 138). An answer of
+    several sentences costs as much for each.
     seed: of all random numbers.
     """
     try:
@@ -178,8 +178,8 @@ def cite(
         rest=rest,
         log_odds=whole.log_odds,
         log_probability=whole.likelihood.log_probability,
-        margin=found.margin if found.drops else None,
-        together=found.drops.get(found.basis) if len(found.basis) > 1 else None,
+        margin=found.margin if plan.leaves_out else None,
+        together=found.drop if len(found.basis) > 1 else None,
         faithfulness=whole.faithfulness,
         method=whole.explanation.method,
         settings=whole.explanation.settings,
@@ -232,21 +232,18 @@ class Study:
         explanation = explain_sources(self.model, self.prompt, self.method, self.settings, aim, players)
         scores = explanation.scores[0].double().cpu()
         relevance = sum_regions(scores, self.sources).numpy()
-        likelihood = measure_likelihood(self.model, self.prompt, tokens)
+        probe, logits = make_answer_probe(self.model, self.prompt, aim)
+        likelihood = measure_likelihood(logits, self.prompt, tokens)
         mentioned = is_mentioned(self.prompt, tokens, self.sources)
-        spent: list[Mapping[str, float]] = [explanation.spent, {"forward": 1.0}]  # one for the probabilities
+        spent: list[Mapping[str, float]] = [explanation.spent, {"forward": 1.0, "cost": 1.0}]
         log_odds, faithfulness = float(explanation.targets[0].score), None
         evidence = Evidence(relevance, int(relevance.argmax()), relevance)
-        if self.plan.blocks:
-            ablations = Ablations(make_answer_probe(self.model, self.prompt, aim), players, log_odds)
-            rival = None if self.reruns else likelihood.rival
-            evidence = self._find_evidence(ablations, relevance, players, tokens, spent, likelihood, rival is None)
-            if rival is not None:
-                against = {*evidence.against, *self._find_rivals(rival, spent)}
-                evidence = replace(evidence, against=tuple(sorted(against)))
+        if self.plan.leaves_out:
+            ablations = Ablations(probe, players, log_odds)
+            evidence = self._find_evidence(ablations, relevance, spent, likelihood)
             faithfulness = self._measure(ablations, evidence)
-            spent += [ablations.probe.spent, {"forward": 1.0}]  # one for the log-odds
-        rule = CHECKED if self.plan.blocks else FAST
+            spent += [ablations.probe.spent, {"cost": ablations.forwards}]
+        rule = CHECKED if self.plan.leaves_out else FAST
         topic = match_question(self.prompt, self.sources, evidence.likely_basis)
         features = measure_features(likelihood, evidence, mentioned, topic)
         probability = rule.estimate_support(features)
@@ -258,8 +255,10 @@ class Study:
             how=evidence.how or (ONE if basis else ""),
             against=tuple(self.sources[i].name for i in evidence.against),
             probability=probability,
-            drop=evidence.drop if evidence.drops else None,
+            drop=evidence.drop if self.plan.leaves_out else None,
         )  # fmt: skip
+        passes = sum(one.get("relevance", 0.0) for one in spent)
+        spent.append({"cost": PER_RELEVANCE * passes})
         return Examined(
             explanation, scores, log_odds, likelihood, mentioned, evidence, support, features, faithfulness,
             sum_counts(spent),
@@ -269,32 +268,19 @@ class Study:
         self,
         ablations: Ablations,
         relevance: Vector,
-        players: Players,
-        tokens: Sequence[int],
         spent: list[Mapping[str, float]],
         likelihood: Likelihood,
-        again: bool,
     ) -> Evidence:
-        """again: explain the answer without the first source too; otherwise that effort goes to its rival."""
-        plan = self.plan
-        blocks, checks = (plan.blocks, plan.checks) if again or plan.samples else (0, 0)
-
-        def explain_without(first: int) -> Vector:
-            if self.reruns or not again:
-                return np.where(np.arange(len(relevance)) == first, 0.0, relevance)
-            keep = players.keep(ablations.leave_out([[first]]))[0]
-            fewer = explain_kept(self.model, self.prompt, keep, self.method, self.settings, tokens)
-            spent.append(fewer.spent)
-            ablations.learn([first], float(fewer.targets[0].score))
-            owners, scores = players.owner[keep], fewer.scores[0].double().cpu()
-            return np.array([float(scores[owners == source].sum()) for source in range(players.count)])
-
+        """What the answer rests on; if the model would rather say something else, also what that rests on."""
+        plan, rival = self.plan, None if self.reruns else likelihood.rival
         more = None
         if plan.samples:
             generator = make_generator(self.seed, ablations.probe.fingerprints[0])
-            more = draw_ablations(players.count, plan.samples, generator)
-        least = likelihood.least_log_odds
-        found = find_evidence(ablations, relevance, explain_without, blocks, checks, more, least)
+            more = draw_ablations(len(relevance), plan.samples, generator)
+        left = plan.forwards - PER_RELEVANCE - BASELINE - RIVAL * (rival is not None)
+        found = find_evidence(ablations, relevance, left, likelihood.least_log_odds, plan.checks, more)
+        if rival is not None:
+            found.against = tuple(sorted({*found.against, *self._find_rivals(rival, spent)}))
         return replace(found, scores=relevance) if self.reruns else found
 
     def _find_rivals(self, rival: tuple[int, int], spent: list[Mapping[str, float]]) -> tuple[int, ...]:
@@ -306,10 +292,10 @@ class Study:
         explanation = explain_sources(self.model, other, self.method, self.settings, aim, players)
         relevance = sum_regions(explanation.scores[0].double().cpu(), self.sources).numpy()
         score = float(explanation.targets[0].score)
-        ablations = Ablations(make_answer_probe(self.model, other, aim), players, score)
+        ablations = Ablations(make_answer_probe(self.model, other, aim)[0], players, score)
         containing = [i for i, one in enumerate(self.sources) if token in self.prompt.ids[one.start : one.stop]]
         found = find_rival_basis(ablations, relevance, containing)
-        spent += [explanation.spent, ablations.probe.spent, {"forward": 1.0}]
+        spent += [explanation.spent, ablations.probe.spent, {"forward": 1.0, "cost": 1.0 + ablations.forwards}]
         return found
 
     def _measure(self, ablations: Ablations, evidence: Evidence) -> Faithfulness | None:
@@ -374,31 +360,16 @@ def explain_sources(
         return explain_encoded(model, model.encode(prompt), call, target)
 
 
-def make_answer_probe(model: Model, prompt: Prompt, aim: Answer) -> Probe:
-    """Reads the log-odds of the answer off variants of the prompt."""
+def make_answer_probe(model: Model, prompt: Prompt, aim: Answer) -> tuple[Probe, Tensor]:
+    """Reads the log-odds of the answer off variants of the prompt; and the logits [token word] of the prompt itself."""
     target = Answer(aim.select, unit=aim.unit, score=CITED_SCORE)
-    return record(model, model.encode(prompt), target=target, keep={"probe"})["probe"]
+    capture = record(model, model.encode(prompt), target=target, keep={"probe"})
+    return capture["probe"], capture.logits[0]
 
 
 def sum_regions(scores: Tensor, regions: Sequence[Region]) -> Tensor:
     """[region]: the sum of the scores of its tokens."""
     return torch.tensor([float(scores[one.start : one.stop].sum()) for one in regions], dtype=scores.dtype)
-
-
-def explain_kept(
-    model: Model,
-    prompt: Prompt,
-    keep: Tensor,
-    method: MethodLike,
-    settings: Mapping[str, Setting],
-    tokens: Sequence[int],
-) -> Explanation:
-    """The explanation of these tokens of the answer, from the tokens of the prompt that are kept [token]."""
-    ids = torch.tensor(prompt.ids)
-    before = ids[: prompt.prompt_length][keep[: prompt.prompt_length]].tolist()
-    shorter = Prompt.from_tokens(model, before, ids[prompt.prompt_length :].tolist())
-    target = Answer(list(tokens), score=CITED_SCORE)
-    return explain_encoded(model, model.encode(shorter), choose_method(method, settings), target)
 
 
 def list_sentences(prompt: Prompt) -> list[Answer]:

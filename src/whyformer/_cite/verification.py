@@ -1,26 +1,25 @@
-r"""Which sources does the answer rest on? Found by relevance, confirmed by leaving them out.
+r"""Which sources does the answer rest on? Found by relevance, confirmed by leaving sources out.
 
 $$ d_S = s(x) - s(x \setminus S) $$
 
 is the drop of the log-odds of the answer without the sources $S$. The first source $t$ is the one with the highest
-relevance, and the model is explained once more without it. Then
+relevance. The coded ablations (estimate.py) leave out half of the sources each. What decides is the pattern that
+explains most of their variance, with relevance on its side:
 
-* *one*: $d_t$ is large;
-* *either*: $d_t$ is small, but $d_{\{t, t'\}}$ is large, $t'$ being first without $t$: each of them is enough;
-* *together*: $d_t$ is large, and so is $d_u$ of another one: both are needed;
-* *against*: $d_c$ is strongly negative: the answer is likelier without it. Or the model would rather give another
-  answer, a rival, and that one rests on $c$: then $c$ states something else.
+* *one*: a source $j$ is kept; mostly $t$, but ablations overrule a relevance that is wrong;
+* *either*: $t$ or another source is kept: each of them is enough;
+* *together*: $t$ and another source are kept: both are needed.
 
-Candidates for $u$ and $c$ come from blocks that the other sources are dealt into, each left out as a whole. The blocks
-with none of these are the controls. A drop is large if it is above the margin: log 2, what any control changes, and
-half the log-odds of the least certain token. Half, because the first of two steps may take no more than that: without
-it the model guesses the other one. To speak against the answer, it must also be a fifth of the largest drop. Whether
-the answer is *supported* is decided by calibration.py, from these drops and from how certain the answer is: an answer
-that no source states depends on the sources too.
+The log-odds stay where the pattern is kept and fall where it is not, by less and more than the margin: log 2 and half
+the log-odds of the least certain token. Half, because the first of two steps may take no more than that: without it the
+model guesses the other one. If no pattern explains enough, nothing is said to decide. A source $c$ speaks *against* the
+answer if the log-odds rise without it; or if the model would rather give another answer, a rival, and that one rests on
+$c$: then $c$ states something else. Whether the answer is *supported* is decided by calibration.py, from the drop and
+from how certain the answer is: an answer that no source states depends on the sources too.
 """
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -28,17 +27,19 @@ import torch
 from torch import Tensor
 
 from whyformer._cite.ablations import Ablations
-from whyformer._cite.estimate import Vector, code_ablations, code_blocks, estimate_weights
+from whyformer._cite.estimate import Table, Vector, code_ablations, estimate_weights, order_others
 from whyformer.results.citations import EITHER, ONE, TOGETHER
 
 TWICE = math.log(2)
 LEAST_SHARE = 0.2  # of the largest drop
 HALF = 0.5  # of the log-odds of the least certain token: what leaving out a source that is needed takes
-EITHER_SHARE = 0.3  # of these: what leaving out the first of several that say the same takes at most
-ALIKE = 0.5  # of the highest relevance without the first source: others that may say the same
+EXPLAINED = 0.9  # of the variance, with the relevance: what a pattern that decides explains
+RELEVANT = 0.3  # how much relevance counts beside the explained variance
+OPPOSED = 0.5  # of the variance of all ablations: what a source that speaks against the answer explains
+ENOUGH = 8  # ablations from which it is read off
 MOST_SETS = 4  # sources of which each is enough, in a thorough search
 
-Relevance = Callable[[int], Vector]  # [source], without this one
+Pattern = tuple[tuple[int, ...], str]  # sources, and how they decide
 
 
 @dataclass
@@ -48,53 +49,88 @@ class Evidence:
     relevance: Vector  # with all sources
     first: int
     scores: Vector  # [source]
-    drops: dict[tuple[int, ...], float] = field(default_factory=dict)  # by the sources that were left out
+    drops: dict[tuple[int, ...], float] = field(default_factory=dict)  # by the sources: effects, or left out alone
     basis: tuple[int, ...] = ()  # the sources that decide
     how: str = ""  # one, either or together; "" for none
     against: tuple[int, ...] = ()
-    least: float = 0.0  # the log-odds of the least certain token of the answer
     margin: float = TWICE
-    control: float = TWICE  # the largest change without a control; log 2 if there is none
+    drop: float = 0.0  # of the log-odds, without what decides, or without the first source
 
     @property
     def likely_basis(self) -> tuple[int, ...]:
         """What decides, or else the first source."""
         return self.basis or (self.first,)
 
-    @property
-    def drop(self) -> float:
-        """Of the log-odds, without what decides, or without the first source."""
-        return self.drops.get(self.basis, self.drops.get((self.first,), 0.0))
+
+@dataclass(frozen=True)
+class Design:
+    """Ablations [n source] with their log-odds [n]."""
+
+    keep: Table
+    log_odds: Vector
+
+    def measure_effect(self, source: int) -> float:
+        """The mean with this source minus the mean without it."""
+        kept, y = self.keep[:, source], self.log_odds
+        return float(y[kept].mean() - y[~kept].mean()) if kept.any() and not kept.all() else 0.0
+
+    def match(self, sources: Sequence[int], how: str) -> Table:
+        """[n]: the ablations that keep one of these sources, if either is enough, or else all of them."""
+        kept: Table = self.keep[:, list(sources)]
+        return np.asarray(kept.any(1) if how == EITHER else kept.all(1))
+
+    def explain_variance(self, kept: Table) -> float:
+        """The share of the variance of the log-odds that is between these ablations [n] and the others."""
+        y = self.log_odds
+        whole = float(((y - y.mean()) ** 2).sum())
+        left = sum(float(((some - some.mean()) ** 2).sum()) for some in (y[kept], y[~kept]) if len(some))
+        return 1 - left / whole if whole else 0.0
+
+    def find_without(self, sources: Sequence[int]) -> Vector:
+        """The log-odds of the ablations that keep none of these."""
+        return self.log_odds[~self.keep[:, list(sources)].any(1)]
 
 
 def find_evidence(
     ablations: Ablations,
     relevance: Vector,
-    explain_without: Relevance,
-    blocks: int,
-    checks: int,
-    more: Tensor | None = None,
+    forwards: float,
     least: float | None = None,
+    checks: int = 0,
+    more: Tensor | None = None,
 ) -> Evidence:
-    """Leave out the first source and blocks of the others, then run up to `checks` checks of candidates.
+    """Leave out half of the sources, by one code word after the other.
 
-    more: [n source] bool, further ablations for the scores.
-    least: the log-odds of the least certain token of the answer; by default those of the answer.
+    forwards: how much these ablations may cost. least: the log-odds of the least certain token of the answer; by
+    default those of the answer. checks: of candidates, left out alone. more: [n source] bool, ablations for the scores.
     """
     first = int(relevance.argmax())
-    without_first = explain_without(first)
-    dealt = code_blocks(relevance, first, blocks)
     least = ablations.full if least is None else least
-    found = Evidence(relevance, first, relevance, least=least, margin=max(TWICE, HALF * least))
-    leave_out(ablations, found, [(first,), *map(tuple, dealt)])
-    check_candidates(ablations, found, dealt, without_first, checks)
-    checked = {one[0] for one in found.drops if len(one) == 1}
-    quiet = [abs(found.drops[tuple(block)]) for block in dealt if not checked & set(block)]
-    found.control = max(quiet, default=TWICE)
-    found.margin = max(found.margin, found.control)
-    settle(found)
-    found.scores = weigh_sources(ablations, found, more)
+    found = Evidence(relevance, first, relevance, margin=max(TWICE, HALF * least))
+    ablations.ask(ablations.take_affordable(torch.from_numpy(code_ablations(relevance, first)), forwards))
+    design = read_design(ablations)
+    settle(found, design, ablations.full)
+    if checks:
+        confirm(ablations, found, [first, *order_others(relevance, first)][:checks])
+    if more is not None:
+        ablations.ask(more)
+        design = read_design(ablations)
+    found.scores = raise_basis(estimate_weights(design.keep, design.log_odds, relevance, first), found.basis)
     return found
+
+
+def raise_basis(scores: Vector, basis: tuple[int, ...]) -> Vector:
+    """What decides weighs no less than any other source: its effect is large, not only often the same way."""
+    raised = scores.copy()
+    others = np.delete(np.abs(scores), list(basis))
+    if basis and len(others):
+        raised[list(basis)] = np.maximum(scores[list(basis)], others.max())
+    return raised
+
+
+def read_design(ablations: Ablations) -> Design:
+    """All that was asked for."""
+    return Design(np.array(list(ablations.known)), np.array(list(ablations.known.values())))
 
 
 def leave_out(ablations: Ablations, found: Evidence, sets: list[tuple[int, ...]]) -> None:
@@ -102,83 +138,87 @@ def leave_out(ablations: Ablations, found: Evidence, sets: list[tuple[int, ...]]
     found.drops |= dict(zip(new, ablations.ask_without(new).tolist(), strict=True)) if new else {}
 
 
-def check_candidates(
-    ablations: Ablations, found: Evidence, dealt: list[list[int]], without_first: Vector, checks: int
-) -> None:
-    """Leave out what may decide beside the first source, or may speak against the answer, likeliest first."""
-    for wanted in list_candidates(found, dealt, without_first)[:checks]:
-        leave_out(ablations, found, [wanted])
-    if checks < 2 or not is_either(found):
-        return
-    group = order_without(found.first, without_first)[:MOST_SETS]
-    for size in range(2, len(group) + 1):  # three and more that say the same
-        some = tuple(sorted(group[:size]))
-        leave_out(ablations, found, [some])
-        if found.drops[some] > max(TWICE, EITHER_SHARE * abs(found.least)):
-            break
+def settle(found: Evidence, design: Design, full: float) -> None:
+    """What decides and how, from the coded ablations: the pattern that explains them best."""
+    first, count = found.first, design.keep.shape[1]
+    found.drop = full - float(design.find_without([first]).mean()) if not design.keep[:, first].all() else 0.0
+    best = choose_pattern(found, design, full, list(list_patterns(first, count)))
+    if best is not None:
+        found.basis, found.how = best
+        found.drop = full - float(design.log_odds[~design.match(*best)].mean())
+    if found.basis == (first,):  # the second step of a chain, while the first is there
+        there = design.keep[:, first]
+        others: list[Pattern] = [((j,), ONE) for j in range(count) if j != first]
+        step = choose_pattern(found, Design(design.keep[there], design.log_odds[there]), full, others)
+        if step is not None:
+            found.basis, found.how = tuple(sorted((first, *step[0]))), TOGETHER
+    found.drops = {(j,): design.measure_effect(j) for j in {first, *found.basis}}
+    found.against = find_opposed(design, max(found.margin, LEAST_SHARE * found.drop))
 
 
-def order_without(first: int, without_first: Vector) -> list[int]:
-    return [first, *(int(j) for j in np.argsort(-without_first, kind="stable") if j != first)]
+def choose_pattern(found: Evidence, design: Design, full: float, patterns: Sequence[Pattern]) -> Pattern | None:
+    """The best of these patterns, if the log-odds stay with it, fall without it, and are explained by it."""
+    likely = np.maximum(found.relevance, 0.0) / max(float(found.relevance[found.first]), np.finfo(float).tiny)
+    rated: dict[Pattern, float] = {}
+    for some, how in patterns:
+        kept = design.match(some, how)
+        if kept.all() or not kept.any():
+            continue
+        stays, falls = full - float(design.log_odds[kept].mean()), full - float(design.log_odds[~kept].mean())
+        if stays < found.margin < falls:
+            rated[some, how] = design.explain_variance(kept) + RELEVANT * float(likely[list(some)].min())
+    best = max(rated, key=lambda one: rated[one], default=None)
+    return best if best is not None and rated[best] >= EXPLAINED else None
 
 
-def is_either(found: Evidence) -> bool:
-    """Whether leaving out the first source alone takes little."""
-    return found.drops[(found.first,)] < max(TWICE, EITHER_SHARE * abs(found.least))
+def list_patterns(first: int, count: int) -> Iterator[Pattern]:
+    """What may decide: any source alone, or the first one and another."""
+    for source in range(count):
+        yield (source,), ONE
+        if source != first:
+            yield from ((tuple(sorted((first, source))), how) for how in (EITHER, TOGETHER))
 
 
-def list_candidates(found: Evidence, dealt: list[list[int]], without_first: Vector) -> list[tuple[int, ...]]:
-    alike = [j for j in order_without(found.first, without_first)[1:MOST_SETS] if is_alike(without_first, j)]
-    group = tuple(sorted({found.first, *order_without(found.first, without_first)[:2], *alike}))
-    lowest = int(found.relevance.argmin())
-    large = found.margin
-    falls = sorted((tuple(block) for block in dealt), key=lambda block: -found.drops[block])
-    needed = [(max(block, key=lambda j: found.relevance[j]),) for block in falls if found.drops[block] > large]
-    opposed = [(min(block, key=lambda j: found.relevance[j]),) for block in falls[::-1] if found.drops[block] < -large]
-    candidates: list[tuple[int, ...]] = [(lowest,)] if found.least < 0 and found.relevance[lowest] < 0 else []
-    candidates += [group] if is_either(found) and len(group) > 1 else []
-    candidates += [*needed, *opposed]
-    return list(dict.fromkeys(candidates)) or [group]
+def find_opposed(design: Design, rise: float) -> tuple[int, ...]:
+    """The sources without which the log-odds rise by more than that, if there are ablations enough to tell."""
+    if len(design.keep) < ENOUGH:
+        return ()
+    lower = (j for j in range(design.keep.shape[1]) if design.measure_effect(j) < -rise)
+    return tuple(j for j in lower if design.explain_variance(design.keep[:, j]) > OPPOSED)
 
 
-def is_alike(without_first: Vector, source: int) -> bool:
-    return bool(without_first[source] >= ALIKE * without_first.max() > 0)
-
-
-def find_rival_basis(ablations: Ablations, relevance: Vector, containing: Collection[int]) -> tuple[int, ...]:
-    """What another answer rests on: the first source, or that and others, if it is unlikely without them.
-
-    containing: the sources with this answer in them; several may state it.
-    """
-    first = int(relevance.argmax())
-    for some in ({first}, {first, *(j for j in containing if relevance[j] > 0)}):
-        if float(ablations.ask_without([sorted(some)])) > max(TWICE, HALF * ablations.full):
-            return tuple(sorted(some))
-    return ()
-
-
-def settle(found: Evidence) -> None:
-    """What decides and how, from all drops. A source that only distracts makes the answer a little less likely."""
+def confirm(ablations: Ablations, found: Evidence, candidates: Sequence[int]) -> None:
+    """A thorough search: leave out the likeliest ones alone; of several that say the same, all together."""
+    found.drops = {}
+    leave_out(ablations, found, [(j,) for j in candidates])
     alone = {one[0]: drop for one, drop in found.drops.items() if len(one) == 1}
     needed = tuple(sorted(source for source, drop in alone.items() if drop > found.margin))
     rise = max(found.margin, LEAST_SHARE * max(found.drops.values()))
     found.against = tuple(sorted(source for source, drop in alone.items() if drop < -rise))
-    least = max(found.margin, EITHER_SHARE * abs(found.least))
-    groups = [one for one, drop in found.drops.items() if len(one) > 1 and found.first in one and drop > least]
-    if needed and found.first in needed:
+    if needed:
         found.basis, found.how = needed, ONE if len(needed) == 1 else TOGETHER
-    elif groups:
-        found.basis, found.how = min(groups, key=len), EITHER
-    elif needed:
-        found.basis, found.how = needed[:1], ONE
+        leave_out(ablations, found, [needed])
+        found.drop = found.drops[needed]
+        return
+    group = [found.first, *(j for j in found.basis if j != found.first)]
+    group += [j for j in candidates if j not in group]
+    for size in range(2, min(len(group), MOST_SETS) + 1):
+        some = tuple(sorted(group[:size]))
+        leave_out(ablations, found, [some])
+        if found.drops[some] > found.margin:
+            found.basis, found.how, found.drop = some, EITHER, found.drops[some]
+            return
+    found.basis, found.how, found.drop = (), "", found.drops[(found.first,)]
 
 
-def weigh_sources(ablations: Ablations, found: Evidence, more: Tensor | None) -> Vector:
-    """The score of each source, from coded ablations; from all that were asked for, if there are random ones."""
-    keep = torch.from_numpy(code_ablations(found.relevance, found.first))
-    log_odds = ablations.ask(keep)
-    if more is not None:
-        ablations.ask(more)
-        keep = torch.tensor(list(ablations.known))
-        log_odds = ablations.ask(keep)
-    return estimate_weights(keep.numpy(), log_odds.numpy(), found.relevance, found.first)
+def find_rival_basis(ablations: Ablations, relevance: Vector, containing: Collection[int]) -> tuple[int, ...]:
+    """What another answer rests on: the first source, or that and another one, if it is unlikely without them.
+
+    containing: the sources with this answer in them; two may state it.
+    """
+    first = int(relevance.argmax())
+    alike = [j for j in order_others(relevance, first) if j in containing and relevance[j] > 0]
+    for some in ({first}, {first, *alike[:1]}):
+        if float(ablations.ask_without([sorted(some)])) > max(TWICE, HALF * ablations.full):
+            return tuple(sorted(some))
+    return ()

@@ -46,7 +46,7 @@ def run_cite(
     select: Annotated[Word, make_option("--select", "The part of the answer to cite sources for.", "TEXT")] = None,
     method: Annotated[Word, options.make_method_option("See: whyformer methods.")] = None,
     effort: Annotated[
-        str, make_option("--effort", "fast, checked or thorough: 4, 20 or up to 128 forwards.", "EFFORT")
+        str, make_option("--effort", "fast, checked or thorough: 4, 12 or up to 138 forwards.", "EFFORT")
     ] = "checked",
     max_new_tokens: Annotated[
         int, make_option("-n --max-new-tokens", "Tokens to generate at most, without --answer.", min=1)

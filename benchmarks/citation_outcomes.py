@@ -1,0 +1,224 @@
+"""What models answer to every ablation that a citation may rest on, stored once: estimators are then tried for free.
+
+    python benchmarks/citation_outcomes.py scores --model demo/reader --kinds one --sources 8 --seed 40 --out FILE.jsonl
+    python benchmarks/citation_outcomes.py claims --model demo/sources --world harbour --seed 40 --out FILE.jsonl
+
+A line is one question (`scores`, those of citations.py) or one claim (`claims`, those of citation_verdicts.py): the
+relevance of its sources, and the log-odds of the answer without any set of sources that was asked for. A set is written
+as a hexadecimal number whose bit i says that source i is kept.
+
+* fitted and measured: random ablations, each drawn apart from the other;
+* coded: the words of the code (estimate.py), by the relevance and by the same shuffled;
+* each source alone, and each one together with the first.
+"""
+
+import argparse
+import json
+import random
+import time
+import zlib
+from collections.abc import Iterator, Sequence
+from itertools import count, product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from citations import (
+    BatchedAblations,
+    count_shared_words,
+    open_sharpened,
+    pose,
+    sum_attention,
+)
+
+import whyformer as why
+from whyformer._cite.estimate import code_ablations
+from whyformer._cite.likelihood import measure_likelihood
+from whyformer._cite.mention import is_mentioned
+from whyformer._cite.run import CITE_METHOD, explain_sources, sum_regions
+from whyformer._cite.sources import find_sources, make_source_players
+from whyformer._plain.random_generator import make_generator
+from whyformer.demo import sources
+from whyformer.methods.context_cite import draw_ablations
+from whyformer.targets import Answer
+
+FITTED, MEASURED = 64, 128
+KINDS = ("one", "reworded", "either", "both", "contradicted", "unanswerable", "sentences")
+
+
+class PartAblations(BatchedAblations):
+    """The log-odds of some tokens of the answer."""
+
+    def __init__(self, model: why.Model, prompt: why.Prompt, players: Any, tokens: Sequence[int]) -> None:
+        self.tokens = list(tokens)
+        super().__init__(model, prompt, players)
+
+    def combine_tokens(self, log_odds: torch.Tensor) -> torch.Tensor:
+        return log_odds[:, self.tokens].sum(1)
+
+
+def write_set(keep: Sequence[bool]) -> str:
+    return f"{sum(1 << i for i, kept in enumerate(keep) if kept):x}"
+
+
+def ask_about(
+    model: why.Model, prompt: why.Prompt, regions: Sequence[why.Region], aim: Answer, *, drawn: bool
+) -> dict[str, Any]:
+    """Relevance and ablations of a part of the answer. drawn: random ablations too."""
+    players = make_source_players(prompt, regions)
+    ablations = PartAblations(model, prompt, players, aim.find_tokens(prompt))
+    n, number = players.count, zlib.crc32(prompt.text.encode())
+    explanation = explain_sources(model, prompt, CITE_METHOD, {}, aim, players)
+    relevance = sum_regions(explanation.scores[0].double().cpu(), regions).numpy()
+    first = int(relevance.argmax())
+    sets = [ablations.leave_out([[j] for j in range(n)]), ablations.leave_out([sorted({first, j}) for j in range(n)])]
+    sets.append(torch.from_numpy(code_ablations(relevance, first)))
+    entry: dict[str, Any] = {"relevance": [float(f"{one:.12g}") for one in relevance], "full": ablations.full}
+    if drawn:
+        shuffled = np.random.default_rng(number).permutation(n)
+        moved = relevance[shuffled]
+        sets.append(torch.from_numpy(code_ablations(moved, int(moved.argmax()))))
+        random_sets = {
+            name: draw_ablations(n, size, make_generator(seed, number))
+            for seed, (name, size) in enumerate((("fitted", FITTED), ("measured", MEASURED)))
+        }
+        sets += random_sets.values()
+        entry |= {name: [write_set(row) for row in one.tolist()] for name, one in random_sets.items()}
+        entry["shuffled"] = shuffled.tolist()
+    ablations.ask(torch.cat(sets))
+    entry["known"] = {write_set(row): float(f"{value:.6g}") for row, value in ablations.known.items()}
+    return entry
+
+
+def describe(prompt: why.Prompt, regions: Sequence[why.Region]) -> dict[str, Any]:
+    """Where the sources are, and which of them contain each token of what is no source."""
+    inside = {place for one in regions for place in range(one.start, one.stop)}
+    ids = prompt.ids[: prompt.prompt_length]
+    asked = {token for place, token in enumerate(ids) if place not in inside}
+    own = [set(ids[one.start : one.stop]) for one in regions]
+    words = {write_set([token in some for some in own]) for token in asked} - {"0"}
+    return {
+        "tokens": len(prompt.ids), "spans": [[one.start, one.stop] for one in regions], "asked": sorted(words),
+    }  # fmt: skip
+
+
+def record_scores(arguments: argparse.Namespace, until: float) -> Iterator[dict[str, Any]]:
+    for kind, n, factor in product(arguments.kinds, arguments.sources, arguments.sharpness):
+        model, found = open_sharpened(arguments.model, factor, arguments.device), 0
+        for number in count(arguments.first):
+            if (
+                found >= arguments.questions
+                or time.time() > until
+                or number > arguments.first + 8 * arguments.questions
+            ):
+                break
+            posed = pose(kind, n, arguments.seed, number)
+            prompt = why.Prompt.from_text(model, posed.text, answer=f" {posed.answer}")
+            regions = find_sources(prompt, list(posed.spans), None).sources
+            players = make_source_players(prompt, regions)
+            if not BatchedAblations(model, prompt, players).is_own_answer:
+                continue
+            found += 1
+            entry = ask_about(model, prompt, regions, Answer(), drawn=True)
+            likelihood = measure_likelihood(read_logits(model, prompt), prompt, range(len(prompt.answer)))
+            yield {
+                "label": [kind, n, factor], "seed": arguments.seed, "number": number, "decide": list(posed.decide),
+                **describe(prompt, regions), **entry, "answer": len(prompt.answer),
+                "least": likelihood.least_log_odds,
+                "mentioned": is_mentioned(prompt, range(len(prompt.answer)), regions),
+                "attention": [float(f"{one:.5g}") for one in sum_attention(model, prompt, regions)],
+                "overlap": [float(f"{one:.4g}") for one in count_shared_words(posed)],
+            }  # fmt: skip
+
+
+@torch.inference_mode()
+def read_logits(model: why.Model, prompt: why.Prompt) -> torch.Tensor:
+    """[token word]"""
+    logits: torch.Tensor = model.module(torch.tensor([prompt.ids], device=model.device)).logits[0]
+    return logits
+
+
+def is_own(model: why.Model, prompt: why.Prompt) -> bool:
+    """Whether the model answers so, and ends there."""
+    best = read_logits(model, prompt).argmax(-1)[prompt.prompt_length - 1 :].tolist()
+    ends = model.module.config.eos_token_id
+    return best[:-1] == list(prompt.answer_ids) and best[-1] in (ends if isinstance(ends, list) else [ends])
+
+
+def record_claims(arguments: argparse.Namespace, until: float) -> Iterator[dict[str, Any]]:
+    model = why.open(arguments.model, device=arguments.device)
+    wanted = list(product(arguments.sources, KINDS))
+    drawn = {
+        (n, kind): sources.generate(arguments.questions, arguments.seed, world=arguments.world, kind=kind, passages=n)
+        for n, kind in wanted
+    }
+    for number in range(arguments.first, arguments.questions):
+        for n, kind in wanted:
+            asked = drawn[n, kind][number]
+            rng = random.Random(f"{arguments.seed} {kind} {number}")
+            ways = {"own": asked} | {
+                way: sources.answer_wrongly(asked, rng, is_stated=is_stated)
+                for way, is_stated in (("stated elsewhere", True), ("absent", False))
+            }
+            for way, one in ways.items():
+                if time.time() > until:
+                    return
+                if one is not None:
+                    label = {"model": arguments.name, "world": arguments.world, "seed": arguments.seed, "passages": n}
+                    for entry in record_ways(model, one, way):
+                        yield {**label, "kind": kind, "number": number, "way": way, **entry}
+
+
+def record_ways(model: why.Model, asked: sources.SourceQuestion, way: str) -> Iterator[dict[str, Any]]:
+    prompt = why.Prompt.from_text(model, asked.text, answer=f" {asked.answer}")
+    if way == "own" and not is_own(model, prompt):
+        return
+    regions = find_sources(prompt, list(asked.passage_spans), None).sources
+    common = describe(prompt, regions)
+    for claim, (start, stop) in zip(asked.claims, asked.claim_spans, strict=True):
+        aim = Answer(None) if len(asked.claims) == 1 else Answer((start + 1, stop + 1), unit="character")
+        tokens = aim.find_tokens(prompt)
+        entry = ask_about(model, prompt, regions, aim, drawn=False)
+        likelihood = measure_likelihood(read_logits(model, prompt), prompt, tokens)
+        rival = None
+        if likelihood.rival is not None:
+            place, token = likelihood.rival
+            before = list(prompt.ids[: prompt.prompt_length + place])
+            other = why.Prompt.from_tokens(model, before, [token])
+            rival = ask_about(model, other, regions, Answer(None), drawn=False)
+            rival["containing"] = [i for i, one in enumerate(regions) if token in prompt.ids[one.start : one.stop]]
+        yield {
+            "support": [list(one) for one in claim.support], "against": [list(one) for one in claim.against],
+            **common, **entry, "least": likelihood.least_log_odds,
+            "mentioned": is_mentioned(prompt, tokens, regions), "rival": rival,
+        }  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("what", choices=("scores", "claims"))
+    parser.add_argument("--model", default="demo/reader")
+    parser.add_argument("--name", default="reader")
+    parser.add_argument("--kinds", nargs="+", default=["one", "either", "together"])
+    parser.add_argument("--sources", nargs="+", type=int, default=[8, 20, 50])
+    parser.add_argument("--sharpness", nargs="+", type=float, default=[1.0, 3.0])
+    parser.add_argument("--world", default="harbour")
+    parser.add_argument("--seed", type=int, default=40)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--questions", type=int, default=100)
+    parser.add_argument("--seconds", type=float, default=1e9)
+    parser.add_argument("--until", type=float, default=1e12, help="on the clock of time.time()")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--out", type=Path, required=True)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    until = min(arguments.until, time.time() + arguments.seconds)
+    record = record_scores if arguments.what == "scores" else record_claims
+    with arguments.out.open("w", encoding="utf-8") as file:
+        for entry in record(arguments, until):
+            print(json.dumps(entry), file=file, flush=True)
+
+
+if __name__ == "__main__":
+    main()
