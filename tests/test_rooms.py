@@ -51,6 +51,7 @@ ROOMS = {
     "_summary": {*EXPLAINING, "data", "_runs"},
     "_reproduce": {*EXPLAINING, "targets", "metrics", "data", "_runs", "_judge", "_audit", *AUDIT, "demo"},
     "demo": {*GROUND, "_model", "show", "results", "_explain"},
+    "integrations": EXPLAINING,
     "whyformer": set(),  # __init__.py; filled in below: the public names come from everywhere
     "cli": set(),  # the shell over everything
     "__main__": {"cli"},  # python -m whyformer

@@ -65,6 +65,7 @@ class Method:
     extra_needs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     reads_attention: bool = False  # also if it needs nothing but the probe
     note: Callable[..., str] | None = None  # takes what `compute` takes; a sentence to show beside its scores, or ""
+    is_given: bool = False  # its scores were computed elsewhere, for some examples and one target each
 
     def needs_with(self, settings: Mapping[str, Setting]) -> tuple[str, ...]:
         """The sites to capture for these settings."""
@@ -163,10 +164,10 @@ def describe_method(compute: MethodFunction, **facts: Any) -> Method:
     return Method(compute.__name__, compute, needs, settings, **facts)
 
 
-MethodLike: TypeAlias = str | Method | MethodFunction | partial[Tensor | Scores]
+RegisteredMethodLike: TypeAlias = str | Method | MethodFunction | partial[Tensor | Scores]
 
 
-def find_method(wanted: MethodLike) -> tuple[Method, dict[str, Setting]]:
+def find_method(wanted: RegisteredMethodLike) -> tuple[Method, dict[str, Setting]]:
     """The method for a name, a registered function or a `partial` of one, and the settings of the `partial`."""
     if isinstance(wanted, Method):
         return wanted, {}

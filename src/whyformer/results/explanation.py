@@ -18,15 +18,18 @@ from rich.console import RenderableType
 from rich.text import Text
 from torch import Tensor
 
-from whyformer._engine import EngineChoice, Target
-from whyformer._model import KeptImage
+from whyformer._engine import EngineChoice, Target, TargetLike, record
+from whyformer._model import InputLike, KeptImage, ModelLike
+from whyformer._model.loading import open as open_model
 from whyformer._plain.archive import Fields, WrittenFields
 from whyformer._plain.json_value import JsonValue
 from whyformer._plain.tokens import Grid, Pieces, ScoredTokens, Stream, pad_pieces, take_pieces
+from whyformer._plain.torch_state import neutral_torch
 from whyformer._plain.words import WORD_REDUCTIONS, group_by_unit, join_groups, reduce_groups
 from whyformer.errors import InputError
 from whyformer.results._fields import restore_explanation_fields
 from whyformer.results.conditioning import NOTES, Conditioning, drop_settled_notes, note_undetermined
+from whyformer.results.given_scores import FINGERPRINT, GivenScores, arrange_given_scores, write_fingerprints
 from whyformer.results.health import Health
 from whyformer.results.result import LoadableResult, choose_formats, require_captured
 from whyformer.results.windows import COUNTS as WINDOW_COUNTS
@@ -94,6 +97,50 @@ class Explanation(LoadableResult):
             raise InputError(f"The streams {self.streams} do not fit {self.scores.shape[1]} scores.")
         if self.images and len(self.images) != len(self.scores) * self._images_each:
             raise InputError(f"{len(self.images)} images do not fit {len(self.scores)} examples.")
+
+    @classmethod
+    @neutral_torch()
+    def from_scores(
+        cls,
+        model: ModelLike,
+        inputs: InputLike,
+        scores: GivenScores,
+        *,
+        method: str = "given scores",
+        target: TargetLike = None,
+        versus: TargetLike = None,
+        signed: bool | None = None,
+    ) -> "Explanation":
+        """Scores of captum, shap or anything else, to be drawn, saved, compared and judged like those of a method.
+
+        scores: one row per input (a single input needs no batch axis), each with one number per token, with or without
+        the special ones, per word, per patch or per pixel; channels are summed. Pixels are those that the model takes,
+        after its processor. An object with `.values`, as shap returns it, is read as these.
+        target, versus: what the scores explain, by default the predicted class.
+        signed: whether a negative score is evidence against the target; by default if there is one.
+        """
+        opened = open_model(model)
+        encoded = opened.encode(inputs)
+        if encoded.pictures is not None:
+            raise InputError("Scores of images between words cannot be given. Pass the scores of a text or an image.")
+        capture = record(opened, encoded, target=target, versus=versus, keep=())
+        arranged = arrange_given_scores(scores, encoded, capture)
+        return cls(
+            scores=arranged.scores,
+            tokens=capture.tokens,
+            targets=capture.targets,
+            names=encoded.names,
+            method=method,
+            settings={},
+            model=opened.name,
+            versions=opened.describe_versions(),
+            class_specific=True,
+            signed=bool((arranged.scores < 0).any()) if signed is None else signed,
+            pixels=arranged.pixels,
+            details={FINGERPRINT: write_fingerprints(encoded.fingerprints())},
+            images=encoded.images,
+            parts=encoded.streams,
+        )
 
     def to_fields(self) -> WrittenFields:
         """What is saved: everything but the engine."""
