@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from numbers import Integral
-from typing import Any, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from PIL import Image
 from rich.console import RenderableType
@@ -35,6 +35,7 @@ from whyformer.results.result import LoadableResult, choose_formats, require_cap
 from whyformer.results.windows import COUNTS as WINDOW_COUNTS
 from whyformer.results.windows import Window, read_window_details
 from whyformer.show import figures, head_figures, notebook, page, prompt_terminal, terminal
+from whyformer.show.axes import show_bars, show_image
 from whyformer.show.chips import get_piece_text
 from whyformer.show.drawing import Drawing
 from whyformer.show.panel import Panel
@@ -45,6 +46,9 @@ from whyformer.show.report import escape_html
 from whyformer.show.score_rows import ScoreRow, list_score_rows
 from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 PER_EXAMPLE = ("scores", "tokens", "targets", "names", "pixels", "special")
 ScoredToken: TypeAlias = tuple[str | tuple[int, int], float]  # a token, or the (row, column) of a patch, and its score
@@ -403,6 +407,18 @@ class Explanation(LoadableResult):
         if not len(self):
             raise InputError("This explanation has no examples, so there is nothing to draw.")
         return figures.draw_panels(self.panels(), contours=contours)
+
+    def _draw_into(self, axes: "Axes") -> None:
+        """The map over its image, or the words as bars; of the first example."""
+        panel, tokens = self._panel_of(0), self.tokens[0]
+        if panel.is_image and panel.image is not None and panel.image.view is not None:
+            show_image(axes, self.overlay())
+        elif isinstance(tokens, Pieces) and not self.has_images_and_words:
+            shown = self.words() if tokens.text is not None else self
+            show_bars(axes, [(str(token), score) for token, score in shown._pair_scores(0, False)])
+        else:
+            super()._draw_into(axes)
+        axes.set_title(f"{make_visible(self.targets[0].label)}, by {make_visible(self.method)}")
 
     def draw_build_up(self, example: int = 0) -> Drawing:
         """The explanation from each layer to the last, as a figure; needs `explain(..., per_layer=True)`."""
