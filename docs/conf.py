@@ -10,7 +10,7 @@ project = "whyformer"
 copyright = "the whyformer authors"
 release = version = installed_version("whyformer")
 
-extensions = ["myst_parser", "mathml"]
+extensions = ["myst_parser", "mathml", "notebooks"]
 exclude_patterns = ["_build"]
 nitpicky = True
 

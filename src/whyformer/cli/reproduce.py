@@ -47,7 +47,7 @@ def run_reproduce(
     mask_values: options.MaskValuesOption = "binary",
     device: options.DeviceOption = None,
     out: options.OutFolderOption = None,
-    as_json: options.JsonErrorsOption = False,
+    as_json: options.JsonOption = False,
     debug: options.DebugOption = False,
 ) -> None:
     """Print what a paper published next to the results of the same protocol measured here."""
@@ -72,7 +72,7 @@ def run_reproduce(
         examples = read_examples(source, column, classes, split=split, masks=masks, mask_values=mask_values)
     opened = None if model is None else open_model_or_reader(model, device)
     made = run_document(document, Request(examples, opened, out, batch_size, limit, full))
-    output.print_rendered(str(made))
+    output.print_text(running.write_json(made)) if as_json else output.print_rendered(str(made))
     for note in opened.notes if opened is not None else ():
         output.print_text(note)
     if out is not None:
