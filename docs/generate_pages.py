@@ -324,7 +324,7 @@ def make_pages() -> dict[Path, str]:
 
 def make_index_page() -> str:
     """README with links from this folder, then the pages in the order to read them."""
-    text = README.read_text().replace('src="docs/', 'src="')
+    text = re.sub(r'<img src="docs/([^"]+)" alt="([^"]+)"[^>]*>', r"![\2](\1)", README.read_text())
     text = re.sub(r"\]\(docs/notebooks\)", "](notebooks/image.ipynb)", text)
     text = re.sub(r"\]\(docs/([^)]+)\)", r"](\1)", text)
     text = re.sub(r"\[([^]]+)\]\((?:NOTICE|LICENSE|[A-Z]+\.(?:md|cff))\)", r"\1", text)  # files beside this folder
