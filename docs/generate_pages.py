@@ -15,6 +15,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 
+from reference_examples import EXAMPLES
+
 import whyformer
 from whyformer import methods, metrics
 from whyformer._engine.capture.sites import SITES
@@ -391,10 +393,11 @@ def describe_name(name: str) -> str:
     if isinstance(value, ModuleType):
         page = f" See [its page]({MODULE_PAGES[name]})." if name in MODULE_PAGES else ""
         return f"`whyformer.{name}`: {(value.__doc__ or '').splitlines()[0]}{page}"
+    example = f"```python\n{EXAMPLES[name]}\n```\n\n" if name in EXAMPLES else ""
     if isinstance(value, type):
-        return f"```{{eval-rst}}\n.. autoclass:: whyformer.{name}\n   :members:\n```"
+        return f"{example}```{{eval-rst}}\n.. autoclass:: whyformer.{name}\n   :members:\n```"
     if callable(value) and getattr(value, "__doc__", None) and hasattr(value, "__name__"):
-        return f"```{{eval-rst}}\n.. autofunction:: whyformer.{name}\n```"
+        return f"{example}```{{eval-rst}}\n.. autofunction:: whyformer.{name}\n```"
     return f"`whyformer.{name}`: {DATA_NAMES[name]}"
 
 

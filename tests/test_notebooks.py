@@ -13,6 +13,7 @@ import pytest
 
 DOCS = Path(__file__).parents[1] / "docs"
 NOTEBOOKS = sorted((DOCS / "notebooks").glob("*.ipynb"))
+LONG = {"audit-attention", "image"}  # more than a few seconds
 every_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
 
@@ -33,7 +34,10 @@ def show_last(code: str, namespace: dict[str, object]) -> str | None:
     return None if value is None else getattr(value, "_repr_html_", value.__repr__)()
 
 
-@every_notebook
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, marks=[pytest.mark.slow] * (path.stem in LONG), id=path.stem) for path in NOTEBOOKS],
+)
 def test_every_cell_runs_offline(path, tmp_path, monkeypatch):
     mpl.use("agg")
     monkeypatch.chdir(tmp_path)
