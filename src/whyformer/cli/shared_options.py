@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from whyformer._plain.paths import IMAGE_SUFFIXES
-from whyformer.cli.options import TEXT_AS_INPUT, TEXT_SUFFIXES, DeviceOption, make_option
+from whyformer.cli.options import DEFAULT_MODEL, TEXT_AS_INPUT, TEXT_SUFFIXES, DeviceOption, make_option
 from whyformer.errors import InputError, ModelNotFound, OutputError
 
 DEVICE: ContextVar[str | None] = ContextVar("device", default=None)
@@ -89,8 +89,9 @@ def refuse_missing_paths(arguments: Mapping[str, Any]) -> None:
     if isinstance(data, str) and is_path(data) and not os.path.exists(expand(data)):
         raise InputError(f"Cannot read {data!r}: there is no such file or folder.", code="E_DATA")
     inputs = arguments.get("inputs")
-    for word in inputs if isinstance(inputs, list) else ():
-        refuse_missing_file(word)
+    if isinstance(inputs, list) and not arguments.get("pair"):
+        for word in inputs:
+            refuse_missing_file(word, takes_images=model == DEFAULT_MODEL)
 
 
 def is_path(data: str) -> bool:
@@ -99,13 +100,14 @@ def is_path(data: str) -> bool:
     return is_written_so and "://" not in data and not any(letter in "*?[{" for letter in data)
 
 
-def refuse_missing_file(word: str) -> None:
-    """A single word that ends like a file is one, unless it is a pattern."""
+def refuse_missing_file(word: str, *, takes_images: bool) -> None:
+    """A single word that ends like a file is one, unless it is a pattern; for a model of texts it may be a text."""
     is_other = "://" in word or any(letter.isspace() or letter in "*?[" for letter in word)
     if is_other or os.path.exists(expand(word)):
         return
     if word.lower().endswith(IMAGE_SUFFIXES):
-        raise InputError(f"Cannot read {word!r}: there is no such file.", code="E_IMG_READ")
+        advice = "" if takes_images else f" {TEXT_AS_INPUT}"
+        raise InputError(f"Cannot read {word!r}: there is no such file.{advice}", code="E_IMG_READ")
     if word.lower().endswith(TEXT_SUFFIXES):
         raise InputError(f"Cannot read {word!r}: there is no such file. {TEXT_AS_INPUT}")
 
