@@ -1,14 +1,14 @@
 """AttnLRP of long prompts: time and memory of whyformer beside a plain forward, plain autograd and LXT's fused path.
 
-    python benchmarks/language.py --device cuda                        Llama of 1B and 8B shape, 2,048 to 32,768 tokens
-    python benchmarks/language.py --device cuda --shapes mixtral qwen3_moe gpt_oss
+    python benchmarks/language.py --device cuda                        dense and with experts, 2,048 to 32,768 tokens
     python benchmarks/language.py --device cuda --checkpoint           also with blocks computed again
     python benchmarks/language.py --device cuda --span                 also 8,192 tokens in, 2,048 out, as one span
     python benchmarks/language.py --device cuda --shapes 8B --offload 8  weights in main memory, 8 GiB of the GPU
     python benchmarks/language.py --device cuda --shapes 1B --limit 4  a GPU of 4 GiB: what would not fit is an error
-    python benchmarks/language.py --device cuda --shapes gpt_oss --flex  also the plain forward by flex attention
+    python benchmarks/language.py --device cuda --shapes gpt_oss --flex  the plain forward by flex attention
+    python benchmarks/language.py --device cuda --shapes 1B --int8     weights in 8 bits (python -m pip install torchao)
     python benchmarks/language.py --device cuda --engines 512          lean runs against the full engine, two blocks
-    python benchmarks/language.py --table a.json b.json                the table of docs/language-models.md
+    python benchmarks/language.py --table docs/data/language.json --tokens 2048 8192 32768   docs/language-models.md
     python benchmarks/language.py --device cpu --shapes small --tokens 2048 4096
     python benchmarks/language.py --precision 100                      trained weights in bfloat16 against float32
 
@@ -45,10 +45,13 @@ from transformers import AutoConfig, AutoModelForCausalLM, GPT2Config, GPT2LMHea
 
 import whyformer as why
 from whyformer import targets
+from whyformer._engine.lean.shadow import POOL
 from whyformer.demo import agreement
 
 GIB = 2**30
-MOST_TOKENS = 4096  # of a run that is repeated by a CUDA graph
+MOST_TOKENS = 8192  # of a run that is repeated by a CUDA graph
+WARM_UP = 3  # calls after the first; in the third call of a shape its graph is captured
+LONG, FEWEST = 1.0, 3  # seconds; slow calls are warmed up once, and measured no longer than that, but three times
 PROMPT, ANSWER = 8192, 2048  # tokens of the span
 ENDS = dict(bos_token_id=0, eos_token_id=0, pad_token_id=0)
 TINY = dict(hidden_size=64, intermediate_size=256, num_hidden_layers=2, num_attention_heads=4, vocab_size=512)
@@ -68,6 +71,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     "gpt_oss": dict(model_type="gpt_oss", **EXPERTS, intermediate_size=1024)
     | dict(num_local_experts=32, num_experts_per_tok=4, sliding_window=128),
 }
+TABLE = ["1B", "mixtral", "qwen3_moe", "gpt_oss", "8B"]
 FEW = dict(moe_intermediate_size=32, num_local_experts=4, num_experts=4, num_experts_per_tok=2)
 SMALL = dict(vocab_size=8000, n_embd=256, n_layer=6, n_head=4, bos_token_id=0, eos_token_id=0)
 
@@ -94,6 +98,13 @@ def make_decoder(shape: str, longest: int, dtype: torch.dtype) -> nn.Module:
     for name, weight in module.named_parameters():
         weight.fill_(1) if name.endswith("norm.weight") else weight.normal_(0, 0.02)
     return module
+
+
+def quantise(module: nn.Module) -> None:
+    """Linear layers in 8 bits, by torchao; they are restored one at a time."""
+    from torchao.quantization import Int8WeightOnlyConfig, quantize_
+
+    quantize_(module, Int8WeightOnlyConfig())
 
 
 def make_ids(tokens: int, module: nn.Module, device: str) -> Tensor:
@@ -148,9 +159,14 @@ def measure(call: Callable[[], Any], device: str, repeats: int) -> dict[str, flo
     first = take_time(call, device)
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
-    take_time(call, device)
-    times = [take_time(call, device) for _ in range(repeats)]
+    for _ in range(WARM_UP):
+        if take_time(call, device) > LONG:
+            break
+    times: list[float] = []
+    while len(times) < min(repeats, FEWEST) or (len(times) < repeats and sum(times) < LONG):
+        times.append(take_time(call, device))
     found = {"first": first * 1e3, "median": statistics.median(times) * 1e3, "least": min(times) * 1e3}
+    found["most"] = max(times) * 1e3
     if device == "cuda":
         found["memory"] = (torch.cuda.max_memory_allocated() - held) / GIB
     return found
@@ -162,10 +178,14 @@ def try_to_measure(call: Callable[[], Any], options: argparse.Namespace) -> dict
     except Exception as error:  # one row must not end the others
         code = getattr(error, "code", type(error).__name__)
         found = {"failed": f"{code}: {' '.join(str(error).split())[:600]}"}
-    gc.collect()
-    if options.device == "cuda":
-        torch.cuda.empty_cache()
+    free_memory(options.device)
     return found
+
+
+def free_memory(device: str) -> None:
+    gc.collect()
+    if device == "cuda":
+        torch.cuda.empty_cache()
 
 
 def measure_cpu_memory(shape: str, tokens: int) -> float:
@@ -204,12 +224,15 @@ class Comparison:
         self.longest = max(*options.tokens, PROMPT + ANSWER)
 
     def add(self, shape: str, tokens: int, who: str, call: Callable[..., Any], *args: Any) -> None:
-        row = {"shape": shape, "tokens": tokens, "who": who, **try_to_measure(lambda: call(*args), self.options)}
+        row: dict[str, Any] = {"shape": shape, "tokens": tokens, "who": who}
+        if self.options.device == "cuda":
+            row["held"] = torch.cuda.memory_allocated() / GIB  # weights
+        row |= try_to_measure(lambda: call(*args), self.options)
         same = (r for r in self.rows if (r["shape"], r["tokens"], r["who"]) == (shape, tokens, "forward"))
         forward = [r["median"] for r in same if "median" in r]
         if forward and "median" in row:
             row["forwards"] = row["median"] / forward[0]
-        if self.options.device == "cpu" and who == "whyformer":
+        if self.options.device == "cpu" and who == "whyformer" and not self.options.int8:
             row["memory"] = measure_cpu_memory(shape, tokens)
         self.rows.append(row)
         show(row)
@@ -219,6 +242,7 @@ class Comparison:
     def run(self) -> None:
         for shape in self.options.shapes:
             self.run_ours(shape)
+            free_memory(self.options.device)
         if self.options.no_lxt:
             return
         try:
@@ -229,15 +253,22 @@ class Comparison:
         for shape in self.options.shapes:
             if SHAPES.get(shape.removeprefix("tiny "), {}).get("model_type") == "llama":
                 self.run_lxt(shape)
+                free_memory(self.options.device)
 
     def run_ours(self, shape: str) -> None:
         device = self.options.device
         tiny = make_model(f"tiny {shape.removeprefix('tiny ')}", 512, device)  # loads code and kernels
         run_ours(why.open(tiny), make_ids(256, tiny, device))
         module = make_model(shape, self.longest, device)
+        if self.options.flex:
+            self.run_flex(shape, module)
+            return
         if self.options.offload:
             self.run_offloaded(shape, module)
             return
+        if self.options.int8:
+            quantise(module)
+            shape = f"{shape}, 8 bits"
         if self.options.limit:
             limit_memory(self.options.limit)
         model = why.open(module)
@@ -245,31 +276,30 @@ class Comparison:
             ids = make_ids(tokens, module, device)
             self.add(shape, tokens, "forward", run_forward, module, ids)
             self.add(shape, tokens, "autograd", run_autograd, module, ids)
-            self.add(shape, tokens, "whyformer", run_ours, model, ids, self.options.recompute)
+            self.add(shape, tokens, "whyformer", run_ours, model, ids, self.options.recompute, None, False)
             if fitting := re.search(r"enough for about ([\d,]+) tokens", self.rows[-1].get("failed", "")):
                 ids = make_ids(int(fitting[1].replace(",", "")), module, device)
                 self.add(shape, ids.size(1), "whyformer, what would fit", run_ours, model, ids)
                 continue
             if device == "cuda" and tokens <= MOST_TOKENS and not self.options.limit:
-                self.add(shape, tokens, "whyformer, replayed", run_ours, model, ids, None, None, True)
+                self.add(shape, tokens, "whyformer, again", run_ours, model, ids)
+                if is_repeated(module):
+                    self.rows[-1]["who"] = "whyformer, repeated"
             if self.options.checkpoint:
                 self.add(shape, tokens, "whyformer, blocks again", run_ours, model, ids, True)
             if self.options.profile:
                 profile(lambda ids=ids: run_ours(model, ids), device)
-        if self.options.flex:
-            self.run_flex(shape, module)
         if self.options.span and shape == self.options.shapes[-1]:
             ids = make_ids(PROMPT + ANSWER, module, device)
             span = targets.Tokens(PROMPT, PROMPT + ANSWER - 1)
             self.add(shape, PROMPT + ANSWER, f"span of {ANSWER:,} tokens", run_ours, model, ids, None, span)
 
     def run_flex(self, shape: str, module: nn.Module) -> None:
-        """The model's own forward and gradient without matrices of attention."""
+        """The model's own forward without matrices of attention; it is compiled for each length."""
         module.set_attn_implementation("flex_attention")
-        for who, call in (("forward", run_forward), ("autograd", run_autograd)):
-            for tokens in self.options.tokens:
-                ids = make_ids(tokens, module, self.options.device)
-                self.add(shape, tokens, f"{who}, flex attention", call, module, ids)
+        for tokens in self.options.tokens:
+            ids = make_ids(tokens, module, self.options.device)
+            self.add(shape, tokens, "forward, flex attention", run_forward, module, ids)
 
     def run_offloaded(self, shape: str, module: nn.Module) -> None:
         """All weights in main memory, loaded layer by layer; the GPU lends so many GiB, weights and all."""
@@ -281,8 +311,8 @@ class Comparison:
         model = why.open(accelerate.cpu_offload(module, torch.device(self.options.device)))
         for tokens in self.options.tokens:
             ids = make_ids(tokens, module, self.options.device)
-            self.add(shape, tokens, "forward", run_forward, module, ids)
-            self.add(shape, tokens, "whyformer, offloaded", run_ours, model, ids)
+            self.add(f"{shape}, offloaded", tokens, "forward", run_forward, module, ids)
+            self.add(f"{shape}, offloaded", tokens, "whyformer", run_ours, model, ids)
 
     def run_lxt(self, shape: str) -> None:
         module = make_model(shape, self.longest, self.options.device)
@@ -323,27 +353,36 @@ def compare_engines(options: argparse.Namespace) -> None:
             )
 
 
+def is_repeated(module: nn.Module) -> bool:
+    """Whether the last run of a model was that of a CUDA graph."""
+    known = POOL[module].repeats if module in POOL else None
+    return known is not None and known.last.graph is not None
+
+
 def limit_memory(gib: float) -> None:
     """Let this process have so many GiB of the GPU and no more."""
     torch.cuda.set_per_process_memory_fraction(gib * GIB / torch.cuda.get_device_properties(0).total_memory)
 
 
-COLUMNS = ("forward", "autograd", "whyformer", "LXT, one logit")
+COLUMNS = ("forward", "autograd", "whyformer", "whyformer, repeated", "LXT, one logit")
+OURS = ("whyformer", "whyformer, repeated")
+NAMES = {"mixtral": "Mixtral-like", "qwen3_moe": "Qwen3-MoE-like", "gpt_oss": "gpt-oss-like"}
 
 
-def print_table(files: list[Path]) -> None:
+def print_table(files: list[Path], lengths: list[int]) -> None:
     """Time and memory above the weights, in Markdown; in brackets the multiple of a plain forward."""
     rows = {(r["shape"], r["tokens"], r["who"]): r for file in files for r in json.loads(file.read_text())}
-    print("| shape | tokens | plain forward | plain autograd | `attnlrp` | LXT |\n|---|---|---|---|---|---|")
-    for shape, tokens in dict.fromkeys((shape, tokens) for shape, tokens, who in rows if who == "whyformer"):
+    names = ("shape", "tokens", "plain forward", "plain autograd", "`attnlrp`", "repeated", "LXT")
+    print(f"| {' | '.join(names)} |\n{'|---' * len(names)}|")
+    for shape, tokens in dict.fromkeys((s, t) for s, t, who in rows if who == "whyformer" and t in lengths):
         cells = [rows.get((shape, tokens, who)) for who in COLUMNS]
-        print(f"| {shape} | {tokens:,} | {' | '.join(map(write_cell, cells))} |")
+        print(f"| {NAMES.get(shape, shape)} | {tokens:,} | {' | '.join(map(write_cell, cells))} |")
 
 
 def write_cell(row: dict[str, Any] | None) -> str:
     if row is None or "failed" in row:
         return "-" if row is None else "out of memory" if "emory" in row["failed"] else "failed"
-    times = f" ({row['forwards']:.1f})" if row["who"] == "whyformer" else ""
+    times = f" ({row['forwards']:.1f})" if row["who"] in OURS else ""
     return f"{row['median']:,.0f} ms{times}, {row['memory']:.1f} GiB"
 
 
@@ -392,9 +431,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=("cpu", "cuda"))
     parser.add_argument(
-        "--shapes", nargs="+", default=["1B", "8B"], choices=(*SHAPES, *(f"tiny {shape}" for shape in SHAPES), "small")
+        "--shapes", nargs="+", default=TABLE, choices=(*SHAPES, *(f"tiny {shape}" for shape in SHAPES), "small")
     )
-    parser.add_argument("--tokens", nargs="+", type=int, default=[2048, 8192, 32768])
+    parser.add_argument("--tokens", nargs="+", type=int, default=[2048, 8192, 16384, 32768])
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--no-lxt", action="store_true")
@@ -402,7 +441,8 @@ def main() -> None:
     parser.add_argument("--recompute", action=argparse.BooleanOptionalAction, help="blocks again; default: by memory")
     parser.add_argument("--offload", type=float, metavar="GIB", help="weights in main memory, and so much of the GPU")
     parser.add_argument("--limit", type=float, metavar="GIB", help="let this process have so much of the GPU")
-    parser.add_argument("--flex", action="store_true", help="also the plain forward by flex attention")
+    parser.add_argument("--int8", action="store_true", help="weights in 8 bits by torchao")
+    parser.add_argument("--flex", action="store_true", help="the plain forward by flex attention instead")
     parser.add_argument("--engines", type=int, metavar="TOKENS", help="compare lean runs with the full engine instead")
     parser.add_argument("--span", action="store_true", help="also a span, of the last shape")
     parser.add_argument("--profile", action="store_true", help="also list the functions that take most time")
@@ -414,7 +454,7 @@ def main() -> None:
     parser.add_argument("--memory", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.table:
-        print_table(options.table)
+        print_table(options.table, options.tokens)
         return
     if options.precision:
         torch.set_num_threads(options.threads)

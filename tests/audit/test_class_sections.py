@@ -22,7 +22,7 @@ def make_audit(predicted, labels=("no", "<b>yes</b>")):
             {**one, "test": "adversarial", **(gone if i == 4 else {"jsd": 0.05 * i})},
         ]
     of = lambda test, name="": [r for r in rows if r["test"] == test and r["attention"] == name]  # noqa: E731
-    return SimpleNamespace(labels=labels, of=of)
+    return SimpleNamespace(labels=labels, of=of, marks_spans=False)
 
 
 def test_values_by_class_by_hand():

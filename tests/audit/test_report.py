@@ -50,7 +50,7 @@ def test_one_sentence_by_hand():
         "change": {"median": 0.02, "low": 0.01, "high": 0.03, "n": 9},
         "tvd": {"median": 0.02},
         "flips": {"mean": 0.005},
-        "accuracy": {"before": 0.9, "after": 0.895, "f1_before": 0.9, "f1_after": 0.88},
+        "accuracy": {"before": 0.9, "after": 0.895, "f1": "macro", "f1_before": 0.9, "f1_after": 0.88},
         "classes": {},
     }
     (one,) = describe_attention_tests(
@@ -61,7 +61,7 @@ def test_one_sentence_by_hand():
         "answers slightly depend on the order of these weights."
     )
     assert one.evidence == (
-        "0.02 [0.01, 0.03]; n = 9; TVD 0.02; the predicted class changes in 0.5 % of the permutations; "
+        "0.02 [0.01, 0.03]; n = 9; TVD 0.02; the prediction changes in 0.5 % of the permutations; "
         "accuracy 90.0 % before, 89.5 % after, macro F1 0.900 before, 0.880 after"
     )
 
@@ -107,7 +107,7 @@ def test_a_headline_by_hand():
     }
     assert write_audit_headline("block 3, mean of heads", found) == (
         "Block 3, mean of heads: permuting its weights hardly changes most answers (median change of the probability "
-        "0.01), though 14 % of the permutations change the predicted class; very different attention weights give the "
+        "0.01), though 14 % of the permutations change the prediction; very different attention weights give the "
         "same answers (distance 0.73 of at most 1); its ranking of tokens is opposite to that by leave-one-out "
         "(tau -0.40)."
     )

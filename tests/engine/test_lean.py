@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import whyformer as why
 from whyformer import targets
 from whyformer._engine.lean import actions as lean_actions
-from whyformer._engine.lean import lean
+from whyformer._engine.lean import lean, memory
 from whyformer._engine.lean.actions import Activation, GatedProduct, linearise_layer_norm
 from whyformer._engine.lean.shadow import POOL
 from whyformer._engine.lean.target import find_read_positions
@@ -263,7 +263,7 @@ def test_computes_blocks_again_where_memory_is_short(monkeypatch):
     module, inputs = build("llama"), {"input_ids": make_ids(1, 40)}
     with why.engine(lean=True):
         kept = why.explain(module, inputs, method="attnlrp")
-        monkeypatch.setattr(lean, "find_free_memory", lambda device: 1000)
+        monkeypatch.setattr(memory, "find_free_memory", lambda device: 1000)
         again = why.explain(module, inputs, method="attnlrp")
     assert not kept.notes
     assert "Blocks were computed again" in again.notes[0]
@@ -274,7 +274,7 @@ def test_computes_blocks_again_where_memory_is_short(monkeypatch):
 
 
 def count_kept_bytes(module: nn.Module, tokens: int, *, recompute: bool = False) -> int:
-    kept = lean.KeptMemory(module)
+    kept = memory.KeptMemory(module)
     hooks = torch.autograd.graph.saved_tensors_hooks(kept.note, lambda tensor: tensor)
     with why.engine(lean=True, recompute=recompute), hooks:
         why.explain(module, {"input_ids": make_ids(1, tokens)}, method="attnlrp")

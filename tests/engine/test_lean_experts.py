@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 import whyformer as why
-from whyformer._engine.lean import lean
+from whyformer._engine.lean import lean, memory
 from whyformer._engine.lean.deferred_attention import DeferredAttention, is_causal_mask
 from whyformer._engine.lean.loops import find_loops, find_place, fold, list_loops, read_stack
 
@@ -168,7 +168,7 @@ def test_identical_experts_are_their_dense_twin(name: str, experts: str, method:
 
 def count_autograd_bytes(module: nn.Module, tokens: int) -> int:
     """What a plain gradient of one logit by the embeddings keeps."""
-    kept = lean.KeptMemory(module)
+    kept = memory.KeptMemory(module)
     words = module.get_input_embeddings()(make_ids(1, tokens)).detach().requires_grad_()
     with torch.autograd.graph.saved_tensors_hooks(kept.note, lambda tensor: tensor):
         module(inputs_embeds=words, use_cache=False, logits_to_keep=1)
@@ -226,6 +226,35 @@ def test_a_relevance_pass_multiplies_as_much_as_three_forwards_at_most(monkeypat
     with ProductCounter() as plain, torch.no_grad():
         module(**inputs, use_cache=False, logits_to_keep=1)
     assert 0 < counter.products <= 3 * plain.products
+
+
+class KernelCounter(TorchDispatchMode):
+    """Operations that compute something: on a GPU each is a kernel that Python launches."""
+
+    kernels = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.kernels += not (func.is_view or func._overloadpacket in (torch.ops.aten.detach, torch.ops.aten.alias))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", ["mixtral", "qwen3_moe"])
+def test_a_relevance_pass_launches_no_more_than_plain_autograd(monkeypatch, name: str):
+    module, ids = build(name).to(torch.bfloat16).requires_grad_(False), make_ids(1, 64)
+    counter, run_once = KernelCounter(), lean.run_once
+
+    def count(*args, **options):
+        with counter:
+            return run_once(*args, **options)
+
+    with why.engine(lean=True, recompute=False):
+        why.explain(module, {"input_ids": ids}, method="attnlrp")
+        monkeypatch.setattr(lean, "run_once", count)
+        why.explain(module, {"input_ids": ids}, method="attnlrp")
+    with KernelCounter() as plain:
+        words = module.get_input_embeddings()(ids).detach().requires_grad_()
+        module(inputs_embeds=words, use_cache=False, logits_to_keep=1).logits.max().backward()
+    assert 0 < counter.kernels <= plain.kernels
 
 
 # --- attention in separate operations --------------------------------------------------------------------------------
@@ -382,7 +411,7 @@ def test_the_full_engine_keeps_four_to_six_times_as_much(name: str):
     """What the note says, counted."""
     module = build(name)
     count_kept_bytes(module, 64)
-    ours, kept = count_kept_bytes(module, 256), lean.KeptMemory(module)
+    ours, kept = count_kept_bytes(module, 256), memory.KeptMemory(module)
     with (
         why.engine(lean=False, replay=False),
         torch.autograd.graph.saved_tensors_hooks(kept.note, lambda tensor: tensor),

@@ -30,6 +30,7 @@ class FakeKernels:
 def captured(monkeypatch):
     monkeypatch.setattr(repeats, "Kernels", FakeKernels)
     monkeypatch.setattr(repeats, "can_capture", lambda ids: True)
+    monkeypatch.setattr(repeats, "is_torch_used_elsewhere", lambda: False)
     FakeKernels.replays = 0
 
 
@@ -47,7 +48,7 @@ def make_inputs(seed, tokens=TOKENS, padding=0):
 
 
 def explain(module, inputs, **options):
-    with why.engine(lean=True, replay=True):
+    with why.engine(lean=True):
         return why.explain(module, inputs, method="attnlrp", **options).scores
 
 
@@ -59,15 +60,26 @@ def test_the_third_run_of_a_shape_is_captured_and_gives_the_same(captured):
     module = build()
     for seed in range(6):
         assert torch.equal(explain(module, make_inputs(seed)), explain_ordinarily(make_inputs(seed)))
-        assert FakeKernels.replays == 2 * max(seed - 1, 0)  # forward and backward
+        assert FakeKernels.replays == (0 if seed < 2 else 2 * seed)  # forward and backward; a new graph is tried first
 
 
-def test_nothing_is_captured_unless_asked_for(captured):
+def test_nothing_is_captured_where_replays_are_switched_off(captured):
     module = build()
     for seed in range(5):
-        with why.engine(lean=True):
+        with why.engine(lean=True, replay=False):
             why.explain(module, make_inputs(seed), method="attnlrp")
     assert FakeKernels.replays == 0
+
+
+def test_a_capture_waits_while_another_thread_uses_torch(captured, monkeypatch):
+    module = build()
+    monkeypatch.setattr(repeats, "is_torch_used_elsewhere", lambda: True)
+    for seed in range(4):
+        explain(module, make_inputs(seed))
+    assert FakeKernels.replays == 0
+    monkeypatch.setattr(repeats, "is_torch_used_elsewhere", lambda: False)
+    explain(module, make_inputs(5))
+    assert FakeKernels.replays == 4
 
 
 def test_any_target_is_explained_from_one_captured_run(captured):
@@ -75,7 +87,7 @@ def test_any_target_is_explained_from_one_captured_run(captured):
     for target in (None, None, None, 7, targets.Tokens(TOKENS - 3, TOKENS - 1)):
         given = {} if target is None else {"target": target}
         assert torch.equal(explain(module, make_inputs(1), **given), explain_ordinarily(make_inputs(1), **given))
-    assert FakeKernels.replays == 4  # a span reads other positions, and has a shape of its own
+    assert FakeKernels.replays == 6  # a span reads other positions, and has a shape of its own
 
 
 def test_an_input_that_takes_another_branch_runs_ordinarily(captured):
@@ -84,7 +96,7 @@ def test_an_input_that_takes_another_branch_runs_ordinarily(captured):
         explain(module, make_inputs(seed))
     padded = make_inputs(5, padding=4)
     ours, theirs = explain(module, padded), explain_ordinarily(padded)
-    assert FakeKernels.replays == 4  # tried, and not believed
+    assert FakeKernels.replays == 6  # tried, and not believed
     assert torch.equal(ours, theirs) and not torch.equal(ours, explain_ordinarily(make_inputs(5)))
 
 
@@ -94,12 +106,12 @@ def test_another_length_and_other_weights_start_anew(captured):
         explain(module, make_inputs(1, tokens))
     assert FakeKernels.replays == 0
     explain(module, make_inputs(1))
-    assert FakeKernels.replays == 2
+    assert FakeKernels.replays == 4
     with torch.no_grad():
         module.lm_head.weight.mul_(2.0)
     before = explain_ordinarily(make_inputs(1))
     assert torch.allclose(explain(module, make_inputs(1)), 2 * before, rtol=1e-5)
-    assert FakeKernels.replays == 2
+    assert FakeKernels.replays == 4
 
 
 def test_what_cannot_be_captured_is_run_ordinarily(captured, monkeypatch):
@@ -107,6 +119,19 @@ def test_what_cannot_be_captured_is_run_ordinarily(captured, monkeypatch):
         raise RuntimeError("operation not permitted when stream is capturing")
 
     monkeypatch.setattr(repeats, "Kernels", fail)
+    module = build()
+    for seed in range(4):
+        assert torch.equal(explain(module, make_inputs(seed)), explain_ordinarily(make_inputs(seed)))
+    assert POOL[module].repeats.last.is_refused
+
+
+def test_a_graph_that_gives_something_else_is_refused(captured, monkeypatch):
+    class WrongKernels(FakeKernels):
+        def replay(self):
+            super().replay()
+            self.results[-1][..., :8, :] *= 2
+
+    monkeypatch.setattr(repeats, "Kernels", WrongKernels)
     module = build()
     for seed in range(4):
         assert torch.equal(explain(module, make_inputs(seed)), explain_ordinarily(make_inputs(seed)))

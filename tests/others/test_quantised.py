@@ -167,6 +167,24 @@ def test_weight_only_torchao_is_unchanged_and_exact(method):
 
 
 @needs("torchao")
+def test_lean_runs_of_weight_only_torchao_give_what_the_full_engine_does():
+    from torchao import quantization
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    sizes = dict(hidden_size=64, intermediate_size=192, num_hidden_layers=2, num_attention_heads=4, vocab_size=50)
+    module = LlamaForCausalLM(LlamaConfig(**sizes)).eval()
+    quantization.quantize_(module, quantization.Int8WeightOnlyConfig())
+    inputs = {"input_ids": torch.randint(1, 50, (1, 24), generator=torch.Generator().manual_seed(0))}
+    with why.engine(lean=True):
+        ours = why.explain(module, inputs, "attnlrp")
+    with why.engine(lean=False):
+        theirs = why.explain(module, inputs, "attnlrp")
+    assert ours.engine.name == "lean" and (ours.scores - theirs.scores).abs().max() < 1e-4 * theirs.scores.abs().max()
+    assert any("as restored from fewer bits" in note for note in ours.notes)
+
+
+@needs("torchao")
 def test_torchao_that_quantises_activations_has_no_gradient():
     module = quantise_by_torchao("Int8DynamicActivationInt8WeightConfig")
     for method in ("gradient_x_input", "attnlrp", "generic_attention"):

@@ -17,11 +17,12 @@ have it for no other model. Without --models, only the files in OUT/rows are rea
 import argparse
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from training.jain_wallace.tasks import read_task
+from training.jain_wallace.tasks import JAIN_WALLACE_TASKS, JainWallaceTask, read_task
 
 from whyformer._judge.table import format_markdown
 from whyformer._reproduce.jain_wallace_cells import OVERALL, CellGroup, ModelCell, summarise_cell
@@ -52,12 +53,18 @@ def measure_models(settings: argparse.Namespace) -> None:
         is_main = (facts["encoder"], facts["attention"]) == ("bilstm", "additive")
         tests = ["agreement", "replacement", *(["adversarial"] if is_main else [])]
         rows = measure_jain_wallace(
-            load_jain_wallace(folder, settings.device), read_task(facts["task"], settings.data)["test"],
+            load_jain_wallace(folder, settings.device), read_task(find_task(facts), settings.data)["test"],
             tests=tests, search_limit=settings.searched, limit=settings.limit,
         )  # fmt: skip
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps({"name": folder.name, "facts": facts, "rows": rows.to_fields()}), "utf-8")
         print(folder.name, rows.correlation("gradient"), rows.correlation("leave_one_out"), flush=True)
+
+
+def find_task(facts: dict[str, Any]) -> JainWallaceTask:
+    """The task with as many training texts as the model had: no generated text of test is among them."""
+    task = JAIN_WALLACE_TASKS[facts["task"]]
+    return replace(task, sizes=(facts["training"], *task.sizes[1:])) if task.is_generated else task
 
 
 def read_results(folder: Path) -> Iterable[tuple[dict[str, Any], JainWallaceRows]]:

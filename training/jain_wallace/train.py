@@ -16,6 +16,7 @@ difference; give such models a --suffix.
 import argparse
 import copy
 import json
+import math
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -167,7 +168,10 @@ def fit(
     selected = settings.select or ("accuracy" if task.is_generated else "auc")
     best: dict[str, Any] = {}
     weights: dict[str, Tensor] = {}
+    end = time.monotonic() + 60 * settings.minutes
     for epoch in range(task.epochs):  # the first of several is never kept, as in the authors' code
+        if time.monotonic() > end:
+            break
         module.train()
         for inputs, labels in parts["train"].make_batches(task.batch, settings.device):
             if settings.word_dropout:
@@ -180,6 +184,7 @@ def fit(
             loss.backward()
             optimizer.step()
         found = measure(module, parts["dev"], settings.device)
+        print(f"{task.name} epoch {epoch + 1}: {found} on dev", flush=True)
         is_best = selected == "last" or len(best) == 0 or epoch == 1 or found[selected] > best["dev"][selected]
         if is_best:
             best, weights = {"dev": found, "epoch": epoch + 1}, copy.deepcopy(module.state_dict())
@@ -195,6 +200,7 @@ def parse_settings(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--attention", nargs="+", default=["additive"], choices=ATTENTIONS)
     parser.add_argument("--seed", type=int, nargs="+", default=[0])
     parser.add_argument("--epochs", type=int, help="by default those of the task")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="begin no epoch after so many")
     parser.add_argument("--batch", type=int, help="examples in a batch; by default those of the task")
     parser.add_argument("--training", type=int, help="generated tasks: number of training texts")
     parser.add_argument("--loss", choices=("mean", "sum"), default="mean", help="of a batch")

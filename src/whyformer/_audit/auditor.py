@@ -14,18 +14,28 @@ from whyformer._audit.checks import (
     AuditRow,
     Candidates,
     DiagnosticSample,
+    as_audited,
     choose_attention,
+    marks_spans,
 )
-from whyformer._audit.examples import AuditExamples, count_example_tokens, find_class_labels, read_target_labels
+from whyformer._audit.examples import (
+    AuditExamples,
+    count_example_tokens,
+    find_class_labels,
+    find_span_labels,
+    read_target_labels,
+)
 from whyformer._audit.head_swaps import swap_examples
 from whyformer._audit.progress import AuditProgress, show_audit_progress
 from whyformer._audit.rows import AuditRows
 from whyformer._audit.settings import AuditSettings
 from whyformer._engine import AttentionReplay
+from whyformer._explain.explain import ModelLike, as_model
 from whyformer._model import Model
 from whyformer._plain.json_value import JsonValue
 from whyformer._runs.weights import hash_weights
 from whyformer.data import Data
+from whyformer.errors import InputError, TargetError
 
 FEW_EXAMPLES = 20  # with fewer examples, the result has a note
 MIN_DIAGNOSTIC_EXAMPLES = 20  # for the diagnostic model to learn from
@@ -54,8 +64,16 @@ class Auditor:
     """Walks over the data, test by test. Rows that are in the store already are not computed again."""
 
     def __init__(self, model: Model, data: Data, attention: AttentionLike, settings: AuditSettings) -> None:
-        self.model, self.data, self.settings = model, data, settings
         inputs = [example.load() for example in data.examples]
+        model = as_audited(model, model.encode(inputs[:1]))
+        self.model, self.data, self.settings = model, data, settings
+        self.marks_spans = marks_spans(model)
+        if self.marks_spans and settings.target is not None:
+            raise TargetError("A model that marks an answer is audited on the answer it gives. Leave out target.")
+        if self.marks_spans and settings.swap_limit:
+            raise InputError(
+                "The page of swapped heads shows classes, and the model marks spans. Leave out swap_limit."
+            )
         first = AttentionReplay(model, model.encode(inputs[:1]), target=settings.target)
         self.choices = choose_attention(attention, first.heads)
         for choice in self.choices:
@@ -65,13 +83,20 @@ class Auditor:
         self.notes = [*data.notes, *(f"{problem} (left out)" for problem in data.problems[:MOST_PROBLEMS])]
         if len(inputs) < FEW_EXAMPLES:
             self.notes.append(f"Only {len(inputs)} examples: below {FEW_EXAMPLES}, medians and intervals mean little.")
-        if first.targets[0].position is not None:
+        if self.marks_spans:
+            labels = find_span_labels(model, data)
+        elif first.targets[0].position is not None:
             labels = read_target_labels(model, data, self.classes, is_language=True)
         else:
             labels, notes = find_class_labels(model, data, self.classes)
             self.notes += notes
         lengths = count_example_tokens(model, inputs, self.default_length)
         self.examples = AuditExamples(model, inputs, labels, lengths, settings.target)
+
+    def open_twin(self, model: ModelLike) -> Model:
+        """Another model for the same examples, which answers in the same way."""
+        twin = as_model(model)
+        return as_audited(twin, twin.encode(self.examples.inputs[:1]))
 
     def describe_plan(self, extras: AuditExtras) -> dict[str, JsonValue]:
         """Everything the rows depend on. Only an audit with the same plan can continue a run folder."""
@@ -83,6 +108,11 @@ class Auditor:
             "device": self.model.device.type,
         }
 
+    def describe_settings(self) -> dict[str, JsonValue]:
+        """The settings as saved with the result."""
+        named = self.settings.to_fields([choice.name for choice in self.choices])
+        return {**named, "answers": "spans"} if self.marks_spans else named
+
     def run(self, rows: AuditRows, extras: AuditExtras, page: Path | None = None) -> None:
         """Run every test of the settings for which there is what it needs. page: where to save the swapped heads."""
         tests = self.settings.tests
@@ -91,6 +121,8 @@ class Auditor:
             self.run_batches(rows, progress)
             if "adversarial" in tests:
                 self.run_search(rows, progress)
+            if "adversary" in tests and self.settings.adversary_epochs:
+                self.run_adversary(rows, extras.training, progress)
             if "seeds" in tests and extras.checkpoints:
                 self.run_seeds(rows, extras.checkpoints, progress)
             if "baseline" in tests and extras.baseline is not None:
@@ -105,12 +137,15 @@ class Auditor:
     def plan_work(self, rows: AuditRows, extras: AuditExtras) -> dict[str, float]:
         """The units of each kind of work that are left to do."""
         every, steps = self.examples.make_batches(), self.settings.search.steps
+        epochs = self.settings.adversary_epochs
         can_train = len(self.examples) >= MIN_DIAGNOSTIC_EXAMPLES or extras.training is not None
+        can_train &= not self.marks_spans
         trainings = checks.count_trainings(extras.training is not None)
         work: dict[str, tuple[Sequence[Batch], Callable[[Batch], float]]] = {
             "agreement": (every, partial(self.count_tokens, power=2)),
             "replacement": (every, self.count_tokens),
             "adversarial": (self.choose_searched(), lambda batch: steps * self.count_tokens(batch)),
+            "adversary": (every if epochs else [], lambda batch: epochs * self.count_tokens(batch)),
             "seeds": (every if extras.checkpoints else [], self.count_tokens),
             "baseline": ([] if extras.baseline is None else every, self.count_tokens),
             "diagnostic": ([range(len(self.examples))] if can_train else [], lambda _: trainings),
@@ -237,17 +272,44 @@ class Auditor:
                     rows.add_test("seeds", choice.name, batch, checks.compare_checkpoints(first, others, choice))
                     progress.advance("seeds", self.count_tokens(batch))
 
+    def run_adversary(self, rows: AuditRows, training: Data | None, progress: AuditProgress) -> None:
+        """Train one model for each attention that gives the same answers and attends elsewhere."""
+        order = Random(self.settings.seed).sample(range(len(self.examples)), len(self.examples))
+        taught = sorted(order[: len(order) // 2]) if training is None else []
+        examples = self.examples if training is None else self.load_training(training)
+        chosen = examples.make_batches(taught or None)
+        if len(examples) < MIN_DIAGNOSTIC_EXAMPLES:
+            self.notes.append(
+                f"The adversary needs at least {MIN_DIAGNOSTIC_EXAMPLES} examples to train on a half of, got "
+                f"{len(examples)}. Pass more, or training=."
+            )
+            return
+        for choice in self.list_choices(rows, "adversary", range(len(self.examples))):
+            advance = progress.count("adversary", self.settings.adversary_epochs * self.count_tokens(order))
+            adversary = checks.train_adversary(
+                examples.replay, self.model, choice, chosen, epochs=self.settings.adversary_epochs,
+                seed=self.settings.seed, advance=advance,
+            )  # fmt: skip
+            rows.add_test("adversary", choice.name, taught, [None] * len(taught))
+            for batch in self.examples.make_batches(sorted(set(order) - set(taught))):
+                own, other = (self.examples.replay(batch, model=model) for model in (None, adversary))
+                rows.add_test("adversary", choice.name, batch, checks.measure_adversary(own, other, choice))
+
     def run_baseline(self, rows: AuditRows, baseline: Model, progress: AuditProgress) -> None:
         """Compare with the predictions of a model trained with uniform attention."""
         for batch in self.examples.make_batches():
             if self.list_missing(rows, "baseline", batch):
                 inputs = [self.examples.inputs[i] for i in batch]
-                rows.add_test("baseline", "", batch, checks.predict_baseline(baseline, inputs, self.classes))
+                classes = None if self.marks_spans else self.classes
+                rows.add_test("baseline", "", batch, checks.predict_baseline(baseline, inputs, classes))
                 progress.advance("baseline", self.count_tokens(batch))
 
     def run_diagnostics(self, rows: AuditRows, training: Data | None, progress: AuditProgress) -> None:
         """Train small models that weight tokens by each audited attention."""
         count = len(self.examples)
+        if self.marks_spans:
+            self.notes.append("No diagnostic model was trained: it learns classes, and the model marks spans.")
+            return
         if count < MIN_DIAGNOSTIC_EXAMPLES and training is None:
             self.notes.append(
                 f"The diagnostic model needs at least {MIN_DIAGNOSTIC_EXAMPLES} examples to learn from, got {count}. "

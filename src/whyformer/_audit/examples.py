@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from whyformer._audit.checks import find_span_class, marks_spans, read_at_ends
 from whyformer._engine import AttentionReplay, TargetNames
 from whyformer._model import Model, OneInput
 from whyformer._runs.preparation import find_class_index
@@ -36,7 +37,10 @@ class AuditExamples:
     def replay(self, batch: Sequence[int], blocks: Sequence[int] = (), model: Model | None = None) -> AttentionReplay:
         """Run a batch through the model, or through another one."""
         runner = self.model if model is None else model
-        return AttentionReplay(runner, runner.encode([self.inputs[i] for i in batch]), blocks, self.target)
+        replay = AttentionReplay(runner, runner.encode([self.inputs[i] for i in batch]), blocks, self.target)
+        if marks_spans(runner):
+            replay.readout = read_at_ends(replay)
+        return replay
 
 
 def find_class_labels(model: Model, data: Data, classes: int) -> tuple[list[int | None], list[str]]:
@@ -49,6 +53,14 @@ def find_class_labels(model: Model, data: Data, classes: int) -> tuple[list[int 
             f"{len(unknown)} of {len(indices)} labels are not classes of the model, for example {unknown[0]!r}."
         )
     return [i if 0 <= i < classes else None for i in indices], notes
+
+
+def find_span_labels(model: Model, data: Data) -> list[int | None]:
+    """The class of each marked answer, of its first stretch; None without one."""
+    return [
+        find_span_class(model.encode([example.load()]), *example.rationale[0]) if example.rationale else None
+        for example in data.examples
+    ]
 
 
 def read_target_labels(model: Model, data: Data, classes: int, *, is_language: bool) -> list[int | None]:

@@ -45,6 +45,7 @@ def audit(
     checkpoints: Sequence[ModelLike] = (),
     baseline: ModelLike | None = None,
     training: DataLike | None = None,
+    adversary_epochs: int = 0,
     words_only: bool = False,
     top: float = 0.2,
     target: int | str | None = None,
@@ -57,13 +58,15 @@ def audit(
     data: anything that `whyformer.data.read` accepts, or its result. split, columns, classes: which part of it, its
     columns by role, and what the model calls its labels.
     attention: which attention to audit: a block, (block, head), "last", "3:2", "3:each", "each", "rollout", or a list.
-    tests: some of "agreement", "replacement", "adversarial", "shape", "diagnostic", "seeds", "baseline"; by default
+    tests: some of "agreement", "replacement", "adversarial", "adversary", "shape", "diagnostic", "seeds", "baseline";
     all that are possible. methods: explanation methods to compare with attention, besides gradients and leave-one-out.
     limit: use at most this many examples. samples: random permutations per example. kinds: of replacement.
     preset: of the adversarial search, "paper" or "released". search_limit: the number of examples to search on, which
     is slow; None for all. steps: of the search.
     checkpoints: the same model trained with other seeds. baseline: the same model trained with uniform attention.
     training: labelled examples for the small diagnostic model, with the same columns and classes.
+    adversary_epochs: train one model for each attention, for so many epochs, to give the same answers with other
+    attention; on `training`, or on half of the examples, and measured on the others. 0 for none.
     words_only: leave the weights on special tokens as they are. top: share of the tokens compared by overlap.
     target: the class, or next token, that gradients, leave-one-out and methods explain; by default the predicted one.
     Changes of the output are measured on all classes.
@@ -77,7 +80,7 @@ def audit(
         check_run_number("limit", limit, least=1)
     plain = {
         "samples": samples, "search_limit": search_limit, "words_only": words_only, "top": top, "target": target,
-        "seed": seed, "swap_limit": swap_limit,
+        "seed": seed, "adversary_epochs": adversary_epochs, "swap_limit": swap_limit,
     }  # fmt: skip
     settings = AuditSettings(
         tests=TESTS if tests is None else tuple(as_argument_list(tests)),
@@ -98,8 +101,8 @@ def audit(
     examples = read_run_data(data, split, columns, classes, limit=limit, seed=settings.seed)
     auditor = Auditor(as_model(model), examples, attention, settings)
     extras = AuditExtras(
-        [as_model(checkpoint) for checkpoint in as_argument_list(checkpoints)],
-        None if baseline is None else as_model(baseline),
+        [auditor.open_twin(checkpoint) for checkpoint in as_argument_list(checkpoints)],
+        None if baseline is None else auditor.open_twin(baseline),
         None if training is None else read_run_data(training, None, named, classes),
     )
     with AuditRows(folder, auditor.describe_plan(extras)) as rows:
@@ -122,7 +125,7 @@ def make_audit(auditor: Auditor, rows: AuditRows) -> Audit:
         model=auditor.model.name,
         data=auditor.data.name,
         labels=auditor.model.labels,
-        settings=auditor.settings.to_fields(names),
+        settings=auditor.describe_settings(),
         versions=auditor.model.describe_versions(),
         notes=tuple(dict.fromkeys(auditor.notes)),
     )

@@ -10,11 +10,11 @@ from whyformer._plain.setting_checks import RefusedSetting, allow_number, quote_
 from whyformer._runs.arguments import MAX_SEED, check_run_flag, check_run_number
 from whyformer.errors import InputError, MethodError, TargetError, suggest_nearest
 
-TESTS = ("agreement", "replacement", "adversarial", "shape", "diagnostic", "seeds", "baseline")
+TESTS = ("agreement", "replacement", "adversarial", "adversary", "shape", "diagnostic", "seeds", "baseline")
 METHOD_GROUPS = ("quick", "all")  # names that stand for several methods
 MAX_SWAPPED = 32  # examples on the page of swapped heads
 NUMBERS = {  # the least and the most; all replacements of one batch are listed in memory
-    "samples": (1, 100_000), "seed": (0, MAX_SEED), "swap_limit": (0, MAX_SWAPPED),
+    "samples": (1, 100_000), "seed": (0, MAX_SEED), "adversary_epochs": (0, 10_000), "swap_limit": (0, MAX_SWAPPED),
 }  # fmt: skip
 
 
@@ -32,6 +32,7 @@ class AuditSettings:
     top: float
     seed: int
     target: int | str | None = None  # the class that importance is measured for; None: the predicted one
+    adversary_epochs: int = 0  # of the trained adversary; 0 for none
     swap_limit: int = 0  # the number of examples on the page of swapped heads; no row depends on it
 
     def check(self) -> None:
@@ -69,6 +70,7 @@ class AuditSettings:
             "top": self.top,
             "seed": self.seed,
             **({} if self.target is None else {"target": self.target}),
+            **({"adversary_epochs": self.adversary_epochs} if self.adversary_epochs else {}),
         }
 
 

@@ -32,6 +32,7 @@ from whyformer._engine.run import (
     choose_relevance_dtype,
     compare_towers,
     find_output,
+    get_field,
     locate_image_tokens,
     make_shadow,
     refuse_single_side,
@@ -41,6 +42,7 @@ from whyformer._engine.run import (
 )
 from whyformer._engine.settings import engine
 from whyformer._engine.targets import (
+    LONGEST_ANSWER,
     SCORE_NAMES,
     Answer,
     Answers,

@@ -31,7 +31,8 @@ def engine(
     """How models inside are run; an option that is not given stays as it is outside.
 
     replay: True repeats recorded programs of any model, False of none. By default they are used for models whose code
-        is all that of known libraries: what your own `forward` does besides computing happens in every run.
+        is all that of known libraries: what your own `forward` does besides computing happens in every run. False also
+        keeps lean runs on a GPU from being repeated as CUDA graphs.
     lean: True computes relevance of language models in linear memory wherever that is possible, False never. By default
         for inputs of at least 128 tokens.
     recompute: True needs less memory: lean runs keep only the input of each block and run the block again in the

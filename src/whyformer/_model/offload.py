@@ -6,7 +6,7 @@ the module as an argument, so a copy of it acts on a shadow as it does on the mo
 """
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -90,9 +90,10 @@ class OffloadedWeight:
         return None if weight is None or weight.is_meta else weight
 
 
-def list_offloaded(shadow: nn.Module) -> list[OffloadedWeight]:
+def list_offloaded(parts: Iterable[nn.Module]) -> list[OffloadedWeight]:
+    """The weights of these modules that are loaded when they are used."""
     found = []
-    for part in list_modules(shadow):
+    for part in parts:
         for hook in _list_hooks(part) if "_hf_hook" in part.__dict__ else ():
             if not getattr(hook, "offload", False) or getattr(hook, "weights_map", None) is None:
                 continue

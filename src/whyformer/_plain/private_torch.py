@@ -6,7 +6,9 @@ so `import whyformer` and `whyformer --help` must not import it.
 Names of operators in tables (`"_softmax"`, `"_to_copy"`) are data: an operator of another name is an unknown one.
 """
 
+import sys
 from collections.abc import Callable
+from contextlib import suppress
 from operator import attrgetter
 
 import torch
@@ -75,3 +77,19 @@ def storage_of(tensor: Tensor) -> int:
 def forward_class_of(node: object) -> type | None:
     """The autograd function that a node of the graph belongs to."""
     return getattr(type(node), "_forward_cls", None)
+
+
+# --- threads ----------------------------------------------------------------------------------------------------------
+
+# Python's own and documented: what each thread is doing.
+frames_of_threads = sys._current_frames
+
+
+# --- memory of a GPU -------------------------------------------------------------------------------------------------
+
+
+def end_pool_of_failed_capture(device: int, pool: tuple[int, int]) -> None:
+    """A CUDA graph whose capture fails goes on to direct memory to its pool. There is no public way to end that."""
+    with suppress(RuntimeError):  # it has ended
+        torch._C._cuda_endAllocateToPool(device, pool)
+        torch._C._cuda_releasePool(device, pool)

@@ -34,6 +34,7 @@ class Request:
     batch_size: int | None = None
     limit: int | None = None
     full: bool = False  # ten times the generated examples
+    segmented: Data | None = None  # images with outlines, where they are not those of `data`
 
     def folder(self, name: str) -> Path | None:
         """The folder for one section."""

@@ -41,7 +41,12 @@ def run_audit(
     baseline: Annotated[
         Word, make_option("--baseline", "The same model trained with uniform attention.", "MODEL")
     ] = None,
-    training: Annotated[Path | None, make_option("--training", "Training examples for the diagnostic model.")] = None,
+    training: Annotated[
+        Path | None, make_option("--training", "Training examples for the diagnostic model and the adversary.")
+    ] = None,
+    adversary_epochs: Annotated[
+        int, make_option("--adversary-epochs", "Train a model with the same answers and other attention.", "N")
+    ] = 0,
     split: options.SplitOption = None,
     column: options.ColumnOption = None,
     classes: options.ClassesOption = None,
@@ -73,7 +78,18 @@ def run_audit(
     search = choose_search(preset)
     chosen = int(target) if target is not None and target.isdecimal() else target
     settings = AuditSettings(
-        tests, methods, samples, REPLACEMENT_KINDS, search, search_limit, words_only, 0.2, seed, chosen, swap_limit
+        tests,
+        methods,
+        samples,
+        REPLACEMENT_KINDS,
+        search,
+        search_limit,
+        words_only,
+        0.2,
+        seed,
+        chosen,
+        adversary_epochs,
+        swap_limit,
     )
     settings.check()  # report misspelt names before a large model is opened
     destination.check_out_folder(out)
@@ -90,7 +106,8 @@ def run_audit(
         result = audit(
             opened, examples, attention or ["last"], tests=tests, methods=methods, samples=samples,
             preset=preset, search_limit=search_limit, checkpoints=checkpoint or (), baseline=baseline, training=taught,
-            words_only=words_only, target=chosen, seed=seed, swap_limit=swap_limit, out=out,
+            adversary_epochs=adversary_epochs, words_only=words_only, target=chosen, seed=seed,
+            swap_limit=swap_limit, out=out,
         )  # fmt: skip
     except KeyboardInterrupt:
         if out is not None:

@@ -1,5 +1,6 @@
 """whyformer reproduce: what a paper printed, next to the same measured here."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -18,7 +19,7 @@ EXAMPLES = list_examples(
     "whyformer reproduce",
     "whyformer reproduce chefer",
     "whyformer reproduce sawaki-murata cat.jpg -M facebook/dino-vits16 -o figures",
-    "whyformer reproduce chefer-segmentation gtsegs_ijcv.mat -M google/vit-base-patch16-224",
+    "whyformer reproduce chefer imagenet/ -M google/vit-base-patch16-224 --device cuda -o tables",
 )
 
 
@@ -54,6 +55,7 @@ def run_reproduce(
     wait_asleep()  # before torch is imported
     from whyformer._reproduce import Request, find_document, run_document
     from whyformer._reproduce.documents import list_documents
+    from whyformer._reproduce.imagenet_folder import split_imagenet_folder
 
     if name is None:
         output.print_rendered(list_documents())
@@ -66,12 +68,14 @@ def run_reproduce(
             output.print_prose(document.remark)
         return
     destination.check_out_folder(out)
-    examples = None
+    examples = segmented = None
     if data is not None:
-        source = [data] if data.lower().endswith(IMAGE_SUFFIXES) else data
+        both = split_imagenet_folder(Path(data)) if name == "chefer" else None
+        source = [data] if data.lower().endswith(IMAGE_SUFFIXES) else str(both[0]) if both else data
         examples = read_examples(source, column, classes, split=split, masks=masks, mask_values=mask_values)
+        segmented = None if both is None else read_examples(str(both[1]), None, None)
     opened = None if model is None else open_model_or_reader(model, device)
-    made = run_document(document, Request(examples, opened, out, batch_size, limit, full))
+    made = run_document(document, Request(examples, opened, out, batch_size, limit, full, segmented))
     output.print_text(running.write_json(made)) if as_json else output.print_rendered(str(made))
     for note in opened.notes if opened is not None else ():
         output.print_text(note)

@@ -47,7 +47,17 @@ PAIR_COLUMNS = (  # the first and the second text of a pair; used if a table has
     ("text", "text_pair"),
 )
 IMAGE_COLUMNS = ("image", "img", "picture", "file", "path")
-LABEL_COLUMNS = ("label", "labels", "gold_label", "class", "classification", "target", "fine_label", "sentiment")
+LABEL_COLUMNS = (
+    "label",
+    "labels",
+    "gold_label",
+    "class",
+    "classification",
+    "target",
+    "fine_label",
+    "sentiment",
+    "is_duplicate",
+)
 RATIONALE_COLUMNS = ("rationale", "rationales", "evidence")
 USUAL_COLUMNS = {
     "input": TEXT_COLUMNS + IMAGE_COLUMNS,

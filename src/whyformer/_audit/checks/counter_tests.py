@@ -36,10 +36,13 @@ def compare_checkpoints(
 
 
 @torch.no_grad()
-def predict_baseline(baseline: Model, inputs: Sequence[OneInput], classes: int) -> list[dict[str, int]]:
-    """The predicted class of each input. The baseline need not have attention, so it runs without interception."""
+def predict_baseline(baseline: Model, inputs: Sequence[OneInput], classes: int | None) -> list[dict[str, int]]:
+    """The predicted class of each input; None: classes are spans, whose number depends on the length of the text.
+
+    The baseline need not have attention, so it runs without interception.
+    """
     encoded = baseline.encode(list(inputs))
     logits = read_logits(encoded, run_plain(make_shadow(baseline.module), encoded))[0]
-    if logits.size(1) != classes:
+    if classes is not None and logits.size(1) != classes:
         raise InputError(f"The baseline has {logits.size(1)} classes, the audited model {classes}.")
     return [{"predicted": index} for index in logits.argmax(-1).tolist()]

@@ -25,6 +25,7 @@ from whyformer._audit.checks.agreement import (
 )
 from whyformer._audit.checks.attention_choice import AttentionChoice
 from whyformer._audit.checks.audited_attention import AuditedAttention
+from whyformer._audit.checks.span_model import marks_spans
 from whyformer._engine import AttentionReplay
 from whyformer._explain.compare import compare
 from whyformer._explain.method_call import MethodLike
@@ -119,14 +120,17 @@ def measure_leave_one_out(
 
 
 def choose_fills(replay: AttentionReplay) -> dict[str, str]:
-    """How units can be left out of these inputs: name of the measure -> fill."""
+    """How units can be left out of these inputs: name of the measure -> fill.
+
+    Spans are numbered by their tokens, so no token is deleted where classes are spans.
+    """
     if replay.probe().is_image:
         return {REMOVED: "zero"}
     has_ids = not replay.encoded.inputs[replay.encoded.main].is_floating_point()
     for token, fill in (("mask_token_id", "mask"), ("unk_token_id", "unknown")):
         if has_ids and getattr(replay.model.tokenizer, token, None) is not None:
-            return {DELETED: "delete", MASKED: fill}
-    return {DELETED: "delete"}
+            return {MASKED: fill} if marks_spans(replay.model) else {DELETED: "delete", MASKED: fill}
+    return {MASKED: "pad"} if marks_spans(replay.model) else {DELETED: "delete"}
 
 
 # --- units ------------------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ ROW_SCHEMAS: dict[str, dict[str, Any]] = {
     "agreement": {"pairs": {str: dict.fromkeys((*AGREEMENT_MEASURES, "p", "by_chance"), NUMBER)}},
     "replacement": {"largest": float, "kinds": {str: REPLACED}},
     "adversarial": {"jsd": float, "attainable": float, "kept": int, "largest": float},
+    "adversary": {"jsd": float, "tvd": float, "attainable": float, "predicted": int},
     "seeds": {"jsd": [float], "tvd": [float]},
     "diagnostic": {"right": dict.fromkeys(GUIDES, (bool, float))},
     "baseline": {"predicted": int},

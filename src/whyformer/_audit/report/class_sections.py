@@ -19,10 +19,10 @@ ReadValue = Callable[[AuditRow], float | None]
 
 
 def name_classes(audit: AuditFindings) -> dict[int, str]:
-    """The predicted class of each example, for the classes that are drawn; empty with a single class."""
+    """The predicted class of each example, for the classes that are drawn; empty with a single class, and for spans."""
     predicted = {row["example"]: row["predicted"] for row in audit.of("answer")}
     drawn = [index for index, _ in Counter(predicted.values()).most_common(DRAWN_CLASSES)]
-    if len(drawn) < 2:
+    if len(drawn) < 2 or audit.marks_spans:
         return {}
     return {example: label_class(index, audit.labels) for example, index in predicted.items() if index in drawn}
 

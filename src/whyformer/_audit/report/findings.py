@@ -30,10 +30,15 @@ class AuditFindings:
     versions: Mapping[str, str]
     notes: tuple[str, ...] = ()
 
+    @property
+    def marks_spans(self) -> bool:
+        """Whether the model marks an answer in a text: its classes are spans, see checks/span_model.py."""
+        return self.settings.get("answers") == "spans"
+
     @cached_property
     def summary(self) -> Statistics:
         """All statistics, with intervals and numbers of examples; see summary.py."""
-        return summarise_audit(self.rows, self.attention, self.labels)
+        return summarise_audit(self.rows, self.attention, self.labels, marks_spans=self.marks_spans)
 
     @cached_property
     def sentences(self) -> dict[str, list[VerdictSentence]]:

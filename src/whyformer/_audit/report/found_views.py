@@ -12,7 +12,7 @@ from rich.console import RenderableType
 from rich.text import Text
 from torch import Tensor
 
-from whyformer._audit.checks import AuditRow, rebuild_tokens
+from whyformer._audit.checks import AuditRow, rebuild_tokens, split_span
 from whyformer._audit.report.findings import AuditFindings
 from whyformer._audit.report.summary import label_class
 from whyformer._plain.tokens import Grid, Pieces, ScoredTokens
@@ -34,6 +34,7 @@ SHOWN_EXAMPLES = 30
 DRAWN_EXAMPLES = 6  # in a figure
 PRINTED_EXAMPLES = 2  # in a terminal
 TOP_WORDS = 5  # in plain text
+MOST_ANSWER = 80  # characters of a span
 OBSERVED, OTHER = "observed attention", "other attention"
 
 
@@ -43,6 +44,7 @@ class FoundPair:
 
     row: AuditRow
     labels: Sequence[str] | None
+    marks_spans: bool = False
 
     @property
     def title(self) -> str:
@@ -58,11 +60,20 @@ class FoundPair:
     def answer(self) -> str:
         """Both predictions and how far the two attentions are apart."""
         found = self.row["found"]
-        name = label_class(found["classes"][0], self.labels, "class ")
+        name = self.name_answer(found["classes"][0])
         return (
             f"{name} {found['before'][0]:.3f} with the observed, {found['after'][0]:.3f} with the other attention; "
             f"JSD {self.row['jsd']:.3f}, TVD of the answers {self.tvd:.4f}"
         )
+
+    def name_answer(self, index: int) -> str:
+        """The label of a class, or the text of a span."""
+        if not self.marks_spans:
+            return label_class(index, self.labels, "class ")
+        first, last = split_span(index)
+        known = [span for span in self.row["found"]["spans"][first : last + 1] if span is not None]
+        text = self.row["found"]["text"] or ""
+        return repr(shorten_text(text[known[0][0] : known[-1][1]], MOST_ANSWER)) if known else f"span {index}"
 
     @cached_property
     def tokens(self) -> ScoredTokens:
@@ -91,7 +102,7 @@ class FoundPair:
 def list_found_pairs(audit: AuditFindings, name: str) -> list[FoundPair]:
     """The examples for which other attention was kept, the farthest first."""
     rows = [row for row in audit.of("adversarial", name) if row.get("found")]
-    return [FoundPair(row, audit.labels) for row in sorted(rows, key=lambda row: -row["jsd"])]
+    return [FoundPair(row, audit.labels, audit.marks_spans) for row in sorted(rows, key=lambda row: -row["jsd"])]
 
 
 # --- report -----------------------------------------------------------------------------------------------------------

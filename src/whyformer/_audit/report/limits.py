@@ -18,6 +18,11 @@ TEST_LIMITS = {
         "produce it (Wiegreffe & Pinter, 2019). That other attention would have given the same output does not show "
         "that the model's own was not used. A search that finds nothing does not prove that there is nothing."
     ),
+    "adversary": (
+        "The adversary starts with the weights of this model and is trained to attend elsewhere. That it exists shows "
+        "that this attention is not the only way to these answers, not that this model does not use its own. An "
+        "adversary that stays close may have been trained too short."
+    ),
     "seeds": (
         "Different seeds give different models. If they attend differently, there may be several ways to solve the "
         "task, each of them really used."

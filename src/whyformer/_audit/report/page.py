@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from whyformer._audit.checks import DELETED, GRADIENT, REMOVED
+from whyformer._audit.checks import DELETED, GRADIENT, MASKED, REMOVED
 from whyformer._audit.report.class_sections import CLASS_DRAWINGS
 from whyformer._audit.report.findings import AuditFindings
 from whyformer._audit.report.limits import TEST_LIMITS
 from whyformer._audit.report.sections import CHARTS, arrange_charts, chart_shape, tabulate
+from whyformer._audit.report.summary import Statistics
 from whyformer._audit.report.verdict import VerdictSentence
 from whyformer._audit.report.wording import capitalise_first
 from whyformer.show import report as html
@@ -18,6 +19,7 @@ TEST_TITLES = {
     "agreement": "Does it rank tokens as importance measures do?",
     "replacement": "Does the output change when the weights are moved?",
     "adversarial": "Is there other attention with the same output?",
+    "adversary": "Can one model be trained to give the same answers with other attention?",
     "seeds": "How much does it change with the seed?",
     "diagnostic": "Does it help a model that sees each token separately?",
 }
@@ -25,8 +27,9 @@ ATTENTION_COLUMNS = {
     "permuted": "replacement.kinds.permutation.change.median",
     "uniform": "replacement.kinds.uniform.change.median",
     "other attention": "adversarial.jsd.mean",
+    "trained adversary": "adversary.jsd.mean",
     "tau, gradient": f"agreement.attention ~ {GRADIENT}.tau.mean",
-    "tau, leave-one-out": f"agreement.attention ~ {DELETED}.tau.mean | agreement.attention ~ {REMOVED}.tau.mean",
+    "tau, leave-one-out": " | ".join(f"agreement.attention ~ {how}.tau.mean" for how in (DELETED, REMOVED, MASKED)),
     "diagnostic gain": "diagnostic.gain.mean",
 }
 STYLE = """
@@ -120,6 +123,10 @@ def make_test_blocks(test: str, sentences: Sequence[VerdictSentence], charts: It
     yield make_limits(test)
 
 
+def list_predicted(answers: Statistics) -> str:
+    return ", ".join(f"{label} {count}" for label, count in answers["predicted"].items())
+
+
 def list_audit_settings(audit: AuditFindings) -> Html:
     answers, settings = audit.summary["answers"], audit.settings
     search = settings["search"]
@@ -127,7 +134,7 @@ def list_audit_settings(audit: AuditFindings) -> Html:
     among = "words or patches only" if settings["words_only"] else everywhere
     limit = "all examples" if settings["searched"] is None else f"at most {settings['searched']} examples"
     lines = {
-        "examples": f"{answers['n']}; predicted: " + ", ".join(f"{k} {v}" for k, v in answers["predicted"].items()),
+        "examples": f"{answers['n']}; predicted: " + (list_predicted(answers) or "spans of the text"),
         "accuracy": "no labels" if answers["accuracy"] is None else f"{answers['accuracy']['mean']:.1%}",
         "tokens": f"{answers['tokens']['mean']:.1f} words or patches on average",
         "permutations": f"{settings['draws']} per example; weights move among {among}",

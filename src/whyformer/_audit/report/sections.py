@@ -19,7 +19,7 @@ AGREEMENT_COLUMNS = {
     "n": "tau.n", "undefined": "tau.undefined",
 }  # fmt: skip
 REPLACEMENT_COLUMNS = {
-    "change": "change.median", "95 %": "change", "TVD": "tvd.median", "class changes": "flips.mean",
+    "change": "change.median", "95 %": "change", "TVD": "tvd.median", "prediction changes": "flips.mean",
     "accuracy before": "accuracy.before", "accuracy after": "accuracy.after", "F1 before": "accuracy.f1_before",
     "F1 after": "accuracy.f1_after", "n": "change.n",
 }  # fmt: skip
@@ -28,6 +28,10 @@ SEARCH_COLUMNS = {
     "at least 0.525": "many", "none found": "none", "n": "jsd.n",
 }  # fmt: skip
 SEED_ROWS = {"JSD of attention": "jsd", "the farthest seed": "most", "TVD of the output": "tvd"}
+ADVERSARY_ROWS = {
+    "JSD of attention": "jsd", "of the attainable": "of_attainable", "TVD of the answers": "tvd",
+    "same prediction": "same", "accuracy": "accuracy",
+}  # fmt: skip
 GUIDE_NAMES = {"attention": "this attention", "uniform": "uniform weights", "learned": "learned weights"}
 
 
@@ -71,9 +75,10 @@ def chart_agreement(audit: AuditFindings, name: str, found: Statistics) -> Itera
         for label, group in values["classes"].items()
         if group["n"]
     ]
-    head = ["", "predicted", "tau", "spread", "significant", "n"]
-    table = html.make_table(head, by_class, caption="Agreement by predicted class")
-    yield html.fold_content("By predicted class", table)
+    if by_class:
+        head = ["", "predicted", "tau", "spread", "significant", "n"]
+        table = html.make_table(head, by_class, caption="Agreement by predicted class")
+        yield html.fold_content("By predicted class", table)
 
 
 def is_main_pair(pair: str) -> bool:
@@ -146,6 +151,17 @@ def chart_seeds(audit: AuditFindings, name: str, found: Statistics) -> Iterator[
     yield tabulate(rows, {"mean": "mean", "95 %": "", "n": "n"}, caption=f"{found['checkpoints']} other seeds")
 
 
+def chart_adversary(audit: AuditFindings, name: str, found: Statistics) -> Iterator[Html]:
+    rows = [row for row in audit.of("adversary", name) if not row.get("undefined")]
+    points = {"examples": ([row["tvd"] for row in rows], [row["jsd"] for row in rows])}
+    yield html.embed_drawing(
+        charts.draw_scatter(points, title="Each example", xlabel="TVD of the answers", ylabel="JSD of attention")
+    )
+    figures = {what: found[key] for what, key in ADVERSARY_ROWS.items() if found[key] is not None}
+    caption = "The trained adversary on examples that it was not trained on"
+    yield tabulate(figures, {"mean": "mean", "95 %": "", "n": "n"}, caption=caption)
+
+
 def chart_diagnostic(audit: AuditFindings, name: str, found: Statistics) -> Iterator[Html]:
     figures = {label: found[guide] for guide, label in GUIDE_NAMES.items()}
     of = lambda figure, key: float("nan") if figure[key] is None else float(figure[key])  # noqa: E731
@@ -182,6 +198,7 @@ CHARTS = {
     "agreement": chart_agreement,
     "replacement": chart_replacement,
     "adversarial": chart_adversarial,
+    "adversary": chart_adversary,
     "seeds": chart_seeds,
     "diagnostic": chart_diagnostic,
 }

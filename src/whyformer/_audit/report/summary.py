@@ -22,16 +22,19 @@ FAR_JSD = 0.525  # threshold for the share compared with the published plots; th
 Statistics = dict[str, Any]
 
 
-def summarise_audit(rows: Iterable[AuditRow], choices: Sequence[str], labels: Sequence[str] | None) -> Statistics:
+def summarise_audit(
+    rows: Iterable[AuditRow], choices: Sequence[str], labels: Sequence[str] | None, *, marks_spans: bool = False
+) -> Statistics:
     """All statistics: of the predictions, of the shape of attention, and of the tests of each audited attention."""
     by_test: dict[tuple[str, str], list[AuditRow]] = {}
     for row in sorted(rows, key=lambda row: row["example"]):
         by_test.setdefault((row["test"], row["attention"]), []).append(row)
     answers = {row["example"]: row for row in by_test.get(("answer", ""), [])}
-    summary = RowSummary(answers, labels)
+    summary = RowSummary(answers, labels, marks_spans)
     of_test = {
         "agreement": summary.summarise_agreement, "replacement": summary.summarise_replacement,
-        "adversarial": summary.summarise_adversarial, "seeds": summarise_seeds, "diagnostic": summarise_diagnostic,
+        "adversarial": summary.summarise_adversarial, "adversary": summary.summarise_adversary,
+        "seeds": summarise_seeds, "diagnostic": summarise_diagnostic,
     }  # fmt: skip
     return {
         "answers": summary.summarise_answers(),
@@ -126,10 +129,13 @@ class RowSummary:
 
     answers: Mapping[int, AuditRow]  # by example
     labels: Sequence[str] | None
+    marks_spans: bool = False
 
     def split(self, rows: Sequence[AuditRow]) -> dict[str, list[AuditRow]]:
-        """Rows by predicted class."""
+        """Rows by predicted class; nothing where classes are spans, each of one text."""
         groups: dict[int, list[AuditRow]] = {}
+        if self.marks_spans:
+            return {}
         for row in rows:
             if row["example"] in self.answers:
                 groups.setdefault(self.answers[row["example"]]["predicted"], []).append(row)
@@ -201,12 +207,14 @@ class RowSummary:
         before = [self.is_correct(row) for row in known]
         counts = [(row["kinds"][kind]["predicted"], str(self.find_label(row))) for row in known]
         after = [predicted.get(label, 0) / sum(predicted.values()) for predicted, label in counts]
+        name, measure = ("token", average_span_f1) if self.marks_spans else ("macro", average_f1)
         own = [({str(self.answers[row["example"]]["predicted"]): 1}, str(self.find_label(row))) for row in known]
         return {
             "before": summarise_mean(before)["mean"],
             "after": summarise_mean(after)["mean"],
-            "f1_before": average_f1(own),
-            "f1_after": average_f1(counts),
+            "f1": name,
+            "f1_before": measure(own),
+            "f1_after": measure(counts),
             "change": summarise_mean([b - a for a, b in zip(before, after, strict=True)]),
         }
 
@@ -220,6 +228,21 @@ class RowSummary:
                 label: summarise_median([row["jsd"] for row in group])
                 for label, group in group_by_largest_weight(defined).items()
             },
+        }
+
+    def summarise_adversary(self, rows: Sequence[AuditRow]) -> Statistics:
+        """The trained adversary on the examples that it was not trained on."""
+        defined = [row for row in rows if not row.get("undefined")]
+        known = [row for row in defined if self.find_label(row) is not None]
+        same = [float(row["predicted"] == self.answers[row["example"]]["predicted"]) for row in defined]
+        right = [float(row["predicted"] == self.find_label(row)) for row in known]
+        shares = [row["jsd"] / row["attainable"] if row["attainable"] > 0 else None for row in defined]
+        return {
+            **{what: summarise_mean([row[what] for row in defined]) for what in ("jsd", "tvd")},
+            "of_attainable": summarise_mean(shares),
+            "same": summarise_mean(same),
+            "accuracy": summarise_mean(right) if known else None,
+            "own_accuracy": summarise_mean([self.is_correct(row) for row in known]) if known else None,
         }
 
     def summarise_baseline(self, rows: Sequence[AuditRow]) -> Statistics | None:
@@ -246,6 +269,21 @@ def average_f1(answers: Sequence[tuple[Mapping[str, int], str]]) -> float:
             right[name] += (name == label) * count / total
     names = sorted({*labelled, *predicted})
     return sum(2 * right[name] / (predicted[name] + labelled[name]) for name in names) / len(names)
+
+
+def average_span_f1(answers: Sequence[tuple[Mapping[str, int], str]]) -> float:
+    """The F1 of SQuAD, of tokens: of each predicted span with the labelled one, the mean over draws and examples."""
+    means = [
+        sum(count * measure_overlap(int(name), int(label)) for name, count in counts.items()) / sum(counts.values())
+        for counts, label in answers
+    ]
+    return sum(means) / len(means)
+
+
+def measure_overlap(one: int, other: int) -> float:
+    """2 |a and b| / (|a| + |b|) of the tokens of two spans."""
+    (a, b), (c, d) = checks.split_span(one), checks.split_span(other)
+    return 2 * max(0, min(b, d) - max(a, c) + 1) / (b - a + d - c + 2)
 
 
 def summarise_found(rows: Sequence[AuditRow]) -> Statistics:

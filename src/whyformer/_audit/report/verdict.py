@@ -77,7 +77,7 @@ def list_main_findings(found: Statistics) -> Iterator[str]:
         change, flips = permutation["change"]["median"], permutation["flips"]["mean"]
         exception = ""
         if change < 0.1 and flips >= FLIP_SHARE:
-            exception = f", though {format_percent(flips)} of the permutations change the predicted class"
+            exception = f", though {format_percent(flips)} of the permutations change the prediction"
         yield (
             f"permuting its weights {choose_word(change, CHANGE_WORDS)} changes most answers "
             f"(median change of the probability {format_estimate(change)}){exception}"
@@ -147,7 +147,7 @@ def describe_replacement(name: str, found: Statistics) -> Sentences:
             f"Permuting the weights of {name} changes the predicted probability by {format_estimate(change['median'])} "
             f"(median): {interpret_change(change['median'], flips)}.",
             f"{format_estimate_interval(change)}; n = {change['n']}; TVD "
-            f"{format_estimate(permutation['tvd']['median'])}; the predicted class changes in {format_percent(flips)} "
+            f"{format_estimate(permutation['tvd']['median'])}; the prediction changes in {format_percent(flips)} "
             f"of the permutations" + format_accuracy(permutation),
         )
         yield from describe_class_differences(name, permutation)
@@ -155,7 +155,7 @@ def describe_replacement(name: str, found: Statistics) -> Sentences:
         yield (
             f"Uniform weights in place of {name} change the predicted probability by "
             f"{format_estimate(uniform['change']['median'])} (median).",
-            f"{format_estimate_interval(uniform['change'])}; the predicted class changes for "
+            f"{format_estimate_interval(uniform['change'])}; the prediction changes for "
             f"{format_percent(uniform['flips']['mean'])} of the examples" + format_accuracy(uniform),
         )
 
@@ -186,6 +186,23 @@ def describe_adversarial(name: str, found: Statistics) -> Sentences:
         f"At {name}, {interpret_search(share, found['none'], 'practically the same answer')}{far}.",
         f"JSD {format_estimate_interval(jsd)}, at most 0.693; {format_percent(share)} of the attainable distance; "
         f"n = {jsd['n']}; none found for {format_percent(found['none'])} of the examples",
+    )
+
+
+def describe_adversary(name: str, found: Statistics) -> Sentences:
+    if found["jsd"]["mean"] is None:
+        return
+    accuracy = look_up(found, "accuracy.mean")
+    labelled = "" if accuracy is None else (
+        f"; accuracy {format_exact_percent(accuracy)}, its own {format_exact_percent(found['own_accuracy']['mean'])}"
+    )  # fmt: skip
+    yield (
+        f"One model, trained to attend elsewhere at {name}, gives the same prediction for "
+        f"{format_percent(found['same']['mean'])} of the examples, with attention at a distance of "
+        f"{format_estimate(found['jsd']['mean'])} on average.",
+        f"JSD {format_estimate_interval(found['jsd'])}, at most 0.693; "
+        f"{format_percent(found['of_attainable']['mean'])} of the attainable distance; TVD of the answers "
+        f"{format_estimate_interval(found['tvd'])}; n = {found['jsd']['n']}, none of them trained on{labelled}",
     )
 
 
@@ -225,6 +242,7 @@ DESCRIBERS: tuple[tuple[str, Callable[[str, Statistics], Sentences]], ...] = (
     ("replacement", describe_replacement),
     ("adversarial", describe_adversarial),
     ("agreement", describe_agreement),
+    ("adversary", describe_adversary),
     ("seeds", describe_seeds),
     ("diagnostic", describe_diagnostic),
 )

@@ -9,7 +9,7 @@ from whyformer._audit.report.summary import Statistics
 CHANGE_WORDS = ((0.02, "hardly"), (0.1, "slightly"), (0.3, "noticeably"), (2.0, "strongly"))
 AGREEMENT_WORDS = ((0.1, "hardly at all"), (0.3, "weakly"), (0.5, "moderately"), (2.0, "strongly"))
 OPPOSITE_TAU = -0.1  # below this, a ranking counts as opposite
-FLIP_SHARE = 0.05  # share of the draws that change the predicted class, from which a sentence mentions it
+FLIP_SHARE = 0.05  # share of the draws that change the prediction, from which a sentence mentions it
 
 
 def interpret_change(change: float, flips: float | None) -> str:
@@ -73,7 +73,7 @@ def format_accuracy(kind: Statistics) -> str:
         return ""
     return (
         f"; accuracy {100 * accuracy['before']:.1f} % before, {100 * accuracy['after']:.1f} % after, "
-        f"macro F1 {accuracy['f1_before']:.3f} before, {accuracy['f1_after']:.3f} after"
+        f"{accuracy['f1']} F1 {accuracy['f1_before']:.3f} before, {accuracy['f1_after']:.3f} after"
     )
 
 

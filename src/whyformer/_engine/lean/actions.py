@@ -31,6 +31,7 @@ from whyformer._engine.tracing import (
     NAMES,
     Operation,
     compute_written,
+    is_prepared,
     operations,
     prepare_fused_call,
     replace_arguments,
@@ -54,8 +55,26 @@ class Context(Protocol):
     def save_for_backward(self, *tensors: Tensor | None) -> None: ...
 
 
+class Call(NamedTuple):
+    """A call that a node does itself, where torch builds no graph."""
+
+    function: Function
+    args: Arguments
+    options: Options
+
+    def run(self) -> Any:
+        return self.function(*self.args, **self.options)
+
+
+def find_apply(node: type[torch.autograd.Function]) -> Function:
+    """Its `apply` without the layer of Python that transforms such as vmap need: half of what a small node takes."""
+    return super(torch.autograd.Function, node).apply  # type: ignore[misc]
+
+
 def run_without_graph(function: Function, args: Arguments, options: Options) -> Any:
     """The result is held constant wherever it is used: no graph is needed."""
+    if len(args) == 2 and not options and function is Tensor.pow:  # in every norm, and faster so
+        return function(args[0].detach(), args[1])
     with torch.no_grad():
         return detach_views(function(*args, **options))
 
@@ -133,12 +152,15 @@ class ScaledGradients(torch.autograd.Function):
         return (None, *[gradient * factor for gradient, factor in zip(gradients, ctx.factors, strict=True)])
 
 
+apply_scaled_gradients = find_apply(ScaledGradients)
+
+
 def scale_gradients(tensors: Sequence[Tensor], factors: Sequence[float]) -> list[Tensor]:
     """The tensors, with the gradient of each multiplied by a factor; 0 detaches it."""
     found = [tensor if factor else tensor.detach() for tensor, factor in zip(tensors, factors, strict=True)]
     scaled = [number for number, tensor in enumerate(found) if tensor.requires_grad and factors[number] != 1]
     if scaled:
-        passed = ScaledGradients.apply([factors[number] for number in scaled], *[found[number] for number in scaled])
+        passed = apply_scaled_gradients([factors[number] for number in scaled], *[found[number] for number in scaled])
         for number, tensor in zip(scaled, passed, strict=True):
             found[number] = tensor
     return found
@@ -156,7 +178,7 @@ class ScaleResult:
             for gate, other in ((args[0], args[1]), (args[1], args[0])):
                 source, activation = getattr(gate, "_whyformer_gate", (None, None))
                 if source is not None and isinstance(other, Tensor) and other.shape == gate.shape:
-                    return GatedProduct.apply(source, other, gate.detach(), activation)
+                    return apply_gated_product(source, other, gate.detach(), activation)
         return scale_gradients([function(*args, **options)], [self.factor])[0]
 
 
@@ -167,6 +189,8 @@ class ScaleAttention:
     factors: Factors
 
     def __call__(self, function: Function, args: Arguments, options: Options) -> Tensor:
+        if is_prepared(args, options):
+            return function(*scale_gradients(args, self.factors), **options)
         operation = prepare_fused_call(Operation(FUSED_ATTENTION, function, args, dict(options)), BY_SIZE)
         given = [operation.argument(position, name) for position, name in enumerate(NAMES)]
         changes = dict(zip(NAMES, scale_gradients(given, self.factors), strict=True))
@@ -184,13 +208,16 @@ class ScaledCast(torch.autograd.Function):
     """What x becomes by widening, multiplying with a held statistic and narrowing; its slope takes one product."""
 
     @staticmethod
-    def forward(ctx: Context, x: Tensor, result: Tensor, statistic: Tensor) -> Tensor:
+    def forward(ctx: Context, x: Tensor, statistic: Tensor, call: Call) -> Tensor:
         ctx.save_for_backward(statistic)
-        return result.view_as(result)
+        return call.run()
 
     @staticmethod
     def backward(ctx: Context, slope: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
         return torch.mul(slope, ctx.saved_tensors[0], out=torch.empty_like(slope)), None, None
+
+
+apply_scaled_cast = find_apply(ScaledCast)
 
 
 @dataclass(frozen=True)
@@ -212,11 +239,8 @@ def cast(function: Function, args: Arguments, options: Options) -> Any:
     """A cast; one that ends a norm in 16 bits goes back to its start in one step."""
     x = args[0]
     source, statistic = getattr(x, "_whyformer_scaled", (None, None))
-    if source is not None:
-        with torch.no_grad():
-            narrow = function(*args, **options)
-        if narrow.dtype == source.dtype and narrow.shape == source.shape:
-            return ScaledCast.apply(source, narrow, statistic)
+    if source is not None and args[1:] == (source.dtype,) and not options:
+        return apply_scaled_cast(source, statistic, Call(function, args, options))
     result = function(*args, **options)
     if isinstance(x, Tensor) and x.element_size() < 4 and result is not x and result.shape == x.shape:
         result._whyformer_narrow = x
@@ -230,13 +254,16 @@ class HalfRotation(torch.autograd.Function):
     """(-x2, x1) from (x1, x2): its gradient in one piece, and not as a sum of two halves filled up with zeros."""
 
     @staticmethod
-    def forward(ctx: Context, x: Tensor, result: Tensor) -> Tensor:
-        return result.view_as(result)
+    def forward(ctx: Context, x: Tensor, call: Call) -> Tensor:
+        return call.run()
 
     @staticmethod
     def backward(ctx: Context, slope: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
         first, second = slope.chunk(2, -1)
         return torch.cat((second, -first), -1), None
+
+
+apply_half_rotation = find_apply(HalfRotation)
 
 
 def take_part(function: Function, args: Arguments, options: Options) -> Any:
@@ -258,10 +285,9 @@ def join(function: Function, args: Arguments, options: Options) -> Tensor:
     """A concatenation; of the two halves of a tensor, the second one negated, it is a rotation by a quarter turn."""
     parts = args[0]
     if len(parts) == 2 and (x := find_rotated(*parts)) is not None:
-        with torch.no_grad():
-            result = function(*args, **options)
-        if result.shape == x.shape:
-            return HalfRotation.apply(x, result)
+        axis = options.get("dim", options.get("axis", args[1] if len(args) > 1 else 0))
+        if axis in (-1, x.dim() - 1) and "out" not in options:
+            return apply_half_rotation(x, Call(function, args, options))
     return function(*args, **options)
 
 
@@ -301,15 +327,18 @@ class SecantNode(torch.autograd.Function):
     """f(x), with the slope f(x) / x in the backward pass; keeps x."""
 
     @staticmethod
-    def forward(ctx: Context, x: Tensor, y: Tensor, activation: Activation) -> Tensor:
+    def forward(ctx: Context, x: Tensor, call: Call, activation: Activation) -> Tensor:
         ctx.save_for_backward(x)
         ctx.activation = activation
-        return y.view_as(y)
+        return call.run()
 
     @staticmethod
     def backward(ctx: Context, slope: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
         (x,) = ctx.saved_tensors
         return compute_secant(ctx.activation, x).mul_(slope), None, None
+
+
+apply_secant = find_apply(SecantNode)
 
 
 class GatedProduct(torch.autograd.Function):
@@ -327,6 +356,9 @@ class GatedProduct(torch.autograd.Function):
         shared = compute_secant(ctx.activation, g).mul_(slope).mul_(0.5)  # f(g) / g, times the slope
         to_u = shared * g if ctx.needs_input_grad[1] else None
         return shared.mul_(u), to_u, None, None
+
+
+apply_gated_product = find_apply(GatedProduct)
 
 
 def compute_secant(activation: Activation, x: Tensor) -> Tensor:
@@ -361,9 +393,9 @@ class TakeSecant:
 
     def __call__(self, function: Function, args: Arguments, options: Options) -> Tensor:
         x = args[self.position]
-        with torch.no_grad():
-            y = function(*args, **options)
         if not self.is_alone:
+            with torch.no_grad():
+                y = function(*args, **options)
             return KnownSecant.apply(x, y, self.stabiliser)
         before, after = args[: self.position], args[self.position + 1 :]
 
@@ -371,7 +403,7 @@ class TakeSecant:
             return function(*before, start, *after, **options)
 
         activation = Activation(activate, self.stabiliser, function is F.silu)
-        result = SecantNode.apply(x, y, activation)
+        result = apply_secant(x, Call(function, args, options), activation)
         result._whyformer_gate = (x, activation)
         return result
 

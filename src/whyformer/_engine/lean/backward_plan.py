@@ -92,6 +92,8 @@ class BackwardPlan:
     blocks: tuple["Block", ...] = ()  # those that can be computed again
     bytes_per_token: float = 0.0  # what a run keeps for its backward pass
     bytes_again: float = 0.0  # about what one keeps that computes blocks again
+    bytes_of_block: float = 0.0  # about what one block takes in its backward pass
+    restores: bool = False  # a run would keep weights as restored from fewer bits
     copies_input: bool = False  # the model writes into what it got
     factors: Factors | None = None  # of attention that is run as one fused call
     loops: tuple[Loop, ...] = ()  # that run as often as the input asks for

@@ -31,10 +31,13 @@ from whyformer._engine.capture import (
 )
 from whyformer._engine.layout import keeps_order
 from whyformer._engine.lean.backward_plan import BackwardPlan, NotPlannable, make_plan_recorder, write_plan
+from whyformer._engine.lean.memory import KeptMemory, choose_saving, describe_room, list_ways, note_bytes
+from whyformer._engine.lean.repeats import has_same_scores
 from whyformer._engine.lean.run import (
     LeanRun,
     PlanDiffers,
     Positions,
+    Saving,
     find_output_embedding,
     prepare_language_model,
     run_lean,
@@ -44,9 +47,9 @@ from whyformer._engine.lean.target import choose_lean_answer, find_read_position
 from whyformer._engine.relevance import Recipe, Switch
 from whyformer._engine.run import ModelMemo, ModelState, is_torch_watched, refuse_changed_weights, run_forward
 from whyformer._engine.targets import ChosenAnswer, TargetLike, find_task, is_causal
-from whyformer._engine.tracing import current_setting, find_free_memory
+from whyformer._engine.tracing import current_setting
 from whyformer._model import EncodedBatch, Model, unwrap
-from whyformer._plain.peak_memory import free_memory
+from whyformer._plain.peak_memory import free_memory, without_collection
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import NonFinite, ResourceError, WhyformerError
 
@@ -62,9 +65,6 @@ FULL_RUN = (
     "The full engine ran instead of a lean run: {reason}. It keeps 4 to 6 times as much for its backward pass, more if "
     "weights have 16 bits or attention is not fused, and takes up to 20 times as long on a GPU."
 )
-FILLED = 0.8  # of the free memory, from which on blocks are computed again
-RAN_OUT = "Blocks were computed again in the backward pass: memory ran out without."
-
 # By recipe and how the model computes attention; a string: why there is none
 PLANS: ModelMemo[BackwardPlan | str] = ModelMemo()
 
@@ -108,7 +108,7 @@ class LeanRunner:
         plan, first = self.run_by_known_plan(replace(request, target=targets[0]))
         yield first
         left = list(targets[1:])
-        if left and not choose_recomputing(plan, request.encoded)[0]:
+        if left and not choose_saving(plan, request.encoded)[0]:
             try:
                 for capture in run_targets_by_plan(request, plan, targets[1:]):
                     yield capture
@@ -126,7 +126,8 @@ class LeanRunner:
         for _ in range(3):
             is_new = key not in plans
             if is_new:
-                plans[key] = make_plan(request, now, tokens)
+                with without_collection():
+                    plans[key] = make_plan(request, now, tokens)
             plan = plans[key]
             if isinstance(plan, str):
                 raise Declined(plan)
@@ -177,7 +178,7 @@ def make_plan(request: RunRequest, now: ModelState, tokens: int = PLANNED_FROM) 
         kept = KeptMemory(model.module)
         with torch.autograd.graph.saved_tensors_hooks(kept.note, lambda tensor: tensor):
             target, versus = capture.same_target
-            again = run_by_plan(replace(request, target=target, versus=versus), plan, now, recomputes=False)
+            again = run_by_plan(replace(request, target=target, versus=versus), plan, now, saving=Saving.NOTHING)
     except (ResourceError, torch.OutOfMemoryError):
         raise
     except (NotPlannable, PlanDiffers, WhyformerError) as reason:
@@ -189,39 +190,7 @@ def make_plan(request: RunRequest, now: ModelState, tokens: int = PLANNED_FROM) 
     if not has_same_scores(*(one.get("input_relevance", recipe) for one in (again, capture))):
         return "a run by the plan gives other scores"
     kept_per_token = kept.size / few.inputs[few.main].size(1)
-    return replace(plan, bytes_per_token=kept_per_token, bytes_again=estimate_again(plan, kept_per_token, again))
-
-
-def estimate_again(plan: BackwardPlan, kept_per_token: float, capture: Capture) -> float:
-    """About what a token takes if blocks are computed again: the input of each, and one block with its gradients."""
-    blocks, width = max(len(plan.blocks), 1), capture.get("input_relevance", plan.recipe).size(-1)
-    return blocks * width * capture.logits.element_size() + 3 * kept_per_token / blocks
-
-
-class KeptMemory:
-    """How much a run keeps for its backward pass besides the weights."""
-
-    def __init__(self, module: nn.Module) -> None:
-        self.weights = {weight.untyped_storage().data_ptr() for weight in module.parameters()}
-        self.sizes: dict[int, int] = {}
-
-    def note(self, tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in self.weights and not tensor.is_meta:
-            self.sizes[storage.data_ptr()] = storage.nbytes()
-        return tensor
-
-    @property
-    def size(self) -> int:
-        return sum(self.sizes.values())
-
-
-def has_same_scores(ours: Tensor, theirs: Tensor) -> bool:
-    """Whether two runs give the same scores, up to rounding in the dtype of the second."""
-    a, b = (t.detach().double().sum(-1).flatten() for t in (ours, theirs))
-    if theirs.element_size() >= 4:
-        return bool((a - b).abs().amax() <= 1e-3 * b.abs().amax())
-    return bool(torch.cosine_similarity(a, b, dim=0) >= 0.99) or torch.equal(a, b)
+    return replace(note_bytes(plan, kept_per_token, again), restores=kept.restores)
 
 
 def take_first_tokens(encoded: EncodedBatch, tokens: int) -> EncodedBatch:
@@ -246,45 +215,26 @@ def take_first_tokens(encoded: EncodedBatch, tokens: int) -> EncodedBatch:
 # --- one run ---------------------------------------------------------------------------------------------------------
 
 
-def run_by_plan(request: RunRequest, plan: BackwardPlan, now: ModelState, *, recomputes: bool | None = None) -> Capture:
-    """The capture of one lean run. If memory runs out, blocks are computed again, unless the caller said otherwise."""
-    if recomputes is not None:
-        return run_once(request, plan, now, recomputes)
-    recomputes, note = choose_recomputing(plan, request.encoded)
-    may_again = bool(plan.blocks) and not recomputes and run_setting.get().recompute is None
-    ways = [(recomputes, note), (True, (RAN_OUT,))]
-    for recomputes, note in ways[: 1 + may_again]:
+def run_by_plan(request: RunRequest, plan: BackwardPlan, now: ModelState, *, saving: Saving | None = None) -> Capture:
+    """The capture of one lean run. If memory runs out, less is kept on the device, unless the caller said otherwise."""
+    if saving is not None:
+        return run_once(request, plan, now, saving)
+    for saving, note in list_ways(plan, request.encoded):
         try:
-            return run_once(request, plan, now, recomputes, note)
+            return run_once(request, plan, now, saving, note)
         except ResourceError:
             pass
         forget_repeats()
         free_memory()  # here, as the error holds what was computed
-    raise ResourceError(describe_room(plan, request.encoded, recomputes))
-
-
-def describe_room(plan: BackwardPlan, encoded: EncodedBatch, recomputes: bool) -> str:
-    """Why a run does not fit, and how long an input would."""
-    ids = encoded.inputs[encoded.main]
-    per_token, free = plan.bytes_again if recomputes else plan.bytes_per_token, find_free_memory(ids.device)
-    how = ", also with blocks computed again in the backward pass" if recomputes else ""
-    told = [f"Out of memory: {ids.numel():,} tokens do not fit{how}."]
-    if free is not None and per_token:
-        needed, fitting = per_token * ids.numel() / 2**30, int(FILLED * free / per_token)
-        told.append(
-            f"They need about {needed:,.2f} GiB beside the weights; {free / 2**30:,.2f} GiB are free, enough for "
-            f"about {fitting:,} tokens."
-        )
-    remedy = "" if recomputes or not plan.blocks else "use `with whyformer.engine(recompute=True):`, "
-    told.append(f"Explain fewer or shorter inputs, {remedy}or load the model in fewer bits or with device_map='auto'.")
-    return " ".join(told)
+    assert saving is not None
+    raise ResourceError(describe_room(plan, request.encoded, saving))
 
 
 def run_once(
     request: RunRequest,
     plan: BackwardPlan,
     now: ModelState,
-    recomputes: bool,
+    saving: Saving,
     note: tuple[str, ...] = (),
     *,
     may_repeat: bool = True,
@@ -295,9 +245,9 @@ def run_once(
 
     def start(own: RunRequest = request, **options: Any) -> LeanRun:
         shadow = stack.enter_context(borrow_shadow(model.module, now))
-        return run_lean(own, shadow, plan, positions, recomputes=recomputes, **options)
+        return run_lean(own, shadow, plan, positions, saving=saving, **options)
 
-    repeats = find_shadows(model.module, now).repeats if may_repeat and not recomputes else None
+    repeats = find_shadows(model.module, now).repeats if may_repeat and not saving else None
     with (
         neutral_torch(),
         refuse_changes(model.module, now),
@@ -313,7 +263,7 @@ def run_once(
             score = chosen.answer.start_gradient()
         slopes = run.find_slopes(score)
     if run.holds is not None and not bool(run.holds):
-        return run_once(request, plan, now, recomputes, note, may_repeat=False)
+        return run_once(request, plan, now, saving, note, may_repeat=False)
     chosen = chosen or choose_lean_answer(request, run, positions)
     if not bool(is_finite):
         raise NonFinite(NOT_FINITE)
@@ -331,7 +281,7 @@ def run_targets_by_plan(request: RunRequest, plan: BackwardPlan, targets: Sequen
     now = PLANS.read_state(model.module)
     positions = join_positions([find_read_positions(model, encoded, target, None) for target in targets])
     with neutral_torch(), refuse_changes(model.module, now), borrow_shadow(model.module, now) as shadow:
-        run = run_lean(request, shadow, plan, positions, recomputes=False)
+        run = run_lean(request, shadow, plan, positions, saving=Saving.NOTHING)
         if not bool(run.output.isfinite().all()):
             raise NonFinite(NOT_FINITE)
         for target in targets:
@@ -385,18 +335,6 @@ def multiply_widely(state: Tensor, slope: Tensor) -> Tensor:
     """[batch token channel]: relevance, the state times its slope, at least in float32."""
     wide = torch.promote_types(slope.dtype, torch.float32)
     return state.detach().to(wide) * slope.to(wide)
-
-
-def choose_recomputing(plan: BackwardPlan, encoded: EncodedBatch) -> tuple[bool, tuple[str, ...]]:
-    """Whether blocks are computed again, and a note if nobody asked for it."""
-    if (asked := run_setting.get().recompute) is not None or not plan.blocks:
-        return bool(asked) and bool(plan.blocks), ()
-    ids = encoded.inputs[encoded.main]
-    needed, free = plan.bytes_per_token * ids.numel(), find_free_memory(ids.device)
-    if free is None or needed <= FILLED * free:
-        return False, ()
-    words = f"what they keep would take {needed / 2**30:,.1f} GiB of {free / 2**30:,.1f} GiB that are free"
-    return True, (f"Blocks were computed again in the backward pass: {words}.",)
 
 
 def note_precision(dtype: torch.dtype) -> tuple[str, ...]:

@@ -1,14 +1,13 @@
 """Repeated lean runs as CUDA graphs: a short prompt through a small model waits for Python, and a graph does not.
 
-With `why.engine(replay=True)` the third run of a model on inputs of one shape is captured: a graph of its forward pass,
-and one of its backward pass from a slope at the output, whatever the target. Later runs copy their input in and let the
-GPU repeat the kernels. What Python asked a tensor for on the way (`if mask.all():`) is computed by the graph too, and
-compared with the answer that it was captured with; where one differs, an ordinary run follows. A model has the graph of
-its last shape, kept with its shadows (shadow.py), so one that has changed has none. The memory that a graph computes in
-stays reserved with it.
+The third run of a model on inputs of one shape is captured (never with `why.engine(replay=False)`): a graph of its
+forward pass, and one of its backward pass from a slope at the output, whatever the target. Later runs copy their input
+in and let the GPU repeat the kernels. What Python asked a tensor for on the way (`if mask.all():`) is computed by the
+graph too, and compared with the answer that it was captured with; where one differs, an ordinary run follows. A model
+has the graph of its last shape, kept with its shadows (shadow.py), so one that has changed has none. The memory that a
+graph computes in stays reserved with it.
 """
 
-import gc
 import logging
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -23,12 +22,13 @@ from whyformer._engine.capture import RunRequest, run_setting
 from whyformer._engine.lean.actions import Arguments, Function, Options
 from whyformer._engine.lean.backward_plan import BackwardPlan
 from whyformer._engine.lean.run import Kind, LeanMode, LeanRun, Positions
+from whyformer._engine.program import Kernels, is_torch_used_elsewhere
 from whyformer._engine.run import Returned, map_tensors
 from whyformer._engine.tracing import find_free_memory
 from whyformer._plain.peak_memory import free_memory
 
 logger = logging.getLogger("whyformer")
-MOST_TOKENS = 4096  # beyond, a GPU is busy for longer than Python
+MOST_TOKENS = 8192  # beyond, a GPU is busy for longer than Python
 KEPT_SHARE = 0.1  # of the free memory, which a graph may keep
 CAPTURED_AT = 3  # so many runs of one shape
 WAITING = frozenset("nonzero argwhere unique bincount masked_select tolist numpy cpu repeat_interleave".split())
@@ -45,6 +45,7 @@ class Branches(NamedTuple):
 class WatchingMode(LeanMode):
     """Notes what Python asks tensors for. known: what it was told before, and is told again without a look."""
 
+    watches = True
     known: Branches | None = None
 
     def __init__(self, plan: BackwardPlan, *args: Any, **options: Any) -> None:
@@ -111,11 +112,13 @@ class RepeatsOfModel:
             yield run()
             return
         try:
-            if known.graph is None and known.answers is not None and known.count >= CAPTURED_AT:
+            is_due = known.graph is None and known.count >= CAPTURED_AT and not is_torch_used_elsewhere()
+            if is_due and known.answers is not None:
                 known.graph = capture(request, plan, run, known.answers) if has_room(request, plan) else None
                 known.is_refused = known.graph is None
             if known.graph is not None:
-                yield known.graph.run(request)
+                with known.graph.take_turn():
+                    yield known.graph.run(request)
                 return
             made = run(mode_class=WatchingMode)
             known.answers = made.mode.answers if isinstance(made.mode, WatchingMode) else None
@@ -126,10 +129,10 @@ class RepeatsOfModel:
 
 
 def can_repeat(request: RunRequest, plan: BackwardPlan, positions: Positions | None) -> bool:
-    """Whether a graph of this run was asked for and can be captured, and Python takes longer than the GPU."""
+    """Whether a graph of this run may be captured, and Python takes longer than the GPU."""
     ids = request.encoded.inputs[request.encoded.main]
     if (
-        run_setting.get().replay is not True
+        run_setting.get().replay is False
         or not can_capture(ids)
         or ids.numel() > MOST_TOKENS
         or plan.loops
@@ -152,71 +155,38 @@ def can_capture(ids: Tensor) -> bool:
 def identify_run(request: RunRequest, plan: BackwardPlan, positions: Positions | None) -> Hashable:
     """Runs with the same description launch the same kernels."""
     inputs = [(name, tensor.shape, tensor.dtype) for name, tensor in sorted(request.encoded.inputs.items())]
-    return id(plan), tuple(inputs), str(positions), "hidden_relevance" in request.keep
+    return id(plan), tuple(inputs), str(positions), "hidden_relevance" in request.keep, describe_kernels()
+
+
+def describe_kernels() -> tuple[bool, ...]:
+    """What torch was told about the choice of kernels."""
+    chosen = torch.backends.cuda
+    return (
+        chosen.matmul.allow_tf32,
+        chosen.flash_sdp_enabled(),
+        chosen.mem_efficient_sdp_enabled(),
+        chosen.math_sdp_enabled(),
+        chosen.cudnn_sdp_enabled(),
+        torch.are_deterministic_algorithms_enabled(),
+    )
 
 
 def capture(request: RunRequest, plan: BackwardPlan, run: Start, answers: Branches) -> "LeanGraph | None":
-    """The graph of a run; None if something in it cannot be captured."""
+    """The graph of a run; None if something in it cannot be captured, or the graph gives something else."""
     try:
-        with keep_random_state(request.encoded.inputs[request.encoded.main].device):
-            return LeanGraph(request, plan, run, answers)
+        graph = LeanGraph(request, plan, run, answers)
+        return graph if graph.agrees_with(run(), request) else None
     except RuntimeError as error:  # an operation that waits for the GPU, or no memory
         logger.debug("A lean run was not captured: %s", error)
         free_memory()
         return None
 
 
-@contextmanager
-def keep_random_state(device: torch.device) -> Iterator[None]:
-    """A capture that fails leaves the random generator of the GPU waiting for its end: then it gets its state back."""
-    if device.type != "cuda":
-        yield
-        return
-    index = torch.cuda.current_device() if device.index is None else device.index
-    generator = torch.cuda.default_generators[index]
-    before = generator.clone_state()
-    try:
-        yield
-    except BaseException:
-        generator.graphsafe_set_state(before)
-        raise
-
-
-class Kernels:
-    """The kernels of a function: what it returns is computed anew by each replay.
-
-    after: those that are always replayed before, in whose stream and memory these run.
-    """
-
-    stream: torch.cuda.Stream
-
-    def __init__(
-        self, function: Callable[[], Sequence[Tensor]], device: torch.device, after: "Kernels | None" = None
-    ) -> None:
-        self.graph = torch.cuda.CUDAGraph()
-        self.stream = torch.cuda.Stream(device) if after is None else after.stream
-        pool, collects = None if after is None else after.graph.pool(), gc.isenabled()
-        with torch.cuda.device(device), torch.cuda.stream(self.stream):
-            torch.cuda.synchronize()
-            gc.disable()  # which might free another graph meanwhile; torch.cuda.graph collects first, for a second
-            try:
-                self.graph.capture_begin(pool=pool, capture_error_mode="thread_local")
-                try:
-                    self.results = function()
-                finally:
-                    self.graph.capture_end()
-            finally:
-                if collects:
-                    gc.enable()
-
-    def replay(self) -> None:
-        self.graph.replay()
-
-
 class LeanGraph:
     """A captured run: its own inputs, and what it computes from them."""
 
     slope: Tensor  # at the output, from which the backward pass starts
+    last_turn: torch.cuda.Event | None = None
 
     def __init__(self, request: RunRequest, plan: BackwardPlan, run: Start, answers: Branches) -> None:
         encoded = request.encoded
@@ -234,7 +204,7 @@ class LeanGraph:
             made = captured.pop()  # and with it the memory that it keeps
             return torch.autograd.grad(made.output, (made.leaf, *made.states), self.slope)
 
-        device = self.inputs[encoded.main].device
+        self.device = device = self.inputs[encoded.main].device
         self.forward = Kernels(go_forward, device)
         self.returned = self.keep_returned(captured[0])
         self.slope = torch.zeros_like(self.forward.results[1])
@@ -243,6 +213,24 @@ class LeanGraph:
     def keep_returned(self, made: LeanRun) -> Returned:
         output = self.forward.results[1]
         return map_tensors(made.returned, lambda one: output if one is made.output else one.detach())
+
+    def agrees_with(self, ordinary: LeanRun, request: RunRequest) -> bool:
+        """Whether the relevance of the highest outputs is that of an ordinary run."""
+        repeated, highest = self.run(request), ordinary.output.detach().argmax(-1, keepdim=True)
+        slopes = [run.find_slopes(run.output.gather(-1, highest))[0] for run in (repeated, ordinary)]
+        leaf = ordinary.leaf.detach()
+        return has_same_scores(leaf * slopes[0], leaf * slopes[1])
+
+    @contextmanager
+    def take_turn(self) -> Iterator[None]:
+        """Inside, the memory of the graph is used; by the GPU only after what another stream does with it."""
+        if self.last_turn is not None:
+            torch.cuda.current_stream(self.device).wait_event(self.last_turn)
+        try:
+            yield
+        finally:
+            if self.device.type == "cuda":
+                self.last_turn = torch.cuda.current_stream(self.device).record_event()
 
     def run(self, request: RunRequest) -> LeanRun:
         for name, tensor in request.encoded.inputs.items():
@@ -272,3 +260,11 @@ class RepeatedRun(LeanRun):
         self.graph.slope.copy_(torch.autograd.grad(score.sum(), self.output)[0])
         self.graph.backward.replay()
         return tuple(slope.clone() for slope in self.graph.backward.results)
+
+
+def has_same_scores(ours: Tensor, theirs: Tensor) -> bool:
+    """Whether two runs give the same scores, up to rounding in the dtype of the second."""
+    a, b = (t.detach().double().sum(-1).flatten() for t in (ours, theirs))
+    if theirs.element_size() >= 4:
+        return bool((a - b).abs().amax() <= 1e-3 * b.abs().amax())
+    return bool(torch.cosine_similarity(a, b, dim=0) >= 0.99) or torch.equal(a, b)

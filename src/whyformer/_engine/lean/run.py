@@ -9,6 +9,7 @@ import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from enum import IntEnum
 from functools import cache
 from typing import Any, NamedTuple, Protocol
 
@@ -29,6 +30,14 @@ from whyformer._plain.private_torch import without_interception
 from whyformer._plain.torch_state import leave_inference, use_device_of_model
 
 Positions = list[list[int]]  # of each example, as many for each
+
+
+class Saving(IntEnum):
+    """How a run saves memory, at the price of time."""
+
+    NOTHING = 0
+    BLOCKS = 1  # each block keeps its input alone, and runs again in the backward pass
+    INPUTS = 2  # and these inputs are kept in main memory
 
 
 class PlanDiffers(Exception):
@@ -62,6 +71,8 @@ def requires_grad(tensor: Tensor) -> bool:
 class LeanMode(TorchFunctionMode):
     """Follows a plan from one of its steps. `leaf` is the explained input, once it is there."""
 
+    watches = False  # also operations on what does not depend on the input
+
     def __init__(self, plan: BackwardPlan, guard: WriteGuard | None = None, *, start: int = 0, is_inside: bool = False):
         super().__init__()
         self.plan, self.steps, self.guard = plan, plan.steps, guard
@@ -93,11 +104,13 @@ class LeanMode(TorchFunctionMode):
             elif isinstance(value, (list, tuple)) and has_dependent(value, requires_grad):
                 pattern |= bit
             bit <<= 1
-        if kwargs:
-            pattern |= find_pattern((), kwargs, requires_grad)
-        else:
+        if not kwargs:
             kwargs = {}
+        elif any(isinstance(value, (Tensor, list, tuple)) for value in kwargs.values()):
+            pattern |= find_pattern((), kwargs, requires_grad)
         if not pattern:
+            if self.has_entered and not kind.writes and not self.watches:
+                return func(*args, **kwargs)
             return self.run_beside(kind, func, args, kwargs)
         name = kind.name
         if kind.is_free:
@@ -177,13 +190,12 @@ def run_lean(
     plan: BackwardPlan,
     positions: Positions | None,
     *,
-    recomputes: bool,
+    saving: Saving,
     mode_class: type[LeanMode] = LeanMode,
 ) -> LeanRun:
     """Run a shadow of the model by the plan.
 
     positions: of each example, the tokens at which the output is needed; None: at all.
-    recomputes: keep only the input of each block, and run it again in the backward pass.
     """
     model, encoded = request.model, request.encoded
     inputs = {name: leave_inference(tensor).detach() for name, tensor in encoded.inputs.items()}
@@ -195,7 +207,7 @@ def run_lean(
         refuse_unsuitable_inputs(model.module, encoded.inputs),
         use_device_of_model(inputs[encoded.main].device),
         prepare_language_model(shadow, encoded, positions),
-        recompute_blocks(shadow, mode) if recomputes else nullcontext(),
+        recompute_blocks(shadow, mode, saving) if saving else nullcontext(),
         reload_weights(shadow),
         mode,
     ):
@@ -210,13 +222,13 @@ def run_lean(
 
 
 @contextmanager
-def recompute_blocks(shadow: nn.Module, mode: LeanMode) -> Iterator[None]:
+def recompute_blocks(shadow: nn.Module, mode: LeanMode, saving: Saving) -> Iterator[None]:
     """Let the blocks of a shadow keep nothing but their input."""
     modules = dict(shadow.named_modules())
     blocks = [modules[block.path] for block in mode.plan.blocks]
     before = [vars(module).get("forward") for module in blocks]
     for block, module in zip(mode.plan.blocks, blocks, strict=True):
-        module.forward = RecomputedBlock(block, module.forward, mode)
+        module.forward = RecomputedBlock(block, module.forward, mode, saving)
     try:
         yield
     finally:
@@ -233,16 +245,14 @@ class RecomputedBlock:
     block: Block
     forward: Function
     mode: LeanMode
+    saving: Saving
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         dependent = [value for value in (*args, *options.values()) if isinstance(value, Tensor) and value.requires_grad]
         if len(dependent) != 1 or self.mode.at != self.block.start:
             return self.forward(*args, **options)
         state = dependent[0]
-
-        def run(start: Tensor) -> Any:
-            given = [start if value is state else value for value in args]
-            return self.forward(*given, **{k: start if value is state else value for k, value in options.items()})
+        run = self.leave_out(state, args, options)
 
         with without_interception():  # not an operation of the model
             before = state.detach()
@@ -255,12 +265,28 @@ class RecomputedBlock:
             self.mode.kept[self.block.stop - 1] = made
         return made if isinstance(returned, Tensor) else (made, *returned[1:])
 
+    def leave_out(self, state: Tensor, args: Arguments, options: Options) -> Function:
+        """The forward as a function of the state alone, which it does not hold."""
+        given, named = [None if value is state else value for value in args], dict(options)
+        places = [position for position, value in enumerate(args) if value is state]
+        names = [name for name, value in options.items() if value is state]
+        named.update(dict.fromkeys(names))
+
+        def run(start: Tensor) -> Any:
+            filled = list(given)
+            for place in places:
+                filled[place] = start
+            return self.forward(*filled, **{**named, **dict.fromkeys(names, start)})
+
+        return run
+
 
 class BlockContext(Context, Protocol):
     """What a block keeps for its backward pass."""
 
     run: Function
     recomputed: RecomputedBlock
+    device: torch.device
 
 
 class BlockNode(torch.autograd.Function):
@@ -268,14 +294,14 @@ class BlockNode(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: BlockContext, state: Tensor, result: Tensor, run: Function, recomputed: RecomputedBlock) -> Tensor:
-        ctx.save_for_backward(state)
-        ctx.run, ctx.recomputed = run, recomputed
+        ctx.save_for_backward(state.cpu() if recomputed.saving is Saving.INPUTS else state)
+        ctx.run, ctx.recomputed, ctx.device = run, recomputed, state.device
         return result.view_as(result)
 
     @staticmethod
     def backward(ctx: BlockContext, slope: Tensor) -> tuple[Tensor, None, None, None]:  # type: ignore[override]
         block, mode = ctx.recomputed.block, ctx.recomputed.mode
-        start = ctx.saved_tensors[0].detach().requires_grad_()
+        start = ctx.saved_tensors[0].to(ctx.device).detach().requires_grad_()
         again = LeanMode(mode.plan, mode.guard, start=block.start, is_inside=True)
         with torch.enable_grad(), again:
             returned = ctx.run(start)

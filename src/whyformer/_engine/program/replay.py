@@ -39,7 +39,7 @@ from whyformer._engine.capture import (
     run_setting,
 )
 from whyformer._engine.program.closeness import is_close
-from whyformer._engine.program.cuda_graph import CudaGraph
+from whyformer._engine.program.cuda_graph import CudaGraph, is_torch_used_elsewhere
 from whyformer._engine.program.program import RecordedProgram
 from whyformer._engine.program.recorded_target import RecordedChoice, describe_recorded_target
 from whyformer._engine.program.recorder import BranchDiffers, Unrecordable
@@ -354,6 +354,8 @@ class ProgramCall:
         """
         unit = 2.0**-11 if rounds_to_tf32(self.device) else torch.finfo(torch.float32).eps
         try:
+            if is_torch_used_elsewhere():
+                return
             moved = self.run_program(run, lambda t: t * (1 + unit) if t.is_floating_point() else t)
             run.graph = CudaGraph(run.program, self.find_inputs(run)[0])
         except (RuntimeError, BranchDiffers):

@@ -21,8 +21,9 @@ View = tuple[torch.Size, tuple[int, ...], int]  # size, stride and offset
 
 def reload_weights(shadow: nn.Module) -> AbstractContextManager[None]:
     """The graph of a forward pass inside keeps no such weight: the backward pass gets each one again."""
-    transient: list[OffloadedWeight | RestoredLinear] = [*list_offloaded(shadow)]
-    transient += [part for part in list_modules(shadow) if isinstance(part, RestoredLinear)]
+    parts = list_modules(shadow)
+    transient: list[OffloadedWeight | RestoredLinear] = [*list_offloaded(parts)]
+    transient += [part for part in parts if isinstance(part, RestoredLinear)]
     if not transient:
         return nullcontext()
 

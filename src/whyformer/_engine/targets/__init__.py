@@ -30,6 +30,7 @@ from whyformer._engine.targets.target import (
     refuse_same_targets,
 )
 from whyformer._engine.targets.target_kinds import (
+    LONGEST_ANSWER,
     AnswerSpan,
     Character,
     Class,

@@ -26,6 +26,7 @@ from whyformer._engine.tracing.fused_attention import (
     NAMES,
     NO_MASK,
     ScoreMask,
+    is_prepared,
     prepare_fused_call,
     read_fused_arguments,
     replace_arguments,

@@ -8,7 +8,7 @@ queries have the same.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -111,6 +111,17 @@ def prepare_fused_call(operation: Operation, tiles: TileSetting) -> Operation:
         changes["key"], changes["value"] = given.repeat_heads()
         changes["enable_gqa"] = False
     return replace_arguments(operation, changes) if changes else operation
+
+
+def is_prepared(args: tuple[Any, ...], options: Mapping[str, Any]) -> bool:
+    """Whether a call needs nothing of the above; to find out takes less time than to do it."""
+    mask = options.get("attn_mask")
+    if len(args) != 3 or (mask is not None and mask.dtype == torch.bool):
+        return False
+    query, value = args[0], args[2]
+    if query.is_cuda:
+        return not options.get("enable_gqa") or query.dtype in GROUPED_TYPES
+    return bool(query.size(-1) == value.size(-1))  # on a CPU there is no fused kernel for values of another width
 
 
 def share_numbers(allowed: Tensor, dtype: torch.dtype) -> Tensor:
