@@ -1,6 +1,6 @@
 # make demo    set up, then explain what ships
 # make test    set up, then run the tests
-# The other targets: lint, types, docs, pages, house, gallery, notebooks, check (all but the gallery and the notebooks), slow, sweep, test-portable, test-oracles, test-others, test-ray, test-screens, screens, benchmark, format, dev, clean.
+# The other targets: lint, types, docs, pages, house, gallery, notebooks, check (all but the gallery and the notebooks), slow, sweep, test-portable, test-oracles, test-others, test-ray, test-screens, test-page, screens, benchmark, format, dev, clean.
 
 PYTHON ?= python3
 VENV := .venv
@@ -10,13 +10,14 @@ BIN := $(VENV)/bin
 VERSIONS := $(shell cat pyproject.toml constraints.txt | cksum | cut -d ' ' -f 1)
 USE := $(VENV)/ready-to-use-$(VERSIONS)
 WORK := $(VENV)/ready-to-work-$(VERSIONS)
+BROWSER := $(VENV)/ready-to-browse-$(VERSIONS)
 INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable
 
 # Some processors announce bfloat16 instructions that they do not carry out; oneDNN must not try them.
 export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv dev demo test slow sweep test-portable test-oracles test-others test-ray test-screens screens sweep-others lint format types docs pages house gallery notebooks check benchmark benchmark-others benchmark-all clean
+.PHONY: help venv dev demo test slow sweep test-portable test-oracles test-others test-ray test-screens test-page screens sweep-others lint format types docs pages house gallery notebooks check benchmark benchmark-others benchmark-all clean
 
 help:
 	@sed -n 's/^# //; /make\|targets/p; 3q' Makefile
@@ -26,7 +27,7 @@ $(BIN)/python:
 
 $(USE): | $(BIN)/python
 	@echo "Installing whyformer into $(VENV): a minute or two, the first time."
-	$(INSTALL) .
+	$(INSTALL) '.[page]'
 	@touch $@
 
 $(WORK): | $(BIN)/python
@@ -87,14 +88,25 @@ $(VENV)-ray/ready-$(VERSIONS):
 	@touch $@
 
 # Everything that a person sees, pictured: terminal, pages in Chromium, a notebook.
-screens: $(WORK)
+screens: $(BROWSER)
 	HF_HUB_OFFLINE=1 PYTHONPATH=tests $(BIN)/python -m screens --out $(SCREENS)
 
 SCREENS ?= screens
 
 # What the pictures must not show, checked without looking; skipped, and counted, where there is no Chromium.
-test-screens: $(WORK)
+test-screens: $(BROWSER)
 	HF_HUB_OFFLINE=1 $(BIN)/pytest -m "" -rs tests/screens
+
+# The page that `whyformer serve` opens: in Chromium, with many clients, with requests that no page would send.
+# PAGE_TESTS=core is what runs before a change lands. What needs a browser is skipped where there is none, and says so.
+test-page: $(BROWSER)
+	HF_HUB_OFFLINE=1 $(BIN)/pytest -m "" -rs $(if $(filter core,$(PAGE_TESTS)),$(PAGE_CORE),tests/page)
+
+PAGE_CORE := tests/page/test_server_process.py tests/page/test_browser_core.py tests/page/test_browser_modules.py tests/page/test_browser_walks.py
+
+$(BROWSER): $(WORK)
+	$(INSTALL) '.[test,browser,docs]'
+	@touch $@
 
 # Models of other libraries, in an environment of their own; tests/others/sweep.py has the checks.
 OTHERS := timm torchvision open_clip_torch peft sentence-transformers bitsandbytes torchao accelerate x-transformers vit-pytorch

@@ -341,7 +341,7 @@ TOCTREE = """```{{toctree}}
 {pages}
 ```"""
 SECTIONS = {  # caption -> pages in reading order
-    "Start": "start how-to glossary",
+    "Start": "start how-to page glossary",
     "An image classifier": "notebooks/image gallery vision-language",
     "A text classifier": "notebooks/text pairs similarity",
     "A language model, retrieval": "notebooks/passages language-models prompts cite logs reasoning seq2seq prompt-page",

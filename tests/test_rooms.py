@@ -50,13 +50,15 @@ ROOMS = {
     "_bulk": {*EXPLAINING, "targets", "data", "_runs"},
     "_summary": {*EXPLAINING, "data", "_runs"},
     "_reproduce": {*EXPLAINING, "targets", "metrics", "data", "_runs", "_judge", "_audit", *AUDIT, "demo"},
+    "_page": {*EXPLAINING, "targets", "_cite", "_bulk", "demo"},
     "demo": {*GROUND, "_model", "show", "results", "_explain"},
     "integrations": EXPLAINING,
     "whyformer": set(),  # __init__.py; filled in below: the public names come from everywhere
     "cli": set(),  # the shell over everything
     "__main__": {"cli"},  # python -m whyformer
 }
-ROOMS["whyformer"] = set(ROOMS) - {"_reproduce"}  # what belongs to papers alone: only the command line imports it
+# What belongs to papers alone, and the server: only the command line imports them.
+ROOMS["whyformer"] = set(ROOMS) - {"_reproduce", "_page"}
 ROOMS["cli"] = set(ROOMS)
 # Rooms with a door, their `__init__`: code outside of such a room imports only what a door imports.
 DOORS = ("_model", "_model.loading", "_model.prompt", *sorted(ENGINE), "_audit", *sorted(AUDIT))
@@ -73,6 +75,7 @@ USUAL_CHANGES = {
     "an output format": "results",
     "a command or an option": "cli",
     "a document for `reproduce`": "_reproduce",
+    "a question that the page answers": "_page",
 }
 # Private names of other libraries than torch that are used, each in one or two files.
 OTHERS = {"_exit", "_worker_logs_enabled", "_hf_hook", "_attn_implementation", "_compile_jinja_template"}

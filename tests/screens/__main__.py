@@ -9,6 +9,7 @@ import argparse
 import sys
 import tempfile
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 from screens.browser import Browser
@@ -18,6 +19,7 @@ from screens.documentation import build_docs, picture_docs
 from screens.notebook import make_notebook_page, run_notebook
 from screens.results import RESULTS, save_tour
 from screens.terminal import Shown, run_command
+from screens.workbench import STATES, open_pages
 
 
 def main() -> int:
@@ -32,6 +34,7 @@ def main() -> int:
         if options.only == "" or "docs" in options.only:
             for name, png, faults in picture_docs(browser, build_docs(Path(work)), options.only):
                 pictures.add(name, png, faults)
+    picture_workbench(pictures, options.only)
     pictures.write_index()
     print(f"{options.out / 'index.html'}: {len(pictures.entries)} pictures, {pictures.faults} faults")
     return 1 if pictures.faults else 0
@@ -105,6 +108,23 @@ def picture_commands(pictures: Pictures, browser: Browser, work: Path, only: str
                     page.write_text(shown.to_html(dark=look == "dark"), "utf-8")
                     view = browser.open(page, width=round(columns * 8.45) + 40, height=60)
                     pictures.add(f"terminal-{name}-{columns}-{look}", view.screenshot(), find_faults(name, shown))
+
+
+def picture_workbench(pictures: Pictures, only: str) -> None:
+    """The page of `whyformer serve` in every state, width and scheme."""
+    states = {name: bring for name, bring in STATES.items() if only in f"page-{name}"}
+    if not states:
+        return
+    if find_spec("playwright") is None:
+        print("The page of whyformer serve is not pictured: playwright is not installed.", file=sys.stderr)
+        return
+    with open_pages() as open_state:
+        for name, bring in states.items():
+            view = open_state(bring)
+            for scheme in SCHEMES:
+                for width in WIDTHS:
+                    view.show(width, scheme)
+                    pictures.add(f"page-{name}-{width}-{scheme}", view.screenshot(), find_page_faults(view, ""))
 
 
 def find_faults(name: str, shown: Shown) -> list[str]:

@@ -9,6 +9,7 @@ from screens.commands import COMMANDS, prepare_folder
 from screens.notebook import make_notebook_page, run_notebook
 from screens.results import RESULTS, save_tour
 from screens.terminal import run_command
+from screens.workbench import STATES, open_pages
 
 WORD_CUT = re.compile(r"[a-z_]\n[a-z_]")  # a list of names with commas, broken inside one
 needs_browser = pytest.mark.skipif(PROGRAM is None, reason="Chromium is not installed")
@@ -52,6 +53,20 @@ def list_faults(browser, page, schemes):
             view.show(width, scheme)
             found += [f"{width} px, {scheme}: {fault}" for fault in find_page_faults(view, source)]
     return found
+
+
+@needs_browser
+def test_the_workbench_has_no_fault_in_any_state():
+    pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    found = []
+    with open_pages() as open_state:
+        for name, bring in STATES.items():
+            view = open_state(bring)
+            for scheme in SCHEMES:
+                for width in WIDTHS:
+                    view.show(width, scheme)
+                    found += [f"{name}, {width} px, {scheme}: {fault}" for fault in find_page_faults(view, "")]
+    assert not found
 
 
 @pytest.mark.parametrize(("columns", "colour"), [(80, True), (120, False)])

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from whyformer._engine import find_task, make_shadow, read_logits, refuse_encoder_decoders, run_plain_returned
 from whyformer._model import EncodedBatch, Model, unwrap
-from whyformer._plain.progress import show_progress
+from whyformer._plain.progress import Writing, show_activity
 from whyformer._plain.random_generator import make_generator
 from whyformer.errors import InputError, NonFinite
 
@@ -22,7 +22,8 @@ def decode_step_by_step(
     """The ids that follow these, until the text ends or is long enough."""
     ends, generator = find_end_tokens(model), make_generator(seed, 0)
     ids, shadow = list(start), make_shadow(model.module)
-    with show_progress(tokens, "generating") as progress:
+    writing = Writing(tokens)
+    with show_activity(writing):
         while len(ids) < len(start) + tokens:
             logits = predict_next_logits(model, shadow, model.encode([torch.tensor(ids)]))
             if logits is None:
@@ -31,7 +32,7 @@ def decode_step_by_step(
             if token in ends:
                 break
             ids.append(token)
-            progress.advance()
+            writing.write(token)
     return ids[len(start) :]
 
 

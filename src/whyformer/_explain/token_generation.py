@@ -13,6 +13,7 @@ from whyformer._engine import Answer, TargetLike, make_shadow, refuse_encoder_de
 from whyformer._explain.greedy_decoding import decode_step_by_step, find_end_tokens
 from whyformer._model import InputLike, Model, TextPair, unwrap
 from whyformer._model.prompt import Prompt, append_tokens
+from whyformer._plain.progress import Writing, show_activity
 from whyformer.errors import InputError
 
 WRITTEN = 20  # tokens that a decoder writes at most before the last of them is explained
@@ -59,10 +60,11 @@ def call_own_generate(
     devices = [ids.device] if ids.device.type == "cuda" else []
     given, shadow = ids[:, :source] if source else ids, make_shadow(model.module)
     written = {"decoder_input_ids": ids[:, source:]} if source else {}
-    with torch.random.fork_rng(devices), torch.no_grad():
+    writing = Writing(tokens)
+    with torch.random.fork_rng(devices), torch.no_grad(), show_activity(writing):
         torch.manual_seed(seed)
         made = (shadow.model if source else shadow).generate(  # type: ignore[operator, union-attr]
-            given, attention_mask=torch.ones_like(given), generation_config=config, **written
+            given, attention_mask=torch.ones_like(given), generation_config=config, streamer=writing, **written
         )
     found = [int(i) for i in made[0, len(prompt) - source :]]
     return found[: next((index for index, i in enumerate(found) if i in ends), len(found))]

@@ -9,7 +9,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Protocol
@@ -112,6 +112,28 @@ class ProgressBar:
         return f"{format_duration(passed)} so far" if left is None else f"{format_duration(left)} left"
 
 
+class Writing(ProgressBar):
+    """Tokens that a language model writes; transformers calls it as a streamer."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(most, "generating", is_uniform=False)
+        self.ids: list[int] = []
+        self._has_prompt = False
+
+    def put(self, ids: Iterable[int]) -> None:
+        """The tokens of the prompt, which come first, or one that was written."""
+        if self._has_prompt:
+            self.write(int(next(iter(ids))))
+        self._has_prompt = True
+
+    def write(self, token: int) -> None:
+        self.ids.append(token)
+        self.advance()
+
+    def end(self) -> None:
+        """Nothing is left to do when the text ends."""
+
+
 class StatusLine:
     """The one line for all activities of the main thread, from the outermost to the innermost."""
 
@@ -188,6 +210,17 @@ class StatusLine:
 
 
 STATUS_LINE = StatusLine()
+
+
+@contextmanager
+def replace_status_line(line: StatusLine) -> Iterator[None]:
+    """Show activities on another line: a process that works for a server reports them instead."""
+    global STATUS_LINE
+    before, STATUS_LINE = STATUS_LINE, line
+    try:
+        yield
+    finally:
+        STATUS_LINE = before
 
 
 @contextmanager

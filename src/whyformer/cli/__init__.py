@@ -33,6 +33,7 @@ from whyformer.cli import (
     methods,
     metrics,
     reproduce,
+    serve,
     similarity,
     trace,
 )

@@ -22,8 +22,8 @@ from whyformer.errors import InputError, ModelNotFound, OutputError
 
 DEVICE: ContextVar[str | None] = ContextVar("device", default=None)
 OPENS: ContextVar[bool] = ContextVar("opens", default=False)
-WITHOUT_MODEL = {"methods", "metrics", "compare-runs", "demo"}  # nothing that -M or --device could change
-WITHOUT_PAGE = {"methods", "metrics"}
+WITHOUT_MODEL = {"methods", "metrics", "compare-runs", "demo", "serve"}  # nothing that -M or --device could change
+WITHOUT_PAGE = {"methods", "metrics", "serve"}
 TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".json", ".parquet", ".txt", ".mat")
 INTO_A_FOLDER = {"judge", "audit", "reproduce"}  # their page is saved with -o
 OpenOption = Annotated[bool, make_option("--open", "Open the saved page in a browser; without -o, a temporary one.")]

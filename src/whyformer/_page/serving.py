@@ -1,0 +1,81 @@
+"""serve: listen, print the link, and answer until Ctrl-C."""
+
+import secrets
+import socket
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from whyformer._page.app import guard, make_app
+from whyformer._page.desk import Desk
+from whyformer._page.limits import Limits
+from whyformer.errors import InputError
+
+SHIPPED = ("demo/pets", "demo/sentiment", "demo/reader")  # an image model, a text model, a language model
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+DEFAULT_PORT = 8765
+STOP_SECONDS = 3
+KEEP_ALIVE_SECONDS = 15
+
+
+def serve(
+    models: Sequence[str] = (),
+    port: int = DEFAULT_PORT,
+    *,
+    host: str = "127.0.0.1",
+    token: str | None = None,
+    limits: Limits | None = None,
+    say: Callable[[str], Any] = print,
+) -> None:
+    """Answer requests for these models, by default the shipped ones, until Ctrl-C."""
+    import uvicorn
+
+    limits, token = limits or Limits(), token or secrets.token_urlsafe(24)
+    listener = listen(host, port)
+    port = listener.getsockname()[1]
+    desk, cookie = Desk(models or SHIPPED, limits), f"whyformer-{port}"
+    app = guard(make_app(desk, token, cookie), desk, list_hosts(host, port), token, cookie)
+    say(describe_start(host, port, token, desk))
+    config = uvicorn.Config(
+        app, access_log=False, log_level="critical", server_header=False, date_header=False, proxy_headers=False,
+        limit_concurrency=limits.connections, timeout_keep_alive=KEEP_ALIVE_SECONDS, lifespan="on",
+        timeout_graceful_shutdown=STOP_SECONDS, h11_max_incomplete_event_size=64_000, ws="none", http="h11",
+        loop="asyncio",
+    )  # fmt: skip
+    with listener, suppress(KeyboardInterrupt):  # which uvicorn raises again after it has ended
+        uvicorn.Server(config).run(sockets=[listener])
+    say("whyformer serve has ended.")
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that is bound; a port that is used is refused in words."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(128)
+    except OSError as error:
+        listener.close()
+        raise InputError(
+            f"Port {port} of {host} cannot be used: {(error.strerror or 'no reason given').lower()}. Perhaps another "
+            "`whyformer serve` runs there. Use its link, stop it with Ctrl-C, or choose another port, such as "
+            f"--port {port + 1}.",
+            code="E_USAGE",
+        ) from None
+    except OverflowError:
+        listener.close()
+        raise InputError(f"There is no port {port}. Ports are 0 to 65535.", code="E_USAGE") from None
+    return listener
+
+
+def list_hosts(host: str, port: int) -> list[str]:
+    """What a request may call this server."""
+    names = {"127.0.0.1", "localhost", "[::1]"} if host in LOOPBACK else {f"[{host}]" if ":" in host else host}
+    return [f"{name}:{port}" for name in sorted(names)] + [name for name in sorted(names) if port == 80]
+
+
+def describe_start(host: str, port: int, token: str, desk: Desk) -> str:
+    shown = f"[{host}]" if ":" in host else host
+    names = ", ".join(model.name for model in desk.models)
+    return f"Open http://{shown}:{port}/?token={token}\nModels: {names}. Ctrl-C ends it."
