@@ -1,6 +1,6 @@
 # make demo    set up, then explain what ships
 # make test    set up, then run the tests
-# The other targets: lint, types, docs, pages, house, gallery, check (all but the gallery), slow, sweep, test-portable, test-oracles, test-others, test-ray, test-screens, test-page, screens, benchmark, format, dev, clean.
+# The other targets: lint, types, docs, pages, house, gallery, notebooks, check (all but the gallery and the notebooks), slow, sweep, test-portable, test-oracles, test-others, test-ray, test-screens, test-page, screens, benchmark, format, dev, clean.
 
 PYTHON ?= python3
 VENV := .venv
@@ -17,7 +17,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt --e
 export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv dev demo test slow sweep test-portable test-oracles test-others test-ray test-screens test-page screens sweep-others lint format types docs pages house gallery check benchmark benchmark-others benchmark-all clean
+.PHONY: help venv dev demo test slow sweep test-portable test-oracles test-others test-ray test-screens test-page screens sweep-others lint format types docs pages house gallery notebooks check benchmark benchmark-others benchmark-all clean
 
 help:
 	@sed -n 's/^# //; /make\|targets/p; 3q' Makefile
@@ -151,6 +151,10 @@ house: $(WORK)
 gallery: $(WORK)
 	HF_HUB_OFFLINE=1 $(BIN)/python docs/gallery.py
 	@echo "docs/gallery.md, docs/images/gallery"
+
+# Runs the example notebooks and stores what they show.
+notebooks: $(WORK)
+	HF_HUB_OFFLINE=1 $(BIN)/python docs/run_notebooks.py
 
 check: lint types docs test
 

@@ -10,9 +10,12 @@ project = "whyformer"
 copyright = "the whyformer authors"
 release = version = installed_version("whyformer")
 
-extensions = ["myst_parser", "mathml"]
+extensions = ["myst_parser", "mathml", "notebooks", "sphinx.ext.autodoc", "reference"]
 exclude_patterns = ["_build"]
 nitpicky = True
+nitpick_ignore_regex = [(r"py:.*", r".*")]  # types in signatures of the reference
+autodoc_typehints = "signature"
+autodoc_member_order = "bysource"
 
 myst_enable_extensions = ["dollarmath", "deflist"]
 myst_heading_anchors = 3

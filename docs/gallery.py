@@ -1,6 +1,6 @@
 """The gallery: every kind of picture whyformer draws, made from the models that ship.
 
-    python docs/gallery.py          draws docs/images/gallery/* and hero.png, and writes docs/gallery.md
+    python docs/gallery.py          draws docs/images/gallery/* and writes docs/gallery.md
 
 The page shows each picture under the very lines that drew it. They are carried out in order, in an empty folder;
 what they save is the picture.
@@ -252,29 +252,6 @@ def shrunk(source: Path) -> Path:
     return target
 
 
-def hero() -> None:
-    """The picture at the top of README.md: a heart and a ring, each asked for, and a sentence."""
-    from io import BytesIO
-
-    from PIL import Image
-
-    import whyformer as why
-    from whyformer.demo import shapes
-    from whyformer.demo.tour import SENTENCE
-
-    scene = shapes.generate(52, seed=3, objects=2).images[51]
-    scene = Image.fromarray(scene).resize((384, 384), Image.Resampling.BICUBIC)
-    on_scene = ["gamma_attribution", "generic_attention", "grad_cam", "rollout", "chance"]
-    drawn = why.explain_classes("demo/shapes", scene, on_scene, classes=["heart", "ring"]).draw().png(150)
-    words = why.compare("demo/sentiment", SENTENCE, ["libragrad", "attcat", "rollout", "chance"]).draw().png(150)
-    above, below = (Image.open(BytesIO(png)).convert("RGB") for png in (drawn, words))
-    whole = Image.new("RGB", (above.width + 24, above.height + below.height + 60), "white")
-    whole.paste(above, (12, 12))
-    whole.paste(below, (12, above.height + 36))
-    whole.thumbnail((WIDEST, 10 * WIDEST), Image.Resampling.LANCZOS)
-    whole.save(DOCS / "images" / "hero.png", optimize=True)
-
-
 def on_the_page(name: str) -> str:
     return name.replace(".png", ".webp")
 
@@ -286,7 +263,6 @@ def main() -> None:
         for name in (name for entry in ENTRIES for name in entry.images):
             shrunk(Path(folder) / name)
     (DOCS / "gallery.md").write_text(page())
-    hero()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Write the pages that come from the code: methods.md, metrics.md, recipes.md, and the methods in README.md;
+"""Write the pages that come from the code: methods.md, metrics.md, recipes.md, reference.md, index.md (README);
 models.md and models-others.md, from the tables that tests/families and tests/others write.
 
     make pages
@@ -15,6 +15,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 
+from reference_examples import EXAMPLES
+
+import whyformer
 from whyformer import methods, metrics
 from whyformer._engine.capture.sites import SITES
 from whyformer._engine.relevance import rules
@@ -26,22 +29,7 @@ DOCS = Path(__file__).parent
 README = DOCS.parent / "README.md"
 SUPPORT = DOCS.parent / "tests" / "families" / "support.py"
 OTHERS = DOCS.parent / "tests" / "others"
-METHODS_IN_README = re.compile(r"(?<=<!-- methods -->\n).*?(?=<!-- end of methods -->)", re.DOTALL)
 
-TO_BEGIN_WITH = (  # in the README; the others only by name
-    "transformer_attribution",
-    "generic_attention",
-    "attcat",
-    "attnlrp",
-    "gradient_x_input",
-    "integrated_gradients",
-    "leave_one_out",
-    "kernel_shap",
-    "lime",
-    "raw_attention",
-    "rollout",
-    "chance",
-)
 FAMILIES = {  # what a method takes, and so what it costs -> whether this one does; the first that fits
     "nothing: the random baseline": lambda method: {*method.needs} <= {"mask", "fingerprint"},
     "further forward passes, on variants of the input": lambda method: "probe" in method.needs,
@@ -328,22 +316,102 @@ def make_pages() -> dict[Path, str]:
         DOCS / "recipes.md": make_recipes_page(),
         DOCS / "models.md": make_models_page(),
         DOCS / "models-others.md": make_others_page(),
-        README: readme_with_methods(README.read_text()),
+        DOCS / "index.md": make_index_page(),
+        DOCS / "reference.md": make_reference_page(),
     }
 
 
-def readme_with_methods(readme: str) -> str:
-    return METHODS_IN_README.sub(lambda _: methods_for_readme() + "\n", readme)
+# --- the start page and the reference ---------------------------------------------------------------------------------
 
 
-def methods_for_readme() -> str:
-    first = methods_table((METHODS[name] for name in TO_BEGIN_WITH), link=False)
-    quick = sum(method.is_quick for method in shipped())
-    every = (
-        f"All {len(shipped())} methods, by what they need. {quick} of them share one forward and one backward pass; "
-        "each recipe of relevance rules adds one relevance pass."
-    )
-    return "\n\n".join([first, every, families_table(link=False)])
+def make_index_page() -> str:
+    """README with links from this folder, then the pages in the order to read them."""
+    text = re.sub(r'<img src="docs/([^"]+)" alt="([^"]+)"[^>]*>', r"![\2](\1)", README.read_text())
+    text = re.sub(r"\]\(docs/notebooks\)", "](notebooks/image.ipynb)", text)
+    text = re.sub(r"\]\(docs/([^)]+)\)", r"](\1)", text)
+    text = re.sub(r"\[([^]]+)\]\((?:NOTICE|LICENSE|[A-Z]+\.(?:md|cff))\)", r"\1", text)  # files beside this folder
+    trees = [TOCTREE.format(caption=caption, pages="\n".join(pages.split())) for caption, pages in SECTIONS.items()]
+    return "\n\n".join([text.replace("[Documentation](index.md)", "Documentation").rstrip(), *trees]) + "\n"
+
+
+TOCTREE = """```{{toctree}}
+:hidden:
+:caption: {caption}
+
+{pages}
+```"""
+SECTIONS = {  # caption -> pages in reading order
+    "Start": "start how-to page glossary",
+    "An image classifier": "notebooks/image gallery vision-language",
+    "A text classifier": "notebooks/text pairs similarity",
+    "A language model, retrieval": "notebooks/passages language-models prompts cite logs reasoning seq2seq prompt-page",
+    "A data set": "bulk bulk-summary compare-runs integrations",
+    "My own module": "doctor your-attention models models-others write-a-rule",
+    "Choose a method": "notebooks/judge-my-model judge methods recipes planted machines",
+    "Understand a metric": "metrics which-metric",
+    "Question attention": "notebooks/audit-attention audit",
+    "Reference": "reference targets parameters errors",
+    "How it works": "engine architecture benchmarks",
+    "The papers": "reproduce reproduce-chefer reproduce-attcat reproduce-sawaki-murata reproduce-jain-wallace "
+    "reproduce-relevance-rollout reproduce-abnar-zuidema",
+}
+REFERENCE = {  # heading -> public names; a test checks that every name is here
+    "Models and inputs": "open Model TextPair Prompt Region Grid Pieces InputLike DataLike",
+    "Explain": "explain Explanation load compare Comparison explain_classes ClassGrid Target TargetLike",
+    "Language models": "generate explain_generation Generation cite Citation Citations cite_log CitedLog LogSummary "
+    "trace_reasoning Hop Hops check_answer AnswerCheck",
+    "Similarity": "explain_similarity Similarity",
+    "Judge": "judge Judgement judge_metrics MetricTrust",
+    "Data sets": "bulk BulkRun summarise_bulk BulkSummary compare_runs RunComparison",
+    "Attention": "inspect_attention AttentionView audit Audit swap_heads HeadSwaps compare_redistribution RuleGrid",
+    "Your model": "diagnose Diagnosis record Capture Intervention engine",
+    "Extend": "method metric Scores Measurement Rationale make_generator make_recipe Recipe WhyformerError",
+    "Tables": "METHODS METRICS RECIPES SITES __version__",
+    "Modules": "data demo errors integrations methods metrics rules show targets",
+}
+MODULE_PAGES = {
+    "methods": "methods.md", "metrics": "metrics.md", "errors": "errors.md", "targets": "targets.md",
+    "rules": "write-a-rule.md", "integrations": "integrations.md",
+}  # fmt: skip
+
+
+def make_reference_page() -> str:
+    parts = [
+        "# Reference",
+        "Every public name of `whyformer` with its signature and what it does. Commands: `whyformer COMMAND --help`; "
+        "each has the arguments of the function of its name. Methods, metrics, targets and errors have pages of their "
+        "own: [methods](methods.md), [metrics](metrics.md), [targets](targets.md), [errors](errors.md).",
+    ]
+    for heading, names in REFERENCE.items():
+        parts += [f"## {heading}", *(describe_name(name) for name in names.split())]
+    return "\n\n".join(parts) + "\n"
+
+
+def describe_name(name: str) -> str:
+    """The directive of autodoc for a public name."""
+    value = getattr(whyformer, name)
+    if isinstance(value, ModuleType):
+        page = f" See [its page]({MODULE_PAGES[name]})." if name in MODULE_PAGES else ""
+        return f"`whyformer.{name}`: {(value.__doc__ or '').splitlines()[0]}{page}"
+    example = f"```python\n{EXAMPLES[name]}\n```\n\n" if name in EXAMPLES else ""
+    if isinstance(value, type):
+        return f"{example}```{{eval-rst}}\n.. autoclass:: whyformer.{name}\n   :members:\n```"
+    if callable(value) and getattr(value, "__doc__", None) and hasattr(value, "__name__"):
+        return f"{example}```{{eval-rst}}\n.. autofunction:: whyformer.{name}\n```"
+    return f"`whyformer.{name}`: {DATA_NAMES[name]}"
+
+
+DATA_NAMES = {
+    "METHODS": "the methods by name; displays as a table",
+    "METRICS": "the metrics by name; displays as a table",
+    "RECIPES": "the recipes of relevance rules by name",
+    "SITES": "what can be captured, by name",
+    "__version__": "the version, a string",
+    "InputLike": "the type of `inputs`, for annotations",
+    "DataLike": "the type of `data`",
+    "TargetLike": "the type of `target` and `versus`",
+    "load": "reads a saved explanation",
+}
 
 
 if __name__ == "__main__":

@@ -200,7 +200,7 @@ def test_says_what_it_means_where_it_is_from_and_what_its_control_is(name):
     assert "Control" in documentation
     if one.kind in ("faithfulness", "stability", "discrimination", "sanity"):
         assert f"{one.better.title()} is better" in documentation
-    assert re.search(r"(19|20)\d\d", one.paper)
+    assert re.search(r"(19|20)\d\d", one.paper), f"name the year in paper= of {one.name}"
     page = inspect.getdoc(inspect.getmodule(one.compute))
     assert "$$" in page and ("arXiv" in page or "NeurIPS" in page)
 

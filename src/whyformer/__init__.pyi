@@ -3,6 +3,7 @@
 from whyformer import data as data
 from whyformer import demo as demo
 from whyformer import errors as errors
+from whyformer import integrations as integrations
 from whyformer import methods as methods
 from whyformer import metrics as metrics
 from whyformer import rules as rules

@@ -24,8 +24,13 @@ output folder, 5 numbers, memory or disk, 130 interrupted, 1 a bug. (Three are n
 or methods, 7 no method works on a model, 143 ended by SIGTERM.)
 """
 
+import sysconfig
+import traceback
 from collections.abc import Iterable
 from difflib import get_close_matches
+from pathlib import Path
+
+PACKAGE_FOLDER = str(Path(__file__).parent)
 
 CODES = {
     "E_INTERNAL": "A bug in whyformer, or an exception in code that whyformer called.",
@@ -86,6 +91,13 @@ def find_exit_code(code: str) -> int:
     return next((status for status, starts in EXIT_STATUSES.items() if code.startswith(starts)), 1)
 
 
+def is_of_user(file: str) -> bool:
+    """Whether a frame is of a cell or a script, not of this package or a library."""
+    return (
+        not file.startswith((PACKAGE_FOLDER, sysconfig.get_path("stdlib"), "<frozen")) and "site-packages" not in file
+    )
+
+
 class WhyformerError(Exception):
     code = "E_INTERNAL"
     exit_code = 1
@@ -100,6 +112,12 @@ class WhyformerError(Exception):
         if code is not None:
             self.code = code
             self.exit_code = find_exit_code(code)
+
+    def _render_traceback_(self) -> list[str]:
+        """Two lines in a notebook instead of a traceback: what is wrong, and in which line of the cell."""
+        frames = [frame for frame in traceback.extract_tb(self.__traceback__) if is_of_user(frame.filename)]
+        where = f"in: {frames[-1].line}" if frames and frames[-1].line else "%debug or %tb shows the traceback."
+        return [f"{type(self).__name__}[{self.code}]: {self}", where]
 
 
 class InputError(WhyformerError, code="E_INPUT"):

@@ -21,8 +21,9 @@ ours = pytest.mark.parametrize("name", whyformer.methods.__all__)
 def test_the_file_has_a_formula_a_paper_and_a_year(path):
     text = ast.get_docstring(ast.parse(path.read_text())) or ""
     assert len(re.findall(r"\$\$.+?\$\$", text, re.DOTALL)) == 1
-    assert re.search(r"\b(19|20)\d\d\b", text)
-    assert re.search(r"(arXiv:\d{4}\.\d{4,5}|doi:10\.\d{4,}/\S+|NeurIPS 20\d\d)", text)
+    assert re.search(r"\b(19|20)\d\d\b", text), "name the year of the paper in the docstring of the file"
+    reference = re.search(r"(arXiv:\d{4}\.\d{4,5}|doi:10\.\d{4,}/\S+|NeurIPS 20\d\d)", text)
+    assert reference, "name the paper in the docstring of the file: arXiv:0000.00000, doi:10... or NeurIPS 20.."
     assert text.count("$") % 2 == 0
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from screens.browser import Browser
 from screens.checks import SCHEMES, WIDTHS, find_page_faults, find_text_faults
 from screens.commands import COMMANDS, prepare_folder
+from screens.documentation import build_docs, picture_docs
 from screens.notebook import make_notebook_page, run_notebook
 from screens.results import RESULTS, save_tour
 from screens.terminal import Shown, run_command
@@ -30,6 +31,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as work, Browser() as browser:
         picture_pages(pictures, browser, Path(work), options.only)
         picture_commands(pictures, browser, Path(work), options.only)
+        if options.only == "" or "docs" in options.only:
+            for name, png, faults in picture_docs(browser, build_docs(Path(work)), options.only):
+                pictures.add(name, png, faults)
     picture_workbench(pictures, options.only)
     pictures.write_index()
     print(f"{options.out / 'index.html'}: {len(pictures.entries)} pictures, {pictures.faults} faults")

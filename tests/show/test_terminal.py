@@ -74,9 +74,9 @@ def test_tokens_without_a_text_are_separated_by_spaces():
     assert terminal.render_words(ids, torch.ones(2), signed=False).plain == "204 77"
 
 
-def test_a_piece_that_covers_only_a_space_shows_its_own_name():
+def test_a_piece_that_covers_only_a_space_is_shown_as_a_sign():
     pieces = Pieces(("▁", "a"), (False,) * 2, (False,) * 2, ((0, 1), (1, 2)), " a")
-    assert get_piece_text(pieces, 0) == "▁"
+    assert get_piece_text(pieces, 0) == "␣"
     assert get_piece_text(pieces, 1) == "a"
 
 

@@ -37,6 +37,10 @@ class Audit(AuditFindings, Result):
             f"<Audit of {make_visible(', '.join(self.attention))} in {make_visible(self.model)}: {len(self)} examples>"
         )
 
+    def records(self) -> list[dict[str, Any]]:
+        """One mapping per example, test and attention, with the numbers of that test."""
+        return [dict(row) for row in self.rows]
+
     def render(self, screen: Screen | None = None) -> str:
         """The verdict as text, wrapped to the width of the screen or the terminal; elsewhere a sentence is a line."""
         return self.write_text(screen or Screen.from_terminal())

@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from whyformer._runs.parts import PARTS_FOLDER, read_part
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
     from pyarrow import Table
 
 
@@ -32,6 +33,14 @@ class BulkRun:
         from pyarrow import concat_tables
 
         return concat_tables(read_part(path, columns) for path in sorted(self.parts.glob("*.parquet")))
+
+    def records(self) -> list[dict[str, Any]]:
+        """The rows as mappings; of a large run use `table` or the Parquet files."""
+        return self.table().to_pylist()
+
+    def to_pandas(self) -> "DataFrame":
+        """The rows as a data frame of pandas."""
+        return self.table().to_pandas()
 
     def errors(self) -> Iterator[dict[str, str]]:
         """id, method, error (a code) and message of every error record."""

@@ -23,7 +23,7 @@ from whyformer._bulk.trial import TrialRun, choose_settings
 from whyformer._bulk.worker import WorkerSetup
 from whyformer._engine import TargetLike
 from whyformer._explain.default_method import DEFAULT_METHODS
-from whyformer._explain.explain import ModelLike
+from whyformer._explain.explain import ModelLike, as_model
 from whyformer._explain.method_call import MethodLike, label_methods
 from whyformer._model import Model, check_windows
 from whyformer._plain.torch_state import neutral_torch
@@ -119,6 +119,8 @@ def bulk(
     if methods is not None and not wanted:
         raise MethodError("There are no methods. Name at least one.")
     chosen = label_methods(wanted)  # misspelt names, before a model is opened
+    if not isinstance(model, str | os.PathLike | Model | torch.nn.Module):  # a pipeline: open what it holds, once
+        model = as_model(model)
     site = choose_site(model, device, engine, workers)
     opened = open_here(model, site)
     source = read_run_data(data, split, columns, classes)

@@ -4,18 +4,22 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from rich.console import RenderableType
 from rich.text import Text
 
 from whyformer._plain import archive
-from whyformer.results.result import Result, choose_formats
+from whyformer.results.result import Result, choose_formats, make_data_frame
 from whyformer.show import report, terminal
 from whyformer.show.html import Content
 from whyformer.show.score_rows import CellValue
 from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
 from whyformer.show.wording import shorten_text
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 SUPPORTED = "supported"
 SHOWN_LINES = 20  # of a table in a terminal
@@ -62,13 +66,17 @@ class LogSummary(Result):
     formats = choose_formats(".json .html .csv .txt")
     csv_columns = ("key", "offered", "used", "text")
 
-    records: int
+    records: int = field()  # type: ignore[assignment]  # the number of records; the table is to_pandas()
     cited: int
     answers: Mapping[str, int] = field(default_factory=dict)  # verdict -> whole answers
     sentences: Mapping[str, int] = field(default_factory=dict)  # verdict -> sentences
     unsupported: Sequence[UnsupportedSentence] = ()  # the first thousand
     documents: Sequence[DocumentUse] = ()  # by how often they are offered
     errors: Sequence[LogErrors] = ()  # most frequent first
+
+    def to_pandas(self) -> "DataFrame":
+        """A row for each document."""
+        return make_data_frame([dict(zip(self.csv_columns, row, strict=True)) for row in self._list_rows()])
 
     def __repr__(self) -> str:
         return f"<LogSummary of {self.records:,} records, {self.cited:,} cited>"

@@ -21,7 +21,7 @@ from torch import Tensor
 from whyformer._engine import Capture, TargetLike, describe_run, make_shadow, record, refuse_encoder_decoders, run_plain
 from whyformer._explain.default_method import choose_default_method
 from whyformer._explain.explain import ModelLike, as_model, explain_encoded
-from whyformer._explain.method_call import MethodLike, choose_method
+from whyformer._explain.method_call import MethodLike, choose_method, resolve_method
 from whyformer._explain.tower_choice import choose_tower
 from whyformer._model import EncodedBatch, InputLike, Model, unwrap
 from whyformer._plain.failure import describe_failure
@@ -32,7 +32,7 @@ from whyformer._plain.tokens import Grid, Pieces
 from whyformer._plain.torch_state import neutral_torch
 from whyformer._plain.words import list_some
 from whyformer.errors import InputError, MethodError, WhyformerError
-from whyformer.methods._registry import METHODS, Method, Setting, find_method
+from whyformer.methods._registry import METHODS, Method, Setting
 from whyformer.results.diagnosis import Diagnosis, MethodCheck
 from whyformer.show.wording import describe_target, format_probability
 
@@ -66,7 +66,7 @@ def diagnose(
     methods: those to try; by default all.
     full=True: methods with a budget of samples are tried with their default budget, which may take minutes.
     """
-    tried = [find_method(one) for one in list_wanted_methods(methods)]
+    tried = [resolve_method(one) for one in list_wanted_methods(methods)]
     model = as_model(model)
     encoded = model.encode(make_sample_input(model) if inputs is None else inputs)
     encoded, target = choose_tower(model, encoded, target)

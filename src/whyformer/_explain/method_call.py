@@ -9,16 +9,20 @@ Misspelt methods and settings raise here, before a model is run.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import whyformer.methods  # noqa: F401 (fills METHODS)
 from whyformer._engine import Recipe, find_recipe, make_recipe
+from whyformer._explain.given_method import as_given_method
 from whyformer._explain.precision import PRECISIONS
 from whyformer._plain.setting_checks import quote_value, read_settings
 from whyformer.errors import MethodError
 from whyformer.methods import _layers_and_heads
-from whyformer.methods._registry import Method, MethodLike, Setting, check_settings, find_method
+from whyformer.methods._registry import Method, RegisteredMethodLike, Setting, check_settings, find_method
 from whyformer.methods._settings import check_choice
+from whyformer.results.explanation import Explanation
+
+MethodLike: TypeAlias = RegisteredMethodLike | Explanation  # scores that were computed elsewhere are a method, too
 
 
 @dataclass(frozen=True)
@@ -74,9 +78,14 @@ def as_plain_setting(value: Any) -> Any:
     return value.item() if getattr(value, "ndim", None) == 0 else value
 
 
+def resolve_method(wanted: MethodLike) -> tuple[Method, dict[str, Setting]]:
+    """The method, and the settings of a `partial`."""
+    return find_method(as_given_method(wanted) if isinstance(wanted, Explanation) else wanted)
+
+
 def choose_method(wanted: MethodLike, settings: Mapping[str, Setting]) -> MethodCall:
     """Find a method, check its settings and fill in the defaults."""
-    method, preset = find_method(wanted)
+    method, preset = resolve_method(wanted)
     given: dict[str, Any] = {**preset, **settings}
     offered = _layers_and_heads.list_selection_settings(method.needs)
     selection = {name: default for name, default in offered.items() if name not in method.settings}
@@ -107,7 +116,7 @@ def label_methods(methods: Sequence[MethodLike]) -> dict[str, MethodCall]:
     """The calls by label: the name of the method, with its settings where they were given."""
     calls: dict[str, MethodCall] = {}
     for wanted in methods:
-        method, given = find_method(wanted)
+        method, given = resolve_method(wanted)
         settings = ", ".join(f"{name}={value!r}" for name, value in given.items())
         label = f"{method.name}({settings})" if settings else method.name
         if label in calls:

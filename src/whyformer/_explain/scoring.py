@@ -18,12 +18,13 @@ from whyformer._explain.zero_maps import note_zero_maps
 from whyformer._model import EncodedBatch, Model
 from whyformer._plain.tokens import Grid, Pieces
 from whyformer._plain.torch_state import neutral_torch
-from whyformer.errors import InputError, MethodError, NonFinite, UnsupportedModel
+from whyformer.errors import MethodError, NonFinite, UnsupportedModel
 from whyformer.methods import _layers_and_heads
 from whyformer.methods._registry import Scores
 from whyformer.results.conditioning import note_undetermined
 from whyformer.results.explanation import Explanation
 from whyformer.results.joining import join_explanations
+from whyformer.results.patch_sums import sum_over_patches
 
 EVERYTHING = _layers_and_heads.Selection()
 OFF_SEQUENCE = {"input", "probe", "fingerprint", "mask", "special", "readout"}  # sites that are not of its positions
@@ -274,17 +275,3 @@ def gather_other_scores(scores: Tensor, capture: Capture, in_sequence: bool) -> 
         return None
     others = sorted(set(range(scores.size(1))) - set(capture.places))
     return scores[:, others] if others else None
-
-
-def sum_over_patches(pixels: Tensor, grid: Grid) -> Tensor:
-    """[batch patch]: the sum over the pixels of each patch."""
-    if grid.covers is not None:  # the model ignores the pixels to the right of and below the last whole patch
-        pixels = pixels[:, : grid.covers[0], : grid.covers[1]]
-    batch, height, width = pixels.shape
-    if height % grid.rows or width % grid.columns:
-        raise InputError(
-            f"{height} x {width} pixels cannot be divided evenly into {grid.rows} x {grid.columns} patches. "
-            "Resize the image so that they can, or use a method that works on tokens."
-        )
-    tiles = pixels.reshape(batch, grid.rows, height // grid.rows, grid.columns, width // grid.columns)
-    return tiles.sum((2, 4)).flatten(1)

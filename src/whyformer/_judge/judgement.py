@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.cells import cell_len
 from rich.console import RenderableType
@@ -17,15 +17,19 @@ from whyformer._judge.verdict import list_cautions, write_metric_sentence, write
 from whyformer.data import Problem
 from whyformer.results.result import Result
 from whyformer.show import report, terminal
+from whyformer.show.axes import show_means
 from whyformer.show.report import make_element
 from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 DROPPED_FIRST = ("undetermined", "passes", "against chance", "against the best")  # from a table that is too wide
 COLUMN_GAP = 2  # cells of the terminal
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Judgement(Result):
     """How well each method does in each metric, and which one to use."""
 
@@ -41,6 +45,25 @@ class Judgement(Result):
         ".md": lambda judgement: encode_utf8(judgement.table.to_markdown()),
         ".txt": lambda judgement: encode_utf8(judgement.render(Screen(width=140, colours=None)) + "\n"),
     }
+
+    def __repr__(self) -> str:
+        data = self.plan.fields["data"]
+        return (
+            f"<Judgement of {len(self.plan.methods)} methods in {', '.join(self.table.metrics)} on {data['examples']} "
+            f"examples of {make_visible(data['name'])}: {self.verdict.split('. ')[0].rstrip('.')}.>"
+        )
+
+    def records(self) -> list[dict[str, Any]]:
+        """The lines of the table: one mapping per method and metric."""
+        return self.table.records()
+
+    def _draw_into(self, axes: "Axes") -> None:
+        """The means of the first metric with their intervals, best on top."""
+        metric = self.table.metrics[0]
+        show_means(
+            axes, [(make_visible(line.method), line.mean, line.low, line.high) for line in self.table.of(metric)]
+        )
+        axes.set_title(self._heading(metric))
 
     @property
     def verdict(self) -> str:

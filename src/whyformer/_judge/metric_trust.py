@@ -74,7 +74,7 @@ class TrustLine:
         return "believable" if all(step.verdict == "holds" for step in self.steps) else "coarse"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class MetricTrust(Result):
     """How far each metric can be believed on this model and data."""
 
@@ -91,6 +91,21 @@ class MetricTrust(Result):
         ".md": lambda trust: encode_utf8(format_markdown(trust.text_rows())),
         ".txt": lambda trust: encode_utf8(trust.render(Screen(width=140, colours=None)) + "\n"),
     }
+
+    def __repr__(self) -> str:
+        found = ", ".join(f"{line.metric} {line.verdict}" for line in self.lines)
+        return f"<MetricTrust on {self.examples} examples of {make_visible(self.data)}: {found}>"
+
+    def records(self) -> list[dict[str, Any]]:
+        """One mapping per metric: its mean at each share of noise, and the verdict."""
+        return [
+            {
+                "metric": one.metric,
+                **{f"noise {level:g}": mean for level, mean in zip(self.levels, one.means, strict=True)},
+            }
+            | {"verdict": one.verdict, "with_evidence": None if one.evidence is None else one.evidence[0]}
+            for one in self.lines
+        ]
 
     def text_rows(self) -> list[list[str]]:
         """The table as text; the first row is the header."""

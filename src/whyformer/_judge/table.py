@@ -17,7 +17,7 @@ import io
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -25,12 +25,17 @@ import torch
 from whyformer._judge.controls import is_control
 from whyformer._judge.rows import RowTable
 from whyformer._judge.weaknesses import describe_judged_metric, describe_weakness
+from whyformer._plain.small_table import make_small_table
 from whyformer._plain.statistics import Combiner, Pair, bootstrap, paired_tests
 from whyformer._runs.choice import is_chance
 from whyformer._runs.preparation import KindOfInput
 from whyformer.metrics._registry import MetricCall
+from whyformer.results.result import make_data_frame
 from whyformer.show.markdown import escape_markdown
 from whyformer.show.score_rows import as_csv_cell
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 SIGNIFICANCE_LEVEL = 0.05
 
@@ -170,7 +175,7 @@ class Line:
         return has_enough_values(self.count, self.expected) and not self.infinite
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Table:
     """All methods in all metrics."""
 
@@ -186,6 +191,19 @@ class Table:
     @property
     def metrics(self) -> tuple[str, ...]:
         return tuple(self.better)
+
+    def __repr__(self) -> str:
+        methods = dict.fromkeys(line.method for line in self.lines)
+        return f"<Table of {len(methods)} methods ({', '.join(methods)}) in {', '.join(self.metrics)}>"
+
+    def _repr_html_(self) -> str:
+        """A table per metric, for notebooks."""
+        titles = {metric: f"{metric} ({self.better[metric]} is better)" for metric in self.metrics}
+        return "".join(make_small_table(HEADINGS, self.cells(metric), title=titles[metric]) for metric in self.metrics)
+
+    def to_pandas(self) -> "DataFrame":
+        """The lines as a data frame of pandas."""
+        return make_data_frame(self.records())
 
     def of(self, metric: str) -> list[Line]:
         """The lines of a metric, best first."""

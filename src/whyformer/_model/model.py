@@ -26,6 +26,7 @@ from whyformer._model.tables_in_memory import as_input_list
 from whyformer._model.two_streams import TwoStreams, add_prefix, append_prefixes
 from whyformer._model.unwrap import unwrap
 from whyformer._model.weight_files import WeightFiles, describe_weights
+from whyformer._plain.small_table import make_card
 from whyformer._plain.torch_state import neutral_torch
 from whyformer._plain.versions import collect_versions
 from whyformer.errors import InputError, TargetError
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 InputKind = Literal["image", "text", "tensors"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Model:
     """An open model. `module` is never modified."""
 
@@ -51,6 +52,34 @@ class Model:
     notes: tuple[str, ...] = ()
     files: WeightFiles | None = field(default=None, repr=False)  # that its weights were read from
     joint_processor: "ProcessorMixin | None" = field(default=None, repr=False)  # of images and a text as one input
+
+    def __repr__(self) -> str:
+        classes = f", {len(self.labels)} classes" if self.labels else ""
+        kind = type(unwrap(self.module)).__name__
+        return f"<Model {self.name}: {kind}, takes {self._takes}{classes}, {self._size} parameters>"
+
+    def _repr_html_(self) -> str:
+        """A small card for notebooks."""
+        some = ", ".join((self.labels or ())[:6]) + (", …" if len(self.labels or ()) > 6 else "")
+        facts = {
+            "class": type(unwrap(self.module)).__name__,
+            "takes": self._takes,
+            "classes": f"{len(self.labels)}: {some}" if self.labels else "",
+            "parameters": f"{self._size}, {str(self.dtype).removeprefix('torch.')} on {self.device}",
+            "notes": " ".join(self.notes),
+        }
+        return make_card(f"Model {self.name}", facts.items())
+
+    @property
+    def _takes(self) -> str:
+        return "tensors" if self.kind == "tensors" else f"{self.kind}s"
+
+    @property
+    def _size(self) -> str:
+        """The number of parameters, as people write it: 4.4 M."""
+        count = float(sum(weight.numel() for weight in self.module.parameters()))
+        power = next(power for power in (3, 2, 1, 0) if count >= 1000**power or not power)
+        return f"{count / 1000**power:.3g}{('', ' k', ' M', ' B')[power]}"
 
     def readout_weights(self, mask: Tensor) -> Tensor:
         """How much of the answer is read at each token, [batch token], from the name or index of the readout."""

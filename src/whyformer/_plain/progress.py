@@ -1,4 +1,4 @@
-"""Progress on standard error: on a terminal one line, rewritten in place; in a log a line every `LOG_SECONDS`.
+"""Progress on standard error: on a terminal and in a notebook one line, rewritten; in a log one every `LOG_SECONDS`.
 
 Activities nest, and the line shows all of them: `judging: 16 of 40, 1:10 left | leave-one-out: 64 of 200`. A thread
 rewrites it, so that a long step is not silent. Nothing is shown during the first `DELAY_SECONDS` of an activity, or if
@@ -19,7 +19,7 @@ TICK_SECONDS = 0.25
 LOG_SECONDS = 30.0
 SWITCH = "WHYFORMER_PROGRESS"
 MEASURED_SECONDS = 2.0  # before a time left is shown
-ERASE = "\r\x1b[K"
+ERASE_REST = "\x1b[K"
 
 
 class Activity(Protocol):
@@ -169,8 +169,7 @@ class StatusLine:
         """Erase the line while the block prints something; it comes back with the next tick."""
         with self._lock:
             if self.line:
-                self._write(ERASE)
-                self.line = ""
+                self._rewrite("")
             yield
 
     def show(self, now: float) -> None:
@@ -181,8 +180,7 @@ class StatusLine:
             if is_terminal():
                 line = fit_line([one.describe(now) for one in shown], measure_width())
                 if line != self.line:
-                    self._write(f"\r{line}\x1b[K")
-                    self.line = line
+                    self._rewrite(line)
             elif now - self.logged_at >= LOG_SECONDS and any(one.is_logged for one in shown):
                 self.logged_at = now
                 self._write(next(one.describe(now) for one in shown if one.is_logged) + "\n")
@@ -196,6 +194,14 @@ class StatusLine:
                     self._ticker = None
                     return
                 self.show(time.monotonic())
+
+    def _rewrite(self, line: str) -> None:
+        """Replace what is shown; a notebook knows no code that erases, so blanks cover the rest."""
+        if is_notebook():
+            self._write(f"\r{line.ljust(len(self.line))}\r" if not line else f"\r{line.ljust(len(self.line))}")
+        else:
+            self._write(f"\r{line}{ERASE_REST}")
+        self.line = line
 
     def _write(self, text: str) -> None:
         with suppress(OSError, ValueError):  # standard error that is closed or full is no reason to stop
@@ -249,11 +255,16 @@ def show_progress(total: int, label: str, *, is_logged: bool = False, is_uniform
 
 
 def is_terminal() -> bool:
-    """Whether standard error is a terminal on which a line can be rewritten."""
+    """Whether standard error is a terminal or a notebook, in which a line can be rewritten."""
     try:
-        return sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        return is_notebook() or (sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb")
     except ValueError:  # closed
         return False
+
+
+def is_notebook() -> bool:
+    """Whether standard error goes to the output of a cell."""
+    return type(sys.stderr).__module__.startswith("ipykernel")
 
 
 def measure_width() -> int:

@@ -45,7 +45,7 @@ class Stream:
     grid: Grid | None = None  # how the patches of an image lie
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Pieces:
     """Tokens of a text (or rows of a plain tensor), in the order in which the model sees them, including padding.
 
@@ -65,6 +65,10 @@ class Pieces:
 
     def __len__(self) -> int:
         return len(self.pieces)
+
+    def __repr__(self) -> str:
+        shown = " ".join(self.pieces[:6] if self.text is None else [self.text[:40]])
+        return f"<Pieces: {len(self)} tokens of {shown!r}>"
 
     @property
     def segments(self) -> tuple[int | None, ...]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from rich.text import Text
 
@@ -93,6 +93,11 @@ class DocumentReproduction(Result):
         ".html": lambda made: encode_utf8(made.to_page()),
         ".txt": lambda made: encode_utf8(made.render(Screen(width=140, colours=None)) + "\n"),
     }
+
+    def records(self) -> list[dict[str, Any]]:
+        """The rows of all tables, each with the name of its table."""
+        tables = [section for section in self.sections if ".csv" in section.result.formats]
+        return [{"table": one.name, **row} for one in tables for row in one.result.records()]
 
     def render(self, screen: Screen | None = None) -> str:
         screen = screen or Screen.from_stdout()

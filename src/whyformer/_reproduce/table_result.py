@@ -71,6 +71,11 @@ class TableResult(Result):
             report.make_notes([*made.sentences, *(() if made.lead else made.remarks)]),
         )
 
+    def records(self) -> list[dict[str, str]]:
+        """One mapping per row of the table."""
+        header, *rows = self.outline().rows
+        return [dict(zip(header, row, strict=True)) for row in rows]
+
     def to_csv(self) -> str:
         return format_csv(self.outline().rows)
 

@@ -47,7 +47,7 @@ MOVE_COLUMNS = ("class", "items_a", "items_b", "paired", "moved", "chance", "p",
 SHOWN_WORDS, SHOWN_ROWS, SHOWN_ITEMS, NAMED_CLASSES = 5, 40, 20, 3
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class RunComparison(Result):
     """What changed from one bulk run to another: the evidence of each class, the predictions, single items."""
 
@@ -100,6 +100,9 @@ class RunComparison(Result):
         if self.shared:
             changed = sum(count for _, _, count in self.changes)
             yield f"{changed} of {self.shared} shared items are predicted otherwise."
+
+    def __repr__(self) -> str:
+        return f"<RunComparison of {' and '.join(map(make_visible, self.names))}: {self.shared} shared items>"
 
     def records(self) -> list[dict[str, CellValue]]:
         """One mapping per class, those that moved first."""

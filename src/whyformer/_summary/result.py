@@ -31,7 +31,7 @@ from whyformer.show.wording import shorten_text
 SHOWN_WORDS, SHOWN_CLASSES, SHOWN_FINDINGS, SHOWN_ITEMS = 8, 40, 15, 5  # in a terminal
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class BulkSummary(Result):
     """What a bulk run found: the evidence of each class, tested, the most suspicious first."""
 
@@ -53,6 +53,10 @@ class BulkSummary(Result):
         ".csv": lambda summary: findings_to_csv(summary).encode("utf-8", "backslashreplace"),
         ".txt": to_plain_text,
     }
+
+    def __repr__(self) -> str:
+        found = f"{len(self.findings)} findings, {len(self.suspicious)} suspicious"
+        return f"<BulkSummary of {make_visible(str(self.folder))}: {found}>"
 
     @property
     def suspicious(self) -> tuple[Finding, ...]:

@@ -1,5 +1,6 @@
 """whyformer demo: a tour of the bundled models, and sample files to try things on."""
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -21,19 +22,23 @@ SAMPLE_HELP = "Write a sample file into this folder instead: cat.jpg, passages.t
 def run_demo(
     out: Annotated[Path, make_option("-o --out", "Where to save the HTML page.")] = Path("whyformer-demo.html"),
     samples: Annotated[Words, make_option("--sample", SAMPLE_HELP, "NAME")] = None,
-    as_json: options.JsonErrorsOption = False,
+    as_json: options.JsonOption = False,
     debug: options.DebugOption = False,
 ) -> None:
     """Explain the bundled models on a photo, a sentence, two shapes and a prompt, in the terminal and on a page."""
     if samples:
         from whyformer.demo.sample_files import sample
 
-        for name in samples:
-            output.print_saved(sample(name))
+        files = [sample(name) for name in samples]
+        if as_json:
+            output.print_text(json.dumps({"saved": [str(file) for file in files]}))
+        output.print_saved(*files)
         return
     from whyformer.demo.tour import show_tour
 
     destination.check_out_file(out, [], {".html": None})
     running.silence_libraries()
-    show_tour(out, output.print_rendered)
+    show_tour(out, (lambda _: None) if as_json else output.print_rendered)
+    if as_json:
+        output.print_text(json.dumps({"saved": [str(out)]}))
     output.print_saved(out)

@@ -85,8 +85,8 @@ def run_explain(
         single |= {f"--{unit}": chosen for unit, chosen in units.items()}
         parsing.refuse_unused_options(single, "several methods or --classes")
     if classes is not None:
-        unused = {"--target": target, "--versus": versus, "--json": as_json}
-        explain_classes_and_show(inputs, pair, model, method, classes, unused, out)
+        parsing.refuse_unused_options({"--target": target, "--versus": versus}, "--classes")
+        explain_classes_and_show(inputs, pair, model, method, classes, out, as_json=as_json)
         return
     if has_several:
         run_compare(inputs, pair, model, method, target, versus, out, as_json)
@@ -131,13 +131,12 @@ def check_method_call(name: str | None, settings: Mapping[str, Any]) -> None:
 
 
 def explain_classes_and_show(
-    inputs: Words, pair: Words, model: str, method: Words, classes: int, unused: Mapping[str, object], out: Path | None
+    inputs: Words, pair: Words, model: str, method: Words, classes: int, out: Path | None, *, as_json: bool
 ) -> None:
-    """Explain the most likely classes; the options in `unused` cannot be combined with that."""
+    """Explain the most likely classes."""
 
     methods = choose_comparison_methods(method)
     destination.check_out_file(out, inputs, why.ClassGrid.formats)
-    parsing.refuse_unused_options(unused, "--classes")
     opened = running.open_quietly(model)
     grid = why.explain_classes(opened, gather_inputs(opened, inputs, pair), methods or None, classes=classes)
-    running.show_result(grid, out)
+    running.show_result(grid, out, as_json=as_json)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from whyformer._plain.paths import IMAGE_SUFFIXES
 from whyformer._plain.progress import hide_status_line
+from whyformer.cli.options import TEXT_AS_INPUT, TEXT_SUFFIXES
 from whyformer.cli.output import print_to_stderr
 from whyformer.cli.parsing import parse_pairs, parse_value
 from whyformer.errors import InputError
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     CliInput: TypeAlias = str | Image | dict[str, str] | dict[str, ImageOrWords]
     CliInputs: TypeAlias = list[CliInput] | dict[str, Tensor]
 
-TEXT_SUFFIXES = (".txt", ".md")
-AS_TEXT = "To explain these words as a text, pass - and write them to standard input."
 PATTERN_CHARACTERS = "*?["
 MAX_BYTES = 256 * 2**20  # of standard input, and of a text file
 
@@ -121,11 +120,11 @@ def refuse_file_name(model: "Model", word: str) -> None:
     if any(letter.isspace() for letter in word):
         return
     if word.lower().endswith(TEXT_SUFFIXES):
-        raise InputError(f"Cannot read {word!r}: there is no such file. {AS_TEXT}")
+        raise InputError(f"Cannot read {word!r}: there is no such file. {TEXT_AS_INPUT}")
     if word.lower().endswith(IMAGE_SUFFIXES):
         raise InputError(
             f"{word!r} is the name of an image file, but {model.name} takes texts. Name a model for images with -M, "
-            f"such as demo/pets. {AS_TEXT}",
+            f"such as demo/pets. {TEXT_AS_INPUT}",
             code="E_TXT_TYPE",
         )
 

@@ -36,7 +36,7 @@ def run_generate(
     ] = 1.0,
     seed: Annotated[int, make_option("--seed", "The same seed draws the same tokens.", min=0)] = 0,
     out: options.OutOption = None,
-    as_json: options.JsonErrorsOption = False,
+    as_json: options.JsonOption = False,
     debug: options.DebugOption = False,
 ) -> None:
     """Generate text and explain each token; -o why.html saves a page to click through them."""
@@ -53,10 +53,10 @@ def run_generate(
             opened, given, method, max_new_tokens=max_new_tokens, continuation=continuation,
             temperature=temperature, top_p=top_p, seed=seed,
         )  # fmt: skip
-        running.show_result(result, out)
+        running.show_result(result, out, as_json=as_json)
         return
     if continuation is None:
         given = why.generate(
             opened, given, max_new_tokens=max_new_tokens, temperature=temperature, top_p=top_p, seed=seed
         )
-    running.show_result(why.explain(opened, given, method, answer=continuation), out)
+    running.show_result(why.explain(opened, given, method, answer=continuation), out, as_json=as_json)

@@ -22,7 +22,7 @@ def run_inspect(
     target: options.TargetOption = None,
     versus: options.VersusOption = None,
     out: options.OutOption = None,
-    as_json: options.JsonErrorsOption = False,
+    as_json: options.JsonOption = False,
     debug: options.DebugOption = False,
 ) -> None:
     """Show the attention of every head with its gradient and relevance (-o, default: inspect.html)."""
@@ -32,4 +32,4 @@ def run_inspect(
     opened = running.open_quietly(model)
     items = gather_inputs(opened, inputs, pair)
     view = why.inspect_attention(opened, items, **parsing.parse_targets(opened, target, versus))
-    running.show_result(view, out)
+    running.show_result(view, out, as_json=as_json)

@@ -11,6 +11,8 @@ from whyformer.errors import OutputError
 
 DEFAULT_MODEL = "demo/pets"
 PACKAGE_FOLDER = Path(__file__).parents[1]
+TEXT_SUFFIXES = (".txt", ".md")
+TEXT_AS_INPUT = "To explain these words as a text, pass - and write them to standard input."
 MODEL_HELP = "A model folder, a name on the hub, or a bundled model (demo/...)."
 
 Word: TypeAlias = str | None  # an option that can be left out

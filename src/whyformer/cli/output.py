@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from whyformer._plain.progress import STATUS_LINE, is_terminal
+from whyformer.cli.shared_options import OPENS
 from whyformer.errors import OutputError, ResourceError, WhyformerError
 from whyformer.show.visible import make_lines_visible, make_visible
 
@@ -44,6 +45,18 @@ def print_saved(*files: Path) -> None:
     for file in files:
         if file.exists():
             print_to_stderr(f"saved {make_visible(str(file))}")
+    there = [file for file in files if file.exists()]
+    if there and OPENS.get():
+        open_in_browser(next((file for file in there if file.suffix == ".html"), there[0]))
+
+
+def open_in_browser(file: Path) -> None:
+    """Open a page, or a folder if there is no page."""
+    import webbrowser
+
+    address = file.resolve().as_uri()
+    if not webbrowser.open(address):
+        print_to_stderr(f"no browser was found; open {address}")
 
 
 def print_rendered(text: str) -> None:

@@ -48,7 +48,7 @@ def run_reproduce(
     mask_values: options.MaskValuesOption = "binary",
     device: options.DeviceOption = None,
     out: options.OutFolderOption = None,
-    as_json: options.JsonErrorsOption = False,
+    as_json: options.JsonOption = False,
     debug: options.DebugOption = False,
 ) -> None:
     """Print what a paper published next to the results of the same protocol measured here."""
@@ -76,7 +76,7 @@ def run_reproduce(
         segmented = None if both is None else read_examples(str(both[1]), None, None)
     opened = None if model is None else open_model_or_reader(model, device)
     made = run_document(document, Request(examples, opened, out, batch_size, limit, full, segmented))
-    output.print_rendered(str(made))
+    output.print_text(running.write_json(made)) if as_json else output.print_rendered(str(made))
     for note in opened.notes if opened is not None else ():
         output.print_text(note)
     if out is not None:

@@ -1,6 +1,8 @@
 """What the verbs do around the library call: open a model, run in batches, print and save the result."""
 
+import json
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,6 +11,8 @@ from whyformer._plain.progress import Wait, show_activity, show_progress
 from whyformer.cli import output
 from whyformer.cli.collection import resume_collection
 from whyformer.cli.parsing import Targets
+from whyformer.cli.shared_options import DEVICE, OPENS
+from whyformer.errors import WhyformerError
 from whyformer.show.visible import make_visible
 
 if TYPE_CHECKING:
@@ -34,7 +38,7 @@ def open_quietly(name: str, device: str | None = None) -> "Model":
 
     silence_libraries()
     with show_activity(Wait(f"opening {make_visible(name)}")):
-        model = open_model(name, device=device)
+        model = open_model(name, device=device or DEVICE.get())
     resume_collection()
     return model
 
@@ -56,11 +60,24 @@ def iterate_batches(inputs: "CliInputs", targets: Targets) -> "Iterator[tuple[Cl
 
 
 def show_result(result: "Result", out: Path | None = None, *, as_json: bool = False) -> None:
-    """Print a result, as JSON if asked for, and then save it to `out`."""
+    """Print a result, as JSON if asked for, then save it to `out` and, with --open, open it."""
     if as_json:
-        output.print_text(result.formats[".json"](result).decode("ascii"))
+        output.print_text(write_json(result))
     else:
         output.print_rendered(str(result))
+    if out is None and OPENS.get() and ".html" in result.formats:
+        out = Path(tempfile.mkdtemp(prefix="whyformer-")) / "page.html"
     if out is not None:
         result.save(out)
         output.print_saved(out)
+
+
+def write_json(result: "Result") -> str:
+    """As its .json file, or the rows of its table, or its text."""
+    if ".json" in result.formats:
+        return result.formats[".json"](result).decode("ascii")
+    try:
+        fields: object = result.records()
+    except WhyformerError:
+        fields = {"text": result.formats[".txt"](result).decode("utf-8")}
+    return json.dumps(fields, indent=1, default=str)

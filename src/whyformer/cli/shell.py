@@ -5,6 +5,7 @@ import json
 import random
 import sys
 import traceback
+from collections.abc import Callable
 from datetime import date
 from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Any
@@ -15,9 +16,19 @@ from typer.core import TyperGroup
 from whyformer._plain.progress import Wait, show_activity
 from whyformer.cli import output
 from whyformer.cli.options import JsonErrorsOption
+from whyformer.cli.shared_options import Run, add_shared_options
 from whyformer.errors import WhyformerError, find_exit_code
 from whyformer.show.visible import make_lines_visible, make_visible
 
+FIRST_STEPS = """\
+Why did the transformer say that? Three things to do first:
+
+  whyformer explain photo.jpg --open               what a prediction rests on
+  whyformer judge reviews.csv -M my/model -o run   which method to trust on your data
+  whyformer cite "prompt" -M my/model              which passage an answer comes from
+
+-M takes a folder, a name on the hub or a bundled model (demo/pets, demo/sentiment, demo/reader).
+No file at hand? whyformer demo --sample cat.jpg writes one. All commands: whyformer --help"""
 FAILED_EXIT_CODE = 6  # finished, but some rows have no number because something failed
 
 
@@ -100,7 +111,18 @@ def follows_interrupt(error: BaseException | None) -> bool:
     return error is not None
 
 
-app = typer.Typer(
+class Program(typer.Typer):
+    """The verbs, each with the shared options."""
+
+    def command(self, name: str | None = None, **more: Any) -> Callable[[Run], Run]:  # type: ignore[override]
+        def register(run: Run) -> Run:
+            super(Program, self).command(name, **more)(add_shared_options(str(name), run))
+            return run
+
+        return register
+
+
+app = Program(
     cls=CommandGroup,
     help="Why did the transformer say that?",
     pretty_exceptions_enable=False,
@@ -127,7 +149,7 @@ def run_program(
     with_date: Annotated[bool, typer.Option("--date", help="Put today's date on the pages that are saved.")] = False,
 ) -> None:
     if context.invoked_subcommand is None:
-        print(context.get_help())
+        output.print_text(FIRST_STEPS)
     if with_date:
         from whyformer.show.page_facts import date_pages
 

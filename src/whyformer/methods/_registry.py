@@ -23,6 +23,7 @@ from typing_extensions import TypeAliasType
 
 from whyformer._engine import SITES, Recipe
 from whyformer._model import Model
+from whyformer._plain.small_table import make_small_table
 from whyformer.errors import MethodError, suggest_nearest
 
 # The value of a setting of a method or a metric.
@@ -30,7 +31,6 @@ Setting = TypeAliasType(
     "Setting",
     "str | float | Sequence[Setting] | Mapping[str, Setting] | Tensor | np.ndarray | Recipe | nn.Module | Model | None",
 )
-METHODS: dict[str, "Method"] = {}
 COSTLY_SITES = {name for name, site in SITES.items() if site.is_costly}
 
 
@@ -48,7 +48,7 @@ class Scores:
 MethodFunction = Callable[..., Tensor | Scores]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Method:
     """A registered method: its function, what it needs and what it claims."""
 
@@ -65,6 +65,13 @@ class Method:
     extra_needs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     reads_attention: bool = False  # also if it needs nothing but the probe
     note: Callable[..., str] | None = None  # takes what `compute` takes; a sentence to show beside its scores, or ""
+    is_given: bool = False  # its scores were computed elsewhere, for some examples and one target each
+
+    def __repr__(self) -> str:
+        return f"<Method {self.name}: {self.paper}; {self.cost}>"
+
+    def _repr_html_(self) -> str:
+        return make_small_table(METHOD_HEADINGS, [list_method_facts(self)])
 
     def needs_with(self, settings: Mapping[str, Setting]) -> tuple[str, ...]:
         """The sites to capture for these settings."""
@@ -95,6 +102,27 @@ class Method:
     @cached_property
     def needs_gradient(self) -> bool:
         return any(SITES[need].is_gradient for need in self.needs)
+
+
+METHOD_HEADINGS = ("method", "what a score means", "for one class", "cost", "paper")
+
+
+def list_method_facts(one: Method) -> tuple[str, ...]:
+    return one.name, one.summary, "yes" if one.class_specific else "no", one.cost, one.paper
+
+
+class MethodTable(dict[str, Method]):
+    """Methods by name, which display as a table."""
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} methods: {', '.join(sorted(self))}>"
+
+    def _repr_html_(self) -> str:
+        rows = [list_method_facts(self[name]) for name in sorted(self)]
+        return make_small_table(METHOD_HEADINGS, rows, title=f"{len(self)} methods")
+
+
+METHODS: dict[str, Method] = MethodTable()
 
 
 def method(
@@ -163,10 +191,10 @@ def describe_method(compute: MethodFunction, **facts: Any) -> Method:
     return Method(compute.__name__, compute, needs, settings, **facts)
 
 
-MethodLike: TypeAlias = str | Method | MethodFunction | partial[Tensor | Scores]
+RegisteredMethodLike: TypeAlias = str | Method | MethodFunction | partial[Tensor | Scores]
 
 
-def find_method(wanted: MethodLike) -> tuple[Method, dict[str, Setting]]:
+def find_method(wanted: RegisteredMethodLike) -> tuple[Method, dict[str, Setting]]:
     """The method for a name, a registered function or a `partial` of one, and the settings of the `partial`."""
     if isinstance(wanted, Method):
         return wanted, {}

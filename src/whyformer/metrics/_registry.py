@@ -24,11 +24,26 @@ import torch
 from torch import Tensor
 
 from whyformer._plain.setting_checks import quote_value, read_settings
+from whyformer._plain.small_table import make_small_table
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import MetricError, suggest_nearest
 from whyformer.methods._registry import METHODS, Setting
 
-METRICS: dict[str, "Metric"] = {}
+
+class MetricTable(dict[str, "Metric"]):
+    """Metrics by name, which display as a table."""
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} metrics: {', '.join(sorted(self))}>"
+
+    def _repr_html_(self) -> str:
+        rows = [(one.name, one.summary, one.better, str(one.kind), one.paper) for _, one in sorted(self.items())]
+        return make_small_table(
+            ("metric", "what the number means", "better", "kind", "paper"), rows, title=f"{len(self)} metrics"
+        )
+
+
+METRICS: dict[str, "Metric"] = MetricTable()
 
 # The inputs a metric can ask for.
 METRIC_INPUTS = {

@@ -55,6 +55,11 @@ class Rerun:
         inputs: replaces the explained input, with the rows along the same axis. target: one class for all rows, or one
         per row.
         """
+        if self.method is not None and self.method.is_given:
+            raise InputError(
+                f"The scores of {self.method.name} were computed elsewhere, so this metric cannot compute them for "
+                "other inputs, targets or weights."
+            )
         rows = list(range(self.encoded.batch)) if of is None else [int(i) for i in of]
         if inputs is not None and inputs.size(self.encoded.batch_axis) != len(rows):
             raise InputError(

@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 
 from whyformer._plain.tokens import Pieces
+from whyformer.show.chips import get_piece_text
 from whyformer.show.visible import make_visible
 
 SHOWN = 12  # tokens in the text of a check: those that differ most, or are least likely
@@ -68,7 +69,7 @@ class AnswerCheck:
         lines = [self.verdict, ""]
         for n in sorted(order):
             beside = f"   logged {logged[n]:9.3f}" if logged else ""
-            token = make_visible(self.tokens.pieces[n])
+            token = make_visible(get_piece_text(self.tokens, n))
             lines.append(f"{n:5}  {token:20}  {own[n]:9.3f}{beside}   rank {self.ranks[n]}")
         if len(self.ranks) > SHOWN:
             kind = "that differ most" if logged else "that are least likely"

@@ -72,6 +72,18 @@ class AttentionView(Result):
         shown = f"{', '.join(self.parts)} of {layers} layers x {heads} heads"
         return Text(make_visible(self.title), "bold"), Text(shown)
 
+    def records(self) -> list[dict[str, Any]]:
+        """One mapping per layer, head and token: the row of the head at the position where the answer is read."""
+        rows = {kind: self.rows(kind) for kind in self.parts}
+        layers, heads, tokens = rows["attention"].shape
+        return [
+            {"layer": layer, "head": head, "position": i, "token": self.pieces[i]}
+            | {kind: float(values[layer, head, i]) for kind, values in rows.items()}
+            for layer in range(layers)
+            for head in range(heads)
+            for i in range(tokens)
+        ]
+
     def part(self, kind: str) -> Tensor:
         if not isinstance(kind, str) or kind not in self.parts:
             raise InputError(f"kind must be one of {', '.join(self.parts)}, got {kind!r}.", code="E_OPTION")

@@ -16,6 +16,7 @@ from whyformer._model.prompt import Prompt, Region
 from whyformer._plain import archive
 from whyformer._plain.json_value import JsonObject, JsonValue
 from whyformer._plain.schema import SchemaError, check_schema
+from whyformer._plain.small_table import fit_in_line, make_card
 from whyformer._plain.tokens import Pieces
 from whyformer.results._fields import PIECES, TARGET, restore_saved_target, restore_saved_tokens
 from whyformer.results.result import LoadableResult, choose_formats
@@ -60,7 +61,7 @@ SCHEMA = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Citation:
     """One part of the prompt, its score for the answer and, if it is a source, what leaving it out does."""
 
@@ -76,6 +77,16 @@ class Citation:
     is_control: bool = False  # left out to see what leaving out an unimportant source changes
     id: str | None = None  # of the document that it is, or is part of
     metadata: JsonObject = field(default_factory=dict, hash=False)  # of that document
+
+    def __repr__(self) -> str:
+        verdict, text = f", {self.verdict}" if self.verdict else "", fit_in_line(make_visible(self.text))
+        return f"<Citation {make_visible(self.name)}: {self.share:.0%}{verdict}, {text!r}>"
+
+    def _repr_html_(self) -> str:
+        """A small card for notebooks."""
+        drop = None if self.drop is None else f"{self.drop:+.2f} log-odds"
+        facts = {"share": f"{self.share:.0%}", "verdict": self.verdict, "without it": drop, "text": self.text}
+        return make_card(self.name, facts.items())
 
 
 @dataclass(frozen=True)

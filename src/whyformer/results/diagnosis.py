@@ -76,6 +76,11 @@ class Diagnosis(Result):
         tried = ", ".join(check.method for check in self.checks)
         raise InputError(f"{method!r} was not tried. Tried: {tried}.", code="E_METHOD")
 
+    def records(self) -> list[dict[str, Any]]:
+        """One mapping per method: whether it works, why not, and what it costs."""
+        names = ("method", "state", "code", "reason", "seconds", "forwards", "memory", "is_default")
+        return [{name: getattr(check, name) for name in names} for check in self.checks]
+
     def list_methods(self, state: CheckState) -> list[str]:
         """The names of the methods in this state."""
         return [check.method for check in self.checks if check.state == state]

@@ -11,27 +11,31 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from numbers import Integral
-from typing import Any, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from PIL import Image
 from rich.console import RenderableType
 from rich.text import Text
 from torch import Tensor
 
-from whyformer._engine import EngineChoice, Target
-from whyformer._model import KeptImage
+from whyformer._engine import EngineChoice, Target, TargetLike, record
+from whyformer._model import InputLike, KeptImage, ModelLike
+from whyformer._model.loading import open as open_model
 from whyformer._plain.archive import Fields, WrittenFields
 from whyformer._plain.json_value import JsonValue
 from whyformer._plain.tokens import Grid, Pieces, ScoredTokens, Stream, pad_pieces, take_pieces
+from whyformer._plain.torch_state import neutral_torch
 from whyformer._plain.words import WORD_REDUCTIONS, group_by_unit, join_groups, reduce_groups
 from whyformer.errors import InputError
 from whyformer.results._fields import restore_explanation_fields
 from whyformer.results.conditioning import NOTES, Conditioning, drop_settled_notes, note_undetermined
+from whyformer.results.given_scores import FINGERPRINT, GivenScores, arrange_given_scores, write_fingerprints
 from whyformer.results.health import Health
 from whyformer.results.result import LoadableResult, choose_formats, require_captured
 from whyformer.results.windows import COUNTS as WINDOW_COUNTS
 from whyformer.results.windows import Window, read_window_details
 from whyformer.show import figures, head_figures, notebook, page, prompt_terminal, terminal
+from whyformer.show.axes import show_bars, show_image
 from whyformer.show.chips import get_piece_text
 from whyformer.show.drawing import Drawing
 from whyformer.show.panel import Panel
@@ -42,6 +46,9 @@ from whyformer.show.report import escape_html
 from whyformer.show.score_rows import ScoreRow, list_score_rows
 from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 PER_EXAMPLE = ("scores", "tokens", "targets", "names", "pixels", "special")
 ScoredToken: TypeAlias = tuple[str | tuple[int, int], float]  # a token, or the (row, column) of a patch, and its score
@@ -94,6 +101,50 @@ class Explanation(LoadableResult):
             raise InputError(f"The streams {self.streams} do not fit {self.scores.shape[1]} scores.")
         if self.images and len(self.images) != len(self.scores) * self._images_each:
             raise InputError(f"{len(self.images)} images do not fit {len(self.scores)} examples.")
+
+    @classmethod
+    @neutral_torch()
+    def from_scores(
+        cls,
+        model: ModelLike,
+        inputs: InputLike,
+        scores: GivenScores,
+        *,
+        method: str = "given scores",
+        target: TargetLike = None,
+        versus: TargetLike = None,
+        signed: bool | None = None,
+    ) -> "Explanation":
+        """Scores of captum, shap or anything else, to be drawn, saved, compared and judged like those of a method.
+
+        scores: one row per input (a single input needs no batch axis), each with one number per token, with or without
+        the special ones, per word, per patch or per pixel; channels are summed. Pixels are those that the model takes,
+        after its processor. An object with `.values`, as shap returns it, is read as these.
+        target, versus: what the scores explain, by default the predicted class.
+        signed: whether a negative score is evidence against the target; by default if there is one.
+        """
+        opened = open_model(model)
+        encoded = opened.encode(inputs)
+        if encoded.pictures is not None:
+            raise InputError("Scores of images between words cannot be given. Pass the scores of a text or an image.")
+        capture = record(opened, encoded, target=target, versus=versus, keep=())
+        arranged = arrange_given_scores(scores, encoded, capture)
+        return cls(
+            scores=arranged.scores,
+            tokens=capture.tokens,
+            targets=capture.targets,
+            names=encoded.names,
+            method=method,
+            settings={},
+            model=opened.name,
+            versions=opened.describe_versions(),
+            class_specific=True,
+            signed=bool((arranged.scores < 0).any()) if signed is None else signed,
+            pixels=arranged.pixels,
+            details={FINGERPRINT: write_fingerprints(encoded.fingerprints())},
+            images=encoded.images,
+            parts=encoded.streams,
+        )
 
     def to_fields(self) -> WrittenFields:
         """What is saved: everything but the engine."""
@@ -356,6 +407,18 @@ class Explanation(LoadableResult):
         if not len(self):
             raise InputError("This explanation has no examples, so there is nothing to draw.")
         return figures.draw_panels(self.panels(), contours=contours)
+
+    def _draw_into(self, axes: "Axes") -> None:
+        """The map over its image, or the words as bars; of the first example."""
+        panel, tokens = self._panel_of(0), self.tokens[0]
+        if panel.is_image and panel.image is not None and panel.image.view is not None:
+            show_image(axes, self.overlay())
+        elif isinstance(tokens, Pieces) and not self.has_images_and_words:
+            shown = self.words() if tokens.text is not None else self
+            show_bars(axes, [(str(token), score) for token, score in shown._pair_scores(0, False)])
+        else:
+            super()._draw_into(axes)
+        axes.set_title(f"{make_visible(self.targets[0].label)}, by {make_visible(self.method)}")
 
     def draw_build_up(self, example: int = 0) -> Drawing:
         """The explanation from each layer to the last, as a figure; needs `explain(..., per_layer=True)`."""

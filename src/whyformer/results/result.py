@@ -8,10 +8,13 @@ formats below it has, and what these need:
 """
 
 import os
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import ClassVar, Self, TypeVar
+from io import BytesIO
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
+from PIL import Image
 from rich.console import RenderableType
 
 from whyformer._plain import archive
@@ -19,7 +22,12 @@ from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import InputError
 from whyformer.results._fields import to_safetensors
 from whyformer.show import latex, score_rows
+from whyformer.show.axes import find_axes, show_image
 from whyformer.show.terminal import Screen, render_parts
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from pandas import DataFrame
 
 Captured = TypeVar("Captured")
 
@@ -48,6 +56,35 @@ class Result(ABC):
         """Write a file. The suffix of its name chooses the format; `formats` lists them."""
         archive.write_file(path, self.formats[archive.suffix_of(path, self.formats)](self))
 
+    def records(self) -> list[dict[str, Any]]:
+        """The result as a table: one mapping per row, as in a .csv file."""
+        rows = getattr(self, "_list_rows", None)
+        if rows is None:
+            raise InputError(f"A {type(self).__name__} has no table.", code="E_OPTION")
+        return [dict(zip(self.csv_columns, row, strict=True)) for row in rows()]
+
+    def to_pandas(self) -> "DataFrame":
+        """The same as a data frame of pandas."""
+        return make_data_frame(self.records())
+
+    @neutral_torch()
+    def plot(self, ax: "Axes | None" = None) -> "Axes":
+        """Draw the result into axes of matplotlib, by default into the current ones, and return them."""
+        axes = find_axes(ax)
+        self._draw_into(axes)
+        return axes
+
+    def _draw_into(self, axes: "Axes") -> None:
+        """By default the figure, as an image."""
+        if ".png" not in self.formats:
+            raise InputError(f"A {type(self).__name__} has no figure. Print it or save it.", code="E_OPTION")
+        show_image(axes, Image.open(BytesIO(self.formats[".png"](self))))
+
+    def show(self) -> None:
+        """Display the result here: in a notebook as it displays itself, elsewhere as text."""
+        if not display_in_notebook(self):
+            print(self)
+
     def to_fields(self) -> archive.WrittenFields:
         """Everything as tensors and plain values, for a file."""
         return vars(self)
@@ -73,6 +110,24 @@ class LoadableResult(Result):
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Load a saved file; the scores come back bit for bit."""
         return archive.read_archive(path, name_kind(cls), cls._from_fields)
+
+
+def make_data_frame(records: Sequence[Mapping[str, Any]]) -> "DataFrame":
+    try:
+        from pandas import DataFrame
+    except ImportError:
+        raise InputError("to_pandas() needs pandas: pip install pandas. records() works without.") from None
+    return DataFrame(list(records))
+
+
+def display_in_notebook(result: Result) -> bool:
+    """Display it if this is a notebook; False elsewhere."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    if ipython is None or shell is None or not hasattr(shell, "kernel"):
+        return False
+    ipython.display.display(result)
+    return True
 
 
 def require_captured(value: Captured | None, reason: str) -> Captured:

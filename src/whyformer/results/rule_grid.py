@@ -8,6 +8,7 @@ One row per rule of redistribution, one column per head, then the mean over head
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from rich.console import RenderableType
 from rich.table import Table as Grid
@@ -48,6 +49,15 @@ class RuleGrid(Result):
 
     def __repr__(self) -> str:
         return f"<RuleGrid of {len(self.columns) - 1} heads by rules {', '.join(self.rules)}>"
+
+    def records(self) -> list[dict[str, Any]]:
+        """One mapping per rule, head and patch or token."""
+        return [
+            {"rule": rule, "head": column, **record}
+            for rule in self.rules
+            for column, own in zip(self.columns, (*self.heads[rule], self.means[rule]), strict=True)
+            for record in own.records()
+        ]
 
     def rows(self) -> list[tuple[str, list[Panel]]]:
         """The name of each rule and its panels, in the order of `columns`."""

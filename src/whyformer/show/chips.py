@@ -20,6 +20,8 @@ from whyformer.show.visible import JOINERS, make_visible
 GRAPHEME = regex.compile(r"\X")
 VIRAMA = 9  # combining class of the sign that joins two Indic consonants into one letter
 
+BLANK_SIGNS = str.maketrans({"\n": "⏎", "\r": "⏎", "\t": "⇥", " ": "␣"})  # instead of a tokenizer's own, such as Ċ
+
 
 @dataclass(frozen=True)
 class Chip:
@@ -61,7 +63,7 @@ def make_chips(pieces: Pieces, scores: Tensor) -> tuple[list[Chip], str]:
     at = 0  # how far into the text we are
     values = scores.tolist()
     for group in group_by_letter(pieces):
-        name, special = make_visible(pieces.pieces[group[0]]), pieces.special[group[0]]
+        name, special = make_visible(get_piece_text(pieces, group[0])), pieces.special[group[0]]
         total = float(sum(values[i] for i in group))
         span = join_spans(pieces, group)
         if span is None or pieces.text is None:
@@ -77,7 +79,7 @@ def make_chips(pieces: Pieces, scores: Tensor) -> tuple[list[Chip], str]:
             before += make_gap_visible(text[: len(text) - len(text.lstrip())])
             name = make_visible(text.strip())
             end -= len(text) - len(text.rstrip())
-        # otherwise it covers only spaces, or characters already drawn: show the name of the piece
+        # otherwise it covers only blanks, or characters already drawn: show its blanks as signs, or its name
         chips.append(Chip(name, total, special, before, tuple(group)))
         at = max(at, end)
     tail = make_gap_visible(pieces.text[at:]).rstrip() if pieces.text is not None else ""
@@ -148,7 +150,7 @@ def make_gap_visible(text: str) -> str:
 
 
 def get_piece_text(pieces: Pieces, i: int) -> str:
-    """The characters that piece i covers, or its own name if it covers none."""
+    """The characters that piece i covers, blanks as signs, or its own name if it covers none."""
     span = pieces.spans[i]
     characters = pieces.text[span[0] : span[1]] if span is not None and pieces.text is not None else ""
-    return characters if characters.strip() else pieces.pieces[i]
+    return (characters if characters.strip() else characters.translate(BLANK_SIGNS)) or pieces.pieces[i]

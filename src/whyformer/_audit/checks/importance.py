@@ -29,10 +29,10 @@ from whyformer._audit.checks.span_model import marks_spans
 from whyformer._engine import AttentionReplay
 from whyformer._explain.compare import compare
 from whyformer._explain.method_call import MethodLike
-from whyformer._explain.scoring import sum_over_patches
 from whyformer.errors import UnsupportedModel
 from whyformer.methods.gradient_x_input import gradient_x_input
 from whyformer.methods.leave_one_out import leave_one_out
+from whyformer.results.patch_sums import sum_over_patches
 
 LEFT_OUT_AT_ONCE = 8  # examples, between two reports of progress
 

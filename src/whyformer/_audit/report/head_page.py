@@ -102,6 +102,17 @@ class HeadSwaps(Result):
                             largest[kind] = moved, i, block, head
         return largest
 
+    def records(self) -> list[dict[str, Any]]:
+        """One mapping per example, block, head and replacement: the probability before and after."""
+        return [
+            {"example": i, "block": block, "head": head, "kind": swap["kind"], "other_head": swap["head"]}
+            | {"before": example["before"][0], "after": swap["after"][0]}
+            for i, example in enumerate(self.examples)
+            for block, heads in zip(self.blocks, example["heads"], strict=True)
+            for head, one in enumerate(heads)
+            for swap in one["swaps"]
+        ]
+
     def to_html(self) -> str:
         """What a notebook shows: the largest changes. The page itself needs its script."""
         rows = [[kind, *found] for kind, found in sorted(self.find_largest().items())]

@@ -15,12 +15,13 @@ from torch import Tensor, nn
 from whyformer._engine.targets.target_like import OneTarget, TargetLike
 from whyformer._engine.tracing import Trace, compute_pooling_weights, trace_of
 from whyformer._model import EncodedBatch, Model, unwrap
+from whyformer._plain.small_table import make_card
 from whyformer.errors import TargetError, UnsupportedModel, suggest_nearest
 
 REPRESENTATION = "the representation"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Target:
     """The explained output of one example."""
 
@@ -35,6 +36,23 @@ class Target:
     position: int | None = None  # language models: the position after which the next token is explained
     spec: str | None = None  # a target that is no plain class, as text (see targets.parse)
     versus_spec: str | None = None
+
+    def __repr__(self) -> str:
+        against = "" if self.versus_label is None else f" and not {self.versus_label!r}"
+        share = "" if self.probability is None else f"{self.probability:.1%}, "
+        other = "" if self.predicted else ", not the prediction"
+        return f"<Target {self.label!r}{against}: {share}score {self.score:.4g}{other}>"
+
+    def _repr_html_(self) -> str:
+        """A small card for notebooks."""
+        facts = {
+            "instead of": self.versus_label,
+            "probability": None if self.probability is None else f"{self.probability:.1%}",
+            "score": f"{self.score:.4g}",
+            "predicted": "yes" if self.predicted else "no",
+            "after token": self.position,
+        }
+        return make_card(f"Target {self.label!r}", facts.items())
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,7 @@ from whyformer._model.spans import correct_offsets, decode_with_spans
 from whyformer._model.text import TokenizedText, check_text
 from whyformer._plain.json_value import Json
 from whyformer._plain.setting_checks import list_entries
+from whyformer._plain.small_table import fit_in_line, make_small_table
 from whyformer._plain.tokens import STREAMS, NamedTokens, Pieces, take_pieces
 from whyformer.errors import InputError, suggest_nearest
 
@@ -86,6 +87,12 @@ class Prompt:
         parts = ", ".join(f"{region.name} {len(region)}" for region in self.regions[:8])
         more = " ..." if len(self.regions) > 8 else ""
         return f"<Prompt of {self.prompt_length} tokens ({parts}{more}), answer of {len(self.answer)}>"
+
+    def _repr_html_(self) -> str:
+        """Its regions and its answer as a small table, for notebooks."""
+        rows = [(one.name, one.kind, len(one), fit_in_line(one.text or "", 80)) for one in self.regions]
+        rows += [("answer", "answer", len(self.answer), fit_in_line(self.answer_text, 80))] if self.answer else []
+        return make_small_table(("region", "kind", "tokens", "text"), rows, title=f"Prompt of {len(self)} tokens")
 
     @property
     def answer(self) -> range:

@@ -1,0 +1,75 @@
+"""Watch: how much of the evidence moved between two looks, by hand and on a model whose weights change."""
+
+import json
+
+import pytest
+import tiny_text
+import torch
+
+import whyformer as why
+from whyformer.errors import InputError
+from whyformer.integrations import FolderTracker, Watch
+from whyformer.integrations.schedule import Schedule
+from whyformer.integrations.watch import measure_moves
+
+TEXTS = ["the film is bad", "a film"]
+
+
+def open_tiny():
+    return why.open(tiny_text.bert(), tokenizer=tiny_text.wordpiece(), labels=["negative", "neutral", "positive"])
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "moved"),
+    [
+        ([1.0, 1.0], [1.0, 1.0], 0),
+        ([1.0, 0.0], [0.0, 3.0], 1),
+        ([1.0, 1.0], [1.0, 3.0], 0.25),
+        ([-1.0, 1.0], [2.0, 2.0], 0),  # the sign is not where the model looks
+        ([0.0, 0.0], [1.0, 0.0], 0.5),
+    ],
+)
+def test_what_moved_by_hand(before, after, moved):
+    assert measure_moves(torch.tensor([before]), torch.tensor([after])) == (moved,)
+
+
+def test_the_first_look_has_moved_nothing_and_fixes_the_targets():
+    model, watch = open_tiny(), Watch(TEXTS)
+    first = watch.look(model)
+    assert first.moved is None and first.message == "" and not any("moved" in name for name in first.scalars())
+    with torch.no_grad():
+        model.module.classifier.bias += torch.tensor([0.0, 0.0, 100.0], dtype=model.dtype)  # now all is positive
+    second = watch.look(model, step=1)
+    assert [t.index for t in second.explanation.targets] == [t.index for t in first.explanation.targets]
+    assert max(second.moved) < 1e-3
+
+
+def test_a_jump_is_flagged_by_name():
+    model, watch = open_tiny(), Watch(["the film is bad"], jump=0.01, method="gradient_x_input")
+    watch.look(model)
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for weight in model.module.parameters():
+            weight.copy_(torch.randn(weight.shape, generator=generator, dtype=weight.dtype))
+    look = watch.look(model, step=7)
+    assert look.jumped == list(look.explanation.names)
+    assert look.message.startswith("Step 7: what the model looks at jumped in 1 of 1 examples")
+    assert look.scalars()["moved/largest"] == max(look.moved)
+
+
+def test_a_folder_gets_a_line_and_a_page_for_each_look(tmp_path):
+    schedule = Schedule(TEXTS, every=5, trackers=[FolderTracker(tmp_path / "looks")], tokenizer=tiny_text.wordpiece())
+    module = tiny_text.bert()
+    assert [step for step in range(1, 12) if schedule.is_due(step)] == [5, 10]
+    for step in (0, 5, 5):
+        schedule.look(module, step)
+    lines = [json.loads(line) for line in (tmp_path / "looks" / "looks.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [0, 5] and lines[1]["moved/largest"] == 0
+    assert (tmp_path / "looks" / "step-000005.html").is_file()
+
+
+def test_wrong_arguments_are_refused():
+    with pytest.raises(InputError, match="every must be a whole number >= 1, got 0"):
+        Schedule(TEXTS, every=0)
+    with pytest.raises(InputError, match="jump must be above 0"):
+        Watch(TEXTS, jump=0)
