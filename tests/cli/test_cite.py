@@ -94,7 +94,7 @@ SOURCES = "\n\n".join(
 )
 
 
-@pytest.mark.parametrize(("effort", "forwards"), [("fast", 4), ("checked", 20)])
+@pytest.mark.parametrize(("effort", "forwards"), [("fast", 4), ("checked", 12)])
 def test_says_what_it_costs_in_a_terminal_before_it_begins(monkeypatch, effort, forwards):
     shown = run_in_terminal(monkeypatch, "cite", SOURCES, "--answer", " are old.", "--effort", effort)
     cost = f"{effort}: at most {forwards} forwards"

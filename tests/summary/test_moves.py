@@ -14,9 +14,9 @@ from summary.bulk_folder import image_row, text_row, write_run
 import whyformer as why
 from whyformer._summary.comparison_page import make_runs_page
 from whyformer._summary.moves import (
+    compare_shares,
     deal_counts,
     deal_items,
-    measure_share,
     stack_evidence,
     swap_pairs,
     total_variation,
@@ -97,8 +97,8 @@ def test_the_test_of_two_shares_by_its_definition():
     exact = (5 + 5) / 70 * 1  # C(5, 1) ways to choose the fourth of the first four; the same mirrored
     found = deal_counts(np.array([1, 1, 1, 0.0]), np.zeros(4), 0, tries=200_000)
     assert found == pytest.approx(exact, abs=0.005)
-    assert measure_share("right", [True] * 6, [False] * 6, True, 0).p == pytest.approx(2 / 64)
-    assert measure_share("right", [True, False], [True, False], True, 0).p == 1.0
+    assert compare_shares("right", [True] * 6, [False] * 6, True, 0).p == pytest.approx(2 / 64)
+    assert compare_shares("right", [True, False], [True, False], True, 0).p == 1.0
 
 
 # --- properties -------------------------------------------------------------------------------------------------------

@@ -14,8 +14,8 @@ from whyformer._summary.text_evidence import (
     find_spans,
     grow_phrase,
     is_decided_by,
-    measure_agreement,
     measure_fixed_place,
+    measure_match_rate,
     measure_neighbours,
     read_units,
     write_at_places,
@@ -68,8 +68,8 @@ def test_the_agreement_of_neighbours_does_not_depend_on_how_many_texts_there_are
     """Where the share of the most frequent neighbour falls with their number, so that frequent words looked strange."""
     rng = np.random.default_rng(0)
     words = [f"w{i}" for i in range(10)]
-    few = [measure_agreement([[word] for word in rng.choice(words, 8)]) for _ in range(400)]
-    many = [measure_agreement([[word] for word in rng.choice(words, 60)]) for _ in range(50)]
+    few = [measure_match_rate([[word] for word in rng.choice(words, 8)]) for _ in range(400)]
+    many = [measure_match_rate([[word] for word in rng.choice(words, 60)]) for _ in range(50)]
     assert np.mean(few) == pytest.approx(0.1, abs=0.015) and np.mean(many) == pytest.approx(0.1, abs=0.015)
 
 

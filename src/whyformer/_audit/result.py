@@ -37,7 +37,7 @@ class Audit(AuditFindings, Result):
             f"<Audit of {make_visible(', '.join(self.attention))} in {make_visible(self.model)}: {len(self)} examples>"
         )
 
-    def records(self) -> list[dict[str, Any]]:
+    def records(self) -> list[dict[str, object]]:
         """One mapping per example, test and attention, with the numbers of that test."""
         return [dict(row) for row in self.rows]
 

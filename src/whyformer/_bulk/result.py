@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from whyformer._runs.parts import PARTS_FOLDER, read_part
 
@@ -34,7 +34,7 @@ class BulkRun:
 
         return concat_tables(read_part(path, columns) for path in sorted(self.parts.glob("*.parquet")))
 
-    def records(self) -> list[dict[str, Any]]:
+    def records(self) -> list[dict[str, object]]:
         """The rows as mappings; of a large run use `table` or the Parquet files."""
         return self.table().to_pylist()
 

@@ -53,7 +53,7 @@ class Judgement(Result):
             f"examples of {make_visible(data['name'])}: {self.verdict.split('. ')[0].rstrip('.')}.>"
         )
 
-    def records(self) -> list[dict[str, Any]]:
+    def records(self) -> list[dict[str, object]]:
         """The lines of the table: one mapping per method and metric."""
         return self.table.records()
 

@@ -96,7 +96,7 @@ class MetricTrust(Result):
         found = ", ".join(f"{line.metric} {line.verdict}" for line in self.lines)
         return f"<MetricTrust on {self.examples} examples of {make_visible(self.data)}: {found}>"
 
-    def records(self) -> list[dict[str, Any]]:
+    def records(self) -> list[dict[str, object]]:
         """One mapping per metric: its mean at each share of noise, and the verdict."""
         return [
             {

@@ -220,7 +220,7 @@ class Table:
         """The best method, and those that are not significantly different from it."""
         return [line for line in self.of(metric) if line.is_fit and (line.is_best or line.p_best >= SIGNIFICANCE_LEVEL)]
 
-    def records(self) -> list[dict[str, Any]]:
+    def records(self) -> list[dict[str, object]]:
         """The lines as JSON values, None where there is no value."""
         return [
             {name: None if value != value else value for name, value in asdict(line).items()}

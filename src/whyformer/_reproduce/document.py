@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from rich.text import Text
 
@@ -94,7 +94,7 @@ class DocumentReproduction(Result):
         ".txt": lambda made: encode_utf8(made.render(Screen(width=140, colours=None)) + "\n"),
     }
 
-    def records(self) -> list[dict[str, Any]]:
+    def records(self) -> list[dict[str, object]]:
         """The rows of all tables, each with the name of its table."""
         tables = [section for section in self.sections if ".csv" in section.result.formats]
         return [{"table": one.name, **row} for one in tables for row in one.result.records()]

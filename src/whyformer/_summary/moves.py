@@ -259,7 +259,7 @@ def compare_answers(
     second = [b[id] for id in shared] if is_paired else list(b.values())
 
     def measure(what: str, read: Callable[[RunItem], bool | None]) -> ShareChange:
-        return measure_share(what, list(map(read, first)), list(map(read, second)), is_paired, seed)
+        return compare_shares(what, list(map(read, first)), list(map(read, second)), is_paired, seed)
 
     changes = [measure("right", lambda item: item.is_right)]
     for label in sorted({item.label for item in (*first, *second) if item.label is not None}):
@@ -279,7 +279,7 @@ def is_predicted(name: str, item: RunItem) -> bool | None:
     return None if item.prediction is None else item.prediction == name
 
 
-def measure_share(
+def compare_shares(
     what: str, first: Sequence[bool | None], second: Sequence[bool | None], is_paired: bool, seed: int
 ) -> ShareChange:
     x, y = (np.array([np.nan if one is None else float(one) for one in values]) for values in (first, second))

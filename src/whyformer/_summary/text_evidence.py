@@ -313,11 +313,11 @@ def measure_neighbours(texts: Sequence[TextUnits], unit: str) -> tuple[float, fl
     """The chance that two texts have the same word before the unit, or after it, the larger one; and at random."""
     around = [(one.names[:i], one.names[i + 1 :]) for one in texts for i in one.find((unit,))[:1]]
     beside = [[("", *before)[-1:] for before, _ in around], [(*after, "")[:1] for _, after in around]]
-    by_chance = measure_agreement([("", *before, *after) for before, after in around])
-    return max(map(measure_agreement, beside)), by_chance
+    by_chance = measure_match_rate([("", *before, *after) for before, after in around])
+    return max(map(measure_match_rate, beside)), by_chance
 
 
-def measure_agreement(choices: Sequence[Sequence[str]]) -> float:
+def measure_match_rate(choices: Sequence[Sequence[str]]) -> float:
     """The chance that a unit drawn from one list is the same as one drawn from another list."""
     total: defaultdict[str, float] = defaultdict(float)
     within = 0.0

@@ -72,7 +72,7 @@ class AttentionView(Result):
         shown = f"{', '.join(self.parts)} of {layers} layers x {heads} heads"
         return Text(make_visible(self.title), "bold"), Text(shown)
 
-    def records(self) -> list[dict[str, Any]]:
+    def records(self) -> list[dict[str, object]]:
         """One mapping per layer, head and token: the row of the head at the position where the answer is read."""
         rows = {kind: self.rows(kind) for kind in self.parts}
         layers, heads, tokens = rows["attention"].shape

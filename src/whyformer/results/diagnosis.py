@@ -76,7 +76,7 @@ class Diagnosis(Result):
         tried = ", ".join(check.method for check in self.checks)
         raise InputError(f"{method!r} was not tried. Tried: {tried}.", code="E_METHOD")
 
-    def records(self) -> list[dict[str, Any]]:
+    def records(self) -> list[dict[str, object]]:
         """One mapping per method: whether it works, why not, and what it costs."""
         names = ("method", "state", "code", "reason", "seconds", "forwards", "memory", "is_default")
         return [{name: getattr(check, name) for name in names} for check in self.checks]

@@ -56,7 +56,7 @@ class Result(ABC):
         """Write a file. The suffix of its name chooses the format; `formats` lists them."""
         archive.write_file(path, self.formats[archive.suffix_of(path, self.formats)](self))
 
-    def records(self) -> list[dict[str, Any]]:
+    def records(self) -> Sequence[Mapping[str, object]]:
         """The result as a table: one mapping per row, as in a .csv file."""
         rows = getattr(self, "_list_rows", None)
         if rows is None:

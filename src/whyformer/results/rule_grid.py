@@ -8,7 +8,6 @@ One row per rule of redistribution, one column per head, then the mean over head
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from rich.console import RenderableType
 from rich.table import Table as Grid
@@ -50,7 +49,7 @@ class RuleGrid(Result):
     def __repr__(self) -> str:
         return f"<RuleGrid of {len(self.columns) - 1} heads by rules {', '.join(self.rules)}>"
 
-    def records(self) -> list[dict[str, Any]]:
+    def records(self) -> list[dict[str, object]]:
         """One mapping per rule, head and patch or token."""
         return [
             {"rule": rule, "head": column, **record}

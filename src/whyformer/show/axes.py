@@ -37,7 +37,7 @@ def show_bars(axes: "Axes", pairs: Sequence[tuple[str, float]]) -> None:
     with apply_style():
         places = list(range(len(values)))
         axes.barh(places, values, color=[FOR if value >= 0 else AGAINST for value in values])
-        label_rows(axes, names)
+        name_rows(axes, names)
         axes.axvline(0, color="#8f8f99", linewidth=0.6)
         axes.set_xlabel("score")
 
@@ -50,11 +50,11 @@ def show_means(axes: "Axes", lines: Sequence[tuple[str, float, float, float]]) -
     with apply_style():
         places = list(range(len(known)))
         axes.errorbar(means, places, xerr=np.nan_to_num(np.clip(ends, 0, None)), fmt="o", color=FOR, capsize=3)
-        label_rows(axes, [name for name, *_ in known])
+        name_rows(axes, [name for name, *_ in known])
         axes.set_xlabel("mean, 95 % interval")
 
 
-def label_rows(axes: "Axes", names: Sequence[str]) -> None:
+def name_rows(axes: "Axes", names: Sequence[str]) -> None:
     """Names beside rows at 0, 1, ..., the first one on top."""
     axes.set_yticks(list(range(len(names))), labels=list(names))
     axes.invert_yaxis()

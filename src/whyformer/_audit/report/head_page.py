@@ -102,7 +102,7 @@ class HeadSwaps(Result):
                             largest[kind] = moved, i, block, head
         return largest
 
-    def records(self) -> list[dict[str, Any]]:
+    def records(self) -> list[dict[str, object]]:
         """One mapping per example, block, head and replacement: the probability before and after."""
         return [
             {"example": i, "block": block, "head": head, "kind": swap["kind"], "other_head": swap["head"]}

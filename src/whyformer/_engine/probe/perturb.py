@@ -125,8 +125,9 @@ def hide_image_tokens(encoded: EncodedBatch, pixels: Tensor, keep: Tensor, fill:
     filling = torch.zeros_like(pixels) if fill == "zero" else mean_colour(pixels)
     kept = send_to_device(keep[:, owners.clamp(min=0)] | (owners < 0), pixels.device)
     made = torch.where(kept, pixels, filling)
-    is_blank = (made == 0).flatten(2).all(-1) & ~(pixels == 0).flatten(1).all(-1)
-    made[..., 0] += is_blank.view(*is_blank.shape, *[1] * (made.dim() - 3)) * SMALLEST
+    if pixels.dim() > 2:  # rows of packed patches are single tokens, and hidden as they are
+        is_blank = (made == 0).flatten(2).all(-1) & ~(pixels == 0).flatten(1).all(-1)
+        made[..., 0] += is_blank.view(*is_blank.shape, *[1] * (made.dim() - 3)) * SMALLEST
     made = made.flatten(0, 1)
     return replace(encoded, inputs={**encoded.inputs, PIXELS: made})
 
