@@ -14,7 +14,7 @@ from whyformer._engine.targets.target import Target
 from whyformer._explain.explain import explain
 from whyformer._model.model import EncodedBatch, Model
 from whyformer._plain.tokens import Grid, Pieces
-from whyformer.errors import InputError, MethodError, NonFinite
+from whyformer.errors import MethodError, NonFinite
 from whyformer.methods import rollout
 from whyformer.methods._registry import METHODS, describe_method
 
@@ -93,9 +93,12 @@ def test_a_map_of_pixels_is_kept_and_summed_over_each_patch(capture, model):
     assert e.scores.tolist() == [by_hand]
 
 
-def test_pixels_that_do_not_divide_into_patches_are_refused(capture, model):
-    with pytest.raises(InputError, match="5 x 6 pixels cannot be divided evenly into 2 x 2 patches"):
-        explain(model, "cat.png", method_returning(torch.zeros(1, 5, 6)))
+def test_pixels_that_do_not_divide_into_patches_belong_to_the_cell_that_they_are_in(capture, model):
+    pixels = torch.arange(30.0).reshape(1, 5, 6)
+    e = explain(model, "cat.png", method_returning(pixels))
+    top, bottom = pixels[0, :3], pixels[0, 3:]  # as patches are erased: row i of 5 is in row 2 i // 5 of the grid
+    by_hand = [part.sum() for half in (top, bottom) for part in (half[:, :3], half[:, 3:])]
+    assert e.scores.tolist() == [by_hand]
 
 
 def test_padding_is_exactly_zero_even_if_it_was_nan(capture, model):

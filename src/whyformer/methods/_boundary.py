@@ -16,5 +16,9 @@ def states_at(states: Sequence[Tensor], at: str | int) -> Tensor:
 
 
 def refuse_two_streams(streams: Sequence[int], what: str) -> None:
-    if streams:
+    if len(streams) > 1:
         raise UnsupportedModel(f"{what} needs the states of one sequence. An encoder and a decoder have two.")
+    if streams:
+        raise UnsupportedModel(
+            f"{what} needs the same tokens at every block. Blocks of this model have windows, or other tokens."
+        )

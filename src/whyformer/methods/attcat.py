@@ -79,7 +79,7 @@ def attcat(
     scores = torch.zeros_like(mask, dtype=torch.float32)
     for layer in range(len(attention)):
         mixing = attention[layer].mean(dim=1)  # batch query key
-        queries = mask & (mixing.sum(-1) > 0) if streams else mask
+        queries = mask & (mixing != 0).any(-1) if streams else mask
         tokens = class_activation(hidden[layer + shift], hidden_grad[layer + shift]).masked_fill(~mask, 0)
         scores = scores + ATTENTION_AS[attention_as](mixing, tokens, readout, queries)
     return scores.masked_fill(~mask, 0)

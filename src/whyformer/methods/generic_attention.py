@@ -41,7 +41,7 @@ def generic_attention(
     own: "keep", "zero" or "min", the score of the readout token.
     """
     row, layers = readout, range(resolve_layer("start", start, len(attention)), len(attention))
-    if streams:
+    if len(streams) > 1:
         mixing = [class_attention(attention[layer], attention_grad[layer]) for layer in layers]
         return mask_padding(score_two_streams(mixing, readout, streams), readout, mask, own)
     for layer in reversed(layers):

@@ -19,6 +19,7 @@ from whyformer._engine.capture.capture import (
     RoundingEstimate,
 )
 from whyformer._engine.capture.decompose import PARTS_FORMS, FirstState, compute_answer_parts, compute_score_parts
+from whyformer._engine.capture.joined_layers import JoinedLayers
 from whyformer._engine.capture.layer_scores import LayerReading, compute_layer_gradients
 from whyformer._engine.capture.missing_attention import (
     note_missing_attention,
@@ -38,6 +39,7 @@ from whyformer._engine.layout import (
     find_attention_blocks,
     find_blocks,
     find_order,
+    find_read_state,
     has_states_of_tokens,
     lay_out,
     leaf_to_sequence,
@@ -79,6 +81,7 @@ from whyformer._engine.tracing import (
     current_setting,
     find_layer_sites,
     pause_recording,
+    place_states,
     trace_of,
 )
 from whyformer._model import unwrap
@@ -121,7 +124,10 @@ class CaptureBuilder:
             raise ExamplesMoved(run.output.detach())
         self.layout = lay_out(run, self.encoded, self.order)
         self.values: CapturedValues = {}
-        if self.mode.streams:
+        self.numbers = run.mode.follower.numbers  # if layers do not all have the same tokens
+        self.joined: JoinedLayers | None = None
+        self.has_streams = bool(self.mode.streams) or self.numbers is not None
+        if self.has_streams:
             self.set_aside_sequence_sites()
         self.steps: list[int] = []  # the step of the forward at each block boundary
         self.attending: tuple[int, ...] = ()  # the block that each attention is in, if blocks were looked for
@@ -131,10 +137,11 @@ class CaptureBuilder:
         """What an encoder and a decoder do not have raises on access; all else is kept."""
         name, missing = type(unwrap(self.model.module)).__name__, self.keep & ONE_SEQUENCE_SITES
         self.keep -= missing
+        what = "has an encoder and a decoder" if self.mode.streams else "does not have the same tokens at every layer"
         for site in missing:
             needed = f"this method needs {site!r} of one sequence at every layer"
             for recipe in (None, *self.request.recipes):
-                self.store(site, UnsupportedModel(f"{name} has an encoder and a decoder, and {needed}."), recipe)
+                self.store(site, UnsupportedModel(f"{name} {what}, and {needed}."), recipe)
 
     def build(self) -> Capture:
         if self.mode.switched_off is not None:
@@ -220,13 +227,16 @@ class CaptureBuilder:
         tracked: dict[str, list[Tensor]] = {}
         if self.wants(*OF_ATTENTION):
             refuse_missing_attention(self.model, self.sites)
-            refuse_unstackable_sites(self.sites, self.layout)
+            if self.numbers is None:
+                refuse_unstackable_sites(self.sites, self.layout)
+            else:
+                self.joined = JoinedLayers.find(self.sites, self.numbers, self.encoded.batch)
         if self.wants("attention", "attention_output"):
             tracked["attention_output"] = [site.output for site in self.sites]
-        if self.mode.streams and self.wants("hidden", "unattended"):
+        if self.has_streams and self.wants("hidden", "unattended"):
             tracked["hidden"], self.steps = self.mode.leaves, [0]
             if self.keep & {"hidden", "hidden_grad"}:
-                tracked["attended"] = find_attended_states(self.mode, self.sites)
+                tracked["attended"] = self.find_attended_states()
         elif self.wants("hidden", "unattended") or (self.wants("token", "position") and self.is_image):
             blocks = find_blocks(self.mode)
             if not self.sites and self.is_image and not has_states_of_tokens(blocks.states, self.layout):
@@ -246,19 +256,29 @@ class CaptureBuilder:
             tracked["input"] = self.mode.leaves
         return tracked
 
+    def find_attended_states(self) -> list[Tensor]:
+        """The states that the attention of each layer reads."""
+        if self.numbers is None:
+            return find_attended_states(self.mode, self.sites)
+        joined = self.joined or JoinedLayers.find(self.sites, self.numbers, self.encoded.batch)
+        return [find_read_state(self.mode, self.sites[number], self.numbers) for number in joined.first_sites]
+
     # --- values of the forward ----------------------------------------------------------------------------------------
 
     def keep_values(self, answer: ExplainedScore) -> None:
         """What the forward itself computed."""
         self.store("mask", self.layout.mask)
-        self.store("streams", self.mode.streams)
+        self.store("streams", self.mode.streams if self.numbers is None else (self.layout.length,))
         self.store("special", self.layout.special)
         if "fingerprint" in self.keep:
             self.store("fingerprint", self.encoded.fingerprints())
         if "readout" in self.keep:
             self.store("readout", compute_readout(self.model, self.run, self.layout, answer))
         sites = [detach_site_output(site) for site in self.sites]
-        for name in self.keep & ATTENTION_READERS.keys():
+        if self.joined is not None:
+            attention = self.joined.list_makers([partial(AttentionSite.attention, site) for site in sites], by_key=True)
+            self.store("attention", LazyLayers(attention))
+        for name in self.keep & ATTENTION_READERS.keys() if self.joined is None else ():
             self.store(name, self.list_layers([partial(ATTENTION_READERS[name], site) for site in sites]))
         if STREAM_SITES & self.keep:
             refuse_missing_attention(self.model, self.sites)
@@ -266,11 +286,14 @@ class CaptureBuilder:
         if "attention_input" in self.keep:
             self.store("attention_input", LazyLayers([partial(raise_or_return, x) for x in self.find_inputs()]))
         if "hidden" in self.keep:
-            states = self.tracked["attended" if self.mode.streams else "hidden"]
-            states = [to_token_states(t.detach(), trace_of(t), self.layout.length) for t in states]
-            self.store("hidden", self.join_attended(states) if self.mode.streams else states)
+            states = self.tracked["attended" if self.has_streams else "hidden"]
+            if self.numbers is not None:
+                self.store("hidden", [self.place_states(state, state.detach()) for state in states])
+            else:
+                states = [to_token_states(t.detach(), trace_of(t), self.layout.length) for t in states]
+                self.store("hidden", self.join_attended(states) if self.mode.streams else states)
         if "unattended" in self.keep:
-            self.store("unattended", () if self.mode.streams else find_unattended(self.mode, self.tracked["hidden"]))
+            self.store("unattended", () if self.has_streams else find_unattended(self.mode, self.tracked["hidden"]))
         if "input" in self.keep:
             pairs = zip(self.mode.leaf_words, self.tracked["input"], strict=True)
             parts = [to_canonical_axes(words, trace_of(leaf)) for words, leaf in pairs]
@@ -328,13 +351,21 @@ class CaptureBuilder:
         wanted = {SITES[name].of: name for name in kept}
         sites = self.sites
         outputs = [site.split_heads(t) for site, t in zip(sites, arrived.get("attention_output", ()), strict=False)]
-        if "attention" in wanted:
+        if "attention" in wanted and self.joined is not None:
+            read = read_site_grad if recipe is None else partial(read_site_relevance, recipe)
+            readers = [partial(read, detach_site_output(site), t) for site, t in zip(sites, outputs, strict=True)]
+            makers = self.joined.list_makers(readers, by_query=True, by_key=recipe is not None)
+            self.store(wanted["attention"], LazyLayers(makers), recipe)
+        elif "attention" in wanted:
             read = read_attention_grad if recipe is None else partial(read_attention_relevance, recipe)
             makers = [partial(read, detach_site_output(site), t) for site, t in zip(sites, outputs, strict=True)]
             self.store(wanted["attention"], self.list_layers(makers), recipe)
         if "attention_output" in wanted:
             self.store(wanted["attention_output"], outputs, recipe)
-        if "hidden" in wanted and recipe is None and self.mode.streams:
+        if "hidden" in wanted and recipe is None and self.numbers is not None:
+            pairs = zip(self.tracked["attended"], arrived["attended"], strict=True)
+            self.store(wanted["hidden"], [self.place_states(state, t, shares=True) for state, t in pairs])
+        elif "hidden" in wanted and recipe is None and self.mode.streams:
             states = [to_canonical_axes(t, trace_of(t)) for t in arrived["attended"]]
             self.store(wanted["hidden"], self.join_attended(states))
         elif "hidden" in wanted:
@@ -354,6 +385,14 @@ class CaptureBuilder:
     def join_streams(self, states: list[Tensor]) -> list[Tensor]:
         """The states of source and prefix as one; those of other models as they are."""
         return [torch.cat(states, 1)] if self.mode.streams else states
+
+    def place_states(self, state: Tensor, values: Tensor, *, shares: bool = False) -> Tensor:
+        """[batch token channel] in the sequence that all layers share. shares: the copies of a token share it."""
+        assert self.numbers is not None
+        placed = place_states(values, trace_of(state), self.numbers, self.encoded.batch)
+        if placed is None:
+            raise UnsupportedModel("Which token each of the hidden states belongs to is not known.")
+        return placed[0] * placed[1][:, None].to(placed[0]) if shares else placed[0]
 
     def join_attended(self, states: list[Tensor]) -> list[Tensor]:
         """What each attention reads, over source and prefix."""
@@ -384,7 +423,7 @@ class CaptureBuilder:
         start = start.expand(self.encoded.batch)
         rows = [start if moved.error is None else moved.error]
         passed = [*moved.at_attention, moved.error][: len(sites)]  # a pass that stops at the first attention ends there
-        if len(passed) == len(sites) == len(outputs) and not self.mode.streams:
+        if len(passed) == len(sites) == len(outputs) and not self.has_streams:
             rows += [start if error is None else error for error in reversed(passed)]
             if (readout := self.values.get(("readout", None))) is not None:
                 rows += [
@@ -396,7 +435,7 @@ class CaptureBuilder:
         """The gradient or relevance at a tracked tensor. A recipe that sends slopes is multiplied by the tensor."""
         if recipe is not None and recipe.sends == "slope":
             arrived = attach_trace(arrived * self.tracked[site][layer].detach(), trace_of(arrived))
-        if site == "hidden" and not self.mode.streams:
+        if site == "hidden" and not self.has_streams:
             return to_token_states(arrived, trace_of(arrived), self.layout.length)
         return to_canonical_axes(arrived, trace_of(arrived))
 
@@ -481,6 +520,14 @@ def join_matrix(make: Callable[[], Tensor], site: AttentionSite, length: int) ->
 
 def read_attention_grad(site: AttentionSite, output_grad: Tensor) -> Tensor:
     return read_in_tiles(site, lambda rows: output_grad[..., rows, :] @ site.value.mT)
+
+
+def read_site_grad(site: AttentionSite, output_grad: Tensor) -> Tensor:
+    return output_grad @ site.value.mT
+
+
+def read_site_relevance(recipe: Recipe, site: AttentionSite, arrived: Tensor) -> Tensor:
+    return compute_attention_share(site.attention(), site.value, site.output, arrived, recipe)
 
 
 def read_attention_relevance(recipe: Recipe, site: AttentionSite, arrived: Tensor) -> Tensor:

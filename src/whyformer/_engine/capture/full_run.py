@@ -1,7 +1,8 @@
 """The full engine: a shadow of the model under interception, with everything that can be captured."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TypedDict
 
 from whyformer._engine.capture.builder import LAYER_SCORE_SITES, STREAM_SITES, CaptureBuilder
@@ -9,8 +10,9 @@ from whyformer._engine.capture.capture import Capture
 from whyformer._engine.capture.decompose import PARTS_FORMS
 from whyformer._engine.capture.request import RunRequest
 from whyformer._engine.capture.sites import SITES
+from whyformer._engine.layout import has_stackable_sites
 from whyformer._engine.relevance import Switch
-from whyformer._engine.run import run_forward
+from whyformer._engine.run import ModelMemo, Run, run_forward
 from whyformer._engine.targets import TargetLike
 from whyformer._plain.torch_state import neutral_torch
 
@@ -37,6 +39,28 @@ def choose_passes(request: RunRequest) -> Passes:
     }
 
 
+FIRST_GRIDS: ModelMemo[tuple[int, int] | None] = ModelMemo()  # by the kind of input
+
+
+def describe_input(request: RunRequest) -> Hashable:
+    shapes = tuple((name, given.shape[1:]) for name, given in request.encoded.inputs.items())
+    return shapes, request.intervention is not None
+
+
+def find_first_grid(request: RunRequest, run: Run) -> tuple[int, int] | None:
+    """The patches that the first attention sees, if attention is over windows, merged or added tokens of an image."""
+    encoded, mode = request.encoded, run.mode
+    is_image = encoded.inputs[encoded.main].dim() == 4 and encoded.pictures is None
+    if not is_image or not mode.sites or mode.streams or request.intervention is not None:
+        return None
+    return None if has_stackable_sites(run, encoded.batch) else mode.follower.grid
+
+
+def build_captures(request: RunRequest, run: Run, targets: Sequence[TargetLike]) -> Iterator[Capture]:
+    for target in targets:
+        yield CaptureBuilder(replace(request, target=target), run).build()
+
+
 class FullRunner:
     """Runs every request."""
 
@@ -50,11 +74,16 @@ class FullRunner:
         return capture
 
     def run_each(self, request: RunRequest, targets: Sequence[TargetLike]) -> Iterator[Capture]:
-        """A capture for each target, of one forward."""
-        passes = choose_passes(request)
-        with (
-            neutral_torch(),
-            run_forward(request.model, request.encoded, intervention=request.intervention, **passes) as run,
-        ):
-            for target in targets:
-                yield CaptureBuilder(replace(request, target=target), run).build()
+        """A capture for each target, of one forward; of a second one where layers do not all have the same tokens."""
+        passes, known = choose_passes(request), FIRST_GRIDS.recall(request.model.module)
+        kind = describe_input(request)
+        start = partial(run_forward, request.model, request.encoded, intervention=request.intervention, **passes)
+        with neutral_torch():
+            if known.get(kind) is None:
+                with start() as run:
+                    known[kind] = find_first_grid(request, run) if kind not in known else None
+                    if known[kind] is None:
+                        yield from build_captures(request, run, targets)
+                        return
+            with start(first_grid=known[kind]) as run:
+                yield from build_captures(request, run, targets)

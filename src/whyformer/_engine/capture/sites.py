@@ -126,7 +126,13 @@ SITES: dict[str, Site] = {
         make_parts_site("released_answer_parts", "the same with biases shared as in the released code of DecompX"),
         Site("readout", "batch token", "how much of the answer is read at each token; sums to 1"),
         Site("mask", "batch token", "True where a token is not padding"),
-        Site("streams", "stream", "the lengths of source and prefix, of an encoder and a decoder; else ()", "other"),
+        Site(
+            "streams",
+            "stream",
+            "the lengths of source and prefix, of an encoder and a decoder; one length if attentions do not all cover "
+            "the same tokens; else ()",
+            "other",
+        ),
         Site("special", "batch token", "True where a token is no word and no patch (CLS, SEP, registers)"),
         Site("fingerprint", "batch", "an integer that depends only on the example, not on its batch", "other"),
         Site("probe", "a Probe", "runs the model on variants of the examples", "other", is_costly=True),

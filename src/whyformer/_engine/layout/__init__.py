@@ -1,6 +1,6 @@
 """Layout: how the tokens and blocks inside a model relate to its input."""
 
-from whyformer._engine.layout.attended_states import find_attended_states, put_into_both
+from whyformer._engine.layout.attended_states import find_attended_states, find_read_state, put_into_both
 from whyformer._engine.layout.blocks import find_attention_blocks, find_block_calls
 from whyformer._engine.layout.ids_beside import note_ids_beside
 from whyformer._engine.layout.layout import (
@@ -11,6 +11,7 @@ from whyformer._engine.layout.layout import (
     count_scored_tokens,
     find_representation,
     from_canonical_axes,
+    has_stackable_sites,
     has_states_of_tokens,
     lay_out,
     leaf_to_sequence,

@@ -5,12 +5,13 @@ attention does not read have the state 0.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from torch import Tensor
 
-from whyformer._engine.layout.blocks import is_repeated, keeps_shape, resolve_entrance
+from whyformer._engine.layout.blocks import find_block_call, is_repeated, keeps_shape, resolve_entrance
 from whyformer._engine.run import Intercept
-from whyformer._engine.tracing import AttentionSite, trace_of
+from whyformer._engine.tracing import AttentionSite, TokenNumbers, trace_of
 from whyformer.errors import UnsupportedModel
 
 
@@ -37,6 +38,29 @@ def begins_at(state: Tensor | None, start: int) -> bool:
     """Whether this is a state of the stream whose first token has this position."""
     tokens = None if state is None else trace_of(state).tokens
     return tokens is not None and int(tokens.min()) == start
+
+
+def find_read_state(mode: Intercept, site: AttentionSite, numbers: TokenNumbers) -> Tensor:
+    """Where layers do not all have the same tokens: what enters the block around an attention.
+
+    If the block takes other tokens than the attention reads (a class token that asks), it is what enters the innermost
+    module around it that has them all.
+    """
+    around = [mode.calls[number] for number in site.enclosing]
+    with suppress(UnsupportedModel):
+        around.append(find_block_call(site, mode))
+    wanted = list_members(site.tokens.keys if site.tokens is not None else None, numbers)
+    for call in reversed(around):
+        state = resolve_entrance(call.input)
+        if state is not None and wanted <= list_members(trace_of(state).tokens, numbers):
+            return state
+    raise UnsupportedModel(f"The states that the attention in {site.path} reads were not found.")
+
+
+def list_members(label: Tensor | None, numbers: TokenNumbers) -> set[int]:
+    """The patches and added tokens that these tokens stand for."""
+    tokens = [] if label is None else label.unique().tolist()
+    return {member for token in tokens for member in numbers.list_members(token)}
 
 
 def put_into_both(state: Tensor, site: AttentionSite, length: int) -> Tensor:

@@ -10,7 +10,16 @@ import torch
 from torch import Tensor
 
 from whyformer._engine.run import Run
-from whyformer._engine.tracing import AttentionSite, Frames, Trace, axis_of, find_layer_sites, pause_recording, trace_of
+from whyformer._engine.tracing import (
+    AttentionSite,
+    Frames,
+    TokenNumbers,
+    Trace,
+    axis_of,
+    find_layer_sites,
+    pause_recording,
+    trace_of,
+)
 from whyformer._model import EncodedBatch, Model
 from whyformer._plain.tokens import Grid, Pieces, ScoredTokens
 from whyformer.errors import UnsupportedModel
@@ -77,6 +86,8 @@ def lay_out(run: Run, encoded: EncodedBatch, order: Order | None = None) -> Layo
     """
     if run.mode.streams:
         return lay_out_streams(run, encoded)
+    if (numbers := run.mode.follower.numbers) is not None:
+        return lay_out_numbered(run, encoded, numbers, order or Order())
     if not run.mode.sites:
         return add_slots(lay_out_input(run, encoded), order or Order())
     last = find_layer_sites(run.mode.sites)[-1]
@@ -97,6 +108,16 @@ def lay_out_streams(run: Run, encoded: EncodedBatch) -> Layout:
     assert encoded.token_mask is not None and encoded.special_mask is not None
     mask, special = encoded.token_mask.to(device), encoded.special_mask.to(device)
     return Layout(mask, special, None, encoded.pieces(mask.size(1)))
+
+
+def lay_out_numbered(run: Run, encoded: EncodedBatch, numbers: TokenNumbers, order: Order) -> Layout:
+    """The layout of an image where layers do not all have the same tokens: patches, then tokens that the model adds."""
+    follower, device = run.mode.follower, run.output.device
+    assert follower.grid is not None
+    mask = torch.ones(encoded.batch, numbers.length, dtype=torch.bool, device=device)
+    special = (torch.arange(numbers.length, device=device) >= numbers.patches).expand_as(mask)
+    tokens = (Grid(*follower.grid, follower.covers),) * encoded.batch
+    return Layout(mask, special, tuple(range(numbers.patches)), tokens, obstacle=order.obstacle)
 
 
 def lay_out_input(run: Run, encoded: EncodedBatch) -> Layout:
@@ -354,9 +375,24 @@ def align_to_tokens(amount: Tensor, layout: Layout) -> Tensor:
 # --- models whose tokens do not stay the same -------------------------------------------------------------------------
 
 
+def has_stackable_sites(run: Run, batch: int) -> bool:
+    """Whether all attentions are over the same tokens, one after the other, and at most one pools at the end."""
+    layers = find_layer_sites(run.mode.sites)
+    length = layers[-1].value.size(-2) if layers[-1].is_pooling else layers[-1].queries
+    pools = len(run.mode.sites) - len(layers)
+    try:
+        refuse_unstackable_shapes(layers, batch, length)
+    except UnsupportedModel:
+        return False
+    return pools < 2
+
+
 def refuse_unstackable_sites(sites: list[AttentionSite], layout: Layout) -> None:
     """Methods on attention need self-attention over the same tokens at every layer."""
-    batch, length = layout.mask.shape
+    refuse_unstackable_shapes(sites, *layout.mask.shape)
+
+
+def refuse_unstackable_shapes(sites: list[AttentionSite], batch: int, length: int) -> None:
     if sites and all(site.first_positions is not None for site in sites):
         return
     for site in sites:

@@ -84,11 +84,20 @@ def find_order(model: Model, encoded: EncodedBatch, run: Run, *, always: bool = 
             places = torch.arange(count).expand(encoded.batch, -1)
             return Order(places, places)
         order = read_labels(run, encoded)
+        if run.mode.follower.numbers is not None:
+            return check_numbers(model, encoded, run, order)
         if run.mode.sites and (always or order.sequence is None or not run.is_library_code):
             units = find_probe_units(run, encoded)
             order = order if units is None else check_order(model, encoded, run, order, units)
         run.mode.moves_tokens = order.moves_tokens
         return order
+
+
+def check_numbers(model: Model, encoded: EncodedBatch, run: Run, claimed: Order) -> Order:
+    """The order where layers do not all have the same tokens: each patch has its number, or nothing is known."""
+    units = None if run.is_library_code else find_probe_units(run, encoded)
+    found = claimed if units is None else check_order(model, encoded, run, claimed, units)
+    return replace(claimed, obstacle=UNKNOWN) if found.is_measured else found
 
 
 # --- what labels claim ------------------------------------------------------------------------------------------------
@@ -98,6 +107,9 @@ def read_labels(seen: Run | Seen, encoded: EncodedBatch) -> Order:
     """The order as the labels of a run have it."""
     if isinstance(seen, Run) and not seen.mode.sites:
         return read_leaf_order(seen, encoded)
+    numbers = seen.numbers if isinstance(seen, Seen) else seen.mode.follower.numbers
+    if numbers is not None:
+        return Order(None, torch.arange(numbers.patches).expand(encoded.batch, -1))
     ids, site = (seen.ids, seen.site) if isinstance(seen, Seen) else (seen.mode.embedded_ids, seen.mode.sites[0])
     leaf, rows = read_leaf_labels(ids, encoded)
     sequence, others = read_site_labels(site, encoded.batch)
@@ -240,7 +252,7 @@ class OrderCheck:
 
     def __init__(self, model: Model, encoded: EncodedBatch, run: Run, claimed: Order, units: Units) -> None:
         self.encoded, self.run, self.claimed = encoded, run, claimed
-        self.probe = OrderProbe(model, encoded, units, find_first_block(run))
+        self.probe = OrderProbe(model, encoded, units, find_first_block(run), run.mode.first_grid)
         is_rounded = choose_relevance_dtype(model) is not None or has_rounding_layers(unwrap(model.module))
         self.base = self.probe.look(encoded) if is_rounded else Seen.read(run.mode, encoded.batch, self.probe.block)
         self.count = units.count

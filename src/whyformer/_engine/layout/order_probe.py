@@ -21,7 +21,7 @@ from torch import Tensor
 from whyformer._engine.layout.blocks import find_attention_blocks
 from whyformer._engine.layout.layout import to_canonical_axes
 from whyformer._engine.run import Intercept, run_forward
-from whyformer._engine.tracing import AttentionSite, find_layer_sites, trace_of
+from whyformer._engine.tracing import AttentionSite, TokenNumbers, Trace, find_layer_sites, place_states, trace_of
 from whyformer._model import EncodedBatch, Model
 from whyformer.errors import UnsupportedModel
 
@@ -52,10 +52,13 @@ class Seen:
     states: tuple[Tensor, ...]  # what enters the first block, the values of the first attention, and later ones
     ids: Tensor | None  # as they are embedded, with their labels
     site: AttentionSite
+    numbers: TokenNumbers | None = None  # if layers do not all have the same tokens: states are of the patches
 
     @classmethod
     def read(cls, mode: Intercept, batch: int, block: int | None) -> "Seen":
         site = mode.sites[0].parts[0] if mode.sites[0].parts else mode.sites[0]
+        if (numbers := mode.follower.numbers) is not None:
+            return cls(read_patches(site, numbers, batch), mode.embedded_ids, site, numbers)
         given = mode.calls[block].input if block is not None and block < len(mode.calls) else None
         states = [site.value.transpose(1, 2).flatten(2)]
         if given is not None and (given := getattr(given, "_whyformer_leaf", given)).dim() == 3:
@@ -67,11 +70,24 @@ class Seen:
     def read_all(cls, mode: Intercept, batch: int, block: int | None) -> "Seen":
         """The same, and all later block boundaries and values."""
         seen = cls.read(mode, batch, block)
+        if seen.numbers is not None:
+            return seen
         later = [site.value.transpose(1, 2).flatten(2) for site in find_layer_sites(mode.sites)]
         with suppress(UnsupportedModel):
             states, _ = find_attention_blocks(mode)
             later += [to_canonical_axes(state, trace_of(state)) for state in states if state.dim() == 3]
         return replace(seen, states=(*seen.states, *(state.detach() for state in later if len(state) == batch)))
+
+
+def read_patches(site: AttentionSite, numbers: TokenNumbers, batch: int) -> tuple[Tensor, ...]:
+    """[batch patch channel]: the values of an attention over some of the patches in each window; none if not known."""
+    if site.tokens is None:
+        return ()
+    tokens, head = site.tokens, site.tokens.heads == 0
+    keys, examples = tokens.keys[head], tokens.examples[head]
+    trace = Trace(examples[:, None, None], keys[..., None])
+    placed = place_states(site.value[head].detach(), trace, numbers, batch)
+    return () if placed is None else (placed[0][:, : numbers.patches],)
 
 
 class AtFirstAttention(BaseException):
@@ -110,8 +126,15 @@ class SilentRun(ShortRun):
 class OrderProbe:
     """Runs a model up to its first attention, or without attention, on changed inputs."""
 
-    def __init__(self, model: Model, encoded: EncodedBatch, units: Units, block: int | None) -> None:
-        self.model, self.encoded, self.block, self.units = model, encoded, block, units
+    def __init__(
+        self,
+        model: Model,
+        encoded: EncodedBatch,
+        units: Units,
+        block: int | None,
+        first_grid: tuple[int, int] | None = None,
+    ) -> None:
+        self.model, self.encoded, self.block, self.units, self.first_grid = model, encoded, block, units, first_grid
         self.forwards = 0
 
     def look(self, encoded: EncodedBatch, moved: Tensor | None = None, *, goes_on: bool = False) -> Seen:
@@ -124,7 +147,12 @@ class OrderProbe:
         mode = partial(SilentRun if goes_on else ShortRun, block=self.block, moved=moved)
         try:
             with run_forward(
-                self.model, encoded, asks_gradient=self.units.of is None, mode_class=mode, widens=True
+                self.model,
+                encoded,
+                asks_gradient=self.units.of is None,
+                mode_class=mode,
+                widens=True,
+                first_grid=self.first_grid,
             ) as run:
                 return Seen.read_all(run.mode, encoded.batch, self.block)
         except AtFirstAttention as reached:

@@ -65,6 +65,7 @@ def run_forward(
     mode_class: Callable[..., Intercept] = Intercept,
     keeps_dtype: bool = False,
     widens: bool = False,
+    first_grid: tuple[int, int] | None = None,
 ) -> Iterator[Run]:
     """Run a shadow of the model under interception: `with run_forward(...) as run`. The graph is freed at the end.
 
@@ -75,6 +76,7 @@ def run_forward(
     prepare: may put hooks on the shadow, or replace what its modules do.
     keeps_dtype: no weights are converted, however few bits they have.
     widens: weights are at least float32, as for relevance: small changes show.
+    first_grid: number the tokens of an image through all layers, which do not all have the same, from these patches on.
     """
     if switch is not None and intervention is not None:
         raise UnsupportedModel("Relevance cannot be propagated through attention that an intervention has replaced.")
@@ -96,6 +98,7 @@ def run_forward(
             starting_at=starting_at,
             keeps_tape=keeps_tape,
             keeps_scores=keeps_scores,
+            first_grid=first_grid,
             joins_images=encoded.pictures is not None,
             streams=count_streams(encoded),
         )

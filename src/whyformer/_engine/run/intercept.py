@@ -29,6 +29,8 @@ from whyformer._engine.tracing import (
     Frames,
     InPlaceWrites,
     Operation,
+    SiteTokens,
+    TokenNumbers,
     Trace,
     attach_trace,
     compute_written,
@@ -103,6 +105,9 @@ class Intercept(TorchFunctionMode):
     starting_at: Tensor | None = None  # replaces the sum of embeddings as the leaf
     keeps_tape: bool = False  # of all operations and their results
     keeps_scores: bool = False
+    first_grid: tuple[int, int] | None = (
+        None  # the patches, if layers do not all have the same tokens (token_numbers.py)
+    )
     joins_images: bool = False  # what does not depend on the words, a vision tower, computes a part of the input
     streams: tuple[int, ...] = ()  # source and prefix: their lengths, if an encoder and a decoder embed one each
 
@@ -133,7 +138,7 @@ class Intercept(TorchFunctionMode):
     def __post_init__(self) -> None:
         super().__init__()
         self.tape: list[tuple[Operation, Any]] | None = [] if self.keeps_tape else None
-        self.follower = Follower(self.batch)
+        self.follower = Follower(self.batch, None if self.first_grid is None else TokenNumbers(self.first_grid))
         self.needs_gradient = self.needs_gradient or self.switch is not None
         change = self.intervention
         self.follows_masks = change is not None and change.unmasked is not None
@@ -516,16 +521,19 @@ class Intercept(TorchFunctionMode):
             self.switched_off = self.switched_off or self.path
         self.site_count += 1
         site.rows, site.number, site.epoch, site.step = before, self.site_count, self.find_epoch(site), self.step
+        if self.follower.numbers is not None:
+            self.place_site(site, self.follower.numbers)
+            return
+        label = site.keys.tokens if before.tokens is None else before.tokens
+        if not self.sites and label is not None:
+            self.follower.settle_grid(len(label[label >= 0].unique()))
         self.unfold(site)
         if (first := site.find_token_keys()) is not None:
             site.leave_out_keys(first, site.queries)
         if self.streams:
             site.first_positions = self.find_streams(before, site.keys)
         site.obstacle = "" if site.first_positions is not None else site.find_obstacle()
-        site.enclosing = tuple(call.number for call in self.open_calls)
-        for call in self.open_calls:
-            call.sites.append(site.number)
-        self.sites.append(site)
+        self.keep_site(site)
         trace = Trace(samples=before.samples, epoch=site.epoch, depends=before.depends, output_of=site.number)
         has_tokens = before.tokens is not None and bool((before.tokens >= 0).any())  # and no learned queries
         if site.is_pooling and not has_tokens:
@@ -537,6 +545,33 @@ class Intercept(TorchFunctionMode):
         if site.first_positions is not None and site.first_positions[0]:
             tokens = tokens + site.first_positions[0]
         attach_trace(output, replace(trace, tokens=tokens))
+
+    def keep_site(self, site: AttentionSite) -> None:
+        site.enclosing = tuple(call.number for call in self.open_calls)
+        for call in self.open_calls:
+            call.sites.append(site.number)
+        self.sites.append(site)
+
+    def place_site(self, site: AttentionSite, numbers: TokenNumbers) -> None:
+        """Record a site with the numbers of its tokens, which its output keeps."""
+        output, rows, label = site.output, site.rows, site.keys.tokens
+        if label is not None and (label.size(-1) > 1 or label.size(-2) == 1 < site.value.size(-2)):
+            return  # its keys are channels
+        if site.is_asked and rows.tokens is None:
+            new = numbers.add(output.size(-2), output.device)
+            site.rows = rows = replace(rows, tokens=new.view(*[1] * (output.dim() - 2), -1, 1))
+        tokens = SiteTokens.read(output, site.value, rows, site.keys)
+        if tokens is not None and site.value.dim() == 3 and not self.heads:
+            heads, site.folds_heads = tokens.count_folded_heads()
+            site.batch_axis = 1 if site.folds_heads == "heads first" else 0
+            site.unfold(heads)
+        else:
+            self.unfold(site)
+        if tokens is not None:
+            site.tokens = tokens.unfold(site.folds_heads, site.value.size(1), site.batch_axis)
+        self.keep_site(site)
+        self.follower.length = numbers.length
+        attach_trace(output, Trace(rows.samples, rows.tokens, site.epoch, depends=rows.depends))
 
     def find_streams(self, queries: Trace, keys: Trace) -> tuple[int, int] | None:
         """Where the streams of the queries and of the keys begin in the joined sequence; None if that is not known."""

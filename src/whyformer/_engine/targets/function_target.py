@@ -27,7 +27,7 @@ from whyformer._engine.run import Returned, iterate_tensors, map_tensors
 from whyformer._engine.targets.reading import Answers
 from whyformer._engine.targets.target import ExplainedAnswer, Target
 from whyformer._engine.targets.target_like import TargetLike
-from whyformer._engine.tracing import axis_of, broadcast_label, compute_pooling_weights, trace_of
+from whyformer._engine.tracing import TokenNumbers, axis_of, broadcast_label, compute_pooling_weights, trace_of
 from whyformer._model import EncodedBatch
 from whyformer.errors import TargetError, WhyformerError
 
@@ -84,11 +84,11 @@ class FunctionAnswer:
         shares = [one.sum_per_example(self.share_of(one), len(self.score)) for one in self.read]
         return {"slope": torch.stack(slopes).sum(0), "relevance": torch.stack(shares).sum(0)}
 
-    def compute_pooling_weights(self, samples: int, tokens: int) -> Tensor | None:
+    def compute_pooling_weights(self, samples: int, tokens: int, numbers: TokenNumbers | None = None) -> Tensor | None:
         """[samples tokens]: how much of the score is read at each token, in proportion to the size of its slopes."""
         total = torch.zeros(samples, tokens, dtype=torch.float64)
         for one in self.read:
-            weights = weigh_tokens(one, samples, tokens)
+            weights = weigh_tokens(one, samples, tokens, numbers)
             if weights is None:
                 return None
             total += weights.cpu() * one.slope.abs().double().sum().cpu()
@@ -98,10 +98,10 @@ class FunctionAnswer:
 ExplainedScore: TypeAlias = ExplainedAnswer | FunctionAnswer
 
 
-def weigh_tokens(read: ReadOutput, samples: int, tokens: int) -> Tensor | None:
+def weigh_tokens(read: ReadOutput, samples: int, tokens: int, numbers: TokenNumbers | None = None) -> Tensor | None:
     """[samples tokens], rows sum to 1: where this output is read; None if its tokens are not known."""
     trace, slope = trace_of(read.tensor), read.slope.abs().double()
-    if trace.read is None and slope.dim() >= 3:
+    if trace.read is None and slope.dim() >= 3 and numbers is None:
         label, sample = (broadcast_label(one, slope.shape) for one in (trace.tokens, trace.samples))
         weights = slope.flatten(2).sum(-1) if label is None and slope.shape[:2] == (samples, tokens) else None
         if label is not None and sample is not None:
@@ -113,7 +113,7 @@ def weigh_tokens(read: ReadOutput, samples: int, tokens: int) -> Tensor | None:
             weights = torch.bincount(flat, slope[kept], minlength=samples * tokens).view(samples, tokens)
         if weights is not None:
             return weights / weights.sum(-1, keepdim=True).clamp(min=torch.finfo(weights.dtype).tiny)
-    return compute_pooling_weights(trace, read.tensor.shape, samples, tokens)
+    return compute_pooling_weights(trace, read.tensor.shape, samples, tokens, numbers)
 
 
 def find_function(target: TargetLike, versus: TargetLike, batch: int) -> ScoreFunction | None:

@@ -15,7 +15,7 @@ def compute_readout(model: Model, run: Run, layout: Layout, answer: ExplainedSco
     if model.readout is not None:
         weights: Tensor | None = model.readout_weights(mask)
     else:
-        weights = answer.compute_pooling_weights(mask.size(0), layout.length)
+        weights = answer.compute_pooling_weights(mask.size(0), layout.length, run.mode.follower.numbers)
     if weights is None or weights.shape != mask.shape:
         raise UnsupportedModel(
             "At which tokens the answer is read is not known. Pass it when opening the model: "

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from whyformer._engine.targets.target_like import OneTarget, TargetLike
-from whyformer._engine.tracing import Trace, compute_pooling_weights, trace_of
+from whyformer._engine.tracing import TokenNumbers, Trace, compute_pooling_weights, trace_of
 from whyformer._model import EncodedBatch, Model, unwrap
 from whyformer._plain.small_table import make_card
 from whyformer.errors import TargetError, UnsupportedModel, suggest_nearest
@@ -80,9 +80,9 @@ class ExplainedAnswer:
         """What a relevance pass starts from, and what is propagated after it and subtracted."""
         return self.target, self.versus
 
-    def compute_pooling_weights(self, samples: int, tokens: int) -> Tensor | None:
+    def compute_pooling_weights(self, samples: int, tokens: int, numbers: TokenNumbers | None = None) -> Tensor | None:
         """[samples tokens]: how much of the answer is read at each token."""
-        return compute_pooling_weights(self.trace, self.shape, samples, tokens)
+        return compute_pooling_weights(self.trace, self.shape, samples, tokens, numbers)
 
 
 def choose_target(

@@ -42,6 +42,7 @@ from whyformer._engine.tracing.masks import (
     read_scores,
 )
 from whyformer._engine.tracing.operations import FUSED_ATTENTION, Argument, Operation, find_tensors, map_nested, name_of
+from whyformer._engine.tracing.placement import Placement, SiteTokens, place_states
 from whyformer._engine.tracing.provenance import (
     EMPTY_TRACE,
     SampleGroups,
@@ -65,3 +66,4 @@ from whyformer._engine.tracing.tiles import (
     iterate_tiles,
     require_memory,
 )
+from whyformer._engine.tracing.token_numbers import TokenNumbers

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from whyformer._engine.tracing.fused_attention import ScoreMask, read_fused_arguments
 from whyformer._engine.tracing.operations import FUSED_ATTENTION, PRODUCTS, Operation, expand_equation
+from whyformer._engine.tracing.placement import SiteTokens
 from whyformer._engine.tracing.provenance import EMPTY_TRACE, Trace, axis_of, is_plain, trace_of
 from whyformer._engine.tracing.tiles import current_setting, iterate_tiles
 
@@ -51,6 +52,8 @@ class AttentionSite:
     joins: str = ""  # ... by "head" or by "query"
     # Of an encoder and a decoder: where the streams of queries and keys begin in the joined sequence
     first_positions: tuple[int, int] | None = None
+    is_asked: bool = False  # by queries that do not depend on the explained input, such as learned ones
+    tokens: SiteTokens | None = None  # which it covers, if layers do not all have the same (placement.py)
 
     @property
     def queries(self) -> int:
@@ -63,7 +66,7 @@ class AttentionSite:
     @property
     def is_pooling(self) -> bool:
         """A single learned query attends to all tokens: the answer is pooled by attention."""
-        return self.queries == 1 < self.value.size(-2) and self.first_positions is None
+        return self.queries == 1 < self.value.size(-2) and self.first_positions is None and self.tokens is None
 
     @property
     def mask(self) -> Tensor | None:
@@ -245,6 +248,7 @@ def read_fused_site(operation: Operation, output: Tensor, path: str) -> Attentio
     mask = given.mask.given.detach() if given.mask.given is not None else None
     site = AttentionSite(path, value, output, query=given.query, key=key, given_mask=mask, scale=given.scale)
     site.is_causal, site.origin, site.keys = given.mask.is_causal, origin_of(given.value), trace_of(given.value)
+    site.is_asked = not trace_of(given.query).depends
     return site
 
 
@@ -259,7 +263,9 @@ def find_plain_site(operation: Operation, output: Tensor, path: str) -> Attentio
     label = trace_of(value).tokens
     if label is not None and label.size(-2) == 1 < value.size(-2) and label.numel() > 1:
         return None  # all rows belong to one token: it mixes experts or channels
-    return AttentionSite(path, value, output, weights, origin=origin_of(value), keys=trace_of(value))
+    site = AttentionSite(path, value, output, weights, origin=origin_of(value), keys=trace_of(value))
+    site.is_asked = trace_of(weights).is_asked
+    return site
 
 
 def is_counted(along: Tensor) -> bool:

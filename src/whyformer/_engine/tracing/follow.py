@@ -5,6 +5,7 @@ A trace has which example an entry belongs to, which token, and, after pooling, 
 statistic, or an elementwise function of another tensor.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -24,6 +25,7 @@ from whyformer._engine.tracing.provenance import (
     trace_of,
 )
 from whyformer._engine.tracing.softmax import mark_softmax
+from whyformer._engine.tracing.token_numbers import TokenNumbers
 
 CUMULATIVE_STEPS = operations.ADDITIONS | operations.IDENTITIES | {"neg"}
 LABELS = ("samples", "tokens", "columns", "weights")
@@ -36,11 +38,14 @@ COUNTED_EXTREMA = frozenset("amax max amin min".split())
 class Follower:
     """Computes traces, with the state of the run that this needs."""
 
-    def __init__(self, batch: int) -> None:
+    def __init__(self, batch: int, numbers: TokenNumbers | None = None) -> None:
         self.batch = batch
+        self.numbers = numbers  # if layers do not all have the same tokens
         self.labels = PlainLabels()
         self.length = 0  # tokens at the last attention site
-        self.grid: tuple[int, int] | None = None  # rows and columns of patches, once a convolution has cut them
+        # Rows and columns of patches, once a convolution has cut them
+        self.grid: tuple[int, int] | None = None if numbers is None else numbers.grid
+        self.grids: list[tuple[tuple[int, int], tuple[int, int] | None]] = []  # all so far, with what they cover
         self.image: tuple[int, int] | None = None  # height and width of the image
         self.covers: tuple[int, int] | None = None  # pixels that the patches cover, if not all
         self.cuts_elsewhere = False  # the first patch is not cut at the first pixel: a crop, a border, a turned image
@@ -62,6 +67,8 @@ class Follower:
         index, default = {"max": (1, None), "min": (1, None), "sort": (1, -1), "topk": (2, -1)}[operation.name]
         axis = operation.argument(index, "dim", "axis", default=default) % tensor.dim()
         samples, tokens = (contract_label(label, axis - tensor.dim()) for label in (trace.samples, trace.tokens))
+        if tokens is None and trace.tokens is not None and values.numel() * tensor.size(axis) == tensor.numel():
+            tokens = self.merge_along(trace.tokens, (axis,), keepdim=True)
         if values.dim() < tensor.dim():
             samples, tokens = (label.squeeze(axis) if label is not None else None for label in (samples, tokens))
         is_statistic = values.dim() == tensor.dim() and values.size(-1) == 1 < tensor.size(-1)
@@ -74,6 +81,8 @@ class Follower:
         name = operation.name
         if self.image is None and operation.given and trace_of(operation.given[0]).is_pixels:
             self.image = tuple(operation.given[0].shape[-2:])  # type: ignore[assignment]
+        if name == "unfold" and operation.given[0].dim() == 4 and result.dim() == 3:
+            return self.follow_unfold(operation, result)
         if name in operations.VIEWS:
             return self.follow_view(operation, 1)[0]
         if name in operations.CONCATENATIONS:
@@ -82,6 +91,10 @@ class Follower:
             return follow_embedding(operation, result, self.labels)
         if name in operations.CONVOLUTIONS:
             return self.follow_convolution(operation, result)
+        if name in operations.GRID_POOLS and result.dim() == 4 and result.shape[-2:].numel() > 1:
+            return self.follow_grid_pool(operation, result)
+        if name in operations.RESIZES and self.numbers is not None and result.dim() == 4:
+            return self.follow_grid_pool(operation, result)
         if name in operations.REDUCTIONS and result.shape != operation.given[0].shape:
             return self.follow_reduction(operation, result)
         if name in operations.ROW_SUMS:
@@ -111,11 +124,28 @@ class Follower:
             if label is None:
                 continue
             if is_padding:
-                seen = pad_label(label, operation.argument(1, "pad"))
+                alone = tensor.shape if self.numbers is not None and name == "tokens" else None
+                seen = pad_label(label, operation.argument(1, "pad"), alone)
             else:
                 seen = self.labels.replay_view(label, tensor.shape, view, key)
             for part, own in zip(made, [seen] if isinstance(seen, Tensor) else seen, strict=True):
                 setattr(part, name, own)
+        return made
+
+    def follow_unfold(self, operation: Operation, result: Tensor) -> Trace:
+        """F.unfold of an image or grid [batch channel height width] into [batch channel*pixel place]."""
+        x, trace = operation.given[0], trace_of(operation.given[0])
+        samples = None if trace.samples is None or trace.samples.size(0) == 1 else trace.samples.flatten(2)
+        samples = samples if trace.samples is None or trace.samples.size(0) > 1 else trace.samples.new_zeros(1, 1, 1)
+        made = change_trace(trace, **LOST_IN_VIEWS, samples=samples, tokens=None, pixels=None, is_pixels=False)
+        pixels = number_pixels(x) if trace.is_pixels and trace.pixels is None else trace.pixels
+        if pixels is not None:  # counted from 1, since what is added around the image becomes 0
+            view = operation.map_arguments(lambda value: (pixels + 1).double().expand(x.shape) if value is x else value)
+            made.pixels = provenance.squeeze_constant(view.run().int() - 1)
+        elif trace.tokens is not None and self.numbers is not None:
+            size = count_places(operation, x)
+            label = self.numbers.merge_cells(trace.tokens, size) if math.prod(size) == result.size(-1) else None
+            made.tokens = None if label is None else label.flatten(2)
         return made
 
     def follow_concatenation(self, operation: Operation, result: Tensor) -> Trace:
@@ -130,15 +160,30 @@ class Follower:
         is_beside_sequence = any(_is_sequence(t) for t in traces)  # a pooled state that joins the tokens again
         if any(t.read is not None for t in traces) and not is_beside_sequence:
             return Trace(samples=samples, epoch=epoch, read=self.mix_reads(parts, traces))
-        current = [t.tokens if t.epoch == epoch else None for t in traces]
+        images = [trace for trace in traces if trace.is_pixels]
+        if len(images) == len(traces) and axis % result.dim() == 1 and (whole := find_whole_image(parts)) is not None:
+            return Trace(samples=samples, is_pixels=True, pixels=number_pixels(whole))
+        if self.numbers is not None:
+            current = self.number_added(parts, traces, axis % result.dim())
+        else:
+            current = [t.tokens if t.epoch == epoch else None for t in traces]
         return Trace(samples=samples, tokens=provenance.join_labels(current, parts, axis, -1), epoch=epoch)
+
+    def number_added(self, parts: list[Tensor], traces: list[Trace], axis: int) -> list[Tensor | None]:
+        """The tokens of parts that are joined along an axis of tokens; those of constants (a class token) are new."""
+        assert self.numbers is not None
+        current = [t.tokens for t in traces]
+        if not any(label is not None and label.size(axis) > 1 for label in current):
+            return current
+        for number, (part, trace) in enumerate(zip(parts, traces, strict=True)):
+            if trace.tokens is None and not trace.depends:
+                new = self.numbers.add(part.size(axis), part.device)
+                current[number] = new.view([-1 if a == axis else 1 for a in range(part.dim())])
+        return current
 
     def mix_reads(self, parts: list[Tensor], traces: list[Trace]) -> Tensor | None:
         """How much several tensors read of each token, weighted by their number of entries."""
-        reads = [
-            provenance.compute_pooling_weights(trace, part.shape, self.batch, self.length)
-            for part, trace in zip(parts, traces, strict=True)
-        ]
+        reads = [self.weigh_tokens(trace, part.shape) for part, trace in zip(parts, traces, strict=True)]
         weighed = [(read, part.numel()) for read, part in zip(reads, parts, strict=True) if read is not None]
         total = sum(size for _, size in weighed)
         if not total or len({read.shape for read, _ in weighed}) > 1:  # none, or of two sequences
@@ -148,17 +193,82 @@ class Follower:
     def follow_convolution(self, operation: Operation, result: Tensor) -> Trace:
         x = operation.given[0]
         trace = trace_of(x)
-        is_stem = trace.is_pixels or (self.grid is not None and not self.length and not trace.is_attention)
-        if is_stem and result.dim() == 4 and not self.length:
-            self.grid, own = (result.size(2), result.size(3)), (x.size(2), x.size(3))
-            self.covers = find_covered_pixels(operation, x, result, self.image or own) if trace.is_pixels else None
-            self.cuts_elsewhere |= self.is_window(trace.pixels)
-            count = result.size(2) * result.size(3)
-            patches = torch.arange(count, device=result.device, dtype=torch.int32).view(1, 1, *self.grid)
+        if not self.length and (patches := self.number_rearranged(trace, result)) is not None:
             return Trace(samples=trace.samples, tokens=patches)
+        is_stem = trace.is_pixels or (self.grid is not None and not self.length and not trace.is_attention)
+        is_cut = is_stem and not self.length and result.dim() == 4 and not self.keeps_grid(trace, result)
+        if is_cut and not (self.numbers is not None and trace.tokens is not None):
+            own = (x.size(2), x.size(3))
+            covers = find_covered_pixels(operation, x, result, self.image or own) if trace.is_pixels else None
+            self.cuts_elsewhere |= self.is_window(trace.pixels)
+            return Trace(samples=trace.samples, tokens=self.label_grid(result, covers))
         samples, tokens = (provenance.broadcast_label(label, result.shape) for label in (trace.samples, trace.tokens))
+        if tokens is None or tokens.size(1) > 1:
+            tokens = self.merge_cells(trace, result)
         is_attention = trace.is_attention and x.shape[-2:] == result.shape[-2:]  # heads mixed by a 1 x 1 convolution
         return Trace(samples=samples, tokens=tokens, epoch=trace.epoch, is_attention=is_attention)
+
+    def keeps_grid(self, trace: Trace, result: Tensor) -> bool:
+        """Whether the tokens of a grid stay: they are known, and there are as many rows and columns as before."""
+        label = trace.tokens
+        return label is not None and label.dim() == 4 and label.size(1) == 1 and label.shape[-2:] == result.shape[-2:]
+
+    def label_grid(self, result: Tensor, covers: tuple[int, int] | None = None) -> Tensor | None:
+        """The tokens of a grid [batch channel row column] that is cut from the image before the first attention."""
+        size = (result.size(2), result.size(3))
+        self.set_grid(size, covers)
+        if self.numbers is not None:
+            return self.numbers.label_grid(size, result.device)
+        return torch.arange(size[0] * size[1], device=result.device, dtype=torch.int32).view(1, 1, *size)
+
+    def set_grid(self, size: tuple[int, int], covers: tuple[int, int] | None) -> None:
+        """The patches are those of this grid, as far as is known."""
+        if self.numbers is None or size == self.numbers.grid:
+            self.grid, self.covers = size, covers
+            self.grids.append((size, covers))
+
+    def settle_grid(self, count: int) -> None:
+        """Of several grids (of a branch beside the tokens, say), take that of as many patches as attention sees."""
+        for size, covers in reversed(self.grids):
+            if size[0] * size[1] == count:
+                self.grid, self.covers = size, covers
+                return
+
+    def follow_grid_pool(self, operation: Operation, result: Tensor) -> Trace:
+        """A pool over parts of the grid. Before the first attention its results are the patches."""
+        trace = trace_of(operation.given[0])
+        samples = provenance.broadcast_label(trace.samples, result.shape)
+        if self.length or trace.is_attention or (self.numbers is not None and trace.tokens is not None):
+            return Trace(samples=samples, tokens=self.merge_cells(trace, result), epoch=trace.epoch)
+        return Trace(samples=samples, tokens=self.label_grid(result))
+
+    def merge_cells(self, trace: Trace, result: Tensor) -> Tensor | None:
+        """The label of a grid [batch channel row column] of another size; None if tokens are not numbered."""
+        label = trace.tokens
+        if self.numbers is None or label is None or label.dim() != 4 or result.dim() != 4:
+            return None
+        label = self.merge_along(label, (1,), keepdim=True) if label.size(1) > 1 else label
+        if label is None:
+            return None
+        height, width = result.shape[-2:]
+        if label.size(-2) >= height and label.size(-1) >= width:
+            return self.numbers.merge_cells(label, (height, width))
+        of_image = self.numbers.label_grid((label.size(-2), label.size(-1)), label.device)
+        is_whole = of_image is not None and torch.equal(label, of_image)
+        return self.numbers.label_grid((height, width), label.device) if is_whole else None
+
+    def merge_along(self, label: Tensor, axes: tuple[int, ...], *, keepdim: bool) -> Tensor | None:
+        """The label of tokens that were joined along these axes; None if they are not numbered, or all were joined."""
+        if self.numbers is None or not self.length:
+            return None
+        axes = tuple(axis % label.dim() for axis in axes)
+        if label.numel() == math.prod(label.size(axis) for axis in axes):
+            return None
+        last = label.movedim(axes, tuple(range(-len(axes), 0))).flatten(-len(axes))
+        merged = self.numbers.merge(last)
+        for axis in sorted(axes) if keepdim else ():
+            merged = merged.unsqueeze(axis)
+        return provenance.squeeze_constant(merged)
 
     def is_window(self, pixels: Tensor | None) -> bool:
         """Whether pixels are those of another rectangle than one that begins at the first pixel."""
@@ -167,15 +277,24 @@ class Follower:
         rows, columns = (torch.arange(n, device=pixels.device) for n in pixels.shape[-2:])
         return bool((pixels != rows[:, None] * self.image[1] + columns).any())
 
+    def number_rearranged(self, trace: Trace, result: Tensor) -> Tensor | None:
+        """The tokens after a 1 x 1 convolution of an image whose pixels of each patch were made channels."""
+        pixels = trace.pixels
+        if pixels is None or pixels.dim() != 4 or pixels.size(1) == 1 or pixels.shape[-2:] != result.shape[-2:]:
+            return None
+        patches = self.number_patches(pixels.movedim(1, -1))
+        return None if patches is None else patches.movedim(-1, 1)
+
     def number_patches(self, pixels: Tensor) -> Tensor | None:
         """The token label after a linear map of rows of pixels: the patch that each row is, counted row by row.
 
         A patch is a rectangle, so it is known by its first pixel. None if the rows are not the patches of a grid.
         """
-        if self.image is None or pixels.size(-1) == 1 or bool((pixels < 0).any()):
+        if self.image is None or pixels.size(-1) == 1 or bool((pixels.amax(-1) < 0).any()):
             return None
         width = self.image[1]
-        first, last = (pick(pixels, -1, keepdim=True) for pick in (torch.amin, torch.amax))
+        last = pixels.amax(-1, keepdim=True)
+        first = torch.where(pixels < 0, last, pixels).amin(-1, keepdim=True)  # without a border around the image
         corners, number = first.unique(return_inverse=True)
         rows, columns = (corners // width).unique(), (corners % width).unique()
         if len(rows) * len(columns) != len(corners):
@@ -183,9 +302,15 @@ class Follower:
         height_of_patch = last // width - first // width + 1
         width_of_patch = last % width - first % width + 1
         covered = (len(rows) * int(height_of_patch.amax()), len(columns) * int(width_of_patch.amax()))
-        self.grid, self.covers = (len(rows), len(columns)), covered if covered != self.image else None
+        is_part = covered != self.image and covered[0] <= self.image[0] and covered[1] <= self.image[1]
+        size = (len(rows), len(columns))
+        self.set_grid(size, covered if is_part else None)
         self.cuts_elsewhere |= bool(corners.min() > 0)
-        return provenance.squeeze_constant(number.view(first.shape).int())
+        number = provenance.squeeze_constant(number.view(first.shape).int())
+        if self.numbers is None:
+            return number
+        of_grid = self.numbers.label_grid(size, number.device)
+        return None if of_grid is None else of_grid.flatten()[number.long()]
 
     def follow_reduction(self, operation: Operation, result: Tensor) -> Trace:
         tensor = operation.given[0]
@@ -196,11 +321,13 @@ class Follower:
             samples, tokens = (reduce_label(label, tensor, operation) for label in (trace.samples, trace.tokens))
         except (RuntimeError, TypeError, IndexError):  # a form of the function that is not supported
             return replace(EMPTY_TRACE, is_statistic=is_statistic)
+        if trace.tokens is not None and tokens is None and (axes := list_reduced_axes(operation, tensor)) is not None:
+            tokens = self.merge_along(trace.tokens, axes, keepdim=result.dim() == tensor.dim())
         if trace.tokens is None or tokens is not None:
             return Trace(samples, tokens, trace.epoch, trace.read, is_statistic=is_statistic)
         read = None
         if self.length and operation.name not in operations.EXTREMA:
-            read = provenance.compute_pooling_weights(trace, tensor.shape, self.batch, self.length)
+            read = self.weigh_tokens(trace, tensor.shape)
         elif self.length:
             axis = operation.argument(1, "dim", "axis")
             read = self.count_extrema(operation, tensor, axis) if isinstance(axis, int) else None
@@ -209,12 +336,20 @@ class Follower:
     def count_extrema(self, operation: Operation, tensor: Tensor, axis: int) -> Tensor | None:
         """[batch token]: in which share of the channels a maximum over tokens selects each of them."""
         trace = trace_of(tensor)
-        labels = [trace.samples, trace.tokens]
-        if None in labels or axis_of(trace.tokens) != axis % tensor.dim() or operation.name not in COUNTED_EXTREMA:
+        labels = [label for label in (trace.samples, trace.tokens) if label is not None]
+        if (
+            len(labels) < 2
+            or operation.name not in COUNTED_EXTREMA
+            or [n.size(axis) > 1 for n in labels] != [False, True]
+        ):
             return None
         found = tensor.argmax(axis, keepdim=True) if "max" in operation.name else tensor.argmin(axis, keepdim=True)
-        samples, tokens = (label.expand(tensor.shape).gather(axis, found) for label in labels if label is not None)
-        return provenance.compute_pooling_weights(Trace(samples, tokens), found.shape, self.batch, self.length)
+        samples, tokens = (label.expand(tensor.shape).gather(axis, found) for label in labels)
+        return self.weigh_tokens(Trace(samples, tokens), found.shape)
+
+    def weigh_tokens(self, trace: Trace, shape: torch.Size) -> Tensor | None:
+        """[batch token]: how much a tensor of this shape has of each token."""
+        return provenance.compute_pooling_weights(trace, shape, self.batch, self.length, self.numbers)
 
     def follow_elementwise(self, operation: Operation, result: Tensor) -> Trace:
         given, name = operation.given, operation.name
@@ -222,6 +357,8 @@ class Follower:
         best = provenance.pick_newest_trace(traces)
         if name == "linear":
             samples, tokens = contract_label(best.samples, -1), contract_label(best.tokens, -1)
+            if tokens is None and best.tokens is not None:
+                tokens = self.merge_along(best.tokens, (-1,), keepdim=True)
             if samples is not best.samples or tokens is not best.tokens:
                 best = change_trace(best, samples=samples, tokens=tokens)
             if traces[0].pixels is not None and not self.length:
@@ -247,6 +384,7 @@ class Follower:
             is_weighted=bool(self.length) and (any(t.is_weighted for t in traces) or weighs_tokens(operation)),
             is_pixels=traces[0].is_pixels and name in operations.IDENTITIES,
             is_ids=any(t.is_ids for t in traces) and keeps_ids(operation, result),
+            is_asked=traces[0].is_asked,
             is_rate=multiplies_by_constants(operation) or (name in operations.IDENTITIES and traces[0].is_rate),
             is_cumulative=name == "cumsum" or (name in CUMULATIVE_STEPS and any(t.is_cumulative for t in traces)),
             words=token_part_of(operation),
@@ -294,16 +432,26 @@ def keeps_ids(operation: Operation, result: Tensor) -> bool:
     return operation.name in operations.IDENTITIES or (renumbers and not result.is_floating_point())
 
 
+def find_whole_image(parts: Sequence[Tensor]) -> Tensor | None:
+    """The image itself, of copies [batch channel height width] of it that may be shifted; None if there is none."""
+    is_same = all(part.dim() == 4 and part.shape == parts[0].shape for part in parts)
+    return next((part for part in parts if is_same and trace_of(part).pixels is None), None)
+
+
 def number_pixels(image: Tensor) -> Tensor:
     """The label of an image [batch channel height width]: the number of each pixel, row by row."""
     height, width = image.shape[-2:]
     return torch.arange(height * width, device=image.device, dtype=torch.int32).view(1, 1, height, width)
 
 
-def pad_label(label: Tensor, widths: Sequence[int]) -> Tensor:
-    """Padding gets the label of its neighbours or, along an axis on which the label changes, -1."""
-    changing = [w if label.size(-1 - i // 2) > 1 else 0 for i, w in enumerate(widths)]
-    return F.pad(label, changing, value=-1)
+def pad_label(label: Tensor, widths: Sequence[int], shape: Sequence[int] | None = None) -> Tensor:
+    """Padding gets the label of its neighbours or, along an axis on which the label changes, -1.
+
+    shape: of the tensor, if an axis of size 1 is padded with tokens too.
+    """
+    axes = [-1 - i // 2 for i in range(len(widths))]
+    is_changing = [label.size(axis) > 1 or (shape is not None and shape[axis] == 1) for axis in axes]
+    return F.pad(label, [w if changes else 0 for w, changes in zip(widths, is_changing, strict=True)], value=-1)
 
 
 def follow_embedding(operation: Operation, result: Tensor, labels: PlainLabels) -> Trace:
@@ -364,7 +512,11 @@ def follow_product(operation: Operation, result: Tensor) -> Trace:
             is_first = contracted == -1 and len(factors) == 2
             columns = contract_label(trace_of(factors[1]).tokens, -2) if is_first and tokens is not None else None
             columns = provenance.broadcast_label(columns, result.shape)
-            return Trace(samples, others if tokens is None else tokens, trace.epoch, trace.read, columns=columns)
+            tokens, is_asked = (
+                others if tokens is None else tokens,
+                contracted == -2 and not trace_of(factors[0]).depends,
+            )
+            return Trace(samples, tokens, trace.epoch, trace.read, columns=columns, is_asked=is_asked)
     return EMPTY_TRACE
 
 
@@ -424,7 +576,8 @@ def follow_einsum(operation: Operation) -> Trace:
             is_attention = mixes_heads(labelled, output)
             columns = trace.columns if is_attention else columns
             tokens = others if tokens is None else tokens
-            return Trace(samples, tokens, trace.epoch, is_attention=is_attention, columns=columns)
+            is_asked = trace is not labelled[0][1] and not labelled[0][1].depends
+            return Trace(samples, tokens, trace.epoch, is_attention=is_attention, columns=columns, is_asked=is_asked)
     return EMPTY_TRACE
 
 
@@ -457,6 +610,29 @@ def reduce_label(label: Tensor | None, tensor: Tensor, operation: Operation) -> 
     full = label.double().expand(tensor.shape)
     low, high = -_reduce_as(-full, operation), _reduce_as(full, operation)
     return provenance.squeeze_constant(low.int()) if torch.equal(low, high) else None
+
+
+def count_places(operation: Operation, x: Tensor) -> tuple[int, int]:
+    """Rows and columns of the places that F.unfold takes."""
+
+    def read(index: int, name: str, default: int) -> tuple[int, int]:
+        given = operation.argument(index, name, default=default)
+        return (given, given) if isinstance(given, int) else tuple(given)
+
+    kernel, dilation = read(1, "kernel_size", 1), read(2, "dilation", 1)
+    padding, stride = read(3, "padding", 0), read(4, "stride", 1)
+    sizes = zip(x.shape[-2:], kernel, dilation, padding, stride, strict=True)
+    rows, columns = ((n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, d, p, s in sizes)
+    return rows, columns
+
+
+def list_reduced_axes(operation: Operation, tensor: Tensor) -> tuple[int, ...] | None:
+    """The axes that a sum, mean or maximum is over; None if it is over all, or no such reduction."""
+    if "pool" in operation.name or operation.name in ("norm", "vector_norm", "linalg_norm"):
+        return None
+    dim = operation.argument(1, "dim", "axis")
+    axes = (dim,) if isinstance(dim, int) else tuple(dim) if isinstance(dim, list | tuple) else None
+    return None if axes is None else tuple(axis % tensor.dim() for axis in axes)
 
 
 def _reduce_as(full: Tensor, operation: Operation) -> Tensor:

@@ -38,6 +38,7 @@ ACTIVATIONS = frozenset(
 SOFTMAXES = frozenset("softmax _softmax softmin log_softmax".split())
 NORMS = frozenset("layer_norm rms_norm group_norm batch_norm instance_norm normalize native_layer_norm".split())
 POOLS = frozenset("mean sum avg_pool1d avg_pool2d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d".split())
+GRID_POOLS = frozenset("avg_pool2d max_pool2d adaptive_avg_pool2d adaptive_max_pool2d".split())
 STATISTICS = frozenset("mean sum var std norm vector_norm amax amin logsumexp linalg_norm linalg_vector_norm".split())
 RESIZES = frozenset("interpolate upsample".split())  # linear in the image
 ROW_SUMS = frozenset(("index_add", "scatter_add"))  # onto zeros: linear in the rows

@@ -15,9 +15,11 @@ from functools import cached_property
 from typing import Any, TypeGuard
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from whyformer._engine.tracing.operations import Argument
+from whyformer._engine.tracing.token_numbers import TokenNumbers
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,7 @@ class Trace:
     output_of: int | None = None  # the number of the attention site whose output this is, or a view of it
     weights: Tensor | None = None  # like a label: how much each token counts in a sum over tokens, if `is_weighted`
     columns: Tensor | None = None  # label of a matrix of queries and keys: the token along the other axis
+    is_asked: bool = False  # scores of queries that do not depend on the explained input, such as learned ones
 
 
 EMPTY_TRACE = Trace()
@@ -261,10 +264,15 @@ class SampleGroups:
         return values.view(self.label.shape) if self.is_plain else values[self.label.long()]
 
 
-def compute_pooling_weights(trace: Trace, shape: torch.Size, samples: int, tokens: int) -> Tensor | None:
-    """[samples tokens]: how much an output [batch ...] of this shape reads of each token; rows sum to 1."""
+def compute_pooling_weights(
+    trace: Trace, shape: torch.Size, samples: int, tokens: int, numbers: TokenNumbers | None = None
+) -> Tensor | None:
+    """[samples tokens]: how much an output [batch ...] of this shape reads of each token; rows sum to 1.
+
+    numbers: if layers do not all have the same tokens; the result is then of the positions in the joined sequence.
+    """
     if trace.read is not None:
-        return trace.read
+        return trace.read if numbers is None else F.pad(trace.read, (0, numbers.length - trace.read.size(1)))
     if trace.tokens is None or trace.samples is None:
         return None
     label = broadcast_label(trace.tokens, shape)
@@ -273,6 +281,9 @@ def compute_pooling_weights(trace: Trace, shape: torch.Size, samples: int, token
         return None
     sample, label = torch.broadcast_tensors(sample, label)
     kept = (label >= 0) & (sample >= 0)
+    if numbers is not None:
+        known, label = label.unique(return_inverse=True)
+        tokens = len(known)
     if bool((label >= tokens).any()) or bool((sample >= samples).any()):
         return None  # the labels were numbered at another site
     flat = sample[kept].long() * tokens + label[kept].long()
@@ -285,4 +296,6 @@ def compute_pooling_weights(trace: Trace, shape: torch.Size, samples: int, token
             return None
     counted = torch.bincount(flat, weights, minlength=samples * tokens).view(samples, tokens).double()
     total = counted.sum(-1, keepdim=True)
-    return counted / total if bool((total > 0).all()) else None
+    if not bool((total > 0).all()):
+        return None
+    return counted / total if numbers is None else numbers.spread(counted / total, known)

@@ -1,0 +1,118 @@
+"""The layers of a model whose attentions do not all cover the same tokens, each as a matrix over one sequence.
+
+Attentions that read the same states belong to one layer: with the same queries they are further heads of it (parallel
+blocks), with other queries each is a part of its rows.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+
+import torch
+from torch import Tensor
+
+from whyformer._engine.capture.query_tiles import QueryTiles
+from whyformer._engine.tracing import AttentionSite, Placement, TokenNumbers, current_setting
+from whyformer.errors import UnsupportedModel
+
+UNKNOWN = "which tokens it covers is not known"
+TWICE = "a token is in several windows"
+
+
+@dataclass(frozen=True)
+class PlacedSite:
+    """An attention site and where it is in the shared sequence."""
+
+    number: int  # in the list of sites
+    placement: Placement
+
+
+@dataclass(frozen=True)
+class JoinedLayers:
+    """All attentions of a run, by layer."""
+
+    layers: tuple[tuple[PlacedSite, ...], ...]
+    batch: int
+
+    @classmethod
+    def find(cls, sites: Sequence[AttentionSite], numbers: TokenNumbers, batch: int) -> "JoinedLayers":
+        refuse_two_resolutions(sites, numbers)
+        placed = [PlacedSite(number, place_site(site, numbers, batch)) for number, site in enumerate(sites)]
+        by_layer = groupby(placed, lambda one: sites[one.number].epoch)
+        return cls(tuple(tuple(group) for _, group in by_layer), batch)
+
+    @property
+    def first_sites(self) -> list[int]:
+        """The number of the first site of each layer."""
+        return [layer[0].number for layer in self.layers]
+
+    def list_makers(
+        self, readers: Sequence[Callable[[], Tensor]], *, by_query: bool = False, by_key: bool = False
+    ) -> list[Callable[[], Tensor]]:
+        """For each layer, what makes its matrix [batch head query key], from the readers of the matrix of each site."""
+        return [partial(self.make, layer, readers, by_query, by_key) for layer in self.layers]
+
+    def make(
+        self, layer: Sequence[PlacedSite], readers: Sequence[Callable[[], Tensor]], by_query: bool, by_key: bool
+    ) -> Tensor:
+        matrices = [readers[one.number]() for one in layer]
+        length, like = layer[0].placement.length, matrices[0]
+        adds_heads = have_same_queries(layer)
+
+        def read(rows: slice) -> Tensor:
+            pairs = zip(layer, matrices, strict=True)
+            parts = [one.placement.place(matrix, rows, by_query=by_query, by_key=by_key) for one, matrix in pairs]
+            return torch.cat(parts, 1) if adds_heads else torch.stack(parts).sum(0)
+
+        counts = [one.placement.heads for one in layer]
+        shape = (self.batch, sum(counts) if adds_heads else counts[0], length, length)
+        rows = current_setting.get().choose_rows(shape, like.element_size())
+        return QueryTiles(read, shape, like, rows) if rows else read(slice(0, length))  # type: ignore[return-value]
+
+
+def refuse_two_resolutions(sites: Sequence[AttentionSite], numbers: TokenNumbers) -> None:
+    """Refuse a model in which tokens live on beside those that they were merged into (CrossViT, LookViT).
+
+    Both would be at the same positions. Once a merged token has attended, it takes the place of its members.
+    """
+    taken_by: dict[int, int] = {}  # the merged token that has taken the place of each
+    for site in sites:
+        if site.tokens is None:
+            continue
+        queries, keys = (label.unique().tolist() for label in (site.tokens.queries, site.tokens.keys))
+        for token in {*queries, *keys}:
+            members = set(numbers.list_members(token))
+            holders = {taken_by[member] for member in members if member in taken_by}
+            if any(not members >= set(numbers.list_members(holder)) for holder in holders):
+                raise UnsupportedModel(
+                    f"Attention in {site.path} is not self-attention over one sequence: it uses tokens beside those "
+                    "that they were merged into (two resolutions). Methods that need attention do not support this yet."
+                )
+        taken_by |= {member: token for token in queries for member in numbers.list_members(token)}
+
+
+def place_site(site: AttentionSite, numbers: TokenNumbers, batch: int) -> Placement:
+    obstacle = UNKNOWN
+    if site.tokens is not None:
+        placement = Placement(site.tokens, numbers, batch)
+        if placement.is_clear:
+            return placement
+        obstacle = TWICE
+    raise UnsupportedModel(
+        f"Attention in {site.path} is not self-attention over one sequence: {obstacle}. Methods that need attention do "
+        "not support this yet."
+    )
+
+
+def have_same_queries(layer: Sequence[PlacedSite]) -> bool:
+    """Whether the sites of a layer are heads of one attention; if not, each must have queries of its own."""
+    asked = [(one.placement.group >= 0).any(1) for one in layer]
+    if all(torch.equal(other, asked[0]) for other in asked[1:]):
+        return True
+    heads = {one.placement.heads for one in layer}
+    if len(heads) > 1 or bool((torch.stack(asked).sum(0) > 1).any()):
+        raise UnsupportedModel(
+            "Attentions of one layer share some of their queries, but not all, which is not supported."
+        )
+    return False
