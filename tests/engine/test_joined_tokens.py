@@ -242,6 +242,13 @@ def test_a_class_token_that_joins_late_is_asked_in_the_last_layers(images):
     torch.testing.assert_close(e.special, row[:, 0, :1].detach(), rtol=1e-4, atol=1e-7)
 
 
+@pytest.mark.parametrize("method", BY_TOKEN)
+def test_the_class_token_of_one_example_does_not_depend_on_the_others(images, method):
+    together, alone = explain(LateClass(), images, method), explain(LateClass(), images[1:], method)
+    torch.testing.assert_close(together.scores[1:], alone.scores, rtol=1e-3, atol=1e-7)
+    torch.testing.assert_close(together.special[1:], alone.special, rtol=1e-3, atol=1e-7)
+
+
 class Queries(nn.Module):
     """Learned queries attend to the patches; their mean is read, as in CoCa."""
 
@@ -308,6 +315,34 @@ def test_parallel_attentions_are_heads_of_one(images, method):
     parallel = Parallel()
     found, wanted = (explain(module, images, method) for module in (parallel, Wide(parallel)))
     torch.testing.assert_close(found.scores, wanted.scores, rtol=1e-4, atol=1e-7)
+
+
+class PoolsPatches(nn.Module):
+    """A learned query pools the patches, without the class token that they were processed with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed, self.attention = nn.Conv2d(3, 8, 2, stride=2), Attention(8)
+        self.token, self.query = nn.Parameter(torch.randn(1, 1, 8)), nn.Parameter(torch.randn(1, 1, 8))
+        self.pool, self.head = nn.MultiheadAttention(8, HEADS, batch_first=True), nn.Linear(8, 3)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        x = self.embed(pixels).flatten(2).mT
+        x = torch.cat([self.token.expand(len(x), -1, -1), x], 1)
+        x = (x + self.attention(x))[:, 1:]
+        pooled, _ = self.pool(self.query.expand(len(x), -1, -1), x, x, need_weights=False)
+        return self.head(pooled[:, 0])
+
+
+def test_a_query_that_pools_some_of_the_tokens_is_the_readout(images):
+    module = PoolsPatches().eval()
+    model = why.open(module)
+    readout = why.record(model, model.encode(images), keep={"readout"})["readout"]
+    x = torch.cat([module.token.expand(2, -1, -1), module.embed(images).flatten(2).mT], 1)
+    x = (x + module.attention(x))[:, 1:]
+    _, weights = module.pool(module.query.expand(2, -1, -1), x, x)
+    torch.testing.assert_close(readout, F.pad(weights[:, 0], (1, 0)).detach())
 
 
 class TwoResolutions(nn.Module):

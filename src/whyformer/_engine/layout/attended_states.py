@@ -44,13 +44,15 @@ def find_read_state(mode: Intercept, site: AttentionSite, numbers: TokenNumbers)
     """Where layers do not all have the same tokens: what enters the block around an attention.
 
     If the block takes other tokens than the attention reads (a class token that asks), it is what enters the innermost
-    module around it that has them all.
+    module around it that has them all, or a module in it that computes keys.
     """
     around = [mode.calls[number] for number in site.enclosing]
     with suppress(UnsupportedModel):
         around.append(find_block_call(site, mode))
     wanted = list_members(site.tokens.keys if site.tokens is not None else None, numbers)
-    for call in reversed(around):
+    innermost = mode.calls[site.enclosing[-1]]
+    inside = [call for call in mode.calls[innermost.number + 1 :] if call.input_step < site.step]
+    for call in (*reversed(around), *reversed(inside)):
         state = resolve_entrance(call.input)
         if state is not None and wanted <= list_members(trace_of(state).tokens, numbers):
             return state

@@ -286,12 +286,22 @@ def to_token_states(state: Tensor, trace: Trace, length: int) -> Tensor:
     Further axes (the copies of a stream that hyper connections keep) become channels. Other states stay as they are.
     """
     tokens, samples = axis_of(trace.tokens), axis_of(trace.samples)
+    if is_grid_of_tokens(state, trace, length):
+        return state.flatten(2).transpose(1, 2)
     if samples is None:  # one example
         samples = next((axis for axis in range(state.dim()) if state.size(axis) == 1 and axis != tokens), 0)
     is_usual = trace.is_pixels or (state.dim() == 3 and tokens != 2)
     if is_usual or tokens is None or tokens == samples or state.size(tokens) != length:
         return to_canonical_axes(state, trace)
     return state.movedim((samples, tokens), (0, 1)).flatten(2)
+
+
+def is_grid_of_tokens(state: Tensor, trace: Trace, length: int) -> bool:
+    """Whether states are [batch channel row column], with the tokens that attention covers row by row."""
+    label = trace.tokens
+    if state.dim() != 4 or trace.is_pixels or label is None or label.shape != (1, 1, *state.shape[-2:]):
+        return False
+    return torch.equal(label.flatten(), torch.arange(length, device=label.device, dtype=label.dtype))
 
 
 def from_canonical_axes(tensor: Tensor, order: str) -> Tensor:

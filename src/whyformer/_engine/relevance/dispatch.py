@@ -175,7 +175,7 @@ class CallBuilder:
         constant, signs, positions = addends[index], self.read_signs(), None
         if is_mask(constant):
             kind, constant_is = "mask", "mask"
-        elif is_per_channel(constant, self.result):
+        elif is_per_channel(constant, self.result) or self.is_same_for_all(constant):
             kind, constant_is = "bias", "biases"
         else:
             kind, constant_is = "add", "positions and other constants"
@@ -185,6 +185,14 @@ class CallBuilder:
             constant = (constant.detach() if isinstance(constant, Tensor) else constant) * signs[index]
         fields = {"kind": kind, "constant": constant, "constant_is": constant_is, "positions": positions}
         return self.make(calls.AdditionCall, signs=(signs[1 - index], 1), **fields), [x]
+
+    def is_same_for_all(self, constant: Argument) -> bool:
+        """One vector for the only token of each example, [batch 1 channel], and the same for all: a class token."""
+        if not isinstance(constant, Tensor) or constant.dim() != 3 or constant.shape != self.result.shape:
+            return False
+        if self.batch == 1 or constant.shape[:2].numel() != self.batch or 1 not in constant.shape[:2]:
+            return False
+        return bool((constant == constant.flatten(0, 1)[0]).all())
 
     def find_positions(self, constant: Argument) -> Trace | None:
         """Where the tokens of the result are, if the constant has a vector for each of them."""

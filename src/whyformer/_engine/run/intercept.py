@@ -537,7 +537,7 @@ class Intercept(TorchFunctionMode):
         trace = Trace(samples=before.samples, epoch=site.epoch, depends=before.depends, output_of=site.number)
         has_tokens = before.tokens is not None and bool((before.tokens >= 0).any())  # and no learned queries
         if site.is_pooling and not has_tokens:
-            read = site.read_tokens() if self.reads_all_tokens(site) else None
+            read = site.read_tokens(self.follower.length) if self.reads_tokens(site) else None
             attach_trace(output, replace(trace, read=read, output_of=None))
             return
         self.follower.length = sum(self.streams) or site.queries
@@ -636,11 +636,12 @@ class Intercept(TorchFunctionMode):
             return heads, "heads first"
         return 0, "batch first"
 
-    def reads_all_tokens(self, site: AttentionSite) -> bool:
-        """The keys of a pooling site are the tokens of the attention before it, each once, and perhaps others."""
+    def reads_tokens(self, site: AttentionSite) -> bool:
+        """The keys of a pooling site are tokens of the attention before it, all or some, each once; perhaps others."""
         label, length = site.keys.tokens, self.follower.length
         if label is None or label.numel() != site.value.size(-2) or site.keys.epoch == 0:
             return False
         if site.value.size(0) != self.batch:
             return False
-        return torch.equal(label[label >= 0].sort()[0].long(), torch.arange(length, device=label.device))
+        known = label[label >= 0]
+        return bool((known < length).all()) and len(known.unique()) == len(known) > 0

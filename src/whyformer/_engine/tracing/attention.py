@@ -107,12 +107,12 @@ class AttentionSite:
             first += part.queries
         return torch.cat(found, 2)
 
-    def read_tokens(self) -> Tensor:
-        """[batch token]: how much a pooling site reads of each token, the mean over its heads."""
+    def read_tokens(self, length: int) -> Tensor:
+        """[batch token]: how much a pooling site reads of each of so many tokens, the mean over its heads."""
         assert self.keys.tokens is not None
         label = self.keys.tokens.flatten().long()
         weights = self.attention().detach().mean(1)[:, 0].double()
-        read = torch.zeros_like(weights[:, : int((label >= 0).sum())])
+        read = weights.new_zeros(len(weights), length)
         read[:, label[label >= 0]] = weights[:, label >= 0]
         return read / read.sum(-1, keepdim=True)
 

@@ -48,6 +48,7 @@ class Follower:
         self.grids: list[tuple[tuple[int, int], tuple[int, int] | None]] = []  # all so far, with what they cover
         self.image: tuple[int, int] | None = None  # height and width of the image
         self.covers: tuple[int, int] | None = None  # pixels that the patches cover, if not all
+        self.is_bordered = False  # patches are also cut from a border around the image: where they lie is not known
         self.cuts_elsewhere = False  # the first patch is not cut at the first pixel: a crop, a border, a turned image
 
     def follow(self, operation: Operation, result: Argument) -> list[Trace]:
@@ -142,6 +143,8 @@ class Follower:
         if pixels is not None:  # counted from 1, since what is added around the image becomes 0
             view = operation.map_arguments(lambda value: (pixels + 1).double().expand(x.shape) if value is x else value)
             made.pixels = provenance.squeeze_constant(view.run().int() - 1)
+            patches = None if self.length else self.number_patches(made.pixels.mT)
+            made.tokens = None if patches is None else patches.mT
         elif trace.tokens is not None and self.numbers is not None:
             size = count_places(operation, x)
             label = self.numbers.merge_cells(trace.tokens, size) if math.prod(size) == result.size(-1) else None
@@ -201,6 +204,7 @@ class Follower:
             own = (x.size(2), x.size(3))
             covers = find_covered_pixels(operation, x, result, self.image or own) if trace.is_pixels else None
             self.cuts_elsewhere |= self.is_window(trace.pixels)
+            self.is_bordered |= adds_border(operation)
             return Trace(samples=trace.samples, tokens=self.label_grid(result, covers))
         samples, tokens = (provenance.broadcast_label(label, result.shape) for label in (trace.samples, trace.tokens))
         if tokens is None or tokens.size(1) > 1:
@@ -216,6 +220,9 @@ class Follower:
     def label_grid(self, result: Tensor, covers: tuple[int, int] | None = None) -> Tensor | None:
         """The tokens of a grid [batch channel row column] that is cut from the image before the first attention."""
         size = (result.size(2), result.size(3))
+        if self.is_bordered:
+            self.grid = None
+            return None
         self.set_grid(size, covers)
         if self.numbers is not None:
             return self.numbers.label_grid(size, result.device)
@@ -247,9 +254,7 @@ class Follower:
         label = trace.tokens
         if self.numbers is None or label is None or label.dim() != 4 or result.dim() != 4:
             return None
-        label = self.merge_along(label, (1,), keepdim=True) if label.size(1) > 1 else label
-        if label is None:
-            return None
+        label = self.numbers.merge(label.movedim(1, -1)).unsqueeze(1) if label.size(1) > 1 else label
         height, width = result.shape[-2:]
         if label.size(-2) >= height and label.size(-1) >= width:
             return self.numbers.merge_cells(label, (height, width))
@@ -610,6 +615,15 @@ def reduce_label(label: Tensor | None, tensor: Tensor, operation: Operation) -> 
     full = label.double().expand(tensor.shape)
     low, high = -_reduce_as(-full, operation), _reduce_as(full, operation)
     return provenance.squeeze_constant(low.int()) if torch.equal(low, high) else None
+
+
+def adds_border(operation: Operation) -> bool:
+    """Whether a convolution has kernels that lie with more than half of their width outside of the image."""
+    weight, padding = operation.argument(1, "weight"), operation.argument(4, "padding", default=0)
+    widths = (padding,) * 2 if isinstance(padding, int) else padding
+    if isinstance(widths, str) or weight.dim() != 4:
+        return False
+    return any(2 * width > size for width, size in zip(widths, weight.shape[-2:], strict=False))
 
 
 def count_places(operation: Operation, x: Tensor) -> tuple[int, int]:
