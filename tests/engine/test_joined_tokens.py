@@ -317,6 +317,37 @@ def test_parallel_attentions_are_heads_of_one(images, method):
     torch.testing.assert_close(found.scores, wanted.scores, rtol=1e-4, atol=1e-7)
 
 
+class Differential(nn.Module):
+    """Two attentions to the same values, subtracted: of their outputs, or of their weights."""
+
+    def __init__(self, *, fused: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.fused, self.embed = fused, nn.Conv2d(3, 8, 2, stride=2)
+        self.layers = nn.ModuleList(nn.ModuleList([nn.Linear(8, 32), nn.Linear(8, 8), nn.Linear(8, 8)]) for _ in "12")
+        self.factor, self.head = nn.Parameter(torch.tensor(0.3)), nn.Linear(8, 3)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        x = self.embed(pixels).flatten(2).mT
+        for project, to_value, out in self.layers:
+            one, first, two, second = project(x).unflatten(-1, (4, HEADS, -1)).permute(2, 0, 3, 1, 4)
+            value = to_value(x).unflatten(-1, (HEADS, -1)).transpose(1, 2)
+            if self.fused:
+                attend = F.scaled_dot_product_attention
+                y = attend(one, first, value) - self.factor * attend(two, second, value)
+            else:
+                weights, other = ((q @ k.mT / 2).softmax(-1) for q, k in ((one, first), (two, second)))
+                y = (weights - self.factor * other) @ value
+            x = x + out(y.transpose(1, 2).flatten(2))
+        return self.head(x.mean(1))
+
+
+@pytest.mark.parametrize("method", ["generic_attention", "rollout", "raw_attention", "attcat", "grad_cam"])
+def test_fused_attentions_that_are_subtracted_are_one_attention(images, method):
+    found, wanted = (explain(Differential(fused=fused), images, method) for fused in (True, False))
+    torch.testing.assert_close(found.scores, wanted.scores, rtol=1e-4, atol=1e-7)
+
+
 class PoolsPatches(nn.Module):
     """A learned query pools the patches, without the class token that they were processed with."""
 

@@ -54,6 +54,7 @@ from whyformer._engine.tracing import (
     spread_written,
     starts_constant,
     stitch,
+    stitch_sum,
     trace_of,
 )
 from whyformer._plain.private_torch import without_interception
@@ -287,8 +288,11 @@ class Intercept(TorchFunctionMode):
             follow_masks(operation, result)
         if self.keeps_scores:
             keep_scores(operation, result)
-        if operation.name in operations.CONCATENATIONS and len(self.sites) > 1:
-            self.stitch_sites(operation, result)
+        is_numbered = self.follower.numbers is not None  # then attentions of one layer are joined in the end
+        if operation.name in operations.CONCATENATIONS and len(self.sites) > 1 and not is_numbered:
+            self.stitch_sites(stitch(operation, result, self.sites), result)
+        elif operation.name in operations.ADDITIONS and len(self.sites) > 1:
+            self.stitch_sites(stitch_sum(operation, result, self.sites), result)
         if self.is_before_input(operation):
             return result
         if operation.name in SITES and (site := find_site(operation, result, self.path)) is not None:
@@ -571,7 +575,8 @@ class Intercept(TorchFunctionMode):
             site.tokens = tokens.unfold(site.folds_heads, site.value.size(1), site.batch_axis)
         self.keep_site(site)
         self.follower.length = numbers.length
-        attach_trace(output, Trace(rows.samples, rows.tokens, site.epoch, depends=rows.depends))
+        trace = Trace(rows.samples, rows.tokens, site.epoch, depends=rows.depends, output_of=site.number)
+        attach_trace(output, trace)
 
     def find_streams(self, queries: Trace, keys: Trace) -> tuple[int, int] | None:
         """Where the streams of the queries and of the keys begin in the joined sequence; None if that is not known."""
@@ -591,9 +596,9 @@ class Intercept(TorchFunctionMode):
         is_beside = keys.tokens is not None and keys.epoch < last.epoch and keys.epoch == last.keys.epoch
         return last.epoch if is_beside else last.epoch + 1
 
-    def stitch_sites(self, operation: Operation, result: Tensor) -> None:
+    def stitch_sites(self, made: AttentionSite | None, result: Tensor) -> None:
         """If the outputs of several sites are joined here, they become one site."""
-        if (made := stitch(operation, result, self.sites)) is None:
+        if made is None:
             return
         self.site_count += 1
         made.number, made.step = self.site_count, self.step
@@ -604,6 +609,9 @@ class Intercept(TorchFunctionMode):
         self.sites.insert(first, made)
         for call in self.open_calls:
             call.sites = [number for number in call.sites if number not in gone] + [made.number]
+        if made.joins == "sum":
+            attach_trace(result, replace(trace_of(result), output_of=made.number))
+            return
         self.follower.length = made.queries
         axis = next(a for a in range(result.dim()) if made.has_tokens_at(a))
         tokens = self.follower.labels.label_axis(axis, made.queries, result.dim(), result.device)

@@ -134,7 +134,7 @@ def unmasked_as(site: AttentionSite, unmasked: Tensor, scores: Tensor) -> Tensor
 def compute_attention_scores(site: AttentionSite, rows: slice | None = None) -> Tensor:
     """[batch head query key]: the scores before the softmax, after scale and mask, of some queries or of all."""
     rows = slice(0, site.queries) if rows is None else rows
-    if site.parts:
+    if site.parts and site.joins != "sum":
         return site.join_parts(compute_attention_scores, rows)
     if site.query is not None and site.key is not None:
         products, mask = site.compute_products(rows), site.read_mask(rows)

@@ -57,7 +57,7 @@ from whyformer._engine.tracing.provenance import (
 from whyformer._engine.tracing.recording import PausableMode, pause_recording
 from whyformer._engine.tracing.recurrences import detach_constants, starts_constant
 from whyformer._engine.tracing.softmax import divide_before_product, step_of
-from whyformer._engine.tracing.stitching import stitch
+from whyformer._engine.tracing.stitching import stitch, stitch_sum
 from whyformer._engine.tracing.tiles import (
     BY_SIZE,
     TileSetting,

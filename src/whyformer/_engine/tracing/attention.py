@@ -49,7 +49,8 @@ class AttentionSite:
     joined_axis: int | None = None  # the axis of the tokens, if `output` is [batch token head*channel] or the like
     first_key: int = 0  # keys before it, and behind as many as there are queries, belong to no token
     parts: tuple["AttentionSite", ...] = ()  # the sites that this one is stitched together from (stitching.py) ...
-    joins: str = ""  # ... by "head" or by "query"
+    joins: str = ""  # ... by "head", by "query" or as a "sum"
+    scales: tuple[float, ...] = ()  # of the parts of a sum
     # Of an encoder and a decoder: where the streams of queries and keys begin in the joined sequence
     first_positions: tuple[int, int] | None = None
     is_asked: bool = False  # by queries that do not depend on the explained input, such as learned ones
@@ -85,6 +86,9 @@ class AttentionSite:
         if self.weights is not None:
             return self.weights if rows is None else self.weights[..., rows, :]
         rows = slice(0, self.queries) if rows is None else rows
+        if self.joins == "sum":
+            pairs = zip(self.scales, self.parts, strict=True)
+            return torch.stack([scale * part.attention(rows) for scale, part in pairs]).sum(0)
         if self.parts:
             return self.join_parts(AttentionSite.attention, rows)
         weights = compute_attention_weights(self.compute_products(rows), self.read_mask(rows))

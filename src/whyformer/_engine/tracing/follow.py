@@ -377,14 +377,17 @@ class Follower:
             tokens = drop_masked_tokens(tokens, given)
         rest_is_constant = not any(trace_of(t).depends for t in given[1:])
         rest_is_attention = all(t.is_attention or t.is_statistic or not t.depends for t in traces[1:])
+        is_scaled = name == "mul" and len(given) == 2 and given[0].numel() == 1 and not traces[0].depends
+        leading = traces[1] if is_scaled else traces[0]
         is_softmax = name in operations.SOFTMAXES and (result.dim() >= 3 or is_over_tokens(operation))
         root, is_straight = find_elementwise_root(operation, result)
+        output_of, output_scale = follow_output(operation, traces)
         return Trace(
             samples,
             tokens,
             best.epoch,
             best.read,
-            is_attention=is_softmax or (traces[0].is_attention and rest_is_attention),
+            is_attention=is_softmax or (leading.is_attention and rest_is_attention),
             is_statistic=traces[0].is_statistic and rest_is_constant and result.shape == given[0].shape,
             is_weighted=bool(self.length) and (any(t.is_weighted for t in traces) or weighs_tokens(operation)),
             is_pixels=traces[0].is_pixels and name in operations.IDENTITIES,
@@ -398,7 +401,8 @@ class Follower:
             columns=provenance.broadcast_label(best.columns, result.shape),
             weights=provenance.broadcast_label(self.follow_weights(operation, traces), result.shape),
             pixels=traces[0].pixels if name != "linear" and result.shape == given[0].shape else None,
-            output_of=traces[0].output_of if name in operations.IDENTITIES else None,
+            output_of=output_of,
+            output_scale=output_scale,
         )
 
     def follow_weights(self, operation: Operation, traces: list[Trace]) -> Tensor | None:
@@ -429,6 +433,19 @@ class Follower:
             is_known = best.tokens is not None or not current
             return best if is_known else replace(best, read=trace_of(current[0]).read, epoch=latest)
         return replace(best, tokens=None, read=self.mix_reads(current, [trace_of(t) for t in current]), epoch=latest)
+
+
+def follow_output(operation: Operation, traces: list[Trace]) -> tuple[int | None, float]:
+    """The attention site that the result is the output of, and by which number it is multiplied."""
+    if operation.name in operations.IDENTITIES:
+        return traces[0].output_of, traces[0].output_scale
+    found = [trace for trace in traces if trace.output_of is not None]
+    others = [t for t in operation.given if trace_of(t).output_of is None]
+    if operation.name not in ("mul", "rmul", "multiply") or len(found) != 1 or len(traces) != 2:
+        return None, 1.0
+    if others[0].numel() > 1 or trace_of(others[0]).depends:
+        return None, 1.0
+    return found[0].output_of, found[0].output_scale * float(others[0].detach())
 
 
 def keeps_ids(operation: Operation, result: Tensor) -> bool:

@@ -60,6 +60,7 @@ class Trace:
     is_straight: bool = False  # ... and only a multiple of it
     softmax: SoftmaxStep | None = None  # a step of a softmax that the model writes out
     output_of: int | None = None  # the number of the attention site whose output this is, or a view of it
+    output_scale: float = 1.0  # ... times this number
     weights: Tensor | None = None  # like a label: how much each token counts in a sum over tokens, if `is_weighted`
     columns: Tensor | None = None  # label of a matrix of queries and keys: the token along the other axis
     is_asked: bool = False  # scores of queries that do not depend on the explained input, such as learned ones

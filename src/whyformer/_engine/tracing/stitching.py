@@ -1,9 +1,10 @@
-"""Attention that a model computes in parts: head by head, or some queries at a time.
+"""Attention that a model computes in parts: head by head, some queries at a time, or as a difference.
 
 Each part is an attention site of its own until the model concatenates or stacks the outputs. Then the parts become one
 site, whose output is the concatenation: what arrives there, as a gradient or as relevance, is what arrives at the
 parts. That the concatenation holds the outputs of the parts in their order, and nothing else, is checked number by
-number.
+number. In differential attention, two attentions to the same values are subtracted: one site whose weights are the
+difference.
 """
 
 from collections.abc import Sequence
@@ -36,6 +37,26 @@ def stitch(operation: Operation, result: Tensor, sites: Sequence[AttentionSite])
     candidates = dict.fromkeys([*known, axis])  # of the tokens: where labels change, or the axis that is joined
     found_sites = (make_stitched(joined, result, axis, tokens) for tokens in candidates)
     return next((made for made in found_sites if made is not None), None)
+
+
+def stitch_sum(operation: Operation, result: Tensor, sites: Sequence[AttentionSite]) -> AttentionSite | None:
+    """The site that is the sum or difference of two over the same values; None if that is not what was added."""
+    given, by_number = operation.given, {site.number: site for site in sites}
+    parts = [by_number.get(trace_of(part).output_of or 0) for part in given]
+    known = [site for site in parts if site is not None]
+    if len(given) != 2 or len(known) != 2 or known[0] is known[1] or known[0].epoch != known[1].epoch:
+        return None
+    first, second = known
+    if first.output.shape != result.shape or not torch.equal(first.value, second.value):
+        return None
+    signs = (
+        (1.0, -1.0) if operation.name in ("sub", "subtract") else (-1.0, 1.0) if operation.name == "rsub" else (1, 1)
+    )
+    scales = tuple(sign * trace_of(part).output_scale for sign, part in zip(signs, given, strict=True))
+    total = sum(scale * site.output.detach() for scale, site in zip(scales, known, strict=True))
+    if not torch.allclose(total, result.detach(), rtol=1e-4, atol=1e-6):  # type: ignore[arg-type]
+        return None
+    return replace(first, **OF_ONE_PART, parts=tuple(known), joins="sum", scales=scales, output=result)
 
 
 def make_stitched(parts: Sequence[AttentionSite], result: Tensor, axis: int, token_axis: int) -> AttentionSite | None:
