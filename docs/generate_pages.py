@@ -248,7 +248,8 @@ def make_others_page() -> str:
     with (OTHERS / "results.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     libraries = list(dict.fromkeys(row["library"] for row in rows))
-    complete = sum(_list_refused(row) == [] for row in rows)
+    served = [row for row in rows if _list_refused(row) == []]
+    complete = sum(len(_list_applicable(row)) == len(TRIED) for row in served)
     versions = ", ".join(
         line.strip().replace("==", " ")
         for line in (DOCS.parent / "constraints-others.txt").read_text().splitlines()
@@ -257,9 +258,11 @@ def make_others_page() -> str:
     parts = [
         "# Models of other libraries",
         f"{len(rows)} models, tiny and with random weights, each tried with ten methods: "
-        f"{', '.join(f'`{name}`' for name in TRIED)}. Nothing is refused on {complete} of them; every refusal has its "
-        "reason below. `make test-others` sets up an environment with these libraries and runs the same checks, "
-        "`make sweep-others` writes the table anew.",
+        f"{', '.join(f'`{name}`' for name in TRIED)}. Nothing that applies is refused on {len(served)} of them: all "
+        f"ten methods work on {complete}; {len(served) - complete} have no attention, so that the six methods that "
+        "read it do not apply to them, and the others work. Every refusal has its reason below. `make test-others` "
+        "sets up an environment with these libraries and runs the same checks, `make sweep-others` writes the table "
+        "anew.",
         "Checked on each: no exception but whyformer's own; the logits of the library; an example in a batch is scored "
         "as the example alone; attention as the library's eager code computes it and gradient x input by autograd, "
         "where the library can tell; relevance is conserved; the model is unchanged afterwards.",
@@ -281,17 +284,22 @@ def _make_library_section(library: str, rows: list[dict[str, str]]) -> str:
         "| --- | --- | --- | --- |",
     ]
     for row in rows:
-        refused = _list_refused(row)
-        works = len(TRIED) - len(refused)
+        refused, applicable = _list_refused(row), _list_applicable(row)
+        works = len(applicable) - len(refused)
         reason = row["reason"].partition(": ")[2].replace("|", "\\|") if refused else ""
-        names = ", ".join(refused) if 0 < works < len(TRIED) else "all" if refused else ""
-        said = f"{names}: {reason}" if refused else ""
-        lines.append(f"| {row['model']} | {works} of {len(TRIED)} | {_say_attention(row)} | {said} |")
+        names = ", ".join(refused) if works > 0 else "all" if refused else ""
+        said = f"{names}: {reason}" if refused else "" if len(applicable) == len(TRIED) else "no attention"
+        lines.append(f"| {row['model']} | {works} of {len(applicable)} | {_say_attention(row)} | {said} |")
     return f"## {library}\n\n" + "\n".join(lines)
 
 
 def _list_refused(row: dict[str, str]) -> list[str]:
-    return [name for name in TRIED if row[name] != "ok"]
+    return [name for name in _list_applicable(row) if row[name] != "ok"]
+
+
+def _list_applicable(row: dict[str, str]) -> list[str]:
+    """The methods that can be asked for: those that read attention do not apply to a model that has none."""
+    return [name for name in TRIED if row[name] != "n/a"]
 
 
 def _say_attention(row: dict[str, str]) -> str:

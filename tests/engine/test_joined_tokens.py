@@ -161,6 +161,18 @@ def test_each_example_is_explained_as_if_it_were_alone(images, method):
     torch.testing.assert_close(together.scores[1:], alone.scores, rtol=1e-3, atol=1e-6)
 
 
+@pytest.mark.parametrize("method", ["atman", "value_zeroing", "cat", "alti"])
+def test_methods_that_need_the_same_tokens_everywhere_say_so(images, method):
+    for module in (Stages(), LateClass()):
+        with pytest.raises(UnsupportedModel, match="same tokens at every"):
+            explain(module, images, method)
+
+
+def test_the_doctor_says_that_tokens_differ(images):
+    found = why.diagnose(why.open(Stages().eval()), images[:1], methods=["rollout"]).found
+    assert "joined into one sequence" in found["layers"]
+
+
 def test_relevance_is_conserved(images):
     health = explain(Stages(), images, "attnlrp", health=True).health
     assert float((health.sent - health.arrived - health.absorbed.sum(1)).abs().max()) < 1e-5

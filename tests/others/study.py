@@ -8,6 +8,9 @@ BATCH   an example in a batch differs from the example alone
 WRONG   numbers that differ from those of the library
 LOST    relevance that is neither conserved nor absorbed
 CHANGED the model is not what it was
+
+"n/a" is what does not apply: a method that reads attention, of a model that has none; a check for which the library
+cannot tell what is right.
 """
 
 import traceback
@@ -19,7 +22,7 @@ from others.subject import Subject
 from torch import Tensor, nn
 
 import whyformer as why
-from whyformer.errors import WhyformerError
+from whyformer.errors import NoAttention, WhyformerError
 
 METHODS = (
     "transformer_attribution", "generic_attention", "rollout", "raw_attention", "attcat", "attnlrp", "gradient_x_input",
@@ -47,6 +50,8 @@ def study(subject: Subject) -> list[Finding]:
     ):  # fmt: skip
         try:
             findings.append((name, *check(model, subject)))
+        except NoAttention as error:
+            findings.append((name, "n/a", "", shorten(error)))
         except WhyformerError as error:
             findings.append((name, "refused", "", shorten(error)))
         except Exception as error:
@@ -60,6 +65,8 @@ def try_method(model: why.Model, subject: Subject, method: str) -> tuple[str, st
     """Explain the batch and one example alone."""
     try:
         explanation, target = explain(model, subject.inputs, method, subject.target)
+    except NoAttention as error:
+        return "n/a", "", shorten(error)
     except WhyformerError as error:
         return "refused", "", shorten(error)
     except Exception as error:
@@ -128,7 +135,10 @@ def check_logits(model: why.Model, subject: Subject) -> tuple[str, str, str]:
     if subject.run is None:
         return "n/a", "", ""
     own = subject.run(subject.inputs)
-    capture = why.record(model, model.encode(subject.inputs), keep={"attention"})
+    try:
+        capture = why.record(model, model.encode(subject.inputs), keep={"attention"})
+    except NoAttention:
+        capture = why.record(model, model.encode(subject.inputs), keep={"mask"})
     if capture.logits.shape != own.shape:
         return "n/a", "", f"{list(capture.logits.shape)} and {list(own.shape)}"
     distance = float((capture.logits - own).abs().max() / own.abs().max().clamp_min(1e-12))

@@ -6,7 +6,7 @@ from whyformer._engine import TargetLike, make_recipe, record
 from whyformer._explain.explain import ModelLike, as_model
 from whyformer._model import InputLike
 from whyformer._plain.torch_state import neutral_torch
-from whyformer.errors import InputError, ModelError, NonFinite
+from whyformer.errors import InputError, ModelError, NonFinite, UnsupportedModel
 from whyformer.results.attention_view import AttentionView
 from whyformer.show import head_figures
 
@@ -31,6 +31,12 @@ def inspect_attention(
         keep.remove("attention_relevance")
         capture = record(model, encoded, target=target, versus=versus, keep=keep)
         notes = (f"Relevance is not available. {error}",)
+    heads = [layer.size(1) for layer in capture["attention"]]
+    if len(set(heads)) > 1:
+        raise UnsupportedModel(
+            f"The layers of {model.name} have {min(heads)} to {max(heads)} heads, and the view of all heads needs the "
+            "same number at each. Use explain(..., 'raw_attention', layer=..., heads=...) for one layer."
+        )
     parts = {
         kind: torch.stack([layer[0].detach().float().cpu() for layer in capture.get(site, recipe)])
         for kind, site in SITE_OF_KIND.items()

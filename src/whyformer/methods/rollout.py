@@ -10,6 +10,10 @@ CVPR 2021 (arXiv:2012.09838) the formula has no normalisation; their released Vi
 first layer; their released BERT code normalises (since February 2021) and sets the cell (CLS, CLS) to 0. For attention
 with rows that sum to 1, normalised = unnormalised / $2^L$, so only `start` and `own` change the ranking.
 
+The paper has the same tokens at every layer. In a model with windows, or stages that merge tokens (Swin), a window is a
+block of $A$, and a merged token counts as so many identical copies, one for each token that it stands for, which share
+its attention.
+
 We propagate one row, $r \leftarrow r\,\hat A_l$ from the last layer to `start`, which gives the same product.
 """
 

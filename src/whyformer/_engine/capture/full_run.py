@@ -10,7 +10,7 @@ from whyformer._engine.capture.capture import Capture
 from whyformer._engine.capture.decompose import PARTS_FORMS
 from whyformer._engine.capture.request import RunRequest
 from whyformer._engine.capture.sites import SITES
-from whyformer._engine.layout import has_stackable_sites
+from whyformer._engine.layout import find_first_grid
 from whyformer._engine.relevance import Switch
 from whyformer._engine.run import ModelMemo, Run, run_forward
 from whyformer._engine.targets import TargetLike
@@ -47,13 +47,9 @@ def describe_input(request: RunRequest) -> Hashable:
     return shapes, request.intervention is not None
 
 
-def find_first_grid(request: RunRequest, run: Run) -> tuple[int, int] | None:
-    """The patches that the first attention sees, if attention is over windows, merged or added tokens of an image."""
-    encoded, mode = request.encoded, run.mode
-    is_image = encoded.inputs[encoded.main].dim() == 4 and encoded.pictures is None
-    if not is_image or not mode.sites or mode.streams or request.intervention is not None:
-        return None
-    return None if has_stackable_sites(run, encoded.batch) else mode.follower.grid
+def choose_first_grid(request: RunRequest, run: Run) -> tuple[int, int] | None:
+    """As `find_first_grid`; an intervention changes the attention of the model itself."""
+    return None if request.intervention is not None else find_first_grid(run, request.encoded)
 
 
 def build_captures(request: RunRequest, run: Run, targets: Sequence[TargetLike]) -> Iterator[Capture]:
@@ -81,7 +77,7 @@ class FullRunner:
         with neutral_torch():
             if known.get(kind) is None:
                 with start() as run:
-                    known[kind] = find_first_grid(request, run) if kind not in known else None
+                    known[kind] = choose_first_grid(request, run) if kind not in known else None
                     if known[kind] is None:
                         yield from build_captures(request, run, targets)
                         return

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from whyformer._engine.layout import Order, find_blocks, find_order
+from whyformer._engine.layout import Order, find_blocks, find_first_grid, find_order
 from whyformer._engine.run import Run, run_forward
 from whyformer._engine.targets import find_task, is_causal, refuse_encoder_decoders
 from whyformer._model import EncodedBatch, Model, unwrap
@@ -23,10 +23,17 @@ def describe_run(model: Model, encoded: EncodedBatch) -> dict[str, str]:
     """What a run of the model shows; where something is not found, the reason."""
     refuse_encoder_decoders(model.module)
     with run_forward(model, encoded, asks_gradient=True) as run:
-        found = describe_attention(run)
-        found["order"] = try_to_say(lambda: describe_order(find_order(model, encoded, run, always=True)))
-        found["blocks"] = try_to_say(lambda: describe_blocks(run))
-        found["task"] = try_to_say(lambda: describe_task(model, encoded, run))
+        if (first_grid := find_first_grid(run, encoded)) is None:
+            return describe_forward(model, encoded, run)
+    with run_forward(model, encoded, asks_gradient=True, first_grid=first_grid) as run:
+        return describe_forward(model, encoded, run)
+
+
+def describe_forward(model: Model, encoded: EncodedBatch, run: Run) -> dict[str, str]:
+    found = describe_attention(run)
+    found["order"] = try_to_say(lambda: describe_order(find_order(model, encoded, run, always=True)))
+    found["blocks"] = try_to_say(lambda: describe_blocks(run))
+    found["task"] = try_to_say(lambda: describe_task(model, encoded, run))
     return found
 
 
@@ -43,6 +50,8 @@ def describe_attention(run: Run) -> dict[str, str]:
         "attention": f"{len(sites)} sites, {kind}",
         "heads": " or ".join(map(str, heads)) + " per site",
     }
+    if run.mode.first_grid is not None:
+        return found | {"layers": "tokens are not the same at all (windows, merged or added): joined into one sequence"}
     return {**found, "but": "; ".join(obstacles)} if obstacles else found
 
 

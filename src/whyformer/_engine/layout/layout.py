@@ -73,6 +73,7 @@ class Layout:
     leaf_slots: Tensor | None = None  # [batch token]: its position in the sum of embeddings; None: the same
     obstacle: str = ""  # why the positions of `tokens` are not known
     has_lost_leaf: bool = False  # not even their positions in the sum of embeddings are
+    is_joined: bool = False  # layers do not all have the same tokens: positions are not those of any one attention
 
     @property
     def length(self) -> int:
@@ -117,7 +118,7 @@ def lay_out_numbered(run: Run, encoded: EncodedBatch, numbers: TokenNumbers, ord
     mask = torch.ones(encoded.batch, numbers.length, dtype=torch.bool, device=device)
     special = (torch.arange(numbers.length, device=device) >= numbers.patches).expand_as(mask)
     tokens = (Grid(*follower.grid, follower.covers),) * encoded.batch
-    return Layout(mask, special, tuple(range(numbers.patches)), tokens, obstacle=order.obstacle)
+    return Layout(mask, special, tuple(range(numbers.patches)), tokens, obstacle=order.obstacle, is_joined=True)
 
 
 def lay_out_input(run: Run, encoded: EncodedBatch) -> Layout:
@@ -383,6 +384,14 @@ def align_to_tokens(amount: Tensor, layout: Layout) -> Tensor:
 
 
 # --- models whose tokens do not stay the same -------------------------------------------------------------------------
+
+
+def find_first_grid(run: Run, encoded: EncodedBatch) -> tuple[int, int] | None:
+    """The patches that the first attention sees, if attention is over windows, merged or added tokens of an image."""
+    mode, is_image = run.mode, encoded.inputs[encoded.main].dim() == 4 and encoded.pictures is None
+    if not is_image or not mode.sites or mode.streams or has_stackable_sites(run, encoded.batch):
+        return None
+    return mode.follower.grid
 
 
 def has_stackable_sites(run: Run, batch: int) -> bool:

@@ -123,6 +123,7 @@ class Probe:
         positions = self.layout.patches or self.layout.positions
         if self.layout.obstacle:
             raise UnsupportedModel(self.layout.obstacle)
+        self.refuse_joined_tokens()
         if self.layout.slots is not None:
             if bool((self.layout.slots != self.layout.slots[:1]).any()) or bool((self.layout.slots < 0).any()):
                 raise UnsupportedModel(
@@ -136,6 +137,13 @@ class Probe:
                 "not known. Methods that change attention do not work."
             )
         return torch.arange(self.units) if positions is None else torch.tensor(positions)
+
+    def refuse_joined_tokens(self) -> None:
+        if self.layout.is_joined:
+            raise UnsupportedModel(
+                f"{self.model.name} does not have the same tokens at every layer (windows, merged or added tokens). "
+                "Methods that change attention do not support this yet. Use another fill or method."
+            )
 
     @cached_property
     def real(self) -> Tensor:
@@ -266,6 +274,8 @@ class Probe:
     def _gather_last_attention_grad(
         self, of: Tensor, run_rows: Callable[[Tensor], AbstractContextManager[tuple[Run, Answers]]]
     ) -> Tensor:
+        self.refuse_joined_tokens()
+
         def take_gradient(rows: Tensor) -> Tensor:
             with run_rows(rows) as (run, answer):
                 site = find_layer_sites(run.mode.sites)[-1]
@@ -315,6 +325,7 @@ class Probe:
         """
         if count_streams(self.encoded):
             raise UnsupportedModel("Attention of an encoder and a decoder cannot be changed token by token yet.")
+        self.refuse_joined_tokens()
         has_answers = self.targets[0].label != REPRESENTATION or look is None
 
         def run_rows(rows: Tensor) -> tuple[Answers | None, Read | None]:

@@ -598,7 +598,7 @@ def follow_einsum(operation: Operation) -> Trace:
             is_attention = mixes_heads(labelled, output)
             columns = trace.columns if is_attention else columns
             tokens = others if tokens is None else tokens
-            is_asked = trace is not labelled[0][1] and not labelled[0][1].depends
+            is_asked = trace.is_asked or (trace is not labelled[0][1] and not labelled[0][1].depends)
             return Trace(samples, tokens, trace.epoch, is_attention=is_attention, columns=columns, is_asked=is_asked)
     return EMPTY_TRACE
 

@@ -82,6 +82,8 @@ class Placement:
         self.group, self.row, self.row_share, is_free = self.locate_rows(tokens, numbers, batch)
         self.key, self.key_share, is_clear = self.locate_keys(tokens, numbers)
         self.is_clear = is_free and is_clear  # no token is asked for, or attended to, in two places
+        keys = tokens.keys.flatten(0, 1)[self.group.clamp(min=0)]
+        self.heads_share_keys = bool((keys == keys[:, :1]).all())
 
     def locate_rows(self, tokens: SiteTokens, numbers: TokenNumbers, batch: int) -> tuple[Tensor, Tensor, Tensor, bool]:
         """[batch head position]: the group of heads and windows, the query in it, and its share; -1 where none is."""
@@ -114,10 +116,12 @@ class Placement:
         group, row = self.group[..., rows], self.row[..., rows]
         near = group.clamp(min=0)
         picked = matrix.flatten(0, 1)[near, row.clamp(min=0)]
-        keys = self.key[near]
-        placed = picked.gather(-1, keys.clamp(min=0)) * ((keys >= 0) & (group >= 0).unsqueeze(-1))
+        of = near[:, :1] if self.heads_share_keys else near
+        keys = self.key[of]
+        placed = picked.gather(-1, keys.clamp(min=0).expand(*picked.shape[:-1], -1))
+        placed = placed * ((keys >= 0) & (group >= 0).unsqueeze(-1))
         placed = placed * self.row_share[..., rows].unsqueeze(-1).to(placed) if by_query else placed
-        return placed * self.key_share[near].to(placed) if by_key else placed
+        return placed * self.key_share.to(placed)[of] if by_key else placed
 
 
 def place_states(state: Tensor, trace: Trace, numbers: TokenNumbers, batch: int) -> tuple[Tensor, Tensor] | None:
