@@ -130,6 +130,28 @@ def test_windows_and_stages_are_as_in_the_model_with_copies(images, method):
     torch.testing.assert_close(found.scores, wanted.scores, rtol=1e-4, atol=1e-7)
 
 
+@pytest.mark.parametrize("method", BY_TOKEN)
+def test_matrices_that_are_placed_late_give_the_same(images, method, monkeypatch):
+    soon = explain(Stages(), images, method).scores
+    monkeypatch.setattr("whyformer._engine.capture.joined_layers.LARGE", 0)
+    late = explain(Stages(), images, method).scores
+    torch.testing.assert_close(late, soon, rtol=1e-5, atol=1e-9)
+    with why.engine(tiles=3):
+        torch.testing.assert_close(explain(Stages(), images, method).scores, soon, rtol=1e-5, atol=1e-9)
+
+
+def test_only_what_keeps_zero_acts_before_a_matrix_is_placed(images, monkeypatch):
+    monkeypatch.setattr("whyformer._engine.capture.joined_layers.LARGE", 0)
+    model = why.open(Stages().eval())
+    attention = why.record(model, model.encode(images), keep={"attention"})["attention"][0]
+    whole = attention.whole()
+    assert type(attention * 2) is type(attention.mean(dim=1)) is type(attention)
+    assert torch.equal((attention + 1).whole(), whole + 1)
+    assert torch.equal((2 * attention).clamp(min=0).mean(dim=1).whole(), (2 * whole).clamp(min=0).mean(dim=1))
+    assert torch.equal(attention[:, [1]].whole(), whole[:, [1]])
+    assert torch.equal((attention == 0).whole(), whole == 0)
+
+
 def test_attention_and_its_gradient_are_those_of_the_copies(images):
     stages, keep = Stages(), {"attention", "attention_grad"}
     opened = [why.open(module.eval()) for module in (stages, Copies(stages))]

@@ -12,10 +12,12 @@ from itertools import groupby
 import torch
 from torch import Tensor
 
+from whyformer._engine.capture.placed_matrix import PlacedMatrix
 from whyformer._engine.capture.query_tiles import QueryTiles
 from whyformer._engine.tracing import AttentionSite, Placement, TokenNumbers, current_setting
 from whyformer.errors import UnsupportedModel
 
+LARGE = 2**22  # entries: such matrices are placed late
 UNKNOWN = "which tokens it covers is not known"
 TWICE = "a token is in several windows"
 
@@ -56,17 +58,19 @@ class JoinedLayers:
     def make(
         self, layer: Sequence[PlacedSite], readers: Sequence[Callable[[], Tensor]], by_query: bool, by_key: bool
     ) -> Tensor:
-        matrices = [readers[one.number]() for one in layer]
-        length, like = layer[0].placement.length, matrices[0]
+        sites = [one.placement for one in layer]
+        pairs = zip(layer, sites, strict=True)
+        matrices = [site.share(readers[one.number](), by_query=by_query, by_key=by_key) for one, site in pairs]
+        length, like = sites[0].length, matrices[0]
         adds_heads = have_same_queries(layer)
+        shape = (self.batch, sum(site.heads for site in sites) if adds_heads else sites[0].heads, length, length)
+        if len(layer) == 1 and sites[0].has_axis_of_heads and torch.Size(shape).numel() > LARGE:
+            return PlacedMatrix(matrices[0], sites[0], shape)  # type: ignore[return-value]
 
         def read(rows: slice) -> Tensor:
-            pairs = zip(layer, matrices, strict=True)
-            parts = [one.placement.place(matrix, rows, by_query=by_query, by_key=by_key) for one, matrix in pairs]
+            parts = [site.place(matrix, rows) for site, matrix in zip(sites, matrices, strict=True)]
             return torch.cat(parts, 1) if adds_heads else torch.stack(parts).sum(0)
 
-        counts = [one.placement.heads for one in layer]
-        shape = (self.batch, sum(counts) if adds_heads else counts[0], length, length)
         rows = current_setting.get().choose_rows(shape, like.element_size())
         return QueryTiles(read, shape, like, rows) if rows else read(slice(0, length))  # type: ignore[return-value]
 

@@ -84,10 +84,10 @@ class QueryTiles:
         found = getattr(Tensor, name)
         if not callable(found):
             return getattr(self.whole(), name)
-        return lambda *args, **kwargs: QueryTiles.__torch_function__(found, (), (self, *args), kwargs)
+        return lambda *args, **kwargs: self.__torch_function__(found, (), (self, *args), kwargs)
 
     def __getitem__(self, index: Any) -> Any:
-        return QueryTiles.__torch_function__(Tensor.__getitem__, (), (self, index))
+        return self.__torch_function__(Tensor.__getitem__, (), (self, index))
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -97,9 +97,7 @@ class QueryTiles:
 
 def add_operator(name: str) -> None:
     function = getattr(Tensor, f"__{name}__")
-    setattr(
-        QueryTiles, f"__{name}__", lambda self, *others: QueryTiles.__torch_function__(function, (), (self, *others))
-    )
+    setattr(QueryTiles, f"__{name}__", lambda self, *others: self.__torch_function__(function, (), (self, *others)))
 
 
 for _name in OPERATORS:

@@ -12,6 +12,7 @@ No paper defines rollout and its relatives over stages that merge tokens. This i
 definition, for the model in which nothing is merged but the copies are computed alike.
 """
 
+from copy import copy
 from dataclasses import dataclass
 
 import torch
@@ -79,49 +80,55 @@ class Placement:
     def __init__(self, tokens: SiteTokens, numbers: TokenNumbers, batch: int) -> None:
         self.length, self.device = numbers.length, tokens.queries.device
         self.heads = int(tokens.heads.max()) + 1
-        self.group, self.row, self.row_share, is_free = self.locate_rows(tokens, numbers, batch)
-        self.key, self.key_share, is_clear = self.locate_keys(tokens, numbers)
+        self.query_share, self.key_share = numbers.share(tokens.queries), numbers.share(tokens.keys)  # [a b token]
+        self.group, self.row, is_free = self.locate_rows(tokens, numbers, batch)
+        self.key, is_clear = self.locate_keys(tokens, numbers)
         self.is_clear = is_free and is_clear  # no token is asked for, or attended to, in two places
         keys = tokens.keys.flatten(0, 1)[self.group.clamp(min=0)]
         self.heads_share_keys = bool((keys == keys[:, :1]).all())
+        heads = torch.arange(self.heads, device=self.device)
+        self.has_axis_of_heads = torch.equal(tokens.heads, heads.expand_as(tokens.heads)) if len(heads) == (
+            tokens.heads.size(1)) else False  # fmt: skip
 
-    def locate_rows(self, tokens: SiteTokens, numbers: TokenNumbers, batch: int) -> tuple[Tensor, Tensor, Tensor, bool]:
-        """[batch head position]: the group of heads and windows, the query in it, and its share; -1 where none is."""
+    def locate_rows(self, tokens: SiteTokens, numbers: TokenNumbers, batch: int) -> tuple[Tensor, Tensor, bool]:
+        """[batch head position]: the group of heads and windows, and the query in it; -1 where there is none."""
         count = tokens.queries.size(-1)
-        entry, position, share = numbers.expand(tokens.queries.flatten())
+        entry, position = numbers.expand(tokens.queries.flatten())
         group, row = entry // count, entry % count
         place = (tokens.examples.flatten()[group].long() * self.heads + tokens.heads.flatten()[group]) * self.length
         place = place + position
         size = (batch, self.heads, self.length)
         made = [torch.full(size, -1, device=self.device).flatten().scatter(0, place, found) for found in (group, row)]
-        shares = torch.ones(size, dtype=torch.float64, device=self.device).flatten().scatter(0, place, share)
-        is_free = not bool((place.bincount() > 1).any())
-        return made[0].view(size), made[1].view(size), shares.view(size), is_free
+        return made[0].view(size), made[1].view(size), not bool((place.bincount() > 1).any())
 
-    def locate_keys(self, tokens: SiteTokens, numbers: TokenNumbers) -> tuple[Tensor, Tensor, bool]:
-        """[group position]: the key of the group at each position, -1 where it has none, and its share."""
+    def locate_keys(self, tokens: SiteTokens, numbers: TokenNumbers) -> tuple[Tensor, bool]:
+        """[group position]: the key of the group at each position, -1 where it has none."""
         count, groups = tokens.keys.size(-1), tokens.heads.numel()
-        entry, position, share = numbers.expand(tokens.keys.flatten())
+        entry, position = numbers.expand(tokens.keys.flatten())
         place = entry // count * self.length + position
         keys = torch.full((groups * self.length,), -1, device=self.device).scatter(0, place, entry % count)
-        shares = torch.zeros(groups * self.length, dtype=torch.float64, device=self.device).scatter(0, place, share)
-        is_clear = not bool((place.bincount() > 1).any())
-        return keys.view(groups, self.length), shares.view(groups, self.length), is_clear
+        return keys.view(groups, self.length), not bool((place.bincount() > 1).any())
 
-    def place(self, matrix: Tensor, rows: slice, *, by_query: bool = False, by_key: bool = False) -> Tensor:
-        """[batch head query key] of some queries of the shared sequence, from the matrix of the site.
+    def share(self, matrix: Tensor, *, by_query: bool, by_key: bool) -> Tensor:
+        """The matrix of the site, divided by the number of copies of each query or key."""
+        matrix = matrix * self.query_share.to(matrix).unsqueeze(-1) if by_query else matrix
+        return matrix * self.key_share.to(matrix).unsqueeze(-2) if by_key else matrix
 
-        by_query, by_key: copies share it.
-        """
+    def place(self, matrix: Tensor, rows: slice) -> Tensor:
+        """[batch head query key] of some queries of the shared sequence, from the matrix of the site."""
         group, row = self.group[..., rows], self.row[..., rows]
         near = group.clamp(min=0)
         picked = matrix.flatten(0, 1)[near, row.clamp(min=0)]
-        of = near[:, :1] if self.heads_share_keys else near
-        keys = self.key[of]
+        keys = self.key[near[:, :1] if self.heads_share_keys else near]
         placed = picked.gather(-1, keys.clamp(min=0).expand(*picked.shape[:-1], -1))
-        placed = placed * ((keys >= 0) & (group >= 0).unsqueeze(-1))
-        placed = placed * self.row_share[..., rows].unsqueeze(-1).to(placed) if by_query else placed
-        return placed * self.key_share.to(placed)[of] if by_key else placed
+        return placed * ((keys >= 0) & (group >= 0).unsqueeze(-1))
+
+    def join_heads(self) -> "Placement":
+        """The placement of a matrix whose heads, the second axis of the site, were reduced to one."""
+        joined = copy(self)
+        joined.heads, joined.key = 1, self.key.unflatten(0, (-1, self.heads))[:, 0]
+        joined.group, joined.row = self.group[:, :1] // self.heads, self.row[:, :1]  # of -1 // heads, -1 remains
+        return joined
 
 
 def place_states(state: Tensor, trace: Trace, numbers: TokenNumbers, batch: int) -> tuple[Tensor, Tensor] | None:
@@ -142,10 +149,11 @@ def place_states(state: Tensor, trace: Trace, numbers: TokenNumbers, batch: int)
         .expand(shape).flatten()
         for label in (tokens, examples)
     )  # fmt: skip
-    entry, position, share = numbers.expand(of_token)
+    entry, position = numbers.expand(of_token)
     place = of_example[entry].long() * numbers.length + position
     if bool((place.bincount() > 1).any()):
         return None
     whole = rows.new_zeros(batch * numbers.length, rows.size(1)).index_copy(0, place, rows[entry])
-    shares = torch.ones(batch * numbers.length, dtype=torch.float64, device=state.device).scatter(0, place, share)
+    shares = torch.ones(batch * numbers.length, dtype=torch.float64, device=state.device)
+    shares = shares.scatter(0, place, numbers.share(of_token)[entry])
     return whole.view(batch, numbers.length, -1), shares.view(batch, -1)[0]

@@ -82,24 +82,29 @@ class TokenNumbers:
         """The patches and added tokens that a token stands for."""
         return self.members[token - MERGED] if token >= MERGED else (token,) if token >= 0 else ()
 
-    def expand(self, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """For a vector of tokens: the index of each that has members, repeated; their positions; 1 / how many."""
+    def expand(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """For a vector of tokens: the index of each, once for every member, and the positions of the members."""
         known, which = tokens.unique(return_inverse=True)
         members = [self.list_members(token) for token in known.tolist()]
         counts = torch.tensor([len(one) for one in members], device=tokens.device)
         positions = [token if token < ADDED else token - ADDED + self.patches for one in members for token in one]
         flat, starts = torch.tensor(positions, device=tokens.device), counts.cumsum(0) - counts
         index = torch.arange(len(tokens), device=tokens.device).repeat_interleave(counts[which])
-        within = torch.arange(len(index), device=tokens.device)
         ends = counts[which].cumsum(0) - counts[which]
-        within = within - ends[index] + starts[which[index]]
-        return index, flat[within], 1 / counts[which[index]].double()
+        within = torch.arange(len(index), device=tokens.device) - ends[index]
+        return index, flat[within + starts[which[index]]]
+
+    def share(self, tokens: Tensor) -> Tensor:
+        """For each of these, 1 / the number of its members."""
+        known, which = tokens.unique(return_inverse=True)
+        shares = [1 / max(len(self.list_members(token)), 1) for token in known.tolist()]
+        return torch.tensor(shares, dtype=torch.float64, device=tokens.device)[which]
 
     def spread(self, amounts: Tensor, tokens: Tensor) -> Tensor:
         """[batch position] from [batch token]: what belongs to a merged token is divided equally."""
-        index, positions, share = self.expand(tokens)
+        index, positions = self.expand(tokens)
         whole = amounts.new_zeros(len(amounts), self.length)
-        return whole.index_add_(1, positions, amounts[:, index] * share.to(amounts))
+        return whole.index_add_(1, positions, (amounts * self.share(tokens).to(amounts))[:, index])
 
 
 def split_cells(tokens: Tensor, cell: Tensor) -> list[Tensor]:
