@@ -10,6 +10,7 @@ import copy
 import inspect
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -147,7 +148,7 @@ def check_alone(outcome: Outcome, model: Any, case: Case, explained: dict[str, A
         except Exception as error:
             outcome.note(method, "SILENT", f"Alone it is refused: {type(error).__name__}: {error}")
             continue
-        problem = compare_scores(explanation, again, largest)
+        problem = compare_scores(explanation, again, largest, case.inputs.get("attention_mask"))
         if problem:
             outcome.note(method, "SILENT", problem)
 
@@ -174,8 +175,10 @@ def take_target(target: Any, explanation: Any) -> Any:
     return index if index >= 0 else None
 
 
-def compare_scores(batch: Any, alone: Any, largest: float) -> str:
+def compare_scores(batch: Any, alone: Any, largest: float, mask: Tensor | None) -> str:
     """How the scores of the second example differ from those it has alone; empty if they do not."""
+    if mask is not None and mask.shape == batch.scores.shape and not bool(mask[1, 0]):  # padding comes first
+        batch = replace(batch, scores=batch.scores[:, mask[1].argsort(descending=True, stable=True)])
     if batch.pixels is not None and alone.pixels is not None:
         pairs = [(batch.pixels[1].flatten(), alone.pixels[0].flatten())]
     elif len(batch.streams) > 1:
