@@ -17,7 +17,7 @@ import torch
 from families import support
 from families.advice import check_advice
 from families.cases import Case
-from families.media import takes_media_unfed
+from families.media import MEDIA, find_placeholder, takes_media_unfed
 from families.outcome import Outcome, explain_case, find_answer, take_second
 from families.token_checks import check_loud_token, check_order
 from torch import Tensor, nn
@@ -249,9 +249,12 @@ def compare_attention(outcome: Outcome, found: list[Tensor], own: list[Tensor], 
 
 
 def check_by_hand(outcome: Outcome, case: Case, explanation: Any) -> None:
-    """Gradient x input of the embeddings, by autograd alone, where the target is one logit of a row."""
+    """Gradient x input of the embeddings, by autograd alone, where the target is one logit of a row.
+
+    Beside images or sounds, of the words alone: what stands at placeholders does not come out of the table.
+    """
     ids, mask = case.inputs.get("input_ids"), case.inputs.get("attention_mask")
-    if explanation is None or ids is None or not isinstance(case.target, int) or "pixel_values" in case.inputs:
+    if explanation is None or ids is None or not isinstance(case.target, int):
         return
     module, held = copy.deepcopy(case.module).requires_grad_(False), []
 
@@ -264,7 +267,8 @@ def check_by_hand(outcome: Outcome, case: Case, explanation: Any) -> None:
         return
     table.register_forward_hook(hold)
     answer = find_answer(module, case.inputs)
-    if answer is None or answer.dim() != 2 or len(held) != 1 or held[0].shape[:2] != explanation.scores.shape:
+    words, scores = find_words(case, explanation)
+    if answer is None or answer.dim() != 2 or len(held) != 1 or held[0].shape[:2] != ids.shape or words is None:
         return
     picked = [target.index for target in explanation.targets]
     answer[torch.arange(len(picked)), picked].sum().backward()
@@ -272,8 +276,18 @@ def check_by_hand(outcome: Outcome, case: Case, explanation: Any) -> None:
         return
     wanted = (held[0] * held[0].grad).sum(-1)
     wanted = wanted * mask if isinstance(mask, Tensor) and mask.shape == wanted.shape else wanted
-    off = float((wanted - explanation.scores).abs().max() / wanted.abs().max())
+    off = float((wanted[words].view(scores.shape) - scores).abs().max() / wanted[words].abs().max())
     outcome.note("by_hand", "ok" if off < 1e-2 else "WRONG", "" if off < 1e-2 else f"Off by {off:.0e} of the largest.")
+
+
+def find_words(case: Case, explanation: Any) -> tuple[Tensor | None, Tensor]:
+    """[batch token]: the tokens that are words, and their scores; None if these are not told apart."""
+    ids, scores = case.inputs["input_ids"], explanation.scores
+    words = torch.ones_like(ids, dtype=torch.bool)
+    if any(name in case.inputs for name in MEDIA):
+        words = ids != find_placeholder(case.module.config, case.inputs)
+        scores = scores[:, explanation.streams["words"]] if "words" in explanation.streams else scores
+    return words if int(words.sum()) == scores.numel() and len(words.sum(1).unique()) == 1 else None, scores
 
 
 def check_conservation(outcome: Outcome, model: Any, case: Case) -> None:
