@@ -2,14 +2,14 @@
 
 `order`: leave_one_out against a loop over the tokens that calls the module itself; for images over the patches.
 
-`loud`: one token, and nothing else, is made loud, at one position after the other, in up to four inputs (the second
-example and others drawn like it). Which way is decided by the module alone, before anything is explained:
+`loud`: one token, and nothing else, is made loud, at one of the first eight positions after the other, in up to eight
+inputs (the second example and others drawn like it). Which way is decided by the module alone, before anything is explained:
 
 - An image: the pixels of a patch, ten times as strong, in the direction in which the explained answer grows.
 - A text: an embedding ten times as long as those of the others, in that direction (a pre-norm block undoes the length
   alone).
-- Either of them, if the first block is given the output of a norm: that norm undoes the length of an embedding, so ten
-  times as long is what the norm returns for the token.
+- Either of them, if the first block is given the output of a norm: that norm undoes the length, so what it returns for
+  the token is made ten times as long as well.
 
 Whether the token is heard is told by hand as well: leaving it out then matters more than leaving out any other, by half
 at least, and what leaving it out changes has grown the most there, by half at least. The first eight positions at which
@@ -37,7 +37,8 @@ from whyformer._plain.tokens import Grid
 from whyformer.errors import WhyformerError
 
 LOUD, HEARD = 10, 1.5  # times the embedding; times what any other token matters
-MOST_TRIALS, MOST_INPUTS = 8, 4
+MOST_TRIALS, MOST_INPUTS, MOST_PLACES = 8, 8, 8
+BATCH = 32
 Inputs = dict[str, Any]
 
 
@@ -75,22 +76,19 @@ def list_trials(case: Case, index: int, tokens: Any) -> Iterator[Trial]:
     model, norm = why.open(case.module), find_embedding_norm(case.module, take_second(case.inputs))
     for inputs in draw_like(case, model):
         quiet = leave_out_by_hand(case.module, model, inputs, index, tokens)
-        gradient = None if norm else find_gradient(case.module, inputs, index)
-        if quiet is None or (gradient is None and not norm):
+        gradient = find_gradient(case.module, inputs, index)
+        if quiet is None or gradient is None:
             return
         ranked = find_ranked(case.module, inputs, index, len(quiet))
         length = len(tokens) if takes_images(inputs) else inputs["input_ids"].size(1)
-        for place in ranked:
-            planted = (
-                scale_norm(case, inputs, norm, length - place)
-                if norm
-                else plant(case, model, inputs, tokens, place, gradient)
-            )
-            if planted is None:
+        for place in ranked[:MOST_PLACES]:
+            if (planted := plant(case, model, inputs, tokens, place, gradient)) is None:
                 return
-            loud = leave_out_by_hand(planted[0], why.open(planted[0]), planted[1], index, tokens)
+            module, changed = planted
+            module = scale_norm(module, norm, length - place) if norm else module
+            loud = leave_out_by_hand(module, why.open(module), changed, index, tokens)
             if is_heard(loud, place) and is_heard(loud - quiet, place):
-                yield rank_loud(why.open(planted[0]), planted[1], index, place, ranked)
+                yield rank_loud(why.open(module), changed, index, place, ranked)
 
 
 def draw_like(case: Case, model: Any) -> Iterator[Inputs]:
@@ -166,10 +164,10 @@ class LoudNorm(nn.Module):
         return self.norm(states) * size
 
 
-def scale_norm(case: Case, inputs: Inputs, norm: str, behind: int) -> tuple[nn.Module, Inputs]:
-    module = copy.deepcopy(case.module)
+def scale_norm(module: nn.Module, norm: str, behind: int) -> nn.Module:
+    module = copy.deepcopy(module)
     module.set_submodule(norm, LoudNorm(module.get_submodule(norm), behind).eval())
-    return module, inputs
+    return module
 
 
 def find_ranked(module: nn.Module, inputs: Inputs, index: int, count: int) -> list[int]:
@@ -219,6 +217,8 @@ def leave_out_by_hand(module: nn.Module, model: Any, inputs: Inputs, index: int,
         return None
     with torch.no_grad():
         answers = [find_answer(module, one) for one in (inputs, *variants)]
+    if takes_images(inputs):  # BATCH of them at once
+        answers = [one for batch in answers for one in batch.split(1)] if None not in answers else answers
     if any(one is None or one.dim() != 2 or one.size(1) <= index for one in answers):
         return None
     before, *after = (one[0, index] for one in answers)
@@ -227,8 +227,8 @@ def leave_out_by_hand(module: nn.Module, model: Any, inputs: Inputs, index: int,
 
 def list_variants(module: nn.Module, model: Any, inputs: Inputs, tokens: Any) -> list[Inputs]:
     if takes_images(inputs) and isinstance(tokens, Grid):
-        changed = (change_patch(inputs["pixel_values"], tokens, i, 0.0) for i in range(len(tokens)))
-        return [{**inputs, "pixel_values": pixels} for pixels in changed]
+        changed = torch.cat([change_patch(inputs["pixel_values"], tokens, i, 0.0) for i in range(len(tokens))])
+        return [{**inputs, "pixel_values": pixels} for pixels in changed.split(BATCH)]
     ids = inputs.get("input_ids")
     if not isinstance(ids, Tensor) or ids.dim() != 2 or takes_more(inputs):
         return []
