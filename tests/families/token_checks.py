@@ -3,7 +3,8 @@
 `order`: leave_one_out against a loop over the tokens that calls the module itself; for images over the patches.
 
 `loud`: one token, and nothing else, is made loud, at one of the first eight positions after the other, in up to eight
-inputs (the second example and others drawn like it). Which way is decided by the module alone, before anything is explained:
+inputs (the second example and others drawn like it). Which way is decided by the module alone, before anything is
+explained:
 
 - An image: the pixels of a patch, ten times as strong, in the direction in which the explained answer grows.
 - A text: an embedding ten times as long as those of the others, in that direction (a pre-norm block undoes the length
