@@ -195,10 +195,15 @@ def list_weights(module: nn.Module) -> list[nn.Parameter]:
     return [weight for part in list_modules(module) for weight in parameters_of(part).values() if weight is not None]
 
 
+def is_whole(given: Tensor) -> bool:
+    return not given.is_floating_point() and given.dtype != torch.bool
+
+
 def label_inputs(encoded: EncodedBatch, mode: Intercept, dtype: torch.dtype | None) -> dict[str, Tensor]:
     """The inputs, labelled by the example and the token of each entry. A floating-point main input becomes the leaf."""
     entered: dict[str, Tensor] = {}
     label_axis = mode.follower.labels.label_axis
+    shows_image = encoded.inputs[encoded.main].dim() == 4  # ids beside it are not of its tokens
     for name, tensor in encoded.inputs.items():
         given = leave_inference(tensor).detach()
         given = given.to(dtype) if given.is_floating_point() and dtype is not None else given
@@ -207,7 +212,8 @@ def label_inputs(encoded: EncodedBatch, mode: Intercept, dtype: torch.dtype | No
         if dims > axis and given.size(axis) == encoded.batch and not encoded.is_picture(name):
             trace.is_pixels, trace.is_ids = dims == 4, is_main
             trace.samples = label_axis(axis, encoded.batch, dims, given.device)
-            trace.tokens = label_axis(1 - axis, given.size(1 - axis), dims, given.device) if dims in (2, 3) else None
+            if dims in (2, 3) and not (shows_image and is_whole(given)):
+                trace.tokens = label_axis(1 - axis, given.size(1 - axis), dims, given.device)
         if trace.depends and mode.needs_gradient:
             mode.leaf = attach_trace(given.clone().requires_grad_(), trace)
             entered[name] = mode.entered = attach_trace(mode.leaf.clone(), trace)  # the model may write into the copy
