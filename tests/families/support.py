@@ -217,9 +217,9 @@ CHECKED = (
 LOUD = (
     "And one token is made loud: an embedding ten times as long as the others, in the direction in which the answer "
     "grows; behind a norm of the embeddings, what the norm returns is ten times as long. Where, by hand, leaving it "
-    "out then matters more than leaving out any other token, leave_one_out must rank it first every time, and the default "
-    "at more than half of these positions, of eight at most. The last token and the one at which the answer is read "
-    "are not compared. {first}"
+    "out then matters more than leaving out any other token, leave_one_out must rank it first every time, and the "
+    "default at more than half of these positions, of eight at most. The last token and the one at which the answer "
+    "is read are not compared. {first}"
 )
 
 

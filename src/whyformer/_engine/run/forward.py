@@ -80,7 +80,7 @@ def run_forward(
         raise UnsupportedModel("Relevance cannot be propagated through attention that an intervention has replaced.")
     refuse_flex_attention(model.module)
     main, batch_axis = encoded.inputs[encoded.main], encoded.batch_axis
-    is_signal = main.is_floating_point() and main.dim() in (2, 3) and batch_axis == 0  # which may be cut into frames
+    is_signal = main.is_floating_point() and main.dim() in (2, 3, 5) and batch_axis == 0  # which may be cut into frames
     with neutral_torch(), refuse_changed_weights(model.module), round_nothing() if widens else nullcontext():
         is_wide = (switch is not None or widens) and not keeps_dtype
         dtype = choose_relevance_dtype(model) if is_wide else None
