@@ -19,7 +19,7 @@ from families.advice import check_advice
 from families.cases import Case
 from families.media import MEDIA, find_placeholder, takes_media_unfed
 from families.outcome import Outcome, explain_case, find_answer, take_second
-from families.token_checks import check_loud_token, check_order
+from families.token_checks import check_loud_token, check_order, find_table
 from torch import Tensor, nn
 
 import whyformer as why
@@ -272,7 +272,7 @@ def check_by_hand(outcome: Outcome, case: Case, explanation: Any) -> None:
         held.append(output.detach().clone().requires_grad_())
         return held[-1].clone()  # which the model may change in place
 
-    table = module.get_input_embeddings()
+    table = find_table(module)
     if type(table) is not nn.Embedding:  # with a norm or a scale, say: what comes out is not what is explained
         return
     table.register_forward_hook(hold)
