@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
+import transformers as hf
 from conftest import QUICK
 from test_odd_models import Block as AttentionBlock
 from torch import Tensor, nn
@@ -214,3 +215,34 @@ def test_tokens_that_the_model_adds_are_not_scored():
         without = ids.clone()
         without[:, 2] = 0
         torch.testing.assert_close(found[:, 2], (module(ids) - module(without))[:, 1])
+
+
+def make_video_model():
+    torch.manual_seed(0)
+    config = hf.VideoMAEConfig(
+        image_size=16, patch_size=8, num_frames=4, hidden_size=16, intermediate_size=32, num_hidden_layers=2,
+        num_attention_heads=2, num_labels=3, initializer_range=0.2,
+    )  # fmt: skip
+    return hf.VideoMAEForVideoClassification(config).eval(), torch.randn(1, 4, 3, 16, 16)
+
+
+def test_tubelets_of_a_video_are_left_out_by_hand():
+    """One by one: the pixels of tubelet (1, 0, 1), of 2 frames and 8 x 8 pixels, become their mean over time."""
+    module, video = make_video_model()
+    found = why.explain(module, video, "leave_one_out", target=1)
+    changed = video.clone()
+    changed[:, 2:4, :, :8, 8:] = video.mean(1, keepdim=True)[..., :8, 8:]
+    with torch.no_grad():
+        expected = (module(video).logits - module(changed).logits)[0, 1]
+    assert found.scores.shape == (1, 8)
+    torch.testing.assert_close(found.scores[0, 4 * 1 + 2 * 0 + 1].float(), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_the_relevance_of_a_video_is_that_of_its_pixels():
+    module, video = make_video_model()
+    given = video.clone().requires_grad_()
+    module(given).logits[0, 1].backward()
+    products = (video * given.grad)[0]
+    wanted = products.view(2, 2, 3, 2, 8, 2, 8).sum((1, 2, 4, 6)).flatten()
+    found = why.explain(module, video, "gradient_x_input", target=1).scores[0]
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-6)

@@ -329,6 +329,62 @@ def run_without_second_gelu(module, given):
     return module(encoder_outputs=outputs, decoder_input_ids=given["decoder_input_ids"]).logits[0, -1]
 
 
+def make_listener():
+    """A Speech2Text: two convolutions, each of which halves the number of steps."""
+    torch.manual_seed(0)
+    sizes = {f"{part}_{name}": 2 for part in ("encoder", "decoder") for name in ("layers", "attention_heads")}
+    config = hf.Speech2TextConfig(
+        vocab_size=40, input_feat_per_channel=8, d_model=16, encoder_ffn_dim=32, decoder_ffn_dim=32,
+        conv_channels=16, max_source_positions=40, max_target_positions=16, decoder_start_token_id=1, **sizes,
+    )  # fmt: skip
+    return hf.Speech2TextForConditionalGeneration(config).eval().double()
+
+
+SPOKEN = {"input_features": SOUND[:1].transpose(1, 2), "decoder_input_ids": HEARD["decoder_input_ids"][:1]}
+
+
+@pytest.mark.parametrize("method", ["attnlrp", "attcat", "rollout"])
+def test_what_enters_the_first_layer_of_an_encoder_of_sound_are_frames(method):
+    module = make_listener()
+    e = why.explain(module, SPOKEN, method)
+    assert e.streams == {"source": slice(0, 10), "prefix": slice(10, 13)}
+    assert bool(e.stream("source").scores.any())
+    assert not any(part._forward_pre_hooks for part in module.modules())
+
+
+def test_frames_of_any_encoder_of_sound_are_scored_by_hand():
+    module, frames = make_listener(), []
+
+    def hold(_, args):
+        frames.append(args[0].detach().requires_grad_())
+        return (frames[0].clone(), *args[1:])
+
+    handle = module.model.encoder.layers[0].register_forward_pre_hook(hold)
+    module(**SPOKEN).logits[0, -1].max().backward()
+    handle.remove()
+    found = why.explain(module, SPOKEN, "gradient_x_input").stream("source").scores[0]
+    assert_close(found, (frames[0] * frames[0].grad).sum(-1)[0])
+
+    def leave_out(_, args):
+        changed = args[0].clone()
+        changed[:, 3] = args[0].mean(1)
+        return (changed, *args[1:])
+
+    left_out = why.explain(module, SPOKEN, "leave_one_out").stream("source").scores[0]
+    with torch.no_grad():
+        whole = module(**SPOKEN).logits[0, -1]
+        module.model.encoder.layers[0].register_forward_pre_hook(leave_out)
+        changed = module(**SPOKEN).logits[0, -1]
+    assert_close(left_out[3], whole.max() - changed[whole.argmax()])
+
+
+def test_sounds_with_padding_are_refused():
+    mask = torch.ones(1, 40, dtype=torch.long)
+    mask[:, 30:] = 0
+    with pytest.raises(InputError, match="Pass one at a time, without padding"):
+        why.explain(make_listener(), {**SPOKEN, "attention_mask": mask})
+
+
 # --- learned queries --------------------------------------------------------------------------------------------------
 
 

@@ -43,17 +43,18 @@ def list_trials(reason: str, model: Any, case: Case) -> Iterator[Trial]:
     if "units='superpixel'" in reason:
         yield "units='superpixel'", explain("leave_one_out", units="superpixel", target=case.target)
     if 'readout="first"' in reason:
-        read_last = lambda: why.explain(why.open(case.module, readout="last"), inputs, "rollout", target=case.target)  # noqa: E731
+        read_last = lambda: try_either_target(why.open(case.module, readout="last"), case, "rollout")  # noqa: E731
         yield 'readout="last"', read_last
     if "get_encoder()" in reason:
         yield "get_encoder()", lambda: explain_encoder(case)
 
 
 def try_either_target(model: Any, case: Case, method: str) -> Any:
+    few = {"budget": 64} if method == "rise" else {}  # masks, of a thousand, which take minutes
     try:
-        return why.explain(model, case.inputs, method, target=case.target)
+        return why.explain(model, case.inputs, method, target=case.target, **few)
     except why.errors.TargetError:
-        return why.explain(model, case.inputs, method)
+        return why.explain(model, case.inputs, method, **few)
 
 
 def explain_encoder(case: Case) -> Any:

@@ -86,8 +86,9 @@ def make_text(model: nn.Module, group: str, model_type: str, generator: torch.Ge
     ids, mask = draw_ids(config, (2, LENGTH), generator), torch.ones(2, LENGTH, dtype=torch.long)
     takes_mask = "attention_mask" in parameters
     if takes_mask:
-        mask[1, SHORT:] = 0
-        ids[1, SHORT:] = getattr(text, "pad_token_id", None) or 0
+        padding = slice(LENGTH - SHORT) if model_type == "xlnet" else slice(SHORT, None)  # where its tokenizer pads
+        mask[1, padding] = 0
+        ids[1, padding] = getattr(text, "pad_token_id", None) or 0
     end = getattr(text, "eos_token_id", None)
     if group == "seq_cls" and isinstance(end, int) and is_encoder_decoder:
         ids[0, -1] = ids[1, SHORT - 1] = end
@@ -217,6 +218,13 @@ def make_image_text_by_axis(model: nn.Module, generator: torch.Generator) -> Inp
     }
 
 
+def make_image_with_noise(model: nn.Module, generator: torch.Generator) -> Inputs:
+    """An image, and the noise by which its patches are masked: without it, each run draws other patches."""
+    images = draw_images(model.config, generator)
+    patches = (get_image_size(model.config) // model.config.patch_size) ** 2
+    return {"pixel_values": images, "noise": torch.rand(2, patches, generator=generator)}
+
+
 def make_question(model: nn.Module, generator: torch.Generator) -> Inputs:
     """A text and an image, each on its own."""
     ids = draw_ids(model.config, (2, LENGTH), generator)
@@ -246,4 +254,5 @@ OF_ARCHITECTURE: dict[str, Callable[..., Inputs]] = {
     "tapas": make_table,
     "vilt": make_question,
     "vipllava": make_image_text(count_patches),
+    "vit_mae": make_image_with_noise,
 }

@@ -36,13 +36,12 @@ def take_second(inputs: dict[str, Any]) -> dict[str, Any]:
     """The second example without its padding."""
     mask = inputs.get("attention_mask")
     length = mask.shape[-1] if isinstance(mask, Tensor) and mask.dim() == 2 else None
-    count = int(mask[1].sum()) if length else None
     alone = {}
     for name, value in inputs.items():
         if isinstance(value, Tensor) and value.dim() and value.size(0) == 2:
             value = value[1:]
             if length and value.dim() > 1 and value.size(1) == length and not name.startswith(("decoder", "pixel")):
-                value = value[:, :count]
+                value = value[:, mask[1].bool()]
         alone[name] = value
     return alone
 

@@ -34,7 +34,8 @@ INNER_WIDTHS = frozenset(
 DEPTHS = frozenset(
     "num_hidden_layers n_layer n_layers num_layers encoder_layers decoder_layers num_encoder_layers num_decoder_layers "
     "depth num_blocks encoder_num_hidden_layers decoder_num_hidden_layers l_layers x_layers r_layers qformer_layers "
-    "num_block_layers num_attention_layers generator_layers enc_layers dec_layers num_transformer_layers".split()
+    "num_block_layers num_attention_layers generator_layers enc_layers dec_layers num_transformer_layers "
+    "speech_encoder_layers".split()
 )
 HEAD_COUNTS = frozenset(
     "num_attention_heads n_head n_heads num_heads encoder_attention_heads decoder_attention_heads "
@@ -210,7 +211,7 @@ ONE_OF_FOUR = {"num_hidden_layers": 4, "layer_types": ["linear_attention"] * 3 +
 STATE_SPACE = {"mamba_n_heads": 8, "mamba_d_head": 8}
 SHORT_SOUND = {"audio_config": {"max_source_positions": 20}}
 OVERRIDES: dict[str, dict[str, Any]] = {
-    "mobilevitv2": {"image_size": 128},
+    "mobilevitv2": {"image_size": 128, "n_attn_blocks": [1, 1, 1], "base_attn_unit_dims": [32, 48, 64]},
     "data2vec-vision": {"num_hidden_layers": 4, "out_indices": [1, 2, 3, 4]},
     "beit": {"num_hidden_layers": 4, "out_indices": [1, 2, 3, 4]},
     "glm4v": {"text_config": {"rope_parameters": {**ROTARY_BY_AXIS, "partial_rotary_factor": 1.0}}},
@@ -286,6 +287,7 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "table-transformer": DETR,
     "umt5": {"decoder_start_token_id": 0},
     "upernet": {"backbone_config": {"hidden_sizes": [16, 32, 64, 128]}},
+    "vjepa2": {"frames_per_clip": 4, "crop_size": 32, "pred_hidden_size": 32, "pred_num_attention_heads": 4},
     "voxtral": {**SHORT_SOUND, "audio_token_id": 102},
     "wav2vec2-bert": {"vocab_size": 32},
     "wav2vec2-conformer": {"vocab_size": 32},

@@ -1,6 +1,6 @@
 """Try every class of transformers, each in a process of its own, and write the table behind docs/models.md.
 
-python tests/families/sweep.py                         all classes, about 25 minutes on one core
+python tests/families/sweep.py                         all classes, about an hour on one core
 python tests/families/sweep.py --only bert seq_cls     these architectures, tasks or classes; the others stay
 python tests/families/sweep.py --resume --jobs 2       what is missing from the table
 """
@@ -106,8 +106,12 @@ def run_in_children(chosen: list[Any], jobs: int, seconds: int) -> Any:
 def make_row(one: Any, text: str, status: int) -> Row:
     if not text:
         text = json.dumps({"words": {"chance": "FOREIGN"}, "reasons": {"chance": f"The process ended with {status}."}})
+    import torch
+    import transformers
+
     found = json.loads(text)
-    return support.format_row(one.task, one.architecture, one.name, found["words"], found["reasons"])
+    versions = f"torch {torch.__version__.partition('+')[0]}, transformers {transformers.__version__}"
+    return support.format_row(one.task, one.architecture, one.name, found["words"], found["reasons"], versions)
 
 
 def run_child(one: Any, writing: int, seconds: int) -> None:

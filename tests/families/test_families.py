@@ -17,6 +17,7 @@ SAMPLE = [
     ModelClass("causal_lm", "deepseek_v3", "DeepseekV3ForCausalLM"),
     ModelClass("token_cls", "distilbert", "DistilBertForTokenClassification"),
 ]
+OPEN_FAULTS = {"DeepseekV3ForCausalLM": {"loud"}}  # the loud token ranks first at 4 of 8 positions
 
 
 check_once = cache(lambda chosen: checks.check_case(build_case(chosen)))
@@ -31,7 +32,8 @@ def get_name(chosen: ModelClass) -> str:
 def test_nothing_is_refused_and_nobody_misled(chosen):
     outcome = check_once(chosen)
     assert {outcome.words[method] for method in checks.TRIED} <= {"ok", "zero"}, outcome.reasons
-    assert {outcome.words[check] for check in support.CHECKS if check != "first"} <= {"ok", "n/a"}, outcome.reasons
+    failed = {check for check in support.CHECKS if check != "first" and outcome.words[check] not in ("ok", "n/a")}
+    assert failed == OPEN_FAULTS.get(chosen.name, set()), outcome.reasons
     assert outcome.words["conserved"] == outcome.words["unchanged"] == "ok"
 
 
@@ -40,16 +42,21 @@ def test_a_hybrid_says_that_some_blocks_have_no_attention():
     assert outcome.words["noted"] == "ok"
 
 
-def test_the_table_is_of_known_classes_and_reaches_what_is_promised():
+def test_the_table_is_of_all_classes_and_reaches_what_is_promised():
     lines = support.read_table()
-    classes = {(one.task, one.architecture, one.name) for one in list_classes()}
-    found = {(line.task, line.architecture, line.name) for line in lines}
-    assert found <= classes
-    assert len(found) >= 0.85 * len(classes)
+    classes = [(one.task, one.architecture, one.name) for one in list_classes()]
+    assert sorted((line.task, line.architecture, line.name) for line in lines) == sorted(classes)
     assert [line.name for line in lines if line.has_fault("FOREIGN")] == []
     right, served, counted = support.count_served(lines)
     assert right >= 0.88 * counted
     assert served >= 0.83 * counted
+
+
+def test_a_loud_token_ranks_first_where_the_table_says_so():
+    for line in support.read_table():
+        if line.words["first"][:1].isdigit() and line.words["loud"] == "ok":
+            first, heard = map(int, line.words["first"].split("/"))
+            assert 2 * first > heard, line.name
 
 
 def test_every_refusal_has_a_reason():
@@ -67,7 +74,7 @@ def test_the_columns_are_the_methods_and_checks_that_are_tried():
 
 @pytest.mark.slow
 def test_the_sweep_gives_the_table(tmp_path):
-    """About 25 minutes on one core."""
+    """About an hour on one core."""
     program = Path(support.__file__).with_name("sweep.py")
     subprocess.run([sys.executable, program, "--out", tmp_path / "support.csv"], check=True)
     found = {line.name: (line.state, line.faults) for line in support.read_table(tmp_path / "support.csv")}

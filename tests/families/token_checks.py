@@ -2,23 +2,30 @@
 
 `order`: leave_one_out against a loop over the tokens that calls the module itself; for images over the patches.
 
-`loud`: one token, and nothing else, is changed: it gets an embedding ten times as long as those of the others, a patch
-pixels ten times as strong, in the direction in which the explained answer grows (a norm in the first layer undoes the
-length alone). By hand it is told at which positions that is heard: leaving this token out then matters more than
-leaving out any other, by half at least, and what leaving it out changes has grown the most there, by half at least.
-leave_one_out must rank the token first at every such position. The default must, at more than half of them (of six at
-most), rank it first, or have changed its score more than that of any other: the answer changed because of this token
-alone, while some positions score high with and without it, since relevance reaches them over the residual stream.
-Half, since softmax and routing make a single token matter by taking attention from others, which relevance, with
-attention held constant, gives to those. `first` counts the positions at which the default ranks it first.
+`loud`: one token, and nothing else, is made loud, at one of the first eight positions after the other, in up to eight
+inputs (the second example and others drawn like it). Which way is decided by the module alone, before anything is
+explained:
 
-Not among them: the last token of a text (left out, a language model would be read elsewhere) and the one token at which
+- An image: the pixels of a patch, ten times as strong, in the direction in which the explained answer grows.
+- A text: an embedding ten times as long as those of the others, in that direction (a pre-norm block undoes the length
+  alone).
+- Either of them, if the first block is given the output of a norm: that norm undoes the length, so what it returns for
+  the token is made ten times as long as well.
+
+Whether the token is heard is told by hand as well: leaving it out then matters more than leaving out any other, by half
+at least, and what leaving it out changes has grown the most there, by half at least. The first eight positions at which
+it is heard count. leave_one_out must rank the token first at every one of them, and the default at more than half:
+softmax and routing make a token matter by taking attention from others, which relevance, with attention constant, gives
+to those. Ranking first is the only thing that counts. `first` has the positions at which the default ranks it first.
+
+Not compared: the last token of a text (left out, a language model would be read elsewhere) and the one token at which
 the answer is read, if there is one: the default, a sum over blocks, gives it the states that others wrote to it.
 """
 
 import copy
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from itertools import islice
 from typing import Any
 
 import torch
@@ -31,7 +38,8 @@ from whyformer._plain.tokens import Grid
 from whyformer.errors import WhyformerError
 
 LOUD, HEARD = 10, 1.5  # times the embedding; times what any other token matters
-MOST_TRIALS = 6
+MOST_TRIALS, MOST_INPUTS, MOST_PLACES = 8, 8, 8
+BATCH = 32
 Inputs = dict[str, Any]
 
 
@@ -49,60 +57,64 @@ def check_order(outcome: Outcome, model: Any, case: Case, found: Any) -> None:
 
 
 def check_loud_token(outcome: Outcome, case: Case, found: Any) -> None:
-    """The first six positions at which it is heard."""
+    """The first eight positions at which it is heard."""
     if found is None or not found.targets or (index := found.targets[-1].index) < 0:
         return
-    alone, tokens, model = take_second(case.inputs), found.tokens[-1], why.open(case.module)
-    gradient = find_gradient(case.module, alone, index)
-    left_out = leave_out_by_hand(case.module, model, alone, index, tokens)
-    if gradient is None or left_out is None:
-        return
-    quiet = Scores(model, alone, index, left_out)
-    trials, ranked = [], find_ranked(case.module, alone, index, len(left_out))
-    for place in ranked:
-        if len(trials) == MOST_TRIALS or (planted := plant(case, model, tokens, place, gradient)) is None:
-            break
-        loud = Scores(why.open(planted[0]), planted[1], index, None, planted[0], tokens)
-        if is_heard(loud.by_hand, place) and is_heard(loud.by_hand - quiet.by_hand, place):
-            trials.append(compare_loud(quiet, loud, place, ranked))
-    note_trials(outcome, trials)
-
-
-class Scores:
-    """What leaving each token out changes, and the scores of leave_one_out and of the default; None where refused."""
-
-    def __init__(self, model: Any, inputs: Inputs, index: int, by_hand: Any, module: Any = None, tokens: Any = None):
-        self.model, self.inputs, self.index = model, inputs, index
-        self.by_hand = leave_out_by_hand(module, model, inputs, index, tokens) if by_hand is None else by_hand
-
-    @cached_property
-    def left_out(self) -> Any:
-        return leave_out(self.model, self.inputs, self.index)
-
-    @cached_property
-    def default(self) -> Any:
-        return explain_by_default(self.model, self.inputs, self.index)
+    trials = islice(list_trials(case, index, found.tokens[-1]), MOST_TRIALS)
+    note_trials(outcome, list(trials))
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One position at which the loud token is heard: where leave_one_out and the default see it."""
+    """One position at which the loud token is heard, and which tokens leave_one_out and the default rank first."""
 
     place: int
-    left_out: int | None  # the token that leave_one_out ranks first
-    changed: int | None  # the token whose score of the default changed the most
-    first: int | None  # the token that the default ranks first
+    left_out: int | None
+    first: int | None  # None where the default is refused
 
 
-def compare_loud(quiet: Scores, loud: Scores, place: int, ranked: list[int]) -> Trial:
-    def find_largest(sizes: Tensor) -> int:
-        return ranked[int(sizes[ranked].argmax())]
+def list_trials(case: Case, index: int, tokens: Any) -> Iterator[Trial]:
+    model, norm = why.open(case.module), find_embedding_norm(case.module, take_second(case.inputs))
+    for inputs in draw_like(case, model):
+        quiet = leave_out_by_hand(case.module, model, inputs, index, tokens)
+        gradient = find_gradient(case.module, inputs, index)
+        if quiet is None or gradient is None:
+            return
+        ranked = find_ranked(case.module, inputs, index, len(quiet))
+        length = len(tokens) if takes_images(inputs) else inputs["input_ids"].size(1)
+        for place in ranked[:MOST_PLACES]:
+            if (planted := plant(case, model, inputs, tokens, place, gradient)) is None:
+                return
+            module, changed = planted
+            module = scale_norm(module, norm, length - place) if norm else module
+            loud = leave_out_by_hand(module, why.open(module), changed, index, tokens)
+            if is_heard(loud, place) and is_heard(loud - quiet, place):
+                yield rank_loud(why.open(module), changed, index, place, ranked)
 
-    left_out = None if loud.left_out is None else find_largest(loud.left_out.scores[0].abs())
-    if loud.default is None or quiet.default is None:
-        return Trial(place, left_out, None, None)
-    before, after = (one.default.scores[0] for one in (quiet, loud))
-    return Trial(place, left_out, find_largest((after - before).abs()), find_largest(after.abs()))
+
+def draw_like(case: Case, model: Any) -> Iterator[Inputs]:
+    """The second example alone, then others like it: an image of new noise, a text of new tokens but the last."""
+    inputs, generator = take_second(case.inputs), torch.Generator().manual_seed(31)
+    yield inputs
+    for _ in range(MOST_INPUTS - 1):
+        if takes_images(inputs):
+            pixels = inputs["pixel_values"]
+            yield {**inputs, "pixel_values": torch.randn(pixels.shape, generator=generator)}
+            continue
+        ids = inputs["input_ids"].clone()
+        special = find_special_tokens(case.module) | {model.padding}
+        usual = torch.tensor([i for i in range(5, int(ids.max()) + 1) if i not in special])
+        drawn = usual[torch.randint(len(usual), ids.shape, generator=generator)]
+        is_special = torch.isin(ids, torch.tensor(sorted(special)))
+        is_special[:, -1] = True
+        yield {**inputs, "input_ids": torch.where(is_special, ids, drawn)}
+
+
+def rank_loud(model: Any, inputs: Inputs, index: int, place: int, ranked: list[int]) -> Trial:
+    """Among the tokens that are compared."""
+    explained = leave_out(model, inputs, index), explain_by_default(model, inputs, index)
+    first = [None if one is None else ranked[int(one.scores[0].abs()[ranked].argmax())] for one in explained]
+    return Trial(place, *first)
 
 
 def note_trials(outcome: Outcome, trials: list[Trial]) -> None:
@@ -111,16 +123,52 @@ def note_trials(outcome: Outcome, trials: list[Trial]) -> None:
         if trial.left_out not in (None, trial.place):
             outcome.note("loud", "WRONG", f"leave_one_out ranks token {trial.left_out} first, not {trial.place}.")
             return
-    made = [trial for trial in trials if trial.changed is not None]
+    made = [trial for trial in trials if trial.first is not None]
     if not made:
         return
-    right, first = (sum(getattr(one, name) == one.place for one in made) for name in ("changed", "first"))
-    outcome.words["first"] = f"{first}/{len(made)}"
-    if 2 * max(right, first) > len(made):
+    right = sum(trial.first == trial.place for trial in made)
+    outcome.words["first"] = f"{right}/{len(made)}"
+    if 2 * right > len(made):
         outcome.note("loud", "ok")
     else:
-        found = ", ".join(f"{one.changed} for {one.place}" for one in made)
-        outcome.note("loud", "WRONG", f"The score of the default changes the most at token {found}.")
+        found = ", ".join(f"{trial.first} for {trial.place}" for trial in made)
+        outcome.note("loud", "WRONG", f"The default ranks first token {found}.")
+
+
+def find_embedding_norm(module: nn.Module, inputs: Inputs) -> str:
+    """The name of the norm whose output is what the first block is given; empty if there is none."""
+    if not takes_images(inputs) and ("input_ids" not in inputs or takes_more(inputs)):
+        return ""
+    module, outputs = copy.deepcopy(module), {}
+    for name, part in module.named_modules():
+        if type(part).__name__.endswith(("Norm", "Norm1d")):
+            part.register_forward_hook(lambda *args, name=name: outputs.setdefault(name, args[-1]))
+    try:
+        with torch.no_grad():
+            states = module(**inputs, output_hidden_states=True).hidden_states[0]
+    except Exception:  # no such output
+        return ""
+    is_first = lambda one: isinstance(one, Tensor) and one.shape == states.shape and torch.equal(one, states)  # noqa: E731
+    return next((name for name, one in outputs.items() if states.dim() == 3 and is_first(one)), "")
+
+
+class LoudNorm(nn.Module):
+    """A norm with one loud token, counted from the end: ten times what it returns for it."""
+
+    def __init__(self, norm: nn.Module, behind: int):
+        super().__init__()
+        self.norm, self.behind = norm, behind
+
+    def forward(self, states: Tensor) -> Tensor:
+        size = torch.ones(states.size(1), 1)
+        size[-self.behind] = LOUD
+        return self.norm(states) * size
+
+
+def scale_norm(module: nn.Module, norm: str, behind: int) -> nn.Module:
+    module = copy.deepcopy(module)
+    module.set_submodule(norm, LoudNorm(module.get_submodule(norm), behind).eval())
+    return module
 
 
 def find_ranked(module: nn.Module, inputs: Inputs, index: int, count: int) -> list[int]:
@@ -170,6 +218,8 @@ def leave_out_by_hand(module: nn.Module, model: Any, inputs: Inputs, index: int,
         return None
     with torch.no_grad():
         answers = [find_answer(module, one) for one in (inputs, *variants)]
+    if takes_images(inputs):  # BATCH of them at once
+        answers = [one for batch in answers for one in batch.split(1)] if None not in answers else answers
     if any(one is None or one.dim() != 2 or one.size(1) <= index for one in answers):
         return None
     before, *after = (one[0, index] for one in answers)
@@ -178,8 +228,8 @@ def leave_out_by_hand(module: nn.Module, model: Any, inputs: Inputs, index: int,
 
 def list_variants(module: nn.Module, model: Any, inputs: Inputs, tokens: Any) -> list[Inputs]:
     if takes_images(inputs) and isinstance(tokens, Grid):
-        changed = (change_patch(inputs["pixel_values"], tokens, i, 0.0) for i in range(len(tokens)))
-        return [{**inputs, "pixel_values": pixels} for pixels in changed]
+        changed = torch.cat([change_patch(inputs["pixel_values"], tokens, i, 0.0) for i in range(len(tokens))])
+        return [{**inputs, "pixel_values": pixels} for pixels in changed.split(BATCH)]
     ids = inputs.get("input_ids")
     if not isinstance(ids, Tensor) or ids.dim() != 2 or takes_more(inputs):
         return []
@@ -217,9 +267,10 @@ def change_patch(pixels: Tensor, grid: Grid, patch: int, factor: float) -> Tenso
     return pixels
 
 
-def plant(case: Case, model: Any, tokens: Any, place: int, gradient: Tensor) -> tuple[nn.Module, Inputs] | None:
-    """The module and inputs with a loud token or patch at this position of the second example."""
-    inputs = take_second(case.inputs)
+def plant(
+    case: Case, model: Any, inputs: Inputs, tokens: Any, place: int, gradient: Tensor
+) -> tuple[nn.Module, Inputs] | None:
+    """The module and inputs with a loud token or patch at this position."""
     if takes_images(inputs) and isinstance(tokens, Grid):
         pixels = inputs["pixel_values"]
         there = pixels - change_patch(pixels, tokens, place, 0.0)  # the patch; 0 elsewhere

@@ -100,8 +100,10 @@ def test_learned_queries_have_no_place_on_the_image():
     e = why.explain(model, make_inputs("idefics2", model), "attnlrp")
     assert e.parts[0].grid is None and any("no place" in note for note in e.notes)
     with pytest.raises(UnsupportedModel, match="fill='drop'"):
-        why.explain(model, make_inputs("idefics2", model), "leave_one_out")
-    assert why.explain(model, make_inputs("idefics2", model), "leave_one_out", fill="drop").scores.any()
+        why.explain(model, make_inputs("idefics2", model), "leave_one_out", fill="zero")
+    dropped = why.explain(model, make_inputs("idefics2", model), "leave_one_out", fill="drop").scores
+    assert dropped.any()
+    assert torch.equal(why.explain(model, make_inputs("idefics2", model), "leave_one_out").scores, dropped)
 
 
 # --- LLaVA ------------------------------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ def arrange_streams(explanation: Explanation, model: Model, encoded: EncodedBatc
     names: list[str] = []
     streams: list[Stream] = []
     for number in range(pictures.count if boxes is not None else 1):
-        name = "image" if pictures.count == 1 or boxes is None else f"image {number + 1}"
+        name = pictures.kind if pictures.count == 1 or boxes is None else f"image {number + 1}"
         if boxes is None:
             grid, own = None, torch.eye(len(tokens))[is_placed]
             names += [f"{name} {i}" for i in range(len(own))]

@@ -418,7 +418,7 @@ class Model:
         """Make a single example without batch axis a batch of one."""
         for name, value in inputs.items():
             input_spec.refuse_unusable_tensor(name, value)
-        if pictures.holds_pictures(self.module, inputs) or input_spec.holds_cut_patches(inputs):
+        if self.reads_pictures(inputs) or input_spec.holds_cut_patches(inputs):
             return inputs
         main = _find_main_input(inputs)
         tensor = inputs.get(main)
@@ -452,9 +452,9 @@ class Model:
         return self._from_tensors(joined)
 
     def _from_tensors(self, inputs: dict[str, Tensor]) -> EncodedBatch:
-        is_joint = pictures.holds_pictures(self.module, inputs)
-        self._input_spec.check(inputs, is_joint=is_joint)
-        main = "input_ids" if is_joint else _find_main_input(inputs)
+        shown = pictures.describe_pictures(self.module, inputs)
+        self._input_spec.check(inputs, is_joint=shown is not None)
+        main = _find_main_input(inputs) if shown is None else "input_ids"
         uncast = _keep_if_rounded(inputs[main], self.dtype)
         inputs = {
             name: tensor.to(self.device, self.dtype if tensor.is_floating_point() else None)
@@ -476,12 +476,12 @@ class Model:
         self._input_spec.check_batch(len(names))
         return EncodedBatch(
             inputs, main, len(names), names, axis, token_mask=mask, special_mask=special, words=words,
-            notes=notes, uncast=uncast, pictures=pictures.describe_pictures(self.module, inputs) if is_joint else None,
+            notes=notes, uncast=uncast, pictures=shown,
         )  # fmt: skip
 
     def reads_pictures(self, inputs: Mapping[str, Tensor]) -> bool:
-        """Whether these are tensors of images between words."""
-        return pictures.holds_pictures(self.module, inputs)
+        """Whether these are tensors of images or sounds between words."""
+        return pictures.find_medium(self.module, inputs) is not None
 
     def _name_ids(self, ids: Tensor) -> tuple[tuple[tuple[str, ...], ...], Tensor]:
         """The name of each token id, and which are special."""

@@ -1,7 +1,8 @@
 """Pictures: images between the words of a text, the input of vision-language models (LLaVA, Qwen-VL, Gemma 3, Idefics).
 
 Such a model has placeholders among its token ids and puts features of the images in their place. The features are
-tokens like words: the explained input is the sequence of both. What is known here is how pixels became the input:
+tokens like words: the explained input is the sequence of both. Sounds between words (Qwen2-Audio, Voxtral) are read the
+same way; their tokens go in the order of time. What is known here is how pixels became the input:
 
     PixelPlaces   for every entry of the pixel values, which image it is of and where it lies there
 
@@ -30,8 +31,11 @@ if TYPE_CHECKING:
 
     from whyformer._model.input_like import ImageOrWords
 
-PLACEHOLDERS = ("image_token_id", "image_token_index")  # fields of configs
-PIXELS = "pixel_values"
+PIXELS, SPECTROGRAM = "pixel_values", "input_features"
+PLACEHOLDERS = {  # fields of configs
+    PIXELS: ("image_token_id", "image_token_index"),
+    SPECTROGRAM: ("audio_token_id", "audio_token_index"),
+}
 Process = Callable[[list[Image.Image]], Tensor]
 
 
@@ -46,7 +50,7 @@ class PixelPlaces:
 
 @dataclass(frozen=True, eq=False)
 class Pictures:
-    """The images of an example. The engine finds out which tokens they become: `owners` and `is_image`.
+    """The images, or the sounds, of an example. The engine finds out which tokens they become: `owners`, `is_image`.
 
     Of a batch, only the placeholder is known: its examples run alone, as `pick_pictures` takes them out.
     """
@@ -58,6 +62,11 @@ class Pictures:
     is_image: Tensor | None = None  # [token]: a token is of an image
     enters_elsewhere: bool = False  # the images reach the answer beside their tokens too
     boxes: Tensor | None = None  # [token 5]: its image, and left, top, right, bottom there, from 0 to 1; NaN: no place
+    medium: str = PIXELS  # the input that has them
+
+    @property
+    def kind(self) -> str:
+        return "image" if self.medium == PIXELS else "sound"
 
 
 def is_picture_record(item: object) -> "TypeGuard[Mapping[str, ImageOrWords]]":
@@ -65,10 +74,10 @@ def is_picture_record(item: object) -> "TypeGuard[Mapping[str, ImageOrWords]]":
     return isinstance(item, Mapping) and item.keys() in ({"image", "text"}, {"images", "text"})
 
 
-def find_placeholder(module: nn.Module) -> int | None:
-    """The token id whose embedding is replaced by features of an image; None if the model has none."""
+def find_placeholder(module: nn.Module, medium: str = PIXELS) -> int | None:
+    """The token id whose embedding is replaced by features of an image, or of a sound; None if the model has none."""
     config = getattr(unwrap(module), "config", None)
-    found = (getattr(config, name, None) for name in PLACEHOLDERS)
+    found = (getattr(config, name, None) for name in PLACEHOLDERS[medium])
     return next((i for i in found if isinstance(i, int) and i >= 0), None)
 
 
@@ -77,25 +86,28 @@ def is_joint_processor(processor: object) -> "TypeGuard[ProcessorMixin]":
     return all(getattr(processor, name, None) is not None for name in ("tokenizer", "image_processor"))
 
 
-def holds_pictures(module: nn.Module, inputs: Mapping[str, Tensor]) -> bool:
-    """Whether these inputs are token ids with placeholders, and the pixels of the images to put there."""
-    ids, placeholder = inputs.get("input_ids"), find_placeholder(module)
-    if placeholder is None or not isinstance(ids, Tensor) or PIXELS not in inputs:
-        return False
-    return bool((ids == placeholder).any())
+def find_medium(module: nn.Module, inputs: Mapping[str, Tensor]) -> str | None:
+    """Of token ids with placeholders, and pixels or sounds to put there: the name of the input that has these."""
+    ids = inputs.get("input_ids")
+    if not isinstance(ids, Tensor):
+        return None
+    placeholders = {medium: find_placeholder(module, medium) for medium in PLACEHOLDERS if medium in inputs}
+    return next((one for one, mark in placeholders.items() if mark is not None and bool((ids == mark).any())), None)
 
 
-def describe_pictures(module: nn.Module, inputs: Mapping[str, Tensor]) -> Pictures:
-    """The images among the inputs of one example."""
-    pixels, placeholder = inputs[PIXELS], find_placeholder(module)
-    places = place_plain_pixels(pixels)
+def describe_pictures(module: nn.Module, inputs: Mapping[str, Tensor]) -> Pictures | None:
+    """The images among the inputs of one example; None if there are none between its words."""
+    if (medium := find_medium(module, inputs)) is None:
+        return None
+    placeholder = find_placeholder(module, medium)
+    places = place_plain_pixels(inputs[medium])
     count = 1 if places is None else int(places.image.max()) + 1
-    return Pictures(count, -1 if placeholder is None else placeholder, lambda: places)
+    return Pictures(count, -1 if placeholder is None else placeholder, lambda: places, medium=medium)
 
 
-def pick_pictures(inputs: Mapping[str, Tensor], placeholder: int, example: int) -> dict[str, Tensor]:
+def pick_pictures(inputs: Mapping[str, Tensor], pictures: Pictures, example: int) -> dict[str, Tensor]:
     """The inputs of one example of a batch: models take the images of all examples one after the other."""
-    ids, pixels = inputs["input_ids"], inputs[PIXELS]
+    ids, pixels, placeholder = inputs["input_ids"], inputs[pictures.medium], pictures.placeholder
     grids = next((given for name, given in inputs.items() if "grid" in name and given.size(-1) == 3), None)
     tokens = (ids == placeholder).sum(-1).double().cumsum(0)
     if len(pixels) == len(ids) and grids is None:  # an image each, or a row of them

@@ -9,7 +9,8 @@ a language model that reads the source before it writes, and both embeddings are
 on NLI) read the source again in the decoder, moved by one: their prefix is made of the source.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from inspect import signature
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 PREFIX = "prefix"  # an input [batch 1 1 1 prefix] that says how long the prefix is; five axes: no sequence and no image
 SOURCE_NAMES = ("input_ids", "attention_mask", "decoder_input_ids", "decoder_attention_mask")
 SPAN_FIELDS = ("start_logits", "end_logits")
+SOUND_INPUTS = ("input_features", "input_values")
 SOUND = "sound"  # an input [batch 1 1 channel time]
 SECONDS = 0.02  # a frame of Whisper: two steps of 160 samples, at 16,000 a second
 WHISPER_PARTS = ("conv1", "conv2", "embed_positions", "layers", "layer_norm")
@@ -148,10 +150,19 @@ class SoundStreams(TwoStreams):
                 f"{source.main} has the shape {list(sound.shape)}; {type(self).__name__} needs [batch, {wanted[0]}, "
                 f"{wanted[1]}], as its feature extractor makes them."
             )
-        ids = torch.arange(count, device=sound.device).expand(source.batch, -1) + self.config.vocab_size
+        return self.name_frames(source, tuple(f"{SECONDS * i:.2f}s" for i in range(count)))
+
+    @property
+    def vocabulary(self) -> int:
+        return self.config.get_text_config(decoder=True).vocab_size
+
+    def name_frames(self, source: EncodedBatch, names: tuple[str, ...]) -> EncodedBatch:
+        """The batch with frames of these names as tokens."""
+        sound, count = source.inputs[source.main], len(names)
+        ids = torch.arange(count, device=sound.device).expand(source.batch, -1) + self.vocabulary
         others = {name: tensor for name, tensor in source.inputs.items() if name.startswith("decoder_")}
-        names = tuple(f"{SECONDS * i:.2f}s" for i in range(count))
         everything = torch.ones(source.batch, count, dtype=torch.bool)
+        sound = sound[:, None] if sound.dim() == 2 else sound
         return replace(
             source,
             inputs={"input_ids": ids, SOUND: sound[:, None, None], **others},
@@ -165,21 +176,96 @@ class SoundStreams(TwoStreams):
         encoder: Any = self.model.get_encoder()  # type: ignore[operator]
         states = encoder.conv1(other[SOUND][:, 0, 0])
         states = nn.functional.gelu(encoder.conv2(nn.functional.gelu(states))).transpose(1, 2)
-        batch, count, width = states.shape
-        table = torch.cat([states, states.mean(1, keepdim=True)], 1).reshape(-1, width)
-        is_there = (ids >= self.config.vocab_size) & mask.bool()
-        rows = (count + 1) * torch.arange(batch, device=ids.device)[:, None]
-        index = torch.where(is_there, ids - self.config.vocab_size, count) + rows
-        state = nn.functional.embedding(index, table) + encoder.embed_positions.weight[:count]
+        state = self.pick_frames(states, ids, mask) + encoder.embed_positions.weight[: states.size(1)]
         for layer in encoder.layers:
             found = layer(state, None)
             state = found if isinstance(found, Tensor) else found[0]
         return {"encoder_outputs": (encoder.layer_norm(state),)}
 
+    def pick_frames(self, states: Tensor, ids: Tensor, mask: Tensor) -> Tensor:
+        """The states of the frames with these ids; the mean of all where one is left out."""
+        batch, count, width = states.shape
+        table = torch.cat([states, states.mean(1, keepdim=True)], 1).reshape(-1, width)
+        is_there = (ids >= self.vocabulary) & mask.bool()
+        rows = (count + 1) * torch.arange(batch, device=ids.device)[:, None]
+        index = torch.where(is_there, ids - self.vocabulary, count) + rows
+        return nn.functional.embedding(index, table)
+
+
+class FrameStreams(SoundStreams):
+    """The same for any other encoder of sound (Speech2Text, Moonshine): what enters its first layer are the frames.
+
+    Their length in seconds is not known. Positions are a part of a frame where they are added before the first layer.
+    """
+
+    def read_source(self, source: EncodedBatch) -> EncodedBatch:
+        mask = source.inputs.get("attention_mask")
+        if mask is not None and not bool(mask.all()):
+            raise InputError(
+                f"The sounds for {type(self).__name__} have different lengths. Pass one at a time, without padding."
+            )
+        sound = source.inputs[source.main]
+        return self.name_frames(source, tuple(map(str, range(self.count_frames(sound)))))
+
+    def count_frames(self, sound: Tensor) -> int:
+        seen: list[int] = []
+
+        def look(states: Tensor) -> Tensor:
+            seen.append(states.size(1))
+            return states
+
+        with torch.no_grad(), self.change_frames(look):
+            self.model.get_encoder()(sound)  # type: ignore[operator]
+        return seen[0]
+
+    @contextmanager
+    def change_frames(self, change: Callable[[Tensor], Tensor]) -> Iterator[None]:
+        """While this lasts, the first layer of the encoder is given other frames."""
+
+        def replace_states(_: nn.Module, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
+            if args:
+                return (change(args[0]), *args[1:]), given
+            return args, {**given, "hidden_states": change(given["hidden_states"])}
+
+        layer = find_first_layer(self.model.get_encoder())  # type: ignore[operator]
+        assert layer is not None
+        handle = layer.register_forward_pre_hook(replace_states, prepend=True, with_kwargs=True)
+        try:
+            yield
+        finally:
+            handle.remove()
+
+    def encode(self, ids: Tensor, mask: Tensor, **other: Tensor) -> dict[str, Any]:
+        sound, name = other[SOUND][:, 0, 0], str(self.model.main_input_name)
+        return {name: sound[:, 0] if name == "input_values" else sound}
+
+    def forward(self, input_ids: Tensor, prefix: Tensor, attention_mask: Tensor, **other: Tensor) -> Any:
+        ids, mask = (one[:, : input_ids.size(1) - prefix.size(-1)] for one in (input_ids, attention_mask))
+        with self.change_frames(lambda states: self.pick_frames(states, ids, mask)):
+            return super().forward(input_ids, prefix, attention_mask, **other)
+
+
+def find_first_layer(encoder: nn.Module) -> nn.Module | None:
+    stacks = (getattr(part, "layers", None) for part in encoder.modules())
+    return next((stack[0] for stack in stacks if isinstance(stack, nn.ModuleList) and len(stack)), None)
+
 
 def wrap_two_streams(module: nn.Module) -> TwoStreams:
-    kind = SoundStreams if module.main_input_name == "input_features" else TwoStreams
+    kind = choose_streams(module)
+    assert kind is not None
     return type(type(module).__name__, (kind,), {})(module)
+
+
+def choose_streams(module: nn.Module) -> type[TwoStreams] | None:
+    """How a model is read whose decoder reads tokens; None if it is not known how."""
+    main, encoder = module.main_input_name, module.get_encoder()  # type: ignore[operator]
+    if main == "input_ids":
+        return TwoStreams
+    if all(hasattr(encoder, part) for part in WHISPER_PARTS) and main == "input_features":
+        return SoundStreams
+    takes_text = "input_ids" in signature(module.forward).parameters
+    has_layers = isinstance(encoder, nn.Module) and find_first_layer(encoder) is not None
+    return FrameStreams if main in SOUND_INPUTS and has_layers and not takes_text else None
 
 
 def has_two_streams(module: nn.Module) -> bool:
@@ -187,11 +273,11 @@ def has_two_streams(module: nn.Module) -> bool:
     inner = unwrap(module)
     if isinstance(inner, TwoStreams) or not getattr(getattr(inner, "config", None), "is_encoder_decoder", False):
         return False
-    main, get_encoder = (getattr(inner, name, None) for name in ("main_input_name", "get_encoder"))
-    if main not in ("input_ids", "input_features") or get_encoder is None:
+    main = getattr(inner, "main_input_name", None)
+    if main not in ("input_ids", *SOUND_INPUTS) or not hasattr(inner, "get_encoder"):
         return False
-    is_known = main == "input_ids" or all(hasattr(get_encoder(), part) for part in WHISPER_PARTS)
-    return is_known and {main, "decoder_input_ids"} <= signature(inner.forward).parameters.keys()
+    takes = {main, "decoder_input_ids"} <= signature(inner.forward).parameters.keys()
+    return takes and choose_streams(inner) is not None
 
 
 def count_streams(encoded: EncodedBatch) -> tuple[int, ...]:

@@ -97,8 +97,8 @@ def take_out_example(encoded: EncodedBatch, rows: Sequence[int]) -> EncodedBatch
     """One example of a batch with its own images."""
     (row,), pictures = rows, encoded.pictures
     assert pictures is not None
-    inputs = pick_pictures(encoded.inputs, pictures.placeholder, row)
-    places = place_plain_pixels(inputs[PIXELS])
+    inputs = pick_pictures(encoded.inputs, pictures, row)
+    places = place_plain_pixels(inputs[pictures.medium])
     count = 1 if places is None else int(places.image.max()) + 1
     own = replace(pictures, count=count, find_places=lambda: places)
     without = replace(encoded, pictures=None, inputs={encoded.main: encoded.inputs[encoded.main]})

@@ -96,6 +96,11 @@ class Probe:
         return self.encoded.inputs[self.encoded.main].dim() == 4
 
     @property
+    def shows_images(self) -> bool:
+        """There are images between the words. Sounds there are hidden as words are."""
+        return self.encoded.pictures is not None and self.encoded.pictures.kind == "image"
+
+    @property
     def is_signal(self) -> bool:
         """The input is a waveform, a spectrogram or a time series, and its units are the frames that the model cuts."""
         return self.layout.owners is not None
@@ -165,6 +170,9 @@ class Probe:
             return "mean" if self.is_signal else "zero"
         if holds_cut_patches(self.encoded.inputs):
             return "zero"
+        pictures = self.encoded.pictures
+        if pictures is not None and self.shows_images and pictures.is_image is not None and pictures.owners is None:
+            return "drop"  # tokens that are computed from whole images have no pixels of their own
         return self.word_fill
 
     @property
@@ -210,7 +218,7 @@ class Probe:
         if self.is_image:
             return self.run_variants(of, lambda rows: self.erase_pixels(keep[rows], of[rows], fill, seed))
         keep = keep | ~self.real[of]
-        if self.encoded.pictures is not None:
+        if self.shows_images:
             return self.run_variants(of, lambda rows: self.hide_pictures_and_words(keep[rows], of[rows], fill))
         if fill in perturb.SIGNAL_FILLS:
             return self.run_variants(of, lambda rows: self.erase_frames(keep[rows], of[rows], fill))
@@ -661,7 +669,7 @@ class Probe:
         """The fill to use: the default for None; an unknown one raises."""
         if fill is None:
             return self.fill
-        if self.encoded.pictures is not None:
+        if self.shows_images:
             words = tuple(name for name in perturb.TEXT_FILLS if name != "delete")
             kind, known = "images between words", (*perturb.PICTURE_FILLS, *words, "drop")
         elif self.is_image:

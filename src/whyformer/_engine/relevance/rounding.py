@@ -124,7 +124,8 @@ def share_wrong(z: Tensor, off: Tensor, epsilon: float = 0.0) -> Tensor:
 
 
 def mean_size(z: Tensor) -> Tensor:
-    """The mean of |z| over the last axis, which is kept."""
+    """The mean of |z| over the last axis, which is kept. A mask that is added may be of whole numbers."""
+    z = z if z.is_floating_point() else z.float()
     return torch.linalg.vector_norm(z, 1, -1, keepdim=True).div_(z.size(-1)) if z.dim() else z.abs()
 
 

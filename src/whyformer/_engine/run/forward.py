@@ -82,7 +82,7 @@ def run_forward(
         raise UnsupportedModel("Relevance cannot be propagated through attention that an intervention has replaced.")
     refuse_flex_attention(model.module)
     main, batch_axis = encoded.inputs[encoded.main], encoded.batch_axis
-    is_signal = main.is_floating_point() and main.dim() in (2, 3) and batch_axis == 0  # which may be cut into frames
+    is_signal = main.is_floating_point() and main.dim() in (2, 3, 5) and batch_axis == 0  # which may be cut into frames
     with neutral_torch(), refuse_changed_weights(model.module), round_nothing() if widens else nullcontext():
         is_wide = (switch is not None or widens) and not keeps_dtype
         dtype = choose_relevance_dtype(model) if is_wide else None
@@ -198,10 +198,15 @@ def list_weights(module: nn.Module) -> list[nn.Parameter]:
     return [weight for part in list_modules(module) for weight in parameters_of(part).values() if weight is not None]
 
 
+def is_whole(given: Tensor) -> bool:
+    return not given.is_floating_point() and given.dtype != torch.bool
+
+
 def label_inputs(encoded: EncodedBatch, mode: Intercept, dtype: torch.dtype | None) -> dict[str, Tensor]:
     """The inputs, labelled by the example and the token of each entry. A floating-point main input becomes the leaf."""
     entered: dict[str, Tensor] = {}
     label_axis = mode.follower.labels.label_axis
+    shows_image = encoded.inputs[encoded.main].dim() == 4  # ids beside it are not of its tokens
     for name, tensor in encoded.inputs.items():
         given = leave_inference(tensor).detach()
         given = given.to(dtype) if given.is_floating_point() and dtype is not None else given
@@ -210,7 +215,8 @@ def label_inputs(encoded: EncodedBatch, mode: Intercept, dtype: torch.dtype | No
         if dims > axis and given.size(axis) == encoded.batch and not encoded.is_picture(name):
             trace.is_pixels, trace.is_ids = dims == 4, is_main
             trace.samples = label_axis(axis, encoded.batch, dims, given.device)
-            trace.tokens = label_axis(1 - axis, given.size(1 - axis), dims, given.device) if dims in (2, 3) else None
+            if dims in (2, 3) and not (shows_image and is_whole(given)):
+                trace.tokens = label_axis(1 - axis, given.size(1 - axis), dims, given.device)
         if trace.depends and mode.needs_gradient:
             mode.leaf = attach_trace(given.clone().requires_grad_(), trace)
             entered[name] = mode.entered = attach_trace(mode.leaf.clone(), trace)  # the model may write into the copy

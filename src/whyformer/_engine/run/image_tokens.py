@@ -1,4 +1,4 @@
-r"""Which tokens of a vision-language model are computed from which pixels, measured on the model.
+r"""Which tokens of a vision-language model are computed from which pixels, measured on the model; so for sounds.
 
 The model runs up to the sequence in which features of images stand between embeddings of words, $E_1 \dots E_n$; that
 sequence is what depends on both. Attention adds nothing in this run, so the tokens of the vision tower do not mix, and
@@ -117,17 +117,19 @@ def measure_owners(model: Model, encoded: EncodedBatch) -> MeasuredImages:
     assert encoded.pictures is not None
     ids, owners = encoded.inputs["input_ids"][0].cpu(), None
     reached = find_reached(model, encoded, cuts_attention=True)
-    if reached is not None and bool(reached.any()):
+    if reached is not None and bool(reached.any()) and encoded.pictures.kind == "image":
         owners = find_owners(*run_to_sequence(model, encoded, cuts_attention=True))
     else:
-        reached = find_reached(model, encoded, cuts_attention=False)
+        reached = find_reached(model, encoded, cuts_attention=False)  # sounds overlap in their tokens
     if reached is None:
         raise UnsupportedModel(
-            f"{type(unwrap(model.module)).__name__} takes images and words, but no module gets a sequence of both: "
-            "which tokens are those of the image is not known."
+            f"{type(unwrap(model.module)).__name__} takes {encoded.pictures.kind}s and words, but no module gets a "
+            f"sequence of both: which tokens are those of the {encoded.pictures.kind} is not known."
         )
     if not bool(reached.any()):
-        raise UnsupportedModel(f"No token of {type(unwrap(model.module)).__name__} depends on the pixels.")
+        raise UnsupportedModel(
+            f"No token of {type(unwrap(model.module)).__name__} depends on {encoded.pictures.medium}."
+        )
     is_image = torch.isin(ids, ids[reached].unique())  # also placeholders for line breaks between rows of patches
     boxes = None if owners is None else find_boxes(encoded, owners, len(ids))
     count = encoded.pictures.count if boxes is None else int(boxes[:, 0].nan_to_num(0).max()) + 1
@@ -143,9 +145,11 @@ def measure_owners(model: Model, encoded: EncodedBatch) -> MeasuredImages:
 
 def enters_elsewhere(model: Model, encoded: EncodedBatch) -> bool:
     """Whether the answer depends on the pixels though the sequence of image features and words stays the same."""
+    assert encoded.pictures is not None
     with run_forward(model, encoded, asks_gradient=True) as run:
         sequence, before = run.mode.leaf, run.output.detach()
-    moved = replace(encoded, inputs={**encoded.inputs, PIXELS: encoded.inputs[PIXELS].flip(-1)})
+    medium = encoded.pictures.medium
+    moved = replace(encoded, inputs={**encoded.inputs, medium: encoded.inputs[medium].flip(-1)})
     with run_forward(model, moved, asks_gradient=True, starting_at=sequence) as run:
         return not torch.allclose(run.output, before, rtol=1e-4, atol=1e-5 * float(before.abs().max()))
 
@@ -154,7 +158,7 @@ def note_pictures(pictures: Pictures | None) -> tuple[str, ...]:
     """What the scores of image tokens leave out."""
     if pictures is None:
         return ()
-    notes = () if pictures.boxes is not None else (WITHOUT_PLACE,)
+    notes = () if pictures.boxes is not None or pictures.medium != PIXELS else (WITHOUT_PLACE,)
     return (*notes, ENTERS_ELSEWHERE) if pictures.enters_elsewhere else notes
 
 
@@ -170,9 +174,10 @@ def find_boxes(encoded: EncodedBatch, owners: Tensor, length: int) -> Tensor | N
 
 def find_reached(model: Model, encoded: EncodedBatch, *, cuts_attention: bool) -> Tensor | None:
     """[token]: changes with the pixels; None if there is no sequence of image features and words."""
-    pixels = encoded.inputs[PIXELS]
+    assert encoded.pictures is not None
+    pixels = encoded.inputs[encoded.pictures.medium]
     moved = pixels + torch.randn(pixels.shape, generator=torch.Generator().manual_seed(0)).to(pixels)
-    other = replace(encoded, inputs={**encoded.inputs, PIXELS: moved})
+    other = replace(encoded, inputs={**encoded.inputs, encoded.pictures.medium: moved})
     try:
         ends = [run_to_sequence(model, one, cuts_attention=cuts_attention)[0].detach() for one in (encoded, other)]
     except LookupError:
@@ -182,9 +187,10 @@ def find_reached(model: Model, encoded: EncodedBatch, *, cuts_attention: bool) -
 
 def run_to_sequence(model: Model, encoded: EncodedBatch, *, cuts_attention: bool) -> tuple[Tensor, Tensor]:
     """The sequence of image features and words, and the pixels, with a graph from these to it."""
-    shadow = make_shadow(model.module)
-    pixels = encoded.inputs[PIXELS].detach().clone().requires_grad_()
-    inputs = {**encoded.inputs, PIXELS: pixels}
+    assert encoded.pictures is not None
+    shadow, medium = make_shadow(model.module), encoded.pictures.medium
+    pixels = encoded.inputs[medium].detach().clone().requires_grad_()
+    inputs = {**encoded.inputs, medium: pixels}
     length, words = encoded.inputs["input_ids"].size(1), []
 
     def mark_words(_: nn.Module, __: tuple[Argument, ...], embedded: Tensor) -> Tensor:

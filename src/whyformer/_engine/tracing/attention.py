@@ -295,11 +295,14 @@ def parse_attention_einsum(operation: Operation) -> tuple[Tensor, Tensor] | None
 
 
 def origin_of(value: Tensor) -> Tensor | None:
-    """[batch or 1, key]: which input token each key of a site is."""
+    """[batch or 1, key]: which input token each key of a site is. None if its heads have different ones."""
     trace = trace_of(value)
     if trace.tokens is None or trace.epoch > 0 or trace.tokens.size(-2) != value.size(-2):
         return None
-    return trace.tokens.select(-1, 0).flatten(0, -2)
+    tokens = trace.tokens.select(-1, 0)
+    if tokens.dim() == 3 and bool((tokens != tokens[:, :1]).any()):
+        return None
+    return tokens.flatten(0, -2)
 
 
 def reorder_attention_product(operation: Operation) -> Callable[[], Tensor] | None:

@@ -8,8 +8,11 @@ $$ c(j) = s j - p + d (k - 1) / 2 $$
 and reads d (k - 1) / 2 positions to either side of it. Composed over all operations, token j is centred at a j + b and
 reads r positions to either side. Fields overlap; so that every entry belongs to one token, an entry belongs to the one
 whose centre is nearest, and to none if it lies outside of that one's field.
+
+A video [time channel height width] is cut into tubelets, by one convolution over time, height and width.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -19,7 +22,9 @@ from torch import Tensor
 from whyformer._engine.tracing.operations import Argument, Operation
 from whyformer._engine.tracing.provenance import Trace, axis_of, trace_of
 
-WINDOWED = frozenset("conv1d conv2d avg_pool1d max_pool1d unfold".split())
+WINDOWED = frozenset("conv1d conv2d conv3d avg_pool1d max_pool1d unfold".split())
+CUT_AXES = {"conv2d": 2, "conv3d": 3}  # 1 for others
+SIGNAL_AXES = {1: (1, 2), 2: (2,), 3: (4,)}  # axes that are cut -> axes of the signals that are cut so
 
 
 @dataclass(frozen=True)
@@ -69,12 +74,12 @@ class Frames:
         if operation.name not in WINDOWED or not isinstance(result, Tensor) or not trace.depends:
             return trace
         cut = read_cut(operation, result)
-        if cut is None or (len(cut.before) == 2 and len(self.shape) != 2):
+        if cut is None or len(self.shape) not in SIGNAL_AXES[len(cut.before)]:
             return trace
         self.cuts.append(cut)
         if not cut.shortens:
             return trace
-        x, axes = operation.given[0], [-2, -1] if operation.name == "conv2d" else [-1]
+        x, axes = operation.given[0], list(range(-len(cut.before), 0))
         samples = trace_of(x).samples
         if operation.name == "unfold":  # adds an axis at the end
             axes = [operation.argument(1, "dimension") % x.dim()]
@@ -91,6 +96,8 @@ class Frames:
         cuts = self.cuts[: shortening[-1] + 1] if shortening else []
         if any(len(cut.before) == 2 for cut in cuts):
             return self.find_owners_of_patches(cuts, tokens)
+        if len(self.shape) == 4:
+            return self.find_owners_of_tubelets(cuts, tokens)
         axes = {self.shape[0]: Axis(self.shape[0])}  # by size: branches start from the same axis
         for cut in cuts:
             if cut.before[0] in axes and cut.before != cut.after:
@@ -116,6 +123,21 @@ class Frames:
         owners = torch.where((rows[:, None] < 0) | (columns[None, :] < 0), -1, owners)
         return (owners.mT if is_turned else owners) if count == tokens else None
 
+    def find_owners_of_tubelets(self, cuts: list[Cut], tokens: int) -> Tensor | None:
+        """As `find_owners`, for a video [time channel height width]; its tubelets go by time, row and column."""
+        time, _, height, width = self.shape
+        if len(cuts) != 1 or cuts[0].before != (time, height, width) or math.prod(cuts[0].after) != tokens:
+            return None
+        (cut,) = cuts
+        times, rows, columns = (
+            Axis(before).cut(after, *window).find_owners(before)
+            for before, after, window in zip(cut.before, cut.after, cut.windows, strict=True)
+        )
+        at = (times[:, None, None, None], rows[:, None], columns)
+        owners = (at[0] * cut.after[1] + at[1]) * cut.after[2] + at[2]
+        is_outside = (at[0] < 0) | (at[1] < 0) | (at[2] < 0)
+        return torch.where(is_outside, -1, owners).expand(self.shape)
+
 
 def read_cut(operation: Operation, result: Tensor) -> Cut | None:
     """The sizes and settings of a windowed operation; None for a form of it that is not supported."""
@@ -127,7 +149,7 @@ def read_cut(operation: Operation, result: Tensor) -> Cut | None:
         axis %= x.dim()
         return Cut((x.size(axis),), (result.size(axis),), ((kernel, stride, 0, 1),), 0)
     is_convolution = operation.name.startswith("conv")
-    axes = 2 if operation.name == "conv2d" else 1
+    axes = CUT_AXES.get(operation.name, 1)
     if x.dim() <= axes or result.dim() != x.dim():
         return None
     if is_convolution:
