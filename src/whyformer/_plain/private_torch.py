@@ -63,6 +63,11 @@ UNIQUE = torch.ops.aten._unique2.default
 READ_NUMBER = torch.ops.aten._local_scalar_dense.default
 TO_COPY = torch.ops.aten._to_copy.default
 
+# Hooks on what autograd keeps, of which the last one that was set counts; None if there are none. `checkpoint` is one.
+top_saving_hooks: Callable[[bool], tuple[Callable[..., object], ...] | None] = (
+    torch._C._autograd._top_saved_tensors_default_hooks
+)
+
 # The class of the nodes that an autograd function leaves in the graph.
 backward_class_of: Callable[[type[torch.autograd.Function]], type[torch.autograd.graph.Node]] = attrgetter(
     "_backward_cls"
@@ -83,6 +88,9 @@ def forward_class_of(node: object) -> type | None:
 
 # Python's own and documented: what each thread is doing.
 frames_of_threads = sys._current_frames
+
+# The function that called the function that calls this, and so on outwards.
+caller_of_operation = sys._getframe
 
 
 # --- memory of a GPU -------------------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ view.
 """
 
 from collections.abc import Sequence
-from typing import NoReturn
 
 import torch
 from torch import Tensor
@@ -78,12 +77,3 @@ def refuse_missing_gradient(operation: Operation, result: Argument, path: str) -
             f"{path} calls {operation.name} on quantised weights or in a kernel of its own, which has no gradient. "
             "Methods that need gradients or relevance do not work. Load the model without quantisation."
         )
-
-
-def refuse_switched_off_gradient(path: str) -> NoReturn:
-    """The model switched gradients off around its attention, here: they would miss what passes there."""
-    raise UnsupportedModel(
-        f"{path} computes its attention without a gradient, which this method needs: under torch.no_grad() or "
-        "inference_mode(), or in an autograd function (reentrant checkpointing, reversible layers). To keep "
-        "weights frozen, call requires_grad_(False) on them instead."
-    )
