@@ -7,20 +7,30 @@ Names of operators in tables (`"_softmax"`, `"_to_copy"`) are data: an operator 
 """
 
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from operator import attrgetter
 
 import torch
 from torch import Tensor, nn
 from torch._ops import OpOverload as OpOverload
-from torch.overrides import _get_current_function_mode_stack
+from torch.overrides import _get_current_function_mode_stack, _pop_mode_temporarily
 from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 # Inside, function modes do not see operations: what the interception computes itself is not part of the model. Its
 # neighbour `DisableTorchFunctionSubclass` leaves modes on.
 without_interception = torch._C.DisableTorchFunction
+
+
+@contextmanager
+def without_modes() -> Iterator[None]:
+    """The same for tensors with operations of their own, which `without_interception` takes away from them."""
+    with ExitStack() as stack:
+        for _ in _get_current_function_mode_stack():
+            stack.enter_context(_pop_mode_temporarily())
+        yield
+
 
 # The modes that are on: a recording must know whether it is watched, and must find the recorder above it.
 list_function_modes = _get_current_function_mode_stack

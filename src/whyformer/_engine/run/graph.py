@@ -29,6 +29,8 @@ DIFFERENTIABLE = (
     operations.PRODUCTS | operations.CONVOLUTIONS | operations.NORMS | {"linear", operations.FUSED_ATTENTION}
 )
 
+OWN_NAMESPACES = ("aten", "prims", "prim", "quantized")
+
 RULE_NODE = backward_class_of(RuleNode)
 
 
@@ -70,10 +72,17 @@ def refuse_missing_gradient(operation: Operation, result: Argument, path: str) -
     if not isinstance(result, Tensor):
         return
     node = result.grad_fn
-    is_cut = node is None and operation.name in DIFFERENTIABLE and bool(operation.dependent) and torch.is_grad_enabled()
+    is_kernel = operation.name in DIFFERENTIABLE or (result.is_floating_point() and is_foreign(operation))
+    is_cut = node is None and is_kernel and bool(operation.dependent) and torch.is_grad_enabled()
     is_missing = type(node).__name__ == "CppFunction" and node.name().endswith("NotImplemented")  # type: ignore[union-attr]
     if is_cut or is_missing:
         raise UnsupportedModel(
             f"{path} calls {operation.name} on quantised weights or in a kernel of its own, which has no gradient. "
             "Methods that need gradients or relevance do not work. Load the model without quantisation."
         )
+
+
+def is_foreign(operation: Operation) -> bool:
+    """Whether a library other than torch has registered this operator."""
+    home = getattr(operation.function, "__module__", None) or ""
+    return home.startswith("torch._ops.") and home.split(".")[2] not in OWN_NAMESPACES

@@ -101,6 +101,7 @@ class Intercept(TorchFunctionMode):
     originals: dict[int, str]  # id and name of each weight of the model itself
     switch: Switch | None
     needs_gradient: bool
+    differentiates: bool = True  # not if only the values of a run are looked at
     guard: WriteGuard | None = None
     frames: Frames | None = None
     intervention: Intervention | None = None
@@ -281,7 +282,7 @@ class Intercept(TorchFunctionMode):
         if self.follows_masks:
             keep_before_masking(operation)
         result = self.run_fused(operation) if operation.name == operations.FUSED_ATTENTION else operation.run()
-        if self.needs_gradient:
+        if self.needs_gradient and self.differentiates:
             refuse_missing_gradient(operation, result, self.path)
         if any(result is tensor for tensor in operation.given):
             return result  # a cast to the same type, dropout outside training
