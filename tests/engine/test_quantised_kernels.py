@@ -138,6 +138,6 @@ def test_copies_and_weights_are_left_alone():
 def test_a_layer_that_is_not_linear_is_not_made_linear():
     module = pack(SquaringLinear)
     for method in ("attnlrp", "gradient_x_input"):
-        with pytest.raises(UnsupportedModel, match="qkv calls packed_linear on quantised weights .* no gradient"):
+        with pytest.raises(UnsupportedModel, match=r"qkv calls packed_linear on quantised weights .* no gradient"):
             why.explain(module, IDS, method, target=1)
     assert why.explain(module, IDS, "leave_one_out", target=1).scores.any()

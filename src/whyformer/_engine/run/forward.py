@@ -22,7 +22,7 @@ from whyformer._engine.run.intercept import Intercept
 from whyformer._engine.run.intervene import Intervention
 from whyformer._engine.run.known_code import are_modules_known
 from whyformer._engine.run.model_writes import WriteGuard, WritesIntoModel
-from whyformer._engine.run.quantised import note_rounding_layers, round_nothing
+from whyformer._engine.run.quantised import ROUNDING_CLASSES, note_rounding_layers, round_nothing
 from whyformer._engine.run.returned import Returned, find_output, iterate_tensors, list_outputs, map_tensors
 from whyformer._engine.run.shadow import make_shadow, weights_of
 from whyformer._engine.run.transient_weights import reload_weights
@@ -151,7 +151,8 @@ def run_intercepted(
         notes = note_chosen_output(returned, output)
         if mode.needs_gradient and mode.ignored:
             notes += (NOTES[mode.ignored],)
-        notes += note_rounding_layers(shadow) if mode.needs_gradient else ()
+        if mode.needs_gradient and not ROUNDING_CLASSES.isdisjoint(map(type, shadow.modules())):
+            notes += note_rounding_layers(shadow)
         if any(weight.is_inference() for weight in list_weights(model.module)):
             notes += (COPIED_WEIGHTS,)
         if not bool(output.isfinite().all()):

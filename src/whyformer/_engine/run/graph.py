@@ -72,8 +72,8 @@ def refuse_missing_gradient(operation: Operation, result: Argument, path: str) -
     if not isinstance(result, Tensor):
         return
     node = result.grad_fn
-    is_kernel = operation.name in DIFFERENTIABLE or (result.is_floating_point() and is_foreign(operation))
-    is_cut = node is None and is_kernel and bool(operation.dependent) and torch.is_grad_enabled()
+    is_cut = node is None and result.is_floating_point() and torch.is_grad_enabled() and bool(operation.dependent)
+    is_cut = is_cut and (operation.name in DIFFERENTIABLE or is_foreign(operation))
     is_missing = type(node).__name__ == "CppFunction" and node.name().endswith("NotImplemented")  # type: ignore[union-attr]
     if is_cut or is_missing:
         raise UnsupportedModel(

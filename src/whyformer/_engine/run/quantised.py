@@ -163,6 +163,7 @@ class RoundingLinear(RestoredLinear):
 
 FOUR_BIT_LAYERS, EIGHT_BIT_LAYER = ("Linear4bit", "LinearNF4", "LinearFP4"), "Linear8bitLt"
 ROUNDED = 0.05  # of the size of a result: more than 8 bits lose, less than any other function of x
+ROUNDING_CLASSES: set[type[nn.Module]] = set()
 APPLIED: WeakKeyDictionary[nn.Module, AppliedLayer | None] = WeakKeyDictionary()
 
 
@@ -170,12 +171,14 @@ def choose_shadow_class(module: nn.Module) -> type[nn.Module]:
     """The class of the shadow of a layer: its own, unless its weights are restored from codes."""
     if isinstance(module, RestoredLinear) or find_codes(module) is None:
         return type(module)
-    return RestoredLinear if type(module).__name__ in FOUR_BIT_LAYERS else make_rounding_class(type(module))
+    return RestoredLinear if type(module).__name__ in FOUR_BIT_LAYERS else make_rounding_class(type(module))  # type: ignore[arg-type]
 
 
 @cache
 def make_rounding_class(kind: type[nn.Module]) -> type[nn.Module]:
-    return type(kind.__name__, (RoundingLinear, kind), {"__module__": kind.__module__})
+    made = type(kind.__name__, (RoundingLinear, kind), {"__module__": kind.__module__})
+    ROUNDING_CLASSES.add(made)
+    return made
 
 
 def has_rounding_layers(module: nn.Module) -> bool:
@@ -185,8 +188,6 @@ def has_rounding_layers(module: nn.Module) -> bool:
 def note_rounding_layers(shadow: nn.Module) -> tuple[str, ...]:
     """What gradients and relevance are those of, if layers of a model have a kernel without any."""
     paths = [path for path, part in shadow.named_modules() if isinstance(part, RoundingLinear)]
-    if not paths:
-        return ()
     return (
         f"{len(paths)} quantised layers (the first is {paths[0]}) are linear for gradients and relevance: their slopes "
         "are the dequantised weights, their values those of their own kernels. What rounding adds is a constant.",
@@ -198,6 +199,8 @@ def find_codes(module: nn.Module) -> Codes | None:
     if isinstance(module, RestoredLinear):
         return module.codes
     weight, name = parameters_of(module).get("weight"), type(module).__name__
+    if type(weight) is nn.Parameter and name != EIGHT_BIT_LAYER:
+        return None
     if name == EIGHT_BIT_LAYER and weight is not None:
         scales = getattr(weight, "SCB", None)
         scales = getattr(getattr(module, "state", None), "SCB", None) if scales is None else scales
@@ -210,43 +213,31 @@ def find_codes(module: nn.Module) -> Codes | None:
         if state is None:
             return None
         return FourBitCodes(weight.data.as_subclass(Tensor), copy.copy(state), int(module.in_features))  # type: ignore[arg-type]
-    if type(module) is nn.Linear:
-        return WeightCodes(weight) if weight is not None and rounds_what_it_multiplies(weight) else None
-    return find_applied(module) if weight is None and has_codes(module) else None
-
-
-def rounds_what_it_multiplies(weight: Tensor) -> bool:
-    """A weight of torchao that quantises what it is multiplied by."""
-    return type(weight) not in (Tensor, nn.Parameter) and getattr(weight, "act_quant_kwargs", None) is not None
+    if weight is not None and type(module) is nn.Linear:  # torchao: a weight may quantise what it is multiplied by
+        return WeightCodes(weight) if getattr(weight, "act_quant_kwargs", None) is not None else None
+    own = module.__dict__
+    width = own.get("in_features", own.get("infeatures"))
+    return find_applied(module, width) if weight is None and isinstance(width, int) and has_codes(module) else None
 
 
 def has_codes(module: nn.Module) -> bool:
-    """A linear layer by its attributes that keeps integers in the place of a weight."""
-    if not (is_packed := type(module).__module__.startswith("torch.ao.nn.quantized.dynamic")):
-        is_packed = any(not tensor.is_floating_point() for tensor in list_tensors(module))
-    return is_packed and count_inputs(module) > 0
-
-
-def count_inputs(module: nn.Module) -> int:
-    """The width of what a linear layer takes; 0 if it has no such attribute."""
-    found = next((getattr(module, name) for name in ("in_features", "infeatures") if hasattr(module, name)), 0)
-    return found if isinstance(found, int) else 0
+    """Whether a layer keeps integers in the place of a weight."""
+    is_packed = type(module).__module__.startswith("torch.ao.nn.quantized.dynamic")
+    return is_packed or any(not tensor.is_floating_point() for tensor in list_tensors(module))
 
 
 def list_tensors(module: nn.Module) -> list[Tensor]:
     return [t for table in (parameters_of(module), buffers_of(module)) for t in table.values() if t is not None]
 
 
-def find_applied(module: nn.Module) -> AppliedLayer | None:
+def find_applied(module: nn.Module, width: int) -> AppliedLayer | None:
     """A copy of the layer, as it may set attributes, to be applied to unit vectors; None if it is not linear."""
     if module not in APPLIED:
         twin = copy.copy(module)
         twin.__dict__ = dict(module.__dict__)
         floating = next((t.dtype for t in list_tensors(module) if t.is_floating_point()), torch.float32)
         with without_modes():
-            kinds = [
-                AppliedLayer(twin, count_inputs(module), dtype) for dtype in dict.fromkeys((torch.float32, floating))
-            ]
+            kinds = [AppliedLayer(twin, width, dtype) for dtype in dict.fromkeys((torch.float32, floating))]
             APPLIED[module] = next((one for one in kinds if one.is_linear()), None)
     return APPLIED[module]
 
