@@ -122,6 +122,8 @@ class Intercept(TorchFunctionMode):
     open_calls: list[ModuleCall] = field(default_factory=list)
     is_switched_off: bool = False  # gradients, at an attention
     leaf: Tensor | None = None
+    last_state: Tensor | None = None  # the newest result with a vector for each token
+    answer: Tensor | None = None  # what the model returned, once it has
     entered: Tensor | None = None  # the copy of the leaf that the model computes with
     moves_tokens: bool = False  # whole, before the first block (order.py): what looks like mixing there is a move
     words: Tensor | None = None  # the part of the leaf that comes from token ids
@@ -176,7 +178,7 @@ class Intercept(TorchFunctionMode):
         self.sites, self.calls, self.open_calls, self.stream = [], [], [], []
         self.tape, self.denominators, self.made_uncut = None, [], {}
         self.written = InPlaceWrites()
-        self.leaf = self.entered = self.words = None
+        self.leaf = self.entered = self.words = self.answer = self.last_state = None
         self.later = []
 
     @property
@@ -361,7 +363,10 @@ class Intercept(TorchFunctionMode):
         """Keep additions of two states, norms, and products with a constant: the residual stream consists of them."""
         result._whyformer_step = self.step  # type: ignore[attr-defined]
         kind = STREAM_KINDS.get(operation.name)
-        if result.dim() != 3 or kind is None:
+        if result.dim() != 3:
+            return
+        self.last_state = result if trace_of(result).tokens is not None else self.last_state
+        if kind is None:
             return
         states = tuple(tensor for tensor in operation.given if trace_of(tensor).depends)
         if len(states) == (2 if kind == "add" else 1) and all(state.shape == result.shape for state in states):
