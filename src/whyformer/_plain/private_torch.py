@@ -94,6 +94,11 @@ def forward_class_of(node: object) -> type | None:
     return getattr(type(node), "_forward_cls", None)
 
 
+def source_of_scripted(function: object) -> Callable[..., object] | None:
+    """The Python function that a scripted one was made from."""
+    return getattr(function, "_torchdynamo_inline", None)
+
+
 # --- threads ----------------------------------------------------------------------------------------------------------
 
 # Python's own and documented: what each thread is doing.

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from whyformer._engine.run.compiled_parts import COMPILERS
 from whyformer._engine.run.model_writes import WRITERS
 from whyformer._engine.run.quantised import RestoredLinear, choose_shadow_class, find_codes, is_rewritten
+from whyformer._engine.run.scripted_functions import call_originals, find_scripting_methods
 from whyformer._model import copy_hook, unwrap_parts
 from whyformer._plain.private_torch import (
     BUFFERS,
@@ -93,6 +94,8 @@ def _fill(
     if isinstance(shadow, RestoredLinear):
         own["codes"] = find_codes(original)
     shadow.__dict__.update(own)
+    if methods := find_scripting_methods(type(original)):
+        call_originals(shadow, methods)
 
 
 def _detach_weight(
