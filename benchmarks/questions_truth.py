@@ -4,9 +4,9 @@
 
 `demo/questions` answers a question about one of two objects, with the image before the question. Only right answers are
 explained. *image*: the highest patch of the image is on the object asked about (a fifth of the patch or more); *other*:
-it is on the other object. *word*: the highest word is the one that names the object; left out are special tokens and
-the last one, where the answer is read, which most methods score highest. *word, versus*: the same where the answer is
-explained against the answer about the other object. *share*: of the image in the total magnitude, and with a grey image
+it is on the other object. *word*: the highest word is the one that names the object, special tokens left out. *but the
+last*: the same without the last token, where the answer is read, which many methods score highest. *word, versus*: as
+*word*, where the answer is explained against the answer about the other object. *share*: of the image in the total magnitude, and with a grey image
 in its place; *grey*: the highest patch of that grey image is where the object would be. `--write` puts the table into
 docs/vision-language.md. Intervals: 95 %, bootstrap over questions.
 """
@@ -26,7 +26,7 @@ from whyformer.demo import questions
 
 PAGE = Path(__file__).parents[1] / "docs" / "vision-language.md"
 COVERED = 0.2  # of a patch
-COLUMNS = ("image", "other", "word", "word, versus", "share", "share, grey", "grey")
+COLUMNS = ("image", "other", "word", "but the last", "word, versus", "share", "share, grey", "grey")
 METHODS = (
     "libragrad attnlrp cp_lrp lrp_epsilon gradient_x_input saliency generic_attention "
     "transformer_attribution gamma_attribution grad_cam attcat rollout raw_attention leave_one_out chance"
@@ -47,16 +47,19 @@ def measure(method: str, name: str, count: int, seed: int) -> dict[str, np.ndarr
         grey = why.explain(model, {**asked, "image": GREY}, method, target=question.answer)
         objects = share_on_objects(masks[None, [question.asked, 1 - question.asked]], e.parts[0].grid.rows)[0]
         best, best_grey = (int(one.stream("image").scores[0].argmax()) for one in (e, grey))
-        words = [highest_word(one) == question.word for one in (e, against)]
+        found = (highest_word(e), highest_word(e, leaves_out_last=True), highest_word(against))
+        words = [word == question.word for word in found]
         on = [float(objects[0, best] >= COVERED), float(objects[1, best] >= COVERED)]
         rows.append([*on, *words, e.share("image"), grey.share("image"), float(objects[0, best_grey] >= COVERED)])
     return dict(zip(COLUMNS, np.array(rows, dtype=float).T, strict=True))
 
 
-def highest_word(e: why.Explanation) -> str:
+def highest_word(e: why.Explanation, *, leaves_out_last: bool = False) -> str:
     words = e.stream("words")
     pieces, scores = words.tokens[0], words.scores[0].clone()
-    scores[torch.tensor(pieces.special)] = scores[-1] = -torch.inf
+    scores[torch.tensor(pieces.special)] = -torch.inf
+    if leaves_out_last:
+        scores[-1] = -torch.inf
     return pieces.pieces[int(scores.argmax())]
 
 
@@ -68,7 +71,7 @@ def measure_priors(scenes: questions.AskedScenes, side: int) -> dict[str, dict[s
     on = share[:, :, blob] >= COVERED
     index = np.arange(len(asked))
     covered = share[index, asked] >= COVERED
-    hits = [[word == one.word for word in one.text.split()[:-1]] for one in scenes.questions]
+    hits = [[word == one.word for word in one.text.split()] for one in scenes.questions]
     return {
         "centre blob": {"image": on[index, asked].astype(float), "other": on[index, 1 - asked].astype(float)},
         "best fixed position": {

@@ -163,12 +163,50 @@ class Gated(NoBlockModule):
         return self.head(x.mean(1))
 
 
+class Mixture(nn.Module):
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.lerp(x, self.layer(x), 0.3)
+
+
+class GatedModules(Gated):
+    """The same with each mixture in a module, whose input is the state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Mixture(layer) for layer in self.layers)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x.mean(1))
+
+
+@pytest.mark.parametrize("method", ["attcat", "generic_attention", "rollout"])
+def test_states_that_all_of_the_answer_passes_are_boundaries(method):
+    scores = [explain_odd(module, method).scores for module in (Gated(), GatedModules())]
+    torch.testing.assert_close(*scores)
+
+
+class TwoPaths(Gated):
+    """The input reaches the answer past every state, so none is a boundary."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        given = x
+        for layer in self.layers:
+            x = torch.lerp(x, layer(x), 0.3)
+        return self.head(x.mean(1)) + self.head(given.mean(1))
+
+
 @pytest.mark.parametrize("method", ["cat", "attcat"])
-def test_a_model_without_residuals_is_refused_where_states_are_needed(method):
+def test_a_model_without_boundaries_is_refused_where_states_are_needed(method):
     with pytest.raises(UnsupportedModel, match=r"whole block with its residual.* such as generic_attention or rollout"):
-        explain_odd(Gated(), method)
+        explain_odd(TwoPaths(), method)
     for other in ("generic_attention", "rollout"):
-        assert explain_odd(Gated(), other).scores.isfinite().all()
+        assert explain_odd(TwoPaths(), other).scores.isfinite().all()
 
 
 class LooseWeight(Chain):

@@ -492,7 +492,23 @@ IN_PLACE: dict[str, tuple[Way, Way]] = {
     "relu(h, True)": (lambda h, x: F.relu(h, True), lambda h, x: F.relu(h)),
     "silu(h, inplace=True), old name": (lambda h, x: (F.silu(h, inplace=True), h)[1], lambda h, x: F.silu(h)),
 }
+GATES = [draw(20 + i, 3 * WIDTH, WIDTH) for i in range(2)] + [draw(22 + i, 3 * WIDTH) for i in range(2)]
+
+
+def gate(h: Tensor, x: Tensor) -> Tensor:
+    return torch.gru_cell(x.flatten(0, -2), h.flatten(0, -2), *GATES).view_as(h)
+
+
+def gate_by_hand(h: Tensor, x: Tensor) -> Tensor:
+    of_x, of_h, bias_x, bias_h = (table.chunk(3) for table in GATES)
+    from_x = [F.linear(x, weight, bias) for weight, bias in zip(of_x, bias_x, strict=True)]
+    from_h = [F.linear(h, weight, bias) for weight, bias in zip(of_h, bias_h, strict=True)]
+    reset, kept = (torch.sigmoid(from_x[i] + from_h[i]) for i in range(2))
+    return torch.tanh(from_x[2] + reset * from_h[2]) * (1 - kept) + h * kept
+
+
 COMPOSED: dict[str, tuple[Way, Way]] = {
+    "gru_cell": (gate, gate_by_hand),
     "glu": (lambda h, x: F.glu(torch.cat((h, x), -1)), lambda h, x: h * torch.sigmoid(x)),
     "lerp": (lambda h, x: torch.lerp(h, x, 0.25), lambda h, x: h * 0.75 + x * 0.25),
     "add alpha": (lambda h, x: torch.add(h, x, alpha=0.5), lambda h, x: h + 0.5 * x),

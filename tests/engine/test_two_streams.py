@@ -7,7 +7,7 @@ import pytest
 import torch
 import transformers as hf
 from safetensors.torch import load_file
-from tiny_seq2seq import BART, MAKERS, WRITERS, make_seq2seq, make_tokenizer
+from tiny_seq2seq import BART, IDS, MAKERS, WORDS, WRITERS, make_seq2seq, make_tokenizer
 from torch.testing import assert_close
 
 import whyformer as why
@@ -409,3 +409,27 @@ def test_a_query_of_a_detector_is_explained_by_a_function():
         (slope,) = torch.autograd.grad(read(module(pixel_values=moved)).sum(), moved)
         e = why.explain(model, {"pixel_values": pixels}, "gradient_x_input", target=read)
         assert_close(e.pixels, (pixels * slope).sum(1))
+
+
+def make_t5gemma():
+    sizes = dict(vocab_size=len(WORDS), hidden_size=16, intermediate_size=32, num_hidden_layers=2, head_dim=8)
+    part = sizes | dict(num_attention_heads=2, num_key_value_heads=2, **IDS)
+    torch.manual_seed(0)
+    config = hf.T5GemmaConfig(encoder=part, decoder=part, num_labels=3, vocab_size=len(WORDS), **IDS)
+    module = hf.T5GemmaForSequenceClassification(config).eval().double()
+    with torch.no_grad():
+        for weight in module.parameters():
+            weight.add_(0.2 * torch.randn_like(weight))
+    return module
+
+
+@pytest.mark.parametrize("make", [make_t5gemma, lambda: make_seq2seq("bart, classes")])
+def test_a_head_that_classifies_answers_for_a_padded_batch_what_the_model_answers(make):
+    """T5Gemma reads one token further where there is padding: its decoder attends to the last word of the source."""
+    module = make()
+    inputs = dict(make_tokenizer()(TEXTS, return_tensors="pt", padding=True, return_token_type_ids=False))
+    assert not inputs["attention_mask"].all()
+    with torch.no_grad():
+        own = module(**inputs).logits
+    e = why.explain(module, inputs, "attnlrp", target=1)
+    assert [target.score for target in e.targets] == pytest.approx(own[:, 1].tolist())

@@ -31,13 +31,13 @@ def draw_texts(count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     return pairs.flatten(1), asked.flatten(1)
 
 
-def train(out: Path, steps: int, device: str) -> None:
-    torch.manual_seed(0)
+def train(out: Path, steps: int, device: str, seed: int) -> None:
+    torch.manual_seed(seed)
     config = MambaConfig(vocab_size=KEYS + VALUES, hidden_size=64, num_hidden_layers=2, state_size=16, use_cache=False)
     model = MambaForCausalLM(config).to(device)
     optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 3e-3, total_steps=steps)
-    generator = torch.Generator().manual_seed(1)
+    generator = torch.Generator().manual_seed(1000 * seed + 1)
     for step in range(steps):
         pairs, asked = draw_texts(256, generator)
         ids = torch.cat([pairs, asked], 1).to(device)
@@ -78,11 +78,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--steps", type=int, default=3000)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--texts", type=int, default=200)
     parser.add_argument("--evaluate", action="store_true")
     arguments = parser.parse_args()
     if not arguments.evaluate:
-        train(arguments.out, arguments.steps, arguments.device)
+        train(arguments.out, arguments.steps, arguments.device, arguments.seed)
     evaluate(arguments.out, arguments.texts)
 
 

@@ -12,7 +12,7 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from whyformer._model import input_spec, pictures, text
+from whyformer._model import input_spec, pictures, sound, text
 from whyformer._model.arrays import read_arrays
 from whyformer._model.embedding import find_end_token
 from whyformer._model.encoded import EncodedBatch
@@ -23,7 +23,7 @@ from whyformer._model.offload import find_device
 from whyformer._model.prompt import Prompt
 from whyformer._model.prompted import PromptedTransformer, add_virtual_tokens
 from whyformer._model.tables_in_memory import as_input_list
-from whyformer._model.two_streams import TwoStreams, add_prefix, append_prefixes
+from whyformer._model.two_streams import SoundStreams, TwoStreams, add_prefix, append_prefixes
 from whyformer._model.unwrap import unwrap
 from whyformer._model.weight_files import WeightFiles, describe_weights
 from whyformer._plain.small_table import make_card
@@ -52,6 +52,7 @@ class Model:
     notes: tuple[str, ...] = ()
     files: WeightFiles | None = field(default=None, repr=False)  # that its weights were read from
     joint_processor: "ProcessorMixin | None" = field(default=None, repr=False)  # of images and a text as one input
+    feature_extractor: Any = field(default=None, repr=False)  # None: it takes no sounds
 
     def __repr__(self) -> str:
         classes = f", {len(self.labels)} classes" if self.labels else ""
@@ -163,7 +164,8 @@ class Model:
         A column of a table, such as a pandas Series, is a list.
         TextPair("a question", "an answer") is a pair that the model reads together; in a list, a plain tuple is too.
         {"text": "cat.jpg"} is a text, even where there is an image file of that name.
-        A `Prompt` has its tokens already.
+        A `Prompt` has its tokens already. A Whisper takes sounds: a WAV file, an array of samples, or a dictionary with
+        "audio" and "decoder_input_ids".
         """
         if isinstance(inputs, EncodedBatch):
             return inputs
@@ -173,6 +175,8 @@ class Model:
         return add_virtual_tokens(self.module, encoded) if isinstance(self.module, PromptedTransformer) else encoded
 
     def _encode(self, inputs: Any) -> EncodedBatch:
+        if isinstance(self.module, SoundStreams) and (sounds := sound.read_sounds(inputs)) is not None:
+            return self._from_sounds(sounds)
         if isinstance(inputs, list) and len(inputs) == 1 and pictures.is_picture_record(inputs[0]):
             inputs = inputs[0]
         if pictures.is_picture_record(inputs):
@@ -209,6 +213,18 @@ class Model:
         )
 
     # --- images and texts ---------------------------------------------------------------------------------------------
+
+    def _from_sounds(self, sounds: Sequence[sound.Sound]) -> EncodedBatch:
+        """Sounds, and what was written about them: given with each, or what the model writes before its last token."""
+        features = sound.extract_features(self.feature_extractor, sounds, self.name).to(self.device, self.dtype)
+        assert isinstance(self.module, SoundStreams)
+        written = [one.written for one in sounds]
+        rows = self.module.write(features) if None in written else written
+        ids = _pad_rows([row.to(self.device) for row in rows if row is not None], self.padding)
+        real = _pad_rows([torch.ones(len(row), dtype=torch.long) for row in rows if row is not None], 0)
+        prefix = {"decoder_input_ids": ids, "decoder_attention_mask": real.to(self.device)}
+        encoded = self._from_tensors({"input_features": features, **prefix})
+        return replace(encoded, names=tuple(one.name for one in sounds))
 
     def _from_images(self, items: Sequence[ImageSource]) -> EncodedBatch:
         read = [read_image(item) for item in items]

@@ -90,27 +90,39 @@ class TwoStreams(nn.Module):
         """What the model is given for the source."""
         return {"input_ids": ids, "attention_mask": mask}
 
-    def repeat_source(self, source: EncodedBatch) -> Tensor:
-        """The ids that a model which classifies gives its decoder: those of the source, moved by one.
+    def repeat_source(self, source: EncodedBatch) -> tuple[Tensor, Tensor]:
+        """The ids that a model which classifies gives its decoder, those of the source moved by one, and their mask.
 
         What comes first differs (the start token; in MBart the last token, a language), so they are read in a run.
         """
-        ids, seen = source.inputs[source.main], []
-
-        def keep(_: nn.Module, args: tuple[Any, ...], given: dict[str, Any]) -> None:
-            seen.append(given.get("input_ids", args[0] if args else None))
-
-        handle = self.model.get_decoder().register_forward_pre_hook(keep, with_kwargs=True)  # type: ignore[operator]
-        try:
-            with torch.no_grad():
-                self.model(**{name: value for name, value in source.inputs.items() if name in SOURCE_NAMES})
-        finally:
-            handle.remove()
+        ids = source.inputs[source.main]
+        given = {name: value for name, value in source.inputs.items() if name in SOURCE_NAMES}
+        with keep_ids(self.model.get_decoder()) as seen, torch.no_grad():  # type: ignore[operator]
+            answered = self.model(**given)
         if len(seen) != 1 or not isinstance(seen[0], Tensor) or seen[0].shape != ids.shape:
             raise UnsupportedModel(
                 f"What {type(self).__name__} gives its decoder is not its source. Pass decoder_input_ids."
             )
-        return seen[0].clone()
+        repeated = seen[0].clone()
+        if source.token_mask is None or bool(source.token_mask.all()):
+            return repeated, torch.ones_like(repeated, dtype=torch.bool)
+        return repeated, self.mask_repeated(given, repeated, source.token_mask.to(ids.device), answered)
+
+    def mask_repeated(self, given: dict[str, Any], repeated: Tensor, real: Tensor, answered: Any) -> Tensor:
+        """Which repeated ids are tokens, so that the model answers what it answers itself, without such a mask.
+
+        As many as the source has, or one more: models that read where the source ends, or one behind (T5Gemma).
+        """
+        moved = torch.cat([torch.ones_like(real[:, :1]), real[:, :-1]], 1)
+        for mask in (real, moved):
+            with torch.no_grad():
+                own = self.model(**given, decoder_input_ids=repeated, decoder_attention_mask=mask.long())
+            if torch.allclose(own[0], answered[0], rtol=1e-4, atol=1e-5):
+                return mask
+        raise InputError(
+            f"In this batch the decoder of {type(self.model).__name__} reads padding, which changes its answer. Put "
+            "padding behind the text, or pass one example at a time."
+        )
 
     def forward(self, input_ids: Tensor, prefix: Tensor, attention_mask: Tensor, **other: Tensor) -> Any:
         length = prefix.size(-1)
@@ -141,6 +153,19 @@ class SoundStreams(TwoStreams):
     @property
     def frames(self) -> int:
         return self.config.max_source_positions
+
+    def write(self, features: Tensor) -> list[Tensor]:
+        """For each sound, the ids that the model writes before its last token, beginning with the first it is given."""
+        ends = {getattr(self.model.generation_config, name, None) for name in ("eos_token_id", "pad_token_id")}
+        with keep_ids(self.model.get_decoder()) as seen, torch.no_grad():  # type: ignore[operator]
+            written = self.model.generate(input_features=features)  # type: ignore[operator]
+        begins, rows = seen[0][0].tolist(), []
+        for row in written.tolist():
+            row = row if row[: len(begins)] == begins else [*begins, *row]  # some versions leave it out
+            while len(row) > len(begins) + 1 and row[-1] in ends:
+                row.pop()
+            rows.append(torch.tensor(row[:-1] if len(row) > len(begins) else row))
+        return rows
 
     def read_source(self, source: EncodedBatch) -> EncodedBatch:
         sound, count = source.inputs[source.main], self.frames
@@ -250,6 +275,21 @@ def find_first_layer(encoder: nn.Module) -> nn.Module | None:
     return next((stack[0] for stack in stacks if isinstance(stack, nn.ModuleList) and len(stack)), None)
 
 
+@contextmanager
+def keep_ids(decoder: nn.Module) -> Iterator[list[Any]]:
+    """Inside, the ids that a decoder is given are added to this list."""
+    seen: list[Any] = []
+
+    def keep(_: nn.Module, args: tuple[Any, ...], given: dict[str, Any]) -> None:
+        seen.append(given.get("input_ids", args[0] if args else None))
+
+    handle = decoder.register_forward_pre_hook(keep, with_kwargs=True)
+    try:
+        yield seen
+    finally:
+        handle.remove()
+
+
 def wrap_two_streams(module: nn.Module) -> TwoStreams:
     kind = choose_streams(module)
     assert kind is not None
@@ -297,13 +337,11 @@ def add_prefix(model: "Model", module: TwoStreams, source: EncodedBatch) -> Enco
     given, mask = (source.inputs.get(f"decoder_{name}") for name in ("input_ids", "attention_mask"))
     repeats = given is None and not module.writes  # the head reads the source again
     if repeats:
-        given = module.repeat_source(source)
+        given, mask = module.repeat_source(source)
     elif given is None:
         ids = source.inputs[source.main]
         given = ids.new_full((len(ids), 1), module.start)
     real = torch.ones_like(given, dtype=torch.bool) if mask is None else mask.bool()
-    if repeats and source.token_mask is not None:
-        real = source.token_mask.to(real.device)
     if given.dim() != 2 or len(given) != source.batch or real.shape != given.shape:
         raise InputError(
             f"decoder_input_ids has the shape {list(given.shape)} and its mask {list(real.shape)}, for a batch of "

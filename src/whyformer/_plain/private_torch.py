@@ -7,20 +7,30 @@ Names of operators in tables (`"_softmax"`, `"_to_copy"`) are data: an operator 
 """
 
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from operator import attrgetter
 
 import torch
 from torch import Tensor, nn
 from torch._ops import OpOverload as OpOverload
-from torch.overrides import _get_current_function_mode_stack
+from torch.overrides import _get_current_function_mode_stack, _pop_mode_temporarily
 from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 # Inside, function modes do not see operations: what the interception computes itself is not part of the model. Its
 # neighbour `DisableTorchFunctionSubclass` leaves modes on.
 without_interception = torch._C.DisableTorchFunction
+
+
+@contextmanager
+def without_modes() -> Iterator[None]:
+    """The same for tensors with operations of their own, which `without_interception` takes away from them."""
+    with ExitStack() as stack:
+        for _ in _get_current_function_mode_stack():
+            stack.enter_context(_pop_mode_temporarily())
+        yield
+
 
 # The modes that are on: a recording must know whether it is watched, and must find the recorder above it.
 list_function_modes = _get_current_function_mode_stack
@@ -63,6 +73,11 @@ UNIQUE = torch.ops.aten._unique2.default
 READ_NUMBER = torch.ops.aten._local_scalar_dense.default
 TO_COPY = torch.ops.aten._to_copy.default
 
+# Hooks on what autograd keeps, of which the last one that was set counts; None if there are none. `checkpoint` is one.
+top_saving_hooks: Callable[[bool], tuple[Callable[..., object], ...] | None] = (
+    torch._C._autograd._top_saved_tensors_default_hooks
+)
+
 # The class of the nodes that an autograd function leaves in the graph.
 backward_class_of: Callable[[type[torch.autograd.Function]], type[torch.autograd.graph.Node]] = attrgetter(
     "_backward_cls"
@@ -79,10 +94,18 @@ def forward_class_of(node: object) -> type | None:
     return getattr(type(node), "_forward_cls", None)
 
 
+def source_of_scripted(function: object) -> Callable[..., object] | None:
+    """The Python function that a scripted one was made from."""
+    return getattr(function, "_torchdynamo_inline", None)
+
+
 # --- threads ----------------------------------------------------------------------------------------------------------
 
 # Python's own and documented: what each thread is doing.
 frames_of_threads = sys._current_frames
+
+# The function that called the function that calls this, and so on outwards.
+caller_of_operation = sys._getframe
 
 
 # --- memory of a GPU -------------------------------------------------------------------------------------------------

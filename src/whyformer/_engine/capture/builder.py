@@ -63,7 +63,6 @@ from whyformer._engine.run import (
     find_unattended,
     note_other_inputs,
     note_pictures,
-    refuse_switched_off_gradient,
     refuse_unknown_nodes,
 )
 from whyformer._engine.targets import (
@@ -144,8 +143,6 @@ class CaptureBuilder:
                 self.store(site, UnsupportedModel(f"{name} {what}, and {needed}."), recipe)
 
     def build(self) -> Capture:
-        if self.mode.switched_off is not None:
-            refuse_switched_off_gradient(self.mode.switched_off)
         request, switch, chosen = self.request, self.mode.switch, self.choose_answer()
         answer, targets, reading, notes = chosen
         self.keep_values(answer)

@@ -7,7 +7,7 @@ are the tensors that enter each block and the one that leaves the last.
 
 A call is a whole block only if the output of the attention is added to the state inside it. In models that add it
 outside of every module (vit-pytorch, blocks that are functions), boundaries come from the residual stream itself
-(boundaries.py).
+(boundaries.py); where there is no such addition, they are states that all of the answer passes (bottlenecks.py).
 """
 
 from collections.abc import Sequence
@@ -15,6 +15,7 @@ from itertools import pairwise
 
 from torch import Tensor
 
+from whyformer._engine.layout.bottlenecks import find_bottlenecks
 from whyformer._engine.layout.boundaries import find_residual_additions, find_stream_boundaries
 from whyformer._engine.run import Intercept, ModuleCall
 from whyformer._engine.tracing import AttentionSite, find_layer_sites
@@ -26,9 +27,11 @@ def find_attention_blocks(mode: Intercept) -> tuple[list[Tensor], list[int]]:
     try:
         blocks = find_block_calls(mode)
     except UnsupportedModel:
-        if (additions := find_residual_additions(mode)) is None:
+        if (additions := find_residual_additions(mode)) is not None:
+            return find_stream_boundaries(mode, additions)
+        if (found := find_bottlenecks(mode)) is None:
             raise
-        return find_stream_boundaries(mode, additions)
+        return found
     return list_boundaries(blocks)
 
 

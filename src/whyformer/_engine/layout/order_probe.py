@@ -102,6 +102,7 @@ class ShortRun(Intercept):
     """A run that ends at the first attention."""
 
     block: int | None
+    differentiates: bool = False
     moved: Tensor | None = None  # the positions in the sum of embeddings that are moved
 
     def make_leaf(self, tensor: Tensor) -> Tensor:

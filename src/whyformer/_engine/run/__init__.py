@@ -4,7 +4,7 @@ from whyformer._engine.run.fill_token import find_fill_token
 from whyformer._engine.run.foreign_errors import FOREIGN_ERRORS, refuse_unsuitable_inputs
 from whyformer._engine.run.forward import Run, choose_relevance_dtype, run_forward, run_plain, run_plain_returned
 from whyformer._engine.run.gradients import TrackedTensors, compute_gradients, refuse_untracked
-from whyformer._engine.run.graph import refuse_switched_off_gradient, refuse_unknown_nodes
+from whyformer._engine.run.graph import refuse_unknown_nodes
 from whyformer._engine.run.image_tokens import locate_image_tokens, note_pictures
 from whyformer._engine.run.intercept import Intercept, ModuleCall, StreamStep
 from whyformer._engine.run.intervene import Intervention, SiteChange, compute_attention_scores

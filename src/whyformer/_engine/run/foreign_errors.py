@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from whyformer._model import unwrap
-from whyformer.errors import InputError, ModelError, ResourceError, UnsupportedModel
+from whyformer.errors import InputError, ModelError, ResourceError
 
 LIBRARIES = {"torch", "transformers", "timm", "torchvision"}
 CALLERS = {f"whyformer._engine.tracing.{name}" for name in ("operations", "composites")}  # where we call torch
@@ -27,11 +27,6 @@ def refuse_unsuitable_inputs(module: nn.Module, inputs: Mapping[str, Tensor]) ->
         if isinstance(error, torch.OutOfMemoryError) or not comes_from_library(error.__traceback__):
             raise
         name = type(unwrap(module)).__name__
-        if passes_through(error.__traceback__, "torch.nn.attention.flex_attention"):
-            raise UnsupportedModel(
-                f"{name} calls flex_attention, a kernel that does not expose its attention. Call "
-                "torch.nn.functional.scaled_dot_product_attention instead, with the mask or the bias as attn_mask."
-            ) from error
         if "can't allocate memory" in str(error):
             raise ResourceError(f"Out of memory while {name} ran. Explain fewer examples at once.") from error
         if "use_deterministic_algorithms" in str(error):

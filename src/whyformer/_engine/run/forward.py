@@ -10,12 +10,19 @@ import torch
 from torch import Tensor, nn
 
 from whyformer._engine.relevance import Switch
+from whyformer._engine.run.compiled_parts import (
+    COMPILERS,
+    CallsCompiled,
+    notice_compiled_part,
+    run_compiled_parts_as_written,
+)
+from whyformer._engine.run.cut_graph import CUTTERS, NOTES, GraphCut, Ignored, ignore_more
 from whyformer._engine.run.foreign_errors import refuse_unsuitable_inputs
 from whyformer._engine.run.intercept import Intercept
 from whyformer._engine.run.intervene import Intervention
 from whyformer._engine.run.known_code import are_modules_known
 from whyformer._engine.run.model_writes import WriteGuard, WritesIntoModel
-from whyformer._engine.run.quantised import round_nothing
+from whyformer._engine.run.quantised import ROUNDING_CLASSES, note_rounding_layers, round_nothing
 from whyformer._engine.run.returned import Returned, find_output, iterate_tensors, list_outputs, map_tensors
 from whyformer._engine.run.shadow import make_shadow, weights_of
 from whyformer._engine.run.transient_weights import reload_weights
@@ -80,7 +87,6 @@ def run_forward(
     """
     if switch is not None and intervention is not None:
         raise UnsupportedModel("Relevance cannot be propagated through attention that an intervention has replaced.")
-    refuse_flex_attention(model.module)
     main, batch_axis = encoded.inputs[encoded.main], encoded.batch_axis
     is_signal = main.is_floating_point() and main.dim() in (2, 3, 5) and batch_axis == 0  # which may be cut into frames
     with neutral_torch(), refuse_changed_weights(model.module), round_nothing() if widens else nullcontext():
@@ -102,10 +108,13 @@ def run_forward(
             joins_images=encoded.pictures is not None,
             streams=count_streams(encoded),
         )
-        try:
-            yield from run_intercepted(model, encoded, make_shadow(model.module, dtype), start(), dtype, prepare)
-        except WritesIntoModel:  # from here on, shadows of this model have copies of its buffers
-            yield from run_intercepted(model, encoded, make_shadow(model.module, dtype), start(), dtype, prepare)
+        while True:
+            mode = start(ignored=CUTTERS.get(unwrap(model.module), Ignored.NOTHING))
+            try:
+                yield from run_intercepted(model, encoded, make_shadow(model.module, dtype), mode, dtype, prepare)
+                return
+            except (WritesIntoModel, CallsCompiled, GraphCut):  # known from here on, so that no run ends so again
+                continue
 
 
 def run_intercepted(
@@ -127,13 +136,26 @@ def run_intercepted(
             torch.set_grad_enabled(mode.needs_gradient),
             use_device_of_model(model.device),
             reload_weights(shadow),
+            run_compiled_parts_as_written() if shadow in COMPILERS else nullcontext(),
             mode,
         ):
-            returned = shadow(**inputs)
-        if mode.written:
-            returned = map_tensors(returned, mode.resolve)
-        output = find_output(returned, shadow)
+            try:
+                returned = shadow(**inputs)
+            except Exception as error:
+                notice_compiled_part(unwrap(model.module), error)
+                raise
+        if mode.made_uncut:
+            mode.undo_cuts()
+        if mode.written or mode.made_uncut:
+            returned = map_tensors(returned, mode.find_current)
+        output = mode.answer = find_output(returned, shadow)
+        if mode.needs_gradient and mode.differentiates and (mode.is_switched_off or not output.requires_grad):
+            ignore_more(unwrap(model.module))
         notes = note_chosen_output(returned, output)
+        if mode.needs_gradient and mode.ignored:
+            notes += (NOTES[mode.ignored],)
+        if mode.needs_gradient and not ROUNDING_CLASSES.isdisjoint(map(type, shadow.modules())):
+            notes += note_rounding_layers(shadow)
         if any(weight.is_inference() for weight in list_weights(model.module)):
             notes += (COPIED_WEIGHTS,)
         if not bool(output.isfinite().all()):
@@ -173,18 +195,9 @@ def run_plain_returned(shadow: nn.Module, encoded: EncodedBatch, **options: Any)
         refuse_unsuitable_inputs(shadow, encoded.inputs),
         torch.no_grad(),
         use_device_of_model(device),
+        run_compiled_parts_as_written() if shadow in COMPILERS else nullcontext(),
     ):
         return shadow(**encoded.inputs, **options)
-
-
-def refuse_flex_attention(module: nn.Module) -> None:
-    """Refuse it before the model runs: compiling its mask takes minutes, and its attention is not seen in the end."""
-    config = getattr(unwrap(module), "config", None)
-    if getattr(config, "_attn_implementation", None) == "flex_attention":
-        raise UnsupportedModel(
-            f"{type(unwrap(module)).__name__} uses flex_attention, a kernel that does not expose its attention. Load "
-            'the model with attn_implementation="sdpa" or "eager", or call model.set_attn_implementation("sdpa").'
-        )
 
 
 def choose_relevance_dtype(model: Model) -> torch.dtype | None:

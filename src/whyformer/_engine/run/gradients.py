@@ -29,11 +29,6 @@ def compute_gradients(
             "such as leave_one_out."
         ) from error
     except RuntimeError as error:
-        if "checkpoint" in str(error):
-            raise UnsupportedModel(
-                "The model recomputes parts of itself in the backward pass (gradient checkpointing), where whyformer "
-                "cannot see them. Switch it off; this changes no number."
-            ) from None
         if "returned nan values" in str(error):  # found by torch.autograd.set_detect_anomaly
             raise NonFinite(f"A gradient is not finite. Anomaly detection of torch says: {error}") from None
         if "use_deterministic_algorithms" in str(error):

@@ -6,7 +6,6 @@ view.
 """
 
 from collections.abc import Sequence
-from typing import NoReturn
 
 import torch
 from torch import Tensor
@@ -29,6 +28,8 @@ PASS_THROUGH_NODES = frozenset(
 DIFFERENTIABLE = (
     operations.PRODUCTS | operations.CONVOLUTIONS | operations.NORMS | {"linear", operations.FUSED_ATTENTION}
 )
+
+OWN_NAMESPACES = ("aten", "prims", "prim", "quantized")
 
 RULE_NODE = backward_class_of(RuleNode)
 
@@ -71,7 +72,8 @@ def refuse_missing_gradient(operation: Operation, result: Argument, path: str) -
     if not isinstance(result, Tensor):
         return
     node = result.grad_fn
-    is_cut = node is None and operation.name in DIFFERENTIABLE and bool(operation.dependent) and torch.is_grad_enabled()
+    is_cut = node is None and result.is_floating_point() and torch.is_grad_enabled() and bool(operation.dependent)
+    is_cut = is_cut and (operation.name in DIFFERENTIABLE or is_foreign(operation))
     is_missing = type(node).__name__ == "CppFunction" and node.name().endswith("NotImplemented")  # type: ignore[union-attr]
     if is_cut or is_missing:
         raise UnsupportedModel(
@@ -80,10 +82,7 @@ def refuse_missing_gradient(operation: Operation, result: Argument, path: str) -
         )
 
 
-def refuse_switched_off_gradient(path: str) -> NoReturn:
-    """The model switched gradients off around its attention, here: they would miss what passes there."""
-    raise UnsupportedModel(
-        f"{path} computes its attention without a gradient, which this method needs: under torch.no_grad() or "
-        "inference_mode(), or in an autograd function (reentrant checkpointing, reversible layers). To keep "
-        "weights frozen, call requires_grad_(False) on them instead."
-    )
+def is_foreign(operation: Operation) -> bool:
+    """Whether a library other than torch has registered this operator."""
+    home = getattr(operation.function, "__module__", None) or ""
+    return home.startswith("torch._ops.") and home.split(".")[2] not in OWN_NAMESPACES

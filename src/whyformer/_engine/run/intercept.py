@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from whyformer._engine.relevance import CallBuilder, OperationCall, RuleNode, Switch, attach_factors, needs_no_rule
+from whyformer._engine.run.cut_graph import CUTTING_OPERATIONS, Ignored, is_in_checkpoint
 from whyformer._engine.run.graph import refuse_missing_gradient
 from whyformer._engine.run.intervene import Intervention, apply_intervention, refuse_other_batch
 from whyformer._engine.run.model_writes import WriteGuard
@@ -23,6 +24,7 @@ from whyformer._engine.run.own_functions import find_known_function, is_result_o
 from whyformer._engine.run.token_mixing import note_mixing
 from whyformer._engine.tracing import (
     COMPOSITE_OPERATIONS,
+    FLEX_ATTENTION,
     Argument,
     AttentionSite,
     Follower,
@@ -40,6 +42,7 @@ from whyformer._engine.tracing import (
     find_site,
     find_tensors,
     follow_masks,
+    is_asked_by_flex_attention,
     is_embedding_sum,
     keep_before_masking,
     keep_scores,
@@ -56,8 +59,9 @@ from whyformer._engine.tracing import (
     stitch,
     stitch_sum,
     trace_of,
+    write_out_flex_attention,
 )
-from whyformer._plain.private_torch import without_interception
+from whyformer._plain.private_torch import top_saving_hooks, without_interception
 from whyformer.errors import UnknownOperation, UnsupportedModel
 
 
@@ -100,6 +104,7 @@ class Intercept(TorchFunctionMode):
     originals: dict[int, str]  # id and name of each weight of the model itself
     switch: Switch | None
     needs_gradient: bool
+    differentiates: bool = True  # not if only the values of a run are looked at
     guard: WriteGuard | None = None
     frames: Frames | None = None
     intervention: Intervention | None = None
@@ -110,6 +115,7 @@ class Intercept(TorchFunctionMode):
         None  # the patches, if layers do not all have the same tokens (token_numbers.py)
     )
     joins_images: bool = False  # what does not depend on the words, a vision tower, computes a part of the input
+    ignored: Ignored = Ignored.NOTHING  # of what cuts the graph
     streams: tuple[int, ...] = ()  # source and prefix: their lengths, if an encoder and a decoder embed one each
 
     embedded: Tensor | None = None  # the label of the embedded ids: a model may pad them first
@@ -120,8 +126,10 @@ class Intercept(TorchFunctionMode):
     stream: list[StreamStep] = field(default_factory=list)
     calls: list[ModuleCall] = field(default_factory=list)
     open_calls: list[ModuleCall] = field(default_factory=list)
-    switched_off: str | None = None  # the first module with attention for which gradients were switched off
+    is_switched_off: bool = False  # gradients, at an attention
     leaf: Tensor | None = None
+    last_state: Tensor | None = None  # the newest result with a vector for each token
+    answer: Tensor | None = None  # what the model returned, once it has
     entered: Tensor | None = None  # the copy of the leaf that the model computes with
     moves_tokens: bool = False  # whole, before the first block (order.py): what looks like mixing there is a move
     words: Tensor | None = None  # the part of the leaf that comes from token ids
@@ -130,6 +138,7 @@ class Intercept(TorchFunctionMode):
     later: list[tuple[Tensor, Tensor | None]] = field(default_factory=list)  # leaf and words of the streams after it
     step: int = 0
     heads: int = 0  # of the current nn.MultiheadAttention call; 0 outside one
+    made_uncut: dict[int, tuple[Tensor, Any, Tensor]] = field(default_factory=dict)  # a result, its node, a view of it
     written: InPlaceWrites = field(default_factory=InPlaceWrites)  # what the model would have written into its tensors
     mixers: int = 0  # a hash of the operations that may mix tokens without attention; 0 if there were none
     products: int = 0  # of states
@@ -154,21 +163,28 @@ class Intercept(TorchFunctionMode):
 
     def enter(self, path: str, given: Tensor | None) -> None:
         """Called when the forward of a module starts."""
-        call = ModuleCall(path, len(self.calls), self.resolve(given) if self.written else given, self.step)
+        given = self.find_current(given) if self.written or self.made_uncut else given
+        call = ModuleCall(path, len(self.calls), given, self.step)
         self.calls.append(call)
         self.open_calls.append(call)
 
     def leave(self, result: Tensor | None) -> None:
         """Called when the forward of a module ends."""
         call = self.open_calls.pop()
-        call.output, call.output_step = self.resolve(result) if self.written else result, self.step
+        result = self.find_current(result) if self.written or self.made_uncut else result
+        call.output, call.output_step = result, self.step
+
+    def find_current(self, value: Any) -> Any:
+        """A tensor as the model goes on with it: with its graph, and with what was written into it."""
+        value = self.undo_cut(value) if self.made_uncut else value
+        return self.resolve(value) if self.written else value
 
     def release(self) -> None:
         """Free the graph."""
         self.sites, self.calls, self.open_calls, self.stream = [], [], [], []
-        self.tape, self.denominators = None, []
+        self.tape, self.denominators, self.made_uncut = None, [], {}
         self.written = InPlaceWrites()
-        self.leaf = self.entered = self.words = None
+        self.leaf = self.entered = self.words = self.answer = self.last_state = None
         self.later = []
 
     @property
@@ -190,7 +206,51 @@ class Intercept(TorchFunctionMode):
         name = operations.name_of(func)
         if name in operations.QUERIES and id(args[0]) not in self.originals:
             return func(*args, **(kwargs or {}))
+        if name == "requires_grad" and is_asked_by_flex_attention():
+            return False  # on a CPU it refuses tensors with a gradient, but here its kernel does not run
         operation = Operation(name, func, args, kwargs or {})
+        if top_saving_hooks(False) is not None and self.needs_gradient and is_in_checkpoint():
+            with torch.autograd.graph.saved_tensors_hooks(lambda kept: kept, lambda kept: kept):
+                return self.run_uncut(operation)
+        return self.run_uncut(operation) if self.ignored else self.intercept(operation)
+
+    def run_uncut(self, operation: Operation) -> Argument:
+        """Run an operation with a graph wherever one is to be kept, even if the model switches that off."""
+        if not self.ignored:
+            return self.intercept(operation)
+        if self.made_uncut:
+            operation = operation.map_arguments(self.undo_cut)
+        if operation.name in CUTTING_OPERATIONS and self.ignored is Ignored.DETACHED:
+            operation = Operation("alias", torch.ops.aten.alias, operation.args[:1], {})
+        if torch.is_grad_enabled():
+            return self.intercept(operation)
+        with torch.inference_mode(False), torch.enable_grad():
+            result = self.intercept(operation)
+            for tensor in find_tensors([result]):  # an autograd function around it gives its results another graph
+                if tensor.requires_grad and not tensor.is_leaf:
+                    uncut = tensor.view_as(tensor)
+                    uncut.__dict__.update(tensor.__dict__)
+                    self.made_uncut[id(tensor)] = (tensor, tensor.grad_fn, uncut)
+            return result
+
+    def undo_cut(self, value: Any) -> Any:
+        """A tensor that an autograd function around the operation that made it has given another graph."""
+        made = self.made_uncut.get(id(value)) if isinstance(value, Tensor) else None
+        return value if made is None or value.grad_fn is made[1] else made[2]
+
+    def undo_cuts(self) -> None:
+        """At the end of the forward: what was noted before an autograd function around it returned."""
+        for call in self.calls:
+            call.input, call.output = self.undo_cut(call.input), self.undo_cut(call.output)
+        for site in self.sites:
+            site.output = self.undo_cut(site.output)
+        self.stream = [
+            replace(step, operands=tuple(map(self.undo_cut, step.operands)), result=self.undo_cut(step.result))
+            for step in self.stream
+        ]
+
+    def intercept(self, operation: Operation) -> Argument:
+        """Run an operation, attach its rule, and take from it what is asked for."""
         if self.switch is not None and any(is_result_of_own_function(t) for t in operation.given):
             operation = operation.map_arguments(self.recognise)
         if operation.is_in_place and self.must_run_out_of_place(operation):
@@ -203,6 +263,9 @@ class Intercept(TorchFunctionMode):
         if operation.name == "einsum":
             operation = spell_out_einsum(operation)
         self.step += 1
+        if operation.name == FLEX_ATTENTION:
+            with self:
+                return write_out_flex_attention(operation)
         uses_original = any(id(tensor) in self.originals for tensor in operation.given)
         if uses_original or operations.hides_attention(operation.name):
             self.refuse_unseen(operation)
@@ -227,7 +290,7 @@ class Intercept(TorchFunctionMode):
         if self.follows_masks:
             keep_before_masking(operation)
         result = self.run_fused(operation) if operation.name == operations.FUSED_ATTENTION else operation.run()
-        if self.needs_gradient:
+        if self.needs_gradient and self.differentiates:
             refuse_missing_gradient(operation, result, self.path)
         if any(result is tensor for tensor in operation.given):
             return result  # a cast to the same type, dropout outside training
@@ -309,7 +372,10 @@ class Intercept(TorchFunctionMode):
         """Keep additions of two states, norms, and products with a constant: the residual stream consists of them."""
         result._whyformer_step = self.step  # type: ignore[attr-defined]
         kind = STREAM_KINDS.get(operation.name)
-        if result.dim() != 3 or kind is None:
+        if result.dim() != 3:
+            return
+        self.last_state = result if trace_of(result).tokens is not None else self.last_state
+        if kind is None:
             return
         states = tuple(tensor for tensor in operation.given if trace_of(tensor).depends)
         if len(states) == (2 if kind == "add" else 1) and all(state.shape == result.shape for state in states):
@@ -522,7 +588,7 @@ class Intercept(TorchFunctionMode):
         output = site.output
         before = trace_of(output)
         if self.needs_gradient and before.depends and not torch.is_grad_enabled():
-            self.switched_off = self.switched_off or self.path
+            self.is_switched_off = True
         self.site_count += 1
         site.rows, site.number, site.epoch, site.step = before, self.site_count, self.find_epoch(site), self.step
         if self.follower.numbers is not None:

@@ -5,10 +5,11 @@ rewrites the layer: on CPU the first call repacks the codes, in the layer and in
 with it. A shadow therefore computes the same product from the restored W. It differs from the layer by the rounding of
 its kernel and by nothing else, and gradients and relevance work as for any linear layer.
 
-Its 8-bit layers (LLM.int8) also round x to 8 bits, and compute y = W x^ + b. Their own backward takes the slope W, as
-if x had not been rounded. A shadow does the same: y = W x + b + e, with e = W (x^ - x) a constant without relevance.
-
-Other layers that quantise what they are applied to (dynamic int8 of torch and torchao) run as they are.
+Other layers have a kernel without a gradient, or one that also rounds x to 8 bits: y = W x^ + b (LLM.int8, dynamic int8
+of torch and torchao, GPTQ, AWQ, HQQ). A shadow takes the value of the kernel and the slope of the weight, as if x had
+not been rounded: y = W x + b + e, with e = W (x^ - x) a constant without relevance. The numbers of W come from the
+codes where their format is known here, and else from the layer itself, applied to unit vectors: what the layer adds to
+W x there is nothing that depends on x. That is checked once for each layer; a layer that is not linear runs as it is.
 """
 
 import copy
@@ -16,16 +17,17 @@ import importlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Protocol
+from weakref import WeakKeyDictionary
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from whyformer._model import list_modules
-from whyformer._plain.private_torch import parameters_of, without_interception
+from whyformer._plain.private_torch import buffers_of, list_function_modes, parameters_of, without_modes
 
 REWRITTEN_BY_THEIR_FORWARD = ("bitsandbytes",)  # libraries whose weights are rewritten when they are used
 
@@ -63,18 +65,60 @@ class EightBitCodes:
         return self.codes * (self.scales.float() / 127)[:, None]
 
 
+@dataclass(frozen=True)
+class WeightCodes:
+    """A weight of a class of its own that can restore its numbers (torchao)."""
+
+    weight: Tensor
+
+    def restore(self) -> Tensor:
+        return self.weight.dequantize()
+
+
+@dataclass(frozen=True)
+class AppliedLayer:
+    """A layer whose codes only its kernel can read: the columns of its weight are what it makes of unit vectors."""
+
+    layer: nn.Module
+    in_features: int
+    dtype: torch.dtype = torch.float32
+
+    def restore(self) -> Tensor:
+        device = next((t.device for t in list_tensors(self.layer)), torch.device("cpu"))
+        units = torch.eye(self.in_features, device=device, dtype=self.dtype)
+        with torch.no_grad():
+            return (self.apply(units) - self.apply(torch.zeros_like(units[:1]))).mT.contiguous()
+
+    def apply(self, x: Tensor) -> Tensor:
+        return type(self.layer).forward(self.layer, x)  # type: ignore[no-any-return]
+
+    def is_linear(self) -> bool:
+        """Whether random vectors give what the restored weight gives; 8 bits for x leave about a percent."""
+        try:
+            weight = self.restore()
+            x = torch.randn(16, self.in_features, generator=torch.Generator().manual_seed(0))
+            x = x.to(weight.device, self.dtype)
+            with torch.no_grad():
+                ours = x @ weight.mT + self.apply(torch.zeros_like(x[:1]))
+                return float((self.apply(x) - ours).norm()) < ROUNDED * float(ours.norm())
+        except (RuntimeError, TypeError, ValueError, AttributeError, NotImplementedError):  # whatever a kernel raises
+            return False
+
+
 class RestoredLinear(nn.Module):
     """What a 4-bit linear layer of bitsandbytes computes, without changing it."""
 
-    bias: Tensor | None
     compute_dtype: torch.dtype | None = None
     codes: Codes
     present: Tensor | None = None  # the restored weight, while the layer runs
 
     def forward(self, x: Tensor) -> Tensor:
         wide = x if self.compute_dtype is None else x.to(self.compute_dtype)
-        bias = None if self.bias is None else self.bias.to(wide.dtype)
-        self.present = self.load().to(wide.dtype)
+        bias = getattr(self, "bias", None)  # some layers have a method of this name
+        bias = bias() if callable(bias) else bias
+        bias = None if bias is None else bias.detach().to(wide.dtype)
+        with without_modes():
+            self.present = self.load().to(wide.dtype)
         try:
             return F.linear(wide, self.present, bias).to(x.dtype)
         finally:
@@ -99,51 +143,103 @@ def round_nothing() -> Iterator[None]:
 
 
 class RoundingLinear(RestoredLinear):
-    """What an 8-bit layer computes, by its own kernel, with the slope of its weight. Put before the layer's class."""
+    """What a layer computes, by its own kernel, with the slope of its weight. Put before the layer's class."""
 
     def forward(self, x: Tensor) -> Tensor:
+        if not torch.is_grad_enabled() and not list_function_modes():
+            return self.run_kernel(x)
+        if isinstance(self.codes, AppliedLayer) and self.codes.dtype != x.dtype:
+            self.codes = replace(self.codes, dtype=x.dtype)
         made = super().forward(x)
-        if rounds_inputs.get():
-            with torch.no_grad(), without_interception():
-                made.data.copy_(super(RestoredLinear, self).forward(x.detach()))
-        return made
+        if not rounds_inputs.get():
+            return made
+        with without_modes(), torch.no_grad():
+            rounding = self.run_kernel(x.detach()) - made.detach()
+        return made + rounding
+
+    def run_kernel(self, x: Tensor) -> Tensor:
+        return super(RestoredLinear, self).forward(x)  # type: ignore[no-any-return, misc]
 
 
 FOUR_BIT_LAYERS, EIGHT_BIT_LAYER = ("Linear4bit", "LinearNF4", "LinearFP4"), "Linear8bitLt"
+ROUNDED = 0.05  # of the size of a result: more than 8 bits lose, less than any other function of x
+ROUNDING_CLASSES: set[type[nn.Module]] = set()
+APPLIED: WeakKeyDictionary[nn.Module, AppliedLayer | None] = WeakKeyDictionary()
 
 
 def choose_shadow_class(module: nn.Module) -> type[nn.Module]:
     """The class of the shadow of a layer: its own, unless its weights are restored from codes."""
-    if find_codes(module) is None:
+    if isinstance(module, RestoredLinear) or find_codes(module) is None:
         return type(module)
     return RestoredLinear if type(module).__name__ in FOUR_BIT_LAYERS else make_rounding_class(type(module))  # type: ignore[arg-type]
 
 
 @cache
 def make_rounding_class(kind: type[nn.Module]) -> type[nn.Module]:
-    return type(kind.__name__, (RoundingLinear, kind), {"__module__": kind.__module__})
+    made = type(kind.__name__, (RoundingLinear, kind), {"__module__": kind.__module__})
+    ROUNDING_CLASSES.add(made)
+    return made
 
 
 def has_rounding_layers(module: nn.Module) -> bool:
-    return any(type(part).__name__ == EIGHT_BIT_LAYER and find_codes(part) is not None for part in list_modules(module))
+    return any(issubclass(choose_shadow_class(part), RoundingLinear) for part in list_modules(module))
+
+
+def note_rounding_layers(shadow: nn.Module) -> tuple[str, ...]:
+    """What gradients and relevance are those of, if layers of a model have a kernel without any."""
+    paths = [path for path, part in shadow.named_modules() if isinstance(part, RoundingLinear)]
+    return (
+        f"{len(paths)} quantised layers (the first is {paths[0]}) are linear for gradients and relevance: their slopes "
+        "are the dequantised weights, their values those of their own kernels. What rounding adds is a constant.",
+    )
 
 
 def find_codes(module: nn.Module) -> Codes | None:
     """The codes of a layer whose weights have been quantised; what they mean may be kept at the weight or the layer."""
+    if isinstance(module, RestoredLinear):
+        return module.codes
     weight, name = parameters_of(module).get("weight"), type(module).__name__
-    if weight is None or name not in (*FOUR_BIT_LAYERS, EIGHT_BIT_LAYER):
+    if type(weight) is nn.Parameter and name != EIGHT_BIT_LAYER:
         return None
-    if name == EIGHT_BIT_LAYER:
+    if name == EIGHT_BIT_LAYER and weight is not None:
         scales = getattr(weight, "SCB", None)
         scales = getattr(getattr(module, "state", None), "SCB", None) if scales is None else scales
         if weight.dtype != torch.int8 or not isinstance(scales, Tensor):
             return None
         return EightBitCodes(weight.data.as_subclass(Tensor), scales)
-    state = getattr(weight, "quant_state", None)
-    state = getattr(module, "quant_state", None) if state is None else state
-    if state is None:
-        return None
-    return FourBitCodes(weight.data.as_subclass(Tensor), copy.copy(state), int(module.in_features))  # type: ignore[arg-type]
+    if name in FOUR_BIT_LAYERS and weight is not None:
+        state = getattr(weight, "quant_state", None)
+        state = getattr(module, "quant_state", None) if state is None else state
+        if state is None:
+            return None
+        return FourBitCodes(weight.data.as_subclass(Tensor), copy.copy(state), int(module.in_features))  # type: ignore[arg-type]
+    if weight is not None and type(module) is nn.Linear:  # torchao: a weight may quantise what it is multiplied by
+        return WeightCodes(weight) if getattr(weight, "act_quant_kwargs", None) is not None else None
+    own = module.__dict__
+    width = own.get("in_features", own.get("infeatures"))
+    return find_applied(module, width) if weight is None and isinstance(width, int) and has_codes(module) else None
+
+
+def has_codes(module: nn.Module) -> bool:
+    """Whether a layer keeps integers in the place of a weight."""
+    is_packed = type(module).__module__.startswith("torch.ao.nn.quantized.dynamic")
+    return is_packed or any(not tensor.is_floating_point() for tensor in list_tensors(module))
+
+
+def list_tensors(module: nn.Module) -> list[Tensor]:
+    return [t for table in (parameters_of(module), buffers_of(module)) for t in table.values() if t is not None]
+
+
+def find_applied(module: nn.Module, width: int) -> AppliedLayer | None:
+    """A copy of the layer, as it may set attributes, to be applied to unit vectors; None if it is not linear."""
+    if module not in APPLIED:
+        twin = copy.copy(module)
+        twin.__dict__ = dict(module.__dict__)
+        floating = next((t.dtype for t in list_tensors(module) if t.is_floating_point()), torch.float32)
+        with without_modes():
+            kinds = [AppliedLayer(twin, width, dtype) for dtype in dict.fromkeys((torch.float32, floating))]
+            APPLIED[module] = next((one for one in kinds if one.is_linear()), None)
+    return APPLIED[module]
 
 
 def is_rewritten(value: Tensor) -> bool:

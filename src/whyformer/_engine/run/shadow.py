@@ -19,8 +19,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from whyformer._engine.run.compiled_parts import COMPILERS
 from whyformer._engine.run.model_writes import WRITERS
 from whyformer._engine.run.quantised import RestoredLinear, choose_shadow_class, find_codes, is_rewritten
+from whyformer._engine.run.scripted_functions import call_originals, find_scripting_methods
 from whyformer._model import copy_hook, unwrap_parts
 from whyformer._plain.private_torch import (
     BUFFERS,
@@ -51,6 +53,8 @@ def make_shadow(module: nn.Module, dtype: torch.dtype | None = None) -> nn.Modul
             shadows[id(original)]._hf_hook = copy_hook(original._hf_hook, tied)  # type: ignore[assignment]
     if originals[0] in WRITERS:
         _copy_kept_tensors([shadows[id(original)] for original in originals])
+    if originals[0] in COMPILERS:
+        COMPILERS.add(shadows[id(originals[0])])
     return shadows[id(originals[0])]
 
 
@@ -90,6 +94,8 @@ def _fill(
     if isinstance(shadow, RestoredLinear):
         own["codes"] = find_codes(original)
     shadow.__dict__.update(own)
+    if methods := find_scripting_methods(type(original)):
+        call_originals(shadow, methods)
 
 
 def _detach_weight(

@@ -71,11 +71,23 @@ def split_biased_attention(operation: Operation) -> Tensor | None:
     return torch.matmul((torch.matmul(given.query, key.mT) * given.scale + mask).softmax(-1), value)
 
 
+def split_gru_cell(operation: Operation) -> Tensor:
+    """`gru_cell` as its gates: a weighted sum of the old state and of a new one."""
+    x, state, of_x, of_state = (operation.argument(i, name) for i, name in enumerate(("input", "hx", "w_ih", "w_hh")))
+    biases = (operation.argument(4, "b_ih"), operation.argument(5, "b_hh"))
+    reset_x, update_x, new_x = F.linear(x, of_x, biases[0]).chunk(3, -1)
+    reset_state, update_state, new_state = F.linear(state, of_state, biases[1]).chunk(3, -1)
+    kept = torch.sigmoid(update_x + update_state)
+    new = torch.tanh(new_x + torch.sigmoid(reset_x + reset_state) * new_state)
+    return new * (1 - kept) + state * kept
+
+
 # Each returns None where the operation can stay as it is.
 COMPOSITE_OPERATIONS: dict[str, Callable[[Operation], Tensor | None]] = {
     "addmm": split_addmm,
     "baddbmm": split_addmm,
     "glu": split_glu,
+    "gru_cell": split_gru_cell,
     "lerp": split_lerp,
     FUSED_ATTENTION: split_biased_attention,
     **EXPERT_OPERATIONS,

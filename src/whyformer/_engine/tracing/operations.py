@@ -61,7 +61,6 @@ IN_PLACE = {  # `x += y` calls add_
 }
 OPAQUE_KERNELS = (
     "flash_attn",
-    "flex_attention",
     "memory_efficient_attention",
     "_transformer_encoder_layer_fwd",
     "_native_multi_head_attention",

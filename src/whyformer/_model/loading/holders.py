@@ -58,6 +58,8 @@ def read_pipeline(pipeline: Any) -> OpenedModule:
         return OpenedModule(inner.module, processor=pipeline.processor)
     if getattr(pipeline.model, "main_input_name", None) == "pixel_values":
         return OpenedModule(inner.module, processor=pipeline.image_processor)
+    if getattr(pipeline.model, "main_input_name", None) == "input_features":
+        return OpenedModule(inner.module, pipeline.tokenizer, pipeline.feature_extractor)
     return OpenedModule(inner.module, pipeline.tokenizer)
 
 

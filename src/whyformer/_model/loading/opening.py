@@ -25,6 +25,7 @@ from whyformer._model.model import InputKind, Model, ModelLike
 from whyformer._model.offload import find_unloaded_weights
 from whyformer._model.pictures import find_placeholder, is_joint_processor
 from whyformer._model.preprocessors import ImageProcessor, Tokenizer
+from whyformer._model.sound import is_for_sound
 from whyformer._model.two_streams import has_two_streams, wrap_two_streams
 from whyformer._model.unwrap import unwrap
 from whyformer._model.weight_files import find_weight_files, name_source
@@ -102,6 +103,10 @@ def open(
     joint = processor if is_joint_processor(processor) and find_placeholder(opened.module) is not None else None
     if joint is not None:
         tokenizer, processor = tokenizer or joint.tokenizer, joint.image_processor
+    extractor = None
+    if is_for_sound(processor):
+        tokenizer = tokenizer or getattr(processor, "tokenizer", None)
+        extractor, processor = getattr(processor, "feature_extractor", processor), None
     tokenizer = copy.deepcopy(tokenizer)  # tokenizing with split_special_tokens changes its state
     takes_images = processor is not None and joint is None
     kind: InputKind = "image" if takes_images else "text" if tokenizer is not None else "tensors"
@@ -111,7 +116,7 @@ def open(
     return Model(
         opened.module, opened.name, kind, _find_class_names(opened.module, labels or opened.labels), tokenizer,
         as_image_processor(processor), readout, axis, (*opened.notes, *_note_precision(opened.module)),
-        opened.files, joint,
+        opened.files, joint, extractor,
     )  # fmt: skip
 
 
@@ -312,6 +317,8 @@ def _load_preprocessors(
         joint = _load_preprocessor("processor", folder, name)
         if is_joint_processor(joint):
             return None, joint
+    if getattr(module, "main_input_name", None) == "input_features":
+        return tuple(_load_preprocessor(what, folder, name) for what in ("tokenizer", "feature extractor"))  # type: ignore[return-value]
     has_towers, is_visual = has_two_towers(module), getattr(module, "main_input_name", None) == "pixel_values"
     if is_visual and not has_towers and isinstance(folder, Path):
         channels = getattr(getattr(module, "config", None), "num_channels", None)
@@ -330,6 +337,7 @@ def _load_preprocessor(what: str, folder: Path | str, name: str) -> Any:
     if isinstance(folder, Path) and not present:
         return None
     kinds = {"tokenizer": "AutoTokenizer", "image processor": "AutoImageProcessor", "processor": "AutoProcessor"}
+    kinds["feature extractor"] = "AutoFeatureExtractor"
     kind: Any = getattr(transformers, kinds[what])
     try:
         with checkpoint.SILENT_TRANSFORMERS:
