@@ -252,7 +252,7 @@ class FrameStreams(SoundStreams):
                 return (change(args[0]), *args[1:]), given
             return args, {**given, "hidden_states": change(given["hidden_states"])}
 
-        layer = find_first_layer(self.model.get_encoder())  # type: ignore[operator]
+        layer = find_entry_layer(self.model.get_encoder())  # type: ignore[operator]
         assert layer is not None
         handle = layer.register_forward_pre_hook(replace_states, prepend=True, with_kwargs=True)
         try:
@@ -270,7 +270,7 @@ class FrameStreams(SoundStreams):
             return super().forward(input_ids, prefix, attention_mask, **other)
 
 
-def find_first_layer(encoder: nn.Module) -> nn.Module | None:
+def find_entry_layer(encoder: nn.Module) -> nn.Module | None:
     stacks = (getattr(part, "layers", None) for part in encoder.modules())
     return next((stack[0] for stack in stacks if isinstance(stack, nn.ModuleList) and len(stack)), None)
 
@@ -304,7 +304,7 @@ def choose_streams(module: nn.Module) -> type[TwoStreams] | None:
     if all(hasattr(encoder, part) for part in WHISPER_PARTS) and main == "input_features":
         return SoundStreams
     takes_text = "input_ids" in signature(module.forward).parameters
-    has_layers = isinstance(encoder, nn.Module) and find_first_layer(encoder) is not None
+    has_layers = isinstance(encoder, nn.Module) and find_entry_layer(encoder) is not None
     return FrameStreams if main in SOUND_INPUTS and has_layers and not takes_text else None
 
 

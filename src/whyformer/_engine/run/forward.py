@@ -211,7 +211,7 @@ def list_weights(module: nn.Module) -> list[nn.Parameter]:
     return [weight for part in list_modules(module) for weight in parameters_of(part).values() if weight is not None]
 
 
-def is_whole(given: Tensor) -> bool:
+def holds_ids(given: Tensor) -> bool:
     return not given.is_floating_point() and given.dtype != torch.bool
 
 
@@ -228,7 +228,7 @@ def label_inputs(encoded: EncodedBatch, mode: Intercept, dtype: torch.dtype | No
         if dims > axis and given.size(axis) == encoded.batch and not encoded.is_picture(name):
             trace.is_pixels, trace.is_ids = dims == 4, is_main
             trace.samples = label_axis(axis, encoded.batch, dims, given.device)
-            if dims in (2, 3) and not (shows_image and is_whole(given)):
+            if dims in (2, 3) and not (shows_image and holds_ids(given)):
                 trace.tokens = label_axis(1 - axis, given.size(1 - axis), dims, given.device)
         if trace.depends and mode.needs_gradient:
             mode.leaf = attach_trace(given.clone().requires_grad_(), trace)

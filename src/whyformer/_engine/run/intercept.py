@@ -437,9 +437,16 @@ class Intercept(TorchFunctionMode):
             result, given = operation.run(), operation.given
             returns_tensor = any(True for _ in find_tensors([result]))  # size() and the like do not
             extends = extends_embedding_sum(operation) and not any(hasattr(t, "_whyformer_leaf") for t in given)
-            if not returns_tensor or any(result is t for t in given) or extends:
+            if not returns_tensor or any(result is t for t in given) or extends or self.counts_placeholders(operation):
                 return operation
         return operation.map_arguments(lambda value: self.make_leaf(value) if is_embedding_sum(value) else value)
+
+    def counts_placeholders(self, operation: Operation) -> bool:
+        """Whether only the shape of a sum is used, before features take the place of placeholders in it."""
+        if operation.name == "expand_as":
+            return not is_embedding_sum(operation.given[0])
+        is_mask = operation.name == "getitem" and getattr(operation.args[1], "dtype", None) == torch.bool
+        return self.joins_images and is_mask
 
     def make_leaf(self, tensor: Tensor) -> Tensor:
         """The explained input, created on first use. The model gets a copy, which it may change in place."""
