@@ -94,7 +94,7 @@ def _fill(
     if isinstance(shadow, RestoredLinear):
         own["codes"] = find_codes(original)
     shadow.__dict__.update(own)
-    if methods := find_scripting_methods(type(original)):
+    if methods := find_scripting_methods(type(original)):  # type: ignore[arg-type]
         call_originals(shadow, methods)
 
 

@@ -524,6 +524,11 @@ def token_part_of(operation: Operation) -> Tensor | None:
 def follow_product(operation: Operation, result: Tensor) -> Trace:
     """The labels of the rows of the first factor or, if it has none, of the columns of the second."""
     factors = operation.given[:3:2] if operation.name == operations.FUSED_ATTENTION else operation.given[-2:]
+    if len(factors) == 2 and factors[1].dim() == 1 and not trace_of(factors[1]).depends:  # the last axis is summed away
+        trace = trace_of(factors[0])
+        of_rows = (contract_label(label, -1) for label in (trace.samples, trace.tokens))
+        samples, tokens = (None if label is None else label.squeeze(-1) for label in of_rows)
+        return Trace(samples, tokens, trace.epoch, trace.read)
     for factor, contracted in zip(factors, (-1, -2), strict=False):
         trace = trace_of(factor)
         samples, tokens, others = (
