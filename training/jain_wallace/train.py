@@ -49,7 +49,7 @@ from whyformer._reproduce.jain_wallace_tasks import PARTS, TaskExample, generate
 from whyformer.demo.reading import READING_TASKS
 
 Inputs = dict[str, Tensor]
-LEARNING = ("also", "curriculum", "rate", "cosine", "clip", "forget_bias")  # saved with the model
+LEARNING = ("also", "curriculum", "rate", "cosine", "clip", "forget_bias", "spread", "loss")  # saved with the model
 
 
 @dataclass(frozen=True)
