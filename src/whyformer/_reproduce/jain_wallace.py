@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 from whyformer._engine import AttentionReplay
 from whyformer._model import Model
-from whyformer._reproduce.document import Document, Request, Section
+from whyformer._reproduce.document import FULL, Document, Request, Section
 from whyformer._reproduce.figure import DocumentFigure
 from whyformer._reproduce.jain_wallace_beside import BesideTable, measure_each_head
 from whyformer._reproduce.jain_wallace_cells import (
@@ -70,8 +70,9 @@ def measure_request(request: Request) -> Iterator[tuple[str, JainWallaceRows]]:
         return
     for task in list_readers():
         examples = generate_task(task)["test"][: request.choose_count(TEXTS)]
-        searched = min(SEARCHED, len(examples))
-        yield f"{task}-bilstm-additive-0", measure_jain_wallace(open_reader(task), examples, search_limit=searched)
+        searched = min(SEARCHED * (FULL if request.full else 1), len(examples))
+        reader = open_reader(task, request.device)
+        yield f"{task}-bilstm-additive-0", measure_jain_wallace(reader, examples, search_limit=searched)
 
 
 def make_cell(name: str, rows: JainWallaceRows) -> ModelCell:
