@@ -37,6 +37,7 @@ from whyformer.data import Data
 
 TEXTS = 40  # of each generated task, if no limit is given
 SEARCHED = 10  # of these in the adversarial search
+ENCODER_NAMES = {"bilstm": "BiLSTM", "cnn": "CNN", "average": "no context"}
 PAPER_MODEL = "a BiLSTM, a CNN or no context, with one attention (training/jain_wallace/train.py trains them)"
 
 
@@ -54,7 +55,7 @@ def rerun_jain_wallace(request: Request) -> Iterator[Section]:
         yield Section(name, table)
     if request.out is not None:
         for name, found in measured.items():
-            for figure, drawing in draw_jain_wallace(found, name).items():
+            for figure, drawing in draw_jain_wallace(found, write_title(make_cell(name, found))).items():
                 yield Section(f"{name}-{figure}", DocumentFigure(drawing))
 
 
@@ -83,6 +84,11 @@ def make_cell(name: str, rows: JainWallaceRows) -> ModelCell:
             seed = int(parts[2]) if parts[2].isdigit() else 0
             return ModelCell(task, parts[0], parts[1], seed, summarise_cell(rows))
     return ModelCell(name, "bilstm", "additive", 0, summarise_cell(rows))
+
+
+def write_title(cell: ModelCell) -> str:
+    """For figures: "bAbI 1, BiLSTM"; a model of yours by its name."""
+    return f"{DATA_SETS[cell.task]}, {ENCODER_NAMES[cell.encoder]}" if cell.task in DATA_SETS else cell.task
 
 
 JAIN_WALLACE = Document(
