@@ -27,7 +27,7 @@ def save_figure(name: str, png: bytes) -> None:
 
 
 def main() -> None:
-    save_figure("two-classes", explain_two_classes().draw().png())
+    save_figure("two-classes", explain_two_classes(why.open("demo/shapes")).draw().png())
     save_figure("heads-and-rules", why.compare_redistribution("demo/pets", CAT).draw().png())
 
 

@@ -5,12 +5,13 @@ import json
 import math
 import time
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 from transformers import (
     BertConfig,
     GPTNeoXConfig,
@@ -25,6 +26,7 @@ from transformers import (
     ViTConfig,
 )
 
+IGNORED = -100  # what the loss does not count
 DECODERS = {  # by shape: the configuration, the model, and what else it is given
     "llama": (LlamaConfig, LlamaForCausalLM, {}),
     "neox": (GPTNeoXConfig, GPTNeoXForCausalLM, {"rotary_pct": 0.5}),
@@ -143,6 +145,36 @@ def take_step(loss: Tensor, module: nn.Module, optimizer: torch.optim.Optimizer,
     average.update()
 
 
+def learn_to_write(
+    model: PreTrainedModel,
+    give: Callable[[Tensor], Mapping[str, Tensor]],
+    wanted: Tensor,
+    config: Mapping[str, Any],
+    schedule: Schedule,
+    log: "Log",
+) -> None:
+    """Teach an encoder and decoder to write the ids `wanted` [example token]; the average of its weights is kept.
+
+    give: what the encoder gets for these examples. What the decoder has written so far is always right.
+    """
+    log.write(examples=len(wanted), weights=sum(p.numel() for p in model.parameters()), seconds=schedule.elapsed)
+    optimizer, average = adamw(model, config["weight_decay"]), Average(model, config["average"])
+    start = torch.full_like(wanted[:, :1], model.config.decoder_start_token_id)
+    model.train()
+    while schedule.advance(optimizer):
+        chosen = torch.randint(len(wanted), (config["batch"],), device=device())
+        right = wanted[chosen]
+        written = torch.cat([start[chosen], right[:, :-1]], 1)
+        logits = model(**give(chosen), decoder_input_ids=written, use_cache=False).logits
+        right = right.masked_fill(right == model.config.pad_token_id, IGNORED)
+        loss = cross_entropy(logits.float().flatten(0, 1), right.flatten(), ignore_index=IGNORED)
+        take_step(loss, model, optimizer, average)
+        if schedule.step % 200 == 0:
+            share = (logits.argmax(-1) == right)[right != IGNORED].float().mean()
+            log.write(step=schedule.step, seconds=schedule.elapsed, rate=schedule.rate, loss=loss, tokens=share)
+    average.load_into(model)
+
+
 def make_bert_config(
     config: Mapping[str, Any], vocabulary: int, *, segments: int, labels: Sequence[str] = ()
 ) -> BertConfig:
@@ -240,6 +272,13 @@ def save_tokenizer(tokenizer: Any, folder: Path, **settings: Any) -> None:
     tokenizer.save(str(folder / "tokenizer.json"))
     settings = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False} | settings
     (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=2) + "\n", "utf-8")
+
+
+def save_writer(model: Any, tokenizer: Any, folder: Path, **tokens: Any) -> None:
+    """An encoder and decoder with its tokenizer; what to generate is not its business."""
+    save(model, folder)
+    save_tokenizer(tokenizer, folder, **tokens)
+    (folder / "generation_config.json").unlink(missing_ok=True)
 
 
 def save_decoder(model: Any, tokenizer: Any, folder: Path, longest: int, **settings: Any) -> None:

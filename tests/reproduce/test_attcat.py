@@ -32,12 +32,18 @@ def made(model, tmp_path_factory):
     return run_document(find_document("attcat"), Request(read(TEXTS), model, folder)), folder
 
 
+def find_section(made, name):
+    return next(section.result for section in made[0].sections if section.name == name)
+
+
 def test_the_sections_and_their_files(made):
     document, folder = made
     names = [section.name for section in document.sections]
-    assert names == ["attcat", "attcat-stability", "attcat-aopc", "attcat-log-odds", "attcat-tau", "attcat-heat-map"]
+    figures = ["attcat-aopc", "attcat-log-odds", "attcat-tau", "attcat-heat-map"]
+    assert names == ["attcat", "attcat-gradients", "attcat-stability", *figures]
     assert document.failed == 0
-    wanted = {"attcat.csv", "attcat-stability.csv", "report.html", *(f"{name}.png" for name in names[2:])}
+    tables = {"attcat.csv", "attcat-gradients.csv", "attcat-stability.csv"}
+    wanted = {*tables, "report.html", *(f"{name}.png" for name in figures)}
     assert wanted <= {path.name for path in folder.iterdir()}
 
 
@@ -51,6 +57,17 @@ def test_the_paper_has_no_numbers_and_puts_attcat_first(made):
     said = " ".join(str(made[0]).split())
     assert "AOPC, padded (higher is better)" in said and "published pairs" in said
     assert "The paper's numbers were not available" in said
+
+
+def test_gradients_of_the_input_are_measured_on_the_same_examples(made):
+    """The rows that both tables have agree; what a token gathers is another map than what it receives."""
+    whole, gradients = (made[0].sections[i].result for i in (0, 1))
+    for column in gradients.table.columns:
+        for method in ("CAT", "AttCAT"):
+            assert gradients.cells[method, column.name] == whole.cells[method, column.name]
+    columns = [column.name for column in gradients.table.columns]
+    read = [[gradients.cells[name, column].measured for column in columns] for name in gradients.table.methods]
+    assert np.isfinite(read).all() and len({tuple(row) for row in read}) == len(read)
 
 
 def test_the_difference_of_a_pair_is_that_of_the_table(made):
@@ -85,7 +102,7 @@ def test_evidence_adds_the_measure_of_squad(model):
 def test_the_steps_of_the_figure_are_the_curves_of_the_table(made):
     """The mean of the nine steps is the number in the table."""
     table = made[0].sections[0].result
-    axes = made[0].sections[2].result.draw().figure.axes[0]
+    axes = find_section(made, "attcat-aopc").draw().figure.axes[0]
     lines = {line.get_label(): line.get_ydata() for line in axes.get_lines()}
     for name in ("AttCAT", "rollout"):
         assert len(lines[name]) == 9

@@ -15,7 +15,7 @@ from whyformer._reproduce.published_numbers import Source, Spread
 from whyformer._reproduce.published_table import PublishedTable
 from whyformer.cli import app
 from whyformer.data import read
-from whyformer.errors import InputError
+from whyformer.errors import InputError, ModelError
 from whyformer.show.terminal import Screen
 
 ALL_TABLES = [table for document in DOCUMENTS.values() for table in document.published]
@@ -35,6 +35,12 @@ def test_every_published_table_is_complete_and_says_its_source(table):
     assert table.source in list(Source) and list(table.numbers())
     assert all(len(row) == len(table.columns) for row in table.rows.values())
     assert f"Source: {table.source}." in str(table) and table.title in unescape(table.to_html())
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_bundled_models_run_on_the_device_that_is_asked_for(name):
+    with pytest.raises(ModelError, match="The device 'nowhere' is not available"):
+        list(DOCUMENTS[name].run(Request(device="nowhere")))
 
 
 def test_a_table_with_a_short_row_is_refused():

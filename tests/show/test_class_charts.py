@@ -43,3 +43,15 @@ def test_labels_are_made_visible_and_nothing_is_refused():
         draw_class_violins({})
     with pytest.raises(InputError, match="no class"):
         draw_class_histograms({}, between=(0, 1))
+
+
+def test_a_long_title_does_not_run_into_the_legend():
+    """The title is broken where the axes end; a short one stays on its line."""
+    words = "a model of mine with a long name: attention and gradient"
+    for title, lines in ((words, 2), ("short", 1)):
+        drawn = draw_class_histograms({"all examples": [0.1, 0.2]}, between=(-1, 1), title=title, xlabel="tau").figure
+        drawn.draw_without_rendering()
+        axes = drawn.axes[0]
+        text = next(text for text in (axes.title, axes._left_title) if text.get_text())
+        assert text.get_text().count("\n") == lines - 1 and " ".join(text.get_text().split()) == title
+        assert text.get_window_extent().x1 < drawn.legends[0].get_window_extent().x0

@@ -10,7 +10,8 @@ classes; the epoch with the best ROC AUC on dev is kept (best accuracy with ques
 vectors start at random unless --vectors names a file of pretrained ones (theirs were pretrained).
 
 --vectors, --punctuation, --word-dropout, --select and --keep-short change one of these at a time, to see what makes a
-difference; give such models a --suffix.
+difference; give such models a --suffix. --training, --hidden, --rate, --cosine, --clip, --forget-bias, --curriculum and
+--also make readers of long stories learn.
 """
 
 import argparse
@@ -18,6 +19,7 @@ import copy
 import json
 import math
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -38,57 +40,76 @@ from whyformer._reproduce.jain_wallace_models import (
     UNKNOWN,
     JainWallaceModel,
     JainWallaceReader,
-    build_tokenizer,
     build_vocabulary,
     save_jain_wallace,
+    split_words,
     wrap_jain_wallace,
 )
-from whyformer._reproduce.jain_wallace_tasks import PARTS, TaskExample
+from whyformer._reproduce.jain_wallace_tasks import PARTS, TaskExample, generate_task
+from whyformer.demo.reading import READING_TASKS
 
 Inputs = dict[str, Tensor]
+LEARNING = ("also", "curriculum", "rate", "cosine", "clip", "forget_bias", "spread", "loss")  # saved with the model
 
 
 @dataclass(frozen=True)
 class Part:
-    """The examples of train, dev or test as tokens."""
+    """The examples of train, dev or test as tokens, padded to one length."""
 
-    rows: list[dict[str, list[int]]]
+    inputs: Inputs
+    lengths: Tensor
     labels: Tensor
 
-    def make_batches(self, size: int, device: str) -> list[tuple[Inputs, Tensor]]:
-        """Batches of examples of similar length, in random order."""
-        order = torch.randperm(len(self.rows)).tolist()
-        order.sort(key=lambda i: len(self.rows[i]["input_ids"]) // 4)
-        groups = [order[start : start + size] for start in range(0, len(order), size)]
-        return [self._pad(groups[at], device) for at in torch.randperm(len(groups)).tolist()]
+    def to(self, device: str) -> "Part":
+        inputs = {name: tensor.to(device) for name, tensor in self.inputs.items()}
+        return Part(inputs, self.lengths.to(device), self.labels.to(device))
 
-    def _pad(self, group: list[int], device: str) -> tuple[Inputs, Tensor]:
-        longest = max(len(self.rows[i]["input_ids"]) for i in group)
-        names = self.rows[group[0]]
-        padded = {
-            name: [self.rows[i][name] + [0] * (longest - len(self.rows[i][name])) for i in group] for name in names
-        }
-        return {name: torch.tensor(rows, device=device) for name, rows in padded.items()}, self.labels[group].to(device)
+    def make_batches(self, size: int, longest: int | None = None) -> Iterator[tuple[Inputs, Tensor]]:
+        """Batches of examples of similar length, in random order; longest: without texts of more tokens."""
+        near = torch.argsort(self.lengths // 4 + torch.rand(len(self.lengths), device=self.lengths.device))
+        order = near if longest is None else near[self.lengths[near] <= longest]
+        groups = order.split(size)
+        ends = [int(self.lengths[group].max()) for group in groups]
+        for at in torch.randperm(len(groups)).tolist():
+            inputs = {name: tensor[groups[at], : ends[at]].long() for name, tensor in self.inputs.items()}
+            yield inputs, self.labels[groups[at]]
 
 
-def encode_part(tokenizer: Any, examples: list[TaskExample], labels: tuple[str, ...]) -> Part:
-    rows = [dict(tokenizer(*(text if isinstance(text, tuple) else (text,)))) for text, _ in examples]
-    for row in rows:
-        row.pop("token_type_ids" if not isinstance(examples[0][0], tuple) else "", None)
-    return Part(rows, torch.tensor([labels.index(label) for _, label in examples]))
+def encode_part(
+    vocabulary: list[str], examples: list[TaskExample], labels: tuple[str, ...], *, letters_only: bool
+) -> Part:
+    """As the tokenizer of `build_tokenizer` does, many times as fast."""
+    index = {word: i for i, word in enumerate(vocabulary)}
+
+    def encode(text: str) -> list[int]:
+        return [index.get(word, 1) for word in split_words(text, letters_only=letters_only)]
+
+    are_pairs = isinstance(examples[0][0], tuple)
+    first = [encode(text[0] if isinstance(text, tuple) else text) for text, _ in examples]
+    second = [[index[SEPARATOR], *encode(text[1])] if isinstance(text, tuple) else [] for text, _ in examples]
+    lengths = torch.tensor([len(a) + len(b) for a, b in zip(first, second, strict=True)])
+    ids = np.zeros((len(examples), int(lengths.max())), dtype=np.int16)
+    for row, a, b in zip(ids, first, second, strict=True):
+        row[: len(a) + len(b)] = a + b
+    positions = torch.arange(ids.shape[1])
+    mask = positions < lengths[:, None]
+    inputs = {"input_ids": torch.from_numpy(ids), "attention_mask": mask}
+    if are_pairs:
+        inputs["token_type_ids"] = mask & (positions >= torch.tensor([len(a) for a in first])[:, None])
+    return Part(inputs, lengths, torch.tensor([labels.index(label) for _, label in examples]))
 
 
 @torch.no_grad()
-def predict(module: nn.Module, part: Part, device: str) -> tuple[np.ndarray, np.ndarray]:
+def predict(module: nn.Module, part: Part) -> tuple[np.ndarray, np.ndarray]:
     """Probabilities [example class] and labels, in the order of the batches."""
     module.eval()
-    found = [(module(**inputs).softmax(-1).cpu(), labels.cpu()) for inputs, labels in part.make_batches(128, device)]
+    found = [(module(**inputs).softmax(-1).cpu(), labels.cpu()) for inputs, labels in part.make_batches(128)]
     return torch.cat([p for p, _ in found]).numpy(), torch.cat([y for _, y in found]).numpy()
 
 
-def measure(module: nn.Module, part: Part, device: str) -> dict[str, float]:
+def measure(module: nn.Module, part: Part) -> dict[str, float]:
     """Accuracy; for two classes also F1 of the second and ROC AUC, as in the authors' files."""
-    probabilities, labels = predict(module, part, device)
+    probabilities, labels = predict(module, part)
     predicted = probabilities.argmax(-1)
     found = {"accuracy": float((predicted == labels).mean())}
     if probabilities.shape[1] == 2:
@@ -127,9 +148,9 @@ def train(
 ) -> tuple[Model, dict[str, Any]]:  # fmt: skip
     torch.manual_seed(seed)
     letters_only = not (task.is_generated or settings.punctuation)
-    vocabulary = build_words(task, sets["train"], letters_only=letters_only)
-    tokenizer = build_tokenizer(vocabulary, letters_only=letters_only, takes_pairs=task.is_generated)
-    parts = {part: encode_part(tokenizer, sets[part], task.labels) for part in PARTS}
+    texts = {**sets, "train": sets["train"] + sets["also"]}
+    vocabulary = build_words(task, texts["train"], letters_only=letters_only)
+    parts = {part: encode_part(vocabulary, texts[part], task.labels, letters_only=letters_only) for part in PARTS}
     kind = JainWallaceReader if task.is_generated else JainWallaceModel
     module = kind(
         len(vocabulary), encoder=encoder, attention=attention, given=task.given, width=task.find_width(encoder),
@@ -141,6 +162,9 @@ def train(
         else:
             module.embedding.weight.normal_(std=settings.spread)
         module.embedding.weight[0] = 0
+        for name, weight in module.named_parameters():
+            if "lstm.bias_ih" in name:
+                weight.chunk(4)[1].add_(settings.forget_bias)  # gates: input, forget, cell, output
     module.to(settings.device)
     start = time.monotonic()
     best, weights = fit(module, parts, task, settings)
@@ -148,11 +172,41 @@ def train(
     module.cpu()
     facts = {
         "task": task.name, "encoder": encoder, "attention": attention, "seed": seed, "suffix": settings.suffix,
-        "epochs": task.epochs, **best, "test": measure(module, parts["test"], "cpu"),
+        "epochs": task.epochs, **best, "test": measure(module, parts["test"]),
         "training": len(sets["train"]), "vocabulary": len(vocabulary), "seconds": round(time.monotonic() - start),
+        "learning": {name: getattr(settings, name) for name in LEARNING},
     }  # fmt: skip
     name = f"{task.name}-{encoder}-{attention}-{seed}"
     return wrap_jain_wallace(module, vocabulary, task.labels, name, letters_only=letters_only), facts
+
+
+class Course:
+    """How far training is, by epochs or by time; the rate and the longest texts that belong there."""
+
+    def __init__(self, epochs: int, seconds: float, settings: argparse.Namespace) -> None:
+        self.epochs, self.seconds, self.settings = epochs, seconds, settings
+        self.start, self.epoch = time.monotonic(), 0
+
+    @property
+    def elapsed(self) -> float:
+        return time.monotonic() - self.start
+
+    @property
+    def progress(self) -> float:
+        return max(self.epoch / self.epochs, self.elapsed / self.seconds)
+
+    def set_rate(self, optimizer: torch.optim.Optimizer) -> None:
+        """The same throughout, or falling as half a cosine."""
+        if self.settings.cosine:
+            for group in optimizer.param_groups:
+                group["lr"] = self.settings.rate * (0.5 + 0.5 * math.cos(math.pi * min(self.progress, 1.0)))
+
+    def find_longest(self, lengths: Tensor) -> int | None:
+        """Short texts first: the shortest fifth at the start, all of them once the curriculum is over."""
+        if self.progress >= self.settings.curriculum:
+            return None
+        share = 0.2 + 0.8 * self.progress / self.settings.curriculum
+        return int(lengths.sort().values[int(share * (len(lengths) - 1))])
 
 
 def fit(
@@ -162,18 +216,19 @@ def fit(
     decayed = [p for name, p in module.named_parameters() if not name.startswith("attention.")]
     others = [p for name, p in module.named_parameters() if name.startswith("attention.")]
     groups = [{"params": decayed, "weight_decay": 1e-5}, *([{"params": others, "weight_decay": 0.0}] if others else [])]
-    optimizer = torch.optim.Adam(groups, lr=1e-3, amsgrad=True, fused=True)
-    counts = parts["train"].labels.bincount(minlength=len(task.labels)).float()
-    balance = (counts.sum() / (len(counts) * counts)).to(settings.device)
+    optimizer = torch.optim.Adam(groups, lr=settings.rate, amsgrad=True, fused=True)
+    training, dev = parts["train"].to(settings.device), parts["dev"].to(settings.device)
+    counts = training.labels.bincount(minlength=len(task.labels)).float()
+    balance = counts.sum() / (len(counts) * counts)
     selected = settings.select or ("accuracy" if task.is_generated else "auc")
     best: dict[str, Any] = {}
     weights: dict[str, Tensor] = {}
-    end = time.monotonic() + 60 * settings.minutes
+    course = Course(task.epochs, 60 * settings.minutes, settings)
     for epoch in range(task.epochs):  # the first of several is never kept, as in the authors' code
-        if time.monotonic() > end:
+        if course.progress >= 1:
             break
         module.train()
-        for inputs, labels in parts["train"].make_batches(task.batch, settings.device):
+        for inputs, labels in training.make_batches(task.batch, course.find_longest(training.lengths)):
             if settings.word_dropout:
                 dropped = torch.rand(inputs["input_ids"].shape, device=settings.device) < settings.word_dropout
                 dropped &= inputs["attention_mask"].bool()
@@ -182,9 +237,14 @@ def fit(
             loss = losses.sum() if settings.loss == "sum" else losses.sum() / balance[labels].sum()
             optimizer.zero_grad()
             loss.backward()
+            nn.utils.clip_grad_norm_(module.parameters(), settings.clip)
+            course.set_rate(optimizer)
             optimizer.step()
-        found = measure(module, parts["dev"], settings.device)
-        print(f"{task.name} epoch {epoch + 1}: {found} on dev", flush=True)
+            if course.elapsed > course.seconds:
+                break
+        course.epoch += 1
+        found = measure(module, dev)
+        print(f"{task.name} epoch {epoch + 1}, {course.elapsed:.0f} s: {found} on dev", flush=True)
         is_best = selected == "last" or len(best) == 0 or epoch == 1 or found[selected] > best["dev"][selected]
         if is_best:
             best, weights = {"dev": found, "epoch": epoch + 1}, copy.deepcopy(module.state_dict())
@@ -200,9 +260,15 @@ def parse_settings(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--attention", nargs="+", default=["additive"], choices=ATTENTIONS)
     parser.add_argument("--seed", type=int, nargs="+", default=[0])
     parser.add_argument("--epochs", type=int, help="by default those of the task")
-    parser.add_argument("--minutes", type=float, default=math.inf, help="begin no epoch after so many")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="end after so many")
     parser.add_argument("--batch", type=int, help="examples in a batch; by default those of the task")
     parser.add_argument("--training", type=int, help="generated tasks: number of training texts")
+    parser.add_argument("--also", nargs="*", default=[], choices=list(READING_TASKS), help="train on these too")
+    parser.add_argument("--curriculum", type=float, default=0.0, help="share of training in which long texts come in")
+    parser.add_argument("--rate", type=float, default=1e-3)
+    parser.add_argument("--cosine", action="store_true", help="the rate falls to 0")
+    parser.add_argument("--clip", type=float, default=1e9, help="largest norm of a gradient")
+    parser.add_argument("--forget-bias", type=float, default=0.0, help="added to the forget gates at the start")
     parser.add_argument("--loss", choices=("mean", "sum"), default="mean", help="of a batch")
     parser.add_argument("--least", type=int, help="how often a word must occur; by default that of the task")
     parser.add_argument("--given", type=int, help="width of word vectors; by default that of the task")
@@ -229,6 +295,7 @@ def main() -> None:
         if settings.training is not None and task.is_generated:
             task = replace(task, sizes=(settings.training, *task.sizes[1:]))
         sets = read_sst2(settings.data) if settings.keep_short and name == "sst2" else read_task(task, settings.data)
+        sets["also"] = [one for other in settings.also for one in generate_task(other, task.sizes)["train"]]
         for seed in settings.seed:
             for encoder in settings.encoder:
                 for attention in settings.attention:

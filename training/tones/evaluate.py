@@ -5,24 +5,20 @@ frame with the highest score one of its tone, or next to it? By method, with 95 
 beside chance (a frame, drawn) and position (tones at equal distances).
 """
 
-import argparse
 import sys
 from pathlib import Path
 
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from alignment import format_interval, read_arguments
+
 import whyformer as why
-from whyformer._plain.statistics import bootstrap
 from whyformer.demo import tones
 
-MODEL = Path(__file__).parents[2] / "src" / "whyformer" / "demo" / "models" / "tones"
 SEED = 0
 BESIDE = 1  # frames before and after a tone: the convolutions reach so far
-METHODS = (
-    "libragrad", "attnlrp", "gradient_x_input", "integrated_gradients", "leave_one_out", "occlusion",
-    "generic_attention", "transformer_attribution", "rollout", "raw_attention",
-)  # fmt: skip
 
 
 def make_inputs(model: why.Model, tune: tones.Tune) -> tuple[dict[str, torch.Tensor], list[int]]:
@@ -60,12 +56,7 @@ def is_heard(model: why.Model, tune: tones.Tune) -> bool:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", type=Path, default=MODEL)
-    parser.add_argument("--count", type=int, default=200, help="sounds for the accuracy")
-    parser.add_argument("--explained", type=int, default=40, help="sounds for the times")
-    parser.add_argument("--methods", nargs="+", default=METHODS)
-    arguments = parser.parse_args()
+    arguments = read_arguments(__doc__, "tones", 200, "sounds")
     model = why.open(arguments.model)
     tunes = tones.generate(arguments.count, SEED)
     heard = [tune for tune in tunes if is_heard(model, tune)]
@@ -79,10 +70,6 @@ def main() -> None:
     for method in arguments.methods:
         hits = [find_hits(model, tune, method) for tune in chosen]
         print(f"{method}: {format_interval(hits)}", flush=True)
-
-
-def format_interval(values: list[float]) -> str:
-    return "{:.3f} [{:.3f}, {:.3f}]".format(*bootstrap(values))
 
 
 if __name__ == "__main__":

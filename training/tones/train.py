@@ -10,18 +10,16 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pad_sequence
 from transformers import WhisperConfig, WhisperForConditionalGeneration
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from recipe import Average, Schedule, adamw, begin_training, device, save, save_tokenizer, take_step
+from recipe import Schedule, begin_training, device, learn_to_write, save_writer
 
 from whyformer.demo import tones
 
 PAD, END, UNKNOWN, START = "<pad>", "</s>", "<unk>", "<s>"
-IGNORED = -100  # what the loss does not count
 
 
 def make_tokenizer() -> Tokenizer:
@@ -72,27 +70,9 @@ def main() -> None:
     tokenizer = make_tokenizer()
     sounds, wanted = (rows.to(device()) for rows in read_rows(tokenizer, config["seed"], config["sounds"]))
     model = make_model(config, tokenizer)
-    log.write(sounds=len(sounds), weights=sum(p.numel() for p in model.parameters()), seconds=schedule.elapsed)
-    optimizer, average = adamw(model, config["weight_decay"]), Average(model, config["average"])
-    pad = tokenizer.token_to_id(PAD)
-    start = torch.full_like(wanted[:, :1], tokenizer.token_to_id(START))
-    model.train()
-    while schedule.advance(optimizer):
-        chosen = torch.randint(len(sounds), (config["batch"],), device=device())
-        right = wanted[chosen]
-        written = torch.cat([start[chosen], right[:, :-1]], 1)
-        logits = model(input_features=sounds[chosen], decoder_input_ids=written, use_cache=False).logits
-        right = right.masked_fill(right == pad, IGNORED)
-        loss = cross_entropy(logits.float().flatten(0, 1), right.flatten(), ignore_index=IGNORED)
-        take_step(loss, model, optimizer, average)
-        if schedule.step % 200 == 0:
-            share = (logits.argmax(-1) == right)[right != IGNORED].float().mean()
-            log.write(step=schedule.step, seconds=schedule.elapsed, rate=schedule.rate, loss=loss, tokens=share)
-    average.load_into(model)
-    save(model, arguments.out)
+    learn_to_write(model, lambda chosen: {"input_features": sounds[chosen]}, wanted, config, schedule, log)
     tokens = {"pad_token": PAD, "eos_token": END, "unk_token": UNKNOWN, "bos_token": START}
-    save_tokenizer(tokenizer, arguments.out, **tokens)
-    (arguments.out / "generation_config.json").unlink(missing_ok=True)
+    save_writer(model, tokenizer, arguments.out, **tokens)
     log.write(done=True, steps=schedule.step, seconds=schedule.elapsed)
 
 

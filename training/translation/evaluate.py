@@ -6,7 +6,6 @@ sentences, beside chance (one word of the source, drawn), position (the word at 
 attention of the last cross-attention. Prefix: how much of |score| is at what was written before.
 """
 
-import argparse
 import sys
 from pathlib import Path
 
@@ -14,16 +13,13 @@ import torch
 from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from alignment import format_interval, read_arguments
+
 import whyformer as why
-from whyformer._plain.statistics import bootstrap
 from whyformer.demo import translation
 
-MODEL = Path(__file__).parents[2] / "src" / "whyformer" / "demo" / "models" / "translation"
 SEED = 0
-METHODS = (
-    "libragrad", "attnlrp", "gradient_x_input", "integrated_gradients", "leave_one_out", "occlusion",
-    "generic_attention", "transformer_attribution", "rollout", "raw_attention",
-)  # fmt: skip
 
 
 def is_written(model: why.Model, one: translation.Translation) -> bool:
@@ -52,12 +48,7 @@ def explain_sentence(model: why.Model, one: translation.Translation, method: str
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", type=Path, default=MODEL)
-    parser.add_argument("--count", type=int, default=500, help="sentences for the accuracy")
-    parser.add_argument("--explained", type=int, default=40, help="sentences for the alignment")
-    parser.add_argument("--methods", nargs="+", default=METHODS)
-    arguments = parser.parse_args()
+    arguments = read_arguments(__doc__, "translation", 500, "sentences")
     model = why.open(arguments.model)
     sentences = translation.generate(arguments.count, SEED)
     right = [one for one in sentences if is_written(model, one)]
@@ -72,11 +63,7 @@ def main() -> None:
         print(f"{name}: {format_interval(hits)}")
     for method in arguments.methods:
         hits, prefixes = zip(*(explain_sentence(model, one, method) for one in chosen), strict=True)
-        print(f"{method}: {format_interval(list(hits))}, prefix {format_interval(list(prefixes))}", flush=True)
-
-
-def format_interval(values: list[float]) -> str:
-    return "{:.3f} [{:.3f}, {:.3f}]".format(*bootstrap(values))
+        print(f"{method}: {format_interval(hits)}, prefix {format_interval(prefixes)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -9,18 +9,16 @@ from pathlib import Path
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pad_sequence
 from transformers import T5Config, T5ForConditionalGeneration
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from recipe import Average, Schedule, adamw, begin_training, device, save, save_tokenizer, take_step
+from recipe import Schedule, begin_training, device, learn_to_write, save_writer
 
 from whyformer.demo import translation
 
 PAD, END, UNKNOWN = "<pad>", "</s>", "<unk>"  # a T5 begins to write with <pad>
-IGNORED = -100  # what the loss does not count
 
 
 def make_tokenizer() -> Tokenizer:
@@ -70,33 +68,15 @@ def main() -> None:
     schedule = Schedule(config["peak"], config["warmup"], config["steps"], config["seconds"])
     tokenizer = make_tokenizer()
     source, wanted = (rows.to(device()) for rows in read_rows(tokenizer, config["seed"], config["sentences"]))
-    model = make_model(config, tokenizer)
-    log.write(sentences=len(source), weights=sum(p.numel() for p in model.parameters()), seconds=schedule.elapsed)
-    optimizer, average = adamw(model, config["weight_decay"]), Average(model, config["average"])
-    pad = tokenizer.token_to_id(PAD)
-    start = torch.full_like(wanted[:, :1], pad)
-    model.train()
-    while schedule.advance(optimizer):
-        chosen = torch.randint(len(source), (config["batch"],), device=device())
-        given, right = source[chosen], wanted[chosen]
-        logits = model(
-            input_ids=given,
-            attention_mask=(given != pad).long(),
-            decoder_input_ids=torch.cat([start[chosen], right[:, :-1]], 1),
-            use_cache=False,
-        ).logits
-        right = right.masked_fill(right == pad, IGNORED)
-        loss = cross_entropy(logits.float().flatten(0, 1), right.flatten(), ignore_index=IGNORED)
-        take_step(loss, model, optimizer, average)
-        if schedule.step % 200 == 0:
-            share = (logits.argmax(-1) == right)[right != IGNORED].float().mean()
-            log.write(step=schedule.step, seconds=schedule.elapsed, rate=schedule.rate, loss=loss, tokens=share)
-    average.load_into(model)
-    save(model, arguments.out)
+    model, pad = make_model(config, tokenizer), tokenizer.token_to_id(PAD)
+
+    def give(chosen: Tensor) -> dict[str, Tensor]:
+        return {"input_ids": source[chosen], "attention_mask": (source[chosen] != pad).long()}
+
+    learn_to_write(model, give, wanted, config, schedule, log)
     names = ["input_ids", "attention_mask"]
     tokens = {"pad_token": PAD, "eos_token": END, "unk_token": UNKNOWN, "model_input_names": names}
-    save_tokenizer(tokenizer, arguments.out, **tokens)
-    (arguments.out / "generation_config.json").unlink(missing_ok=True)
+    save_writer(model, tokenizer, arguments.out, **tokens)
     log.write(done=True, steps=schedule.step, seconds=schedule.elapsed)
 
 

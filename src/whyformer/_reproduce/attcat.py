@@ -1,10 +1,11 @@
 """Qiang et al., AttCAT: Explaining Transformers via Attentive Class Activation Tokens, NeurIPS 2022.
 
-The table of AOPC, log-odds and class discrimination, consistency under noise, the two metrics over the share of removed
-tokens, Kendall's tau of two classes, and heat maps of tokens by methods. With rationales (the answers of SQuAD, marked
-words) also the answer tokens among the top 20. Without data it runs on generated pairs of premise and hypothesis, which
-stand for MNLI and QNLI, with the bundled `demo/entailment`, and on generated scenes with `demo/shapes`: a text about
-the paper mentions vision, but neither its code nor its figures have any, so the scenes are an extension.
+The table of AOPC, log-odds and class discrimination, the same for gradients of the input, consistency under noise, the
+two metrics over the share of removed tokens, Kendall's tau of two classes, and heat maps of tokens by methods. With
+rationales (the answers of SQuAD, marked words) also the answer tokens among the top 20. Without data it runs on
+generated pairs of premise and hypothesis, which stand for MNLI and QNLI, with the bundled `demo/entailment`, and on
+generated scenes with `demo/shapes`: a text about the paper mentions vision, but neither its code nor its figures have
+any, so the scenes are an extension.
 
 The notebooks of the authors are stored without outputs and we had no copy of the paper's tables, so there is no number
 of theirs to quote; those below are a third party's. What can be compared is the order: the paper puts AttCAT first.
@@ -65,6 +66,23 @@ STABILITY = replace(
     "stable.",
 )
 
+GRADIENTS = replace(
+    PAPER_TABLES[NAME],
+    name="attcat-gradients",
+    title="AttCAT beside gradients of the input",
+    methods={
+        "gradient x input": ("gradient_x_input", {}),
+        "integrated gradients": ("integrated_gradients", {}),
+        "CAT": ("cat", {}),
+        "AttCAT, A times CAT": ("attcat", {"attention_as": "matrix_vector"}),
+        "AttCAT": ("attcat", {}),
+    },
+    columns=tuple(c for c in PAPER_TABLES[NAME].columns if c.name in ("AOPC, deleted", "AOPC, signed", "tau")),
+    remark="A text about the paper names gradient x input and integrated gradients as rivals; the paper's code has "
+    "neither. The text prints the product of attention and CAT, in which each token gets what it gathers; the released "
+    "code weights CAT by the attention that the token receives.",
+)
+
 
 def explain_predicted(table: PaperTable) -> PaperTable:
     """The table with every column about what the model predicts: a span, the sum of its start and its end."""
@@ -113,6 +131,7 @@ def rerun_on_texts(request: Request) -> Iterator[Section]:
         return
     section = measure_table(request, adapt_table(PAPER_TABLES[NAME], request.data, request.model))
     yield section
+    yield measure_table(request, GRADIENTS)
     yield measure_table(few_of(request), STABILITY)
     if request.out is not None:
         assert isinstance(section.result, Reproduction)

@@ -75,6 +75,7 @@ def rerun_chefer(request: Request) -> Iterator[Section]:
         return
     if request.data is None:
         request = request.take_bundled("demo/shapes", make_shape_examples, SCENES)
+        assert request.model is not None
         yield Section("two-classes", explain_two_classes(request.model))
     assert request.data is not None
     yield measure_table(request, "chefer-perturbation")
@@ -138,7 +139,7 @@ def rerun_two_classes(request: Request) -> Iterator[Section]:
     """The figure of two classes alone: of the scene of the README, an image, or two side by side."""
     request.check_complete(VIT)
     if request.data is None:
-        yield Section("two-classes", explain_two_classes())
+        yield Section("two-classes", explain_two_classes(open_model("demo/shapes", device=request.device)))
         return
     assert request.model is not None
     model, data = request.model, number_synset_labels(request.data, request.model)
@@ -163,7 +164,7 @@ def join_images(*images: Image.Image) -> Image.Image:
 
 
 def explain_two_classes(
-    model: Model | None = None, image: OneInput | None = None, classes: int | Sequence[int] | Sequence[str] = 2
+    model: Model, image: OneInput | None = None, classes: int | Sequence[int] | Sequence[str] = 2
 ) -> ClassGrid:
     """The paper's figure of two classes: one image, each class in a row, each method in a column.
 
@@ -174,7 +175,7 @@ def explain_two_classes(
         scenes = shapes.generate(52, seed=3, objects=2)  # the last of these: a heart and a ring
         image, classes = Image.fromarray(scenes.images[-1]), [shapes.CLASSES[label] for label in scenes.labels[-1]]
     methods = [fill_settings(METHODS, wanted) for wanted in CHEFER_METHODS.values()]
-    grid = explain_classes(model or open_model("demo/shapes"), image, methods, classes=classes)
+    grid = explain_classes(model, image, methods, classes=classes)
     return ClassGrid(tuple(name_by_paper(comparison) for comparison in grid))
 
 

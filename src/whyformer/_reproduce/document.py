@@ -35,6 +35,7 @@ class Request:
     limit: int | None = None
     full: bool = False  # ten times the generated examples
     segmented: Data | None = None  # images with outlines, where they are not those of `data`
+    device: str | None = None  # where bundled models run
 
     def folder(self, name: str) -> Path | None:
         """The folder for one section."""
@@ -42,7 +43,8 @@ class Request:
 
     def take_bundled(self, model: str, make_examples: Callable[[int], Data], count: int) -> "Request":
         """The same with a bundled model and as many generated examples as the limit says, by default `count`."""
-        return replace(self, data=make_examples(self.choose_count(count)), model=open_model(model), limit=None)
+        opened = open_model(model, device=self.device)
+        return replace(self, data=make_examples(self.choose_count(count)), model=opened, limit=None)
 
     def choose_count(self, few: int) -> int:
         """How many generated examples to take where a short run takes `few`."""

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 from whyformer._engine import AttentionReplay
 from whyformer._model import Model
-from whyformer._reproduce.document import Document, Request, Section
+from whyformer._reproduce.document import FULL, Document, Request, Section
 from whyformer._reproduce.figure import DocumentFigure
 from whyformer._reproduce.jain_wallace_beside import BesideTable, measure_each_head
 from whyformer._reproduce.jain_wallace_cells import (
@@ -37,6 +37,7 @@ from whyformer.data import Data
 
 TEXTS = 40  # of each generated task, if no limit is given
 SEARCHED = 10  # of these in the adversarial search
+ENCODER_NAMES = {"bilstm": "BiLSTM", "cnn": "CNN", "average": "no context"}
 PAPER_MODEL = "a BiLSTM, a CNN or no context, with one attention (training/jain_wallace/train.py trains them)"
 
 
@@ -54,7 +55,7 @@ def rerun_jain_wallace(request: Request) -> Iterator[Section]:
         yield Section(name, table)
     if request.out is not None:
         for name, found in measured.items():
-            for figure, drawing in draw_jain_wallace(found, name).items():
+            for figure, drawing in draw_jain_wallace(found, write_title(make_cell(name, found))).items():
                 yield Section(f"{name}-{figure}", DocumentFigure(drawing))
 
 
@@ -70,8 +71,9 @@ def measure_request(request: Request) -> Iterator[tuple[str, JainWallaceRows]]:
         return
     for task in list_readers():
         examples = generate_task(task)["test"][: request.choose_count(TEXTS)]
-        searched = min(SEARCHED, len(examples))
-        yield f"{task}-bilstm-additive-0", measure_jain_wallace(open_reader(task), examples, search_limit=searched)
+        searched = min(SEARCHED * (FULL if request.full else 1), len(examples))
+        reader = open_reader(task, request.device)
+        yield f"{task}-bilstm-additive-0", measure_jain_wallace(reader, examples, search_limit=searched)
 
 
 def make_cell(name: str, rows: JainWallaceRows) -> ModelCell:
@@ -82,6 +84,11 @@ def make_cell(name: str, rows: JainWallaceRows) -> ModelCell:
             seed = int(parts[2]) if parts[2].isdigit() else 0
             return ModelCell(task, parts[0], parts[1], seed, summarise_cell(rows))
     return ModelCell(name, "bilstm", "additive", 0, summarise_cell(rows))
+
+
+def write_title(cell: ModelCell) -> str:
+    """For figures: "bAbI 1, BiLSTM"; a model of yours by its name."""
+    return f"{DATA_SETS[cell.task]}, {ENCODER_NAMES[cell.encoder]}" if cell.task in DATA_SETS else cell.task
 
 
 JAIN_WALLACE = Document(

@@ -40,7 +40,7 @@ import torch
 from torch import Tensor, nn
 
 from whyformer._model import Model
-from whyformer._model.loading import DEMO_MODELS, READER_FILE
+from whyformer._model.loading import DEMO_MODELS, READER_FILE, check_device
 from whyformer._plain.json_value import JsonValue
 from whyformer.demo.reading import READING_TASKS, find_reading_task
 from whyformer.errors import IncompleteModel, InputError, ModelNotFound
@@ -283,7 +283,7 @@ def load_jain_wallace(folder: str | os.PathLike[str], device: str | None = None)
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    folder = Path(folder)
+    folder, wanted = Path(folder), check_device(device)
     try:
         facts = read_jain_wallace_facts(folder)
         _check_sizes(folder, facts)
@@ -292,7 +292,7 @@ def load_jain_wallace(folder: str | os.PathLike[str], device: str | None = None)
         module = kind(**settings)
         weights = load_file(folder / WEIGHTS_FILE)
         module.load_state_dict({name: tensor.float() for name, tensor in weights.items()})
-        module.to(device or "cpu")
+        module.to(wanted)
         letters_only = bool(facts.get("letters_only", False))
         return wrap_jain_wallace(module, facts["words"], tuple(facts["labels"]), folder.name, letters_only=letters_only)
     except ModelNotFound:
@@ -314,7 +314,7 @@ def list_readers() -> list[str]:
     return [task for task in READING_TASKS if is_jain_wallace_folder(READERS / task)]
 
 
-def open_reader(task: str) -> Model:
+def open_reader(task: str, device: str | None = None) -> Model:
     """The BiLSTM with additive attention that ships for a generated task of `demo.reading`."""
     find_reading_task(task)
     if task not in list_readers():
@@ -322,7 +322,7 @@ def open_reader(task: str) -> Model:
             f"No reader for {task} ships. Available: {', '.join(list_readers())}. Train one: "
             f"python -m training.jain_wallace.train --task {task} --out FOLDER, and open it with load_jain_wallace."
         )
-    return load_jain_wallace(READERS / task)
+    return load_jain_wallace(READERS / task, device)
 
 
 def _check_sizes(folder: Path, facts: dict[str, Any]) -> None:

@@ -74,7 +74,8 @@ class Reproduction(TableResult):
 
     def outline(self) -> TableOutline:
         source = f"Published: {self.table.source}." if self.table.source else "Published: no numbers available."
-        about = f"{source} Measured: {self.model} on {self.examples} examples of {self.data}."
+        cells = " Cells: published / measured." if self.table.published else ""
+        about = f"{source} Measured: {self.model} on {self.examples} examples of {self.data}.{cells}"
         return TableOutline(self.table.title, self._text_rows(), about, self.sentences, self.remarks)
 
     def make_grids(self) -> list[RenderableType]:

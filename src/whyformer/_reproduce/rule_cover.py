@@ -40,10 +40,10 @@ class RuleCover(TableResult):
     columns: Sequence[str]
 
     def outline(self) -> TableOutline:
-        rows = [["", "rule", *self.columns]]
+        rows = [["", *self.columns]]
         for (which, rule), found in self.values.items():
             shares = np.nanmean(found, axis=0) * 100
-            rows.append([which, f"({rule})", *(f"{covered:.0f} / {precise:.0f}" for covered, precise in shares)])
+            rows.append([f"{which}, rule ({rule})", *(f"{covered:.0f} / {precise:.0f}" for covered, precise in shares)])
         images = len(next(iter(self.values.values())))
         about = (
             f"Percent of the object that is marked / of the marked pixels that are on it; {self.model}, {images} images"
@@ -58,7 +58,9 @@ class RuleCover(TableResult):
         for rule in RULES[1:]:
             mean, low, high = (100 * value for value in bootstrap(self.values["trained", rule][:, -1, 0] - first))
             verdict = "more" if low > 0 else "less" if high < 0 else "neither more nor less for certain"
-            said.append(f"Rule ({rule}) covers {verdict} than rule (i): {mean:+.1f} points [{low:+.1f}, {high:+.1f}].")
+            said.append(
+                f"Rule ({rule}) covers {verdict} than rule (i): {mean:+z.1f} points [{low:+z.1f}, {high:+z.1f}]."
+            )
         return said
 
 

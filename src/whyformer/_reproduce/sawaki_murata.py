@@ -33,7 +33,7 @@ def rerun_sawaki_murata(request: Request) -> Iterator[Section]:
     """The figure of one image, and how values converge; with masks what is covered, with classes the rules judged."""
     request.check_complete(PAPER_MODEL)
     if request.data is None:
-        pets = open_model("demo/pets")
+        pets = open_model("demo/pets", device=request.device)
         yield Section("heads-and-rules", compare_redistribution(pets, CAT))
         yield from compare_values(pets, [CAT])
         request = request.take_bundled("demo/shapes", make_shape_examples, SCENES)
@@ -62,7 +62,7 @@ def rerun_values(request: Request) -> Iterator[Section]:
     request.check_complete(PAPER_MODEL)
     chosen = request.data.sample(request.choose_count(COMPARED)).examples if request.data is not None else ()
     images = [example.load() for example in chosen] or [CAT]
-    yield from compare_values(request.model or open_model("demo/pets"), images)
+    yield from compare_values(request.model or open_model("demo/pets", device=request.device), images)
 
 
 def rerun_cover(request: Request) -> Iterator[Section]:

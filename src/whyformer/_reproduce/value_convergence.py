@@ -55,17 +55,20 @@ class ValueConvergence(TableResult):
     def outline(self) -> TableOutline:
         columns = {line: self.mean_over_heads(name) for line, name in LINES.items()}
         body = [
-            [str(layer), *(f"{values[layer - 1]:+.2f}" for values in columns.values())]
+            [f"layer {layer}", *(f"{values[layer - 1]:+z.2f}" for values in columns.values())]
             for layer in range(1, len(self.states) + 1)
         ]
         title = "Sawaki & Murata, JSAI 2025: do values converge towards the output?"
-        about = f"Mean cosines over heads, {self.model}, images: {self.images}."
+        about = f"Mean cosines over heads, {self.describe_images()}."
         first, last = columns["neighbouring values"][0], columns["neighbouring values"][-1]
         said = (
             f"Neighbouring values are {'more' if last > first else 'less'} alike in the last layer than in the first: "
         )
         said += f"{last:+.2f} and {first:+.2f}."
-        return TableOutline(title, [["layer", *columns], *body], about, [said])
+        return TableOutline(title, [["", *columns], *body], about, [said])
+
+    def describe_images(self) -> str:
+        return f"{self.model}, {self.images} image{'s' if self.images > 1 else ''}"
 
     def draw(self) -> Drawing:
         """All four over the layers."""
@@ -73,7 +76,7 @@ class ValueConvergence(TableResult):
         series: dict[str, Curve] = {
             line: (layers, self.mean_over_heads(name), None, None) for line, name in LINES.items()
         }
-        note = f"{self.model}, {self.images} images, mean over heads."
+        note = f"{self.describe_images()}, mean over heads."
         return draw_curves(series, title="Do values converge?", xlabel="layer", ylabel="cosine", note=note)
 
     def draw_heads(self) -> Drawing:

@@ -75,7 +75,7 @@ def run_reproduce(
         examples = read_examples(source, column, classes, split=split, masks=masks, mask_values=mask_values)
         segmented = None if both is None else read_examples(str(both[1]), None, None)
     opened = None if model is None else open_model_or_reader(model, device)
-    made = run_document(document, Request(examples, opened, out, batch_size, limit, full, segmented))
+    made = run_document(document, Request(examples, opened, out, batch_size, limit, full, segmented, device))
     output.print_text(running.write_json(made)) if as_json else output.print_rendered(str(made))
     for note in opened.notes if opened is not None else ():
         output.print_text(note)

@@ -1,5 +1,6 @@
 """How charts look: colours and dashes of series, labels, notes. And the numbers behind them, as arrays."""
 
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from whyformer.show.visible import make_visible
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.text import Text
 
 Dashes: TypeAlias = str | tuple[float, tuple[float, ...]]
 Plotted: TypeAlias = ArrayLike | Tensor | Sequence[float | None]
@@ -101,13 +103,24 @@ def open_chart(
         figure = make_figure(*size)
         axes = figure.subplots()
         yield figure, axes
-        axes.set_title(shorten_label(title, 80))
+        above = axes.set_title(shorten_label(title, 80))
         axes.set_xlabel(shorten_label(xlabel, 80))
         axes.set_ylabel(shorten_label(ylabel, 44))
         if legend:
             figure.legend(*axes.get_legend_handles_labels(), loc="outside right upper")
         if note:
             figure.supxlabel(shorten_label(note, 120), fontsize=7.5, color=DIM_INK, x=0.01, ha="left")
+        if legend:
+            break_title(figure, axes, above)
+
+
+def break_title(figure: "Figure", axes: "Axes", title: "Text") -> None:
+    """A title wider than its axes continues on the next line: beside the axes is the legend."""
+    figure.draw_without_rendering()  # lays out
+    room, needed = axes.get_window_extent().width, title.get_window_extent().width
+    if needed > room:
+        letters = int(len(title.get_text()) * room / needed)
+        title.set_text(textwrap.fill(title.get_text(), max(letters, 10)))
 
 
 def draw_cells(axes: "Axes", colours: np.ndarray, gap: float) -> None:

@@ -68,10 +68,10 @@ def draw_flat_violin(axes: "Axes", values: np.ndarray, middle: float, height: fl
         body = drawn["bodies"][0]  # type: ignore[index]
         body.set(facecolor=colour, alpha=0.35, linewidth=0)
     else:
-        axes.plot(values, [middle] * values.size, "o", color=colour, markersize=3.5, alpha=0.6)
+        axes.plot(values, [middle] * values.size, "o", color=colour, markersize=3.5, alpha=0.6, clip_on=False)
     lower, median, upper = np.quantile(values, [0.25, 0.5, 0.75])
     axes.plot([lower, upper], [middle, middle], color=colour, linewidth=2.4, solid_capstyle="round")
-    axes.plot([median], [middle], "o", color="white", markeredgecolor=colour, markersize=4.5)
+    axes.plot([median], [middle], "o", color="white", markeredgecolor=colour, markersize=4.5, clip_on=False)
 
 
 def draw_class_histograms(

@@ -94,7 +94,7 @@ def open(
     loads_preprocessors = tokenizer is None and processor is None
     opened = read_holder(source)
     if opened is None:
-        opened = _load(_check_dtype(dtype), _check_device(device), _check_name(source), weights, loads_preprocessors)
+        opened = _load(_check_dtype(dtype), check_device(device), _check_name(source), weights, loads_preprocessors)
     else:
         _check_module(opened.module, dtype, device, weights)
         opened = replace(opened, name=type(unwrap(opened.module)).__name__)
@@ -296,7 +296,8 @@ def _check_dtype(dtype: torch.dtype | None) -> torch.dtype | None:
     return dtype
 
 
-def _check_device(device: str | torch.device | None) -> torch.device:
+def check_device(device: str | torch.device | None) -> torch.device:
+    """The device, by default the CPU; one that is not there is refused."""
     try:
         wanted = torch.device(device or "cpu")
         torch.empty(0, device=wanted)
