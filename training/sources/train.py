@@ -82,6 +82,7 @@ class Steps:
         self.average = Average(model, config["average"])
         self.graphs: dict[torch.Size, tuple[torch.cuda.CUDAGraph, Tensor, Tensor, Tensor]] = {}
         self.pool = torch.cuda.graph_pool_handle() if recorded else None
+        self.done = torch.cuda.Event(blocking=True) if recorded else None
 
     def take(self, ids: Tensor, answers: Tensor) -> Tensor:
         """The loss before the step."""
@@ -93,7 +94,9 @@ class Steps:
             graph, own_ids, own_answers, loss = self.graphs[ids.shape]
             own_ids.copy_(ids)
             own_answers.copy_(answers)
+            self.done.synchronize()  # asleep: the core is free for those that write rows
             graph.replay()
+            self.done.record()
         self.average.update()
         return loss
 
