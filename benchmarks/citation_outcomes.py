@@ -155,19 +155,20 @@ def record_claims(arguments: argparse.Namespace, until: float) -> Iterator[dict[
     }
     for number in range(arguments.first, arguments.questions):
         for n, kind in wanted:
-            asked = drawn[n, kind][number]
-            rng = random.Random(f"{arguments.seed} {kind} {number}")
-            ways = {"own": asked} | {
-                way: sources.answer_wrongly(asked, rng, is_stated=is_stated)
-                for way, is_stated in (("stated elsewhere", True), ("absent", False))
-            }
-            for way, one in ways.items():
+            for way, one in list_ways(drawn[n, kind][number], arguments.seed, number).items():
                 if time.time() > until:
                     return
                 if one is not None:
                     label = {"model": arguments.name, "world": arguments.world, "seed": arguments.seed, "passages": n}
                     for entry in record_ways(model, one, way):
                         yield {**label, "kind": kind, "number": number, "way": way, **entry}
+
+
+def list_ways(asked: sources.SourceQuestion, seed: int, number: int) -> dict[str, sources.SourceQuestion | None]:
+    """The question with its right answer and with wrong ones, where there are such."""
+    rng = random.Random(f"{seed} {asked.kind} {number}")
+    ways = (("stated elsewhere", True), ("absent", False))
+    return {"own": asked} | {way: sources.answer_wrongly(asked, rng, is_stated=stated) for way, stated in ways}
 
 
 def record_ways(model: why.Model, asked: sources.SourceQuestion, way: str) -> Iterator[dict[str, Any]]:
