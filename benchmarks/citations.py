@@ -203,7 +203,6 @@ def score_question(entry: Mapping[str, Any], ours: np.ndarray) -> dict[str, np.n
     log_odds = torch.tensor([entry["known"][one] for one in entry["fitted"]], dtype=torch.float64) / entry["answer"]
     alone = StoredAblations(entry, entry["tokens"], entry["spans"]).ask_without([[j] for j in range(count)])
     generator = np.random.default_rng(zlib.crc32(json.dumps(entry["label"]).encode()) + entry["number"])
-    shuffled = {**entry, "relevance": relevance[entry["shuffled"]].tolist()}
     return {
         "ours": ours,
         **{f"ContextCite, {n}": fit_lasso(fitted[:n], log_odds[:n], PENALTY).weights.numpy() for n in (12, 32, 64)},
@@ -212,9 +211,14 @@ def score_question(entry: Mapping[str, Any], ours: np.ndarray) -> dict[str, np.n
         "one-hot": np.eye(count)[relevance.argmax()],
         "last-layer attention": np.array(entry["attention"]),
         "word overlap": np.array(entry["overlap"]),
-        "shuffled": find_stored_evidence(shuffled, "checked")[0].scores,
+        "shuffled": find_stored_evidence(shuffle_relevance(entry), "checked")[0].scores,
         "random": generator.standard_normal(count),
     }
+
+
+def shuffle_relevance(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """The question with the relevance of its sources permuted; the outcomes are the same ones."""
+    return {**entry, "relevance": [entry["relevance"][source] for source in entry["shuffled"]]}
 
 
 def measure_question(entry: Mapping[str, Any]) -> dict[str, Any]:
