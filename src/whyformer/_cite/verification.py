@@ -12,10 +12,12 @@ explains most of their variance, with relevance on its side:
 
 The log-odds stay where the pattern is kept and fall where it is not, by less and more than the margin: log 2 and half
 the log-odds of the least certain token. Half, because the first of two steps may take no more than that: without it the
-model guesses the other one. If no pattern explains enough, nothing is said to decide. A source $c$ speaks *against* the
-answer if the log-odds rise without it; or if the model would rather give another answer, a rival, and that one rests on
-$c$: then $c$ states something else. Whether the answer is *supported* is decided by calibration.py, from the drop and
-from how certain the answer is: an answer that no source states depends on the sources too.
+model guesses the other one. The other source of a pair is tried first: one more ablation leaves out nothing but that
+one, and the log-odds must fall by more than the margin. If no pattern explains enough, nothing is said to decide. A
+source $c$ speaks *against* the answer if the log-odds rise without it; or if the model would rather give another
+answer, a rival, and that one rests on $c$: then $c$ states something else. Whether the answer is *supported* is decided
+by calibration.py, from the drop and from how certain the answer is: an answer that no source states depends on the
+sources too.
 """
 
 import math
