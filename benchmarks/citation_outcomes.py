@@ -9,7 +9,8 @@ as a hexadecimal number whose bit i says that source i is kept.
 
 * fitted and measured: random ablations, each drawn apart from the other;
 * coded: the words of the code (estimate.py), by the relevance and by the same shuffled;
-* each source alone, and each one together with the first.
+* each source alone, and each one together with the first;
+* what the search for the sources that decide asks for besides (verification.py).
 """
 
 import argparse
@@ -29,8 +30,10 @@ from citations import (
     count_shared_words,
     open_sharpened,
     pose,
+    shuffle_relevance,
     sum_attention,
 )
+from stored_citations import find_stored_evidence, round_outcome, write_set
 
 import whyformer as why
 from whyformer._cite.estimate import code_ablations
@@ -58,14 +61,10 @@ class PartAblations(BatchedAblations):
         return log_odds[:, self.tokens].sum(1)
 
 
-def write_set(keep: Sequence[bool]) -> str:
-    return f"{sum(1 << i for i, kept in enumerate(keep) if kept):x}"
-
-
 def ask_about(
     model: why.Model, prompt: why.Prompt, regions: Sequence[why.Region], aim: Answer, *, drawn: bool
-) -> dict[str, Any]:
-    """Relevance and ablations of a part of the answer. drawn: random ablations too."""
+) -> tuple[dict[str, Any], PartAblations]:
+    """Relevance and ablations of a part of the answer, and whom to ask for more. drawn: random ablations too."""
     players = make_source_players(prompt, regions)
     ablations = PartAblations(model, prompt, players, aim.find_tokens(prompt))
     n, number = players.count, zlib.crc32(prompt.text.encode())
@@ -87,8 +86,8 @@ def ask_about(
         entry |= {name: [write_set(row) for row in one.tolist()] for name, one in random_sets.items()}
         entry["shuffled"] = shuffled.tolist()
     ablations.ask(torch.cat(sets))
-    entry["known"] = {write_set(row): float(f"{value:.6g}") for row, value in ablations.known.items()}
-    return entry
+    entry["known"] = {write_set(row): round_outcome(value) for row, value in ablations.known.items()}
+    return entry, ablations
 
 
 def describe(prompt: why.Prompt, regions: Sequence[why.Region]) -> dict[str, Any]:
@@ -104,32 +103,41 @@ def describe(prompt: why.Prompt, regions: Sequence[why.Region]) -> dict[str, Any
 
 
 def record_scores(arguments: argparse.Namespace, until: float) -> Iterator[dict[str, Any]]:
-    for kind, n, factor in product(arguments.kinds, arguments.sources, arguments.sharpness):
-        model, found = open_sharpened(arguments.model, factor, arguments.device), 0
+    for setting in product(arguments.kinds, arguments.sources, arguments.sharpness):
+        found = 0
         for number in count(arguments.first):
-            if (
-                found >= arguments.questions
-                or time.time() > until
-                or number > arguments.first + 8 * arguments.questions
-            ):
+            is_over = time.time() > until or number > arguments.first + 8 * arguments.questions
+            if found >= arguments.questions or is_over:
                 break
-            posed = pose(kind, n, arguments.seed, number)
-            prompt = why.Prompt.from_text(model, posed.text, answer=f" {posed.answer}")
-            regions = find_sources(prompt, list(posed.spans), None).sources
-            players = make_source_players(prompt, regions)
-            if not BatchedAblations(model, prompt, players).is_own_answer:
-                continue
-            found += 1
-            entry = ask_about(model, prompt, regions, Answer(), drawn=True)
-            likelihood = measure_likelihood(read_logits(model, prompt), prompt, range(len(prompt.answer)))
-            yield {
-                "label": [kind, n, factor], "seed": arguments.seed, "number": number, "decide": list(posed.decide),
-                **describe(prompt, regions), **entry, "answer": len(prompt.answer),
-                "least": likelihood.least_log_odds,
-                "mentioned": is_mentioned(prompt, range(len(prompt.answer)), regions),
-                "attention": [float(f"{one:.5g}") for one in sum_attention(model, prompt, regions)],
-                "overlap": [float(f"{one:.4g}") for one in count_shared_words(posed)],
-            }  # fmt: skip
+            entry = record_question(arguments.model, setting, arguments.seed, number, arguments.device)
+            if entry is not None:
+                found += 1
+                yield entry
+
+
+def record_question(
+    name: str, setting: tuple[str, int, float], seed: int, number: int, device: str
+) -> dict[str, Any] | None:
+    """One question; None if the model answers it otherwise."""
+    kind, n, factor = setting
+    model, posed = open_sharpened(name, factor, device), pose(kind, n, seed, number)
+    prompt = why.Prompt.from_text(model, posed.text, answer=f" {posed.answer}")
+    regions = find_sources(prompt, list(posed.spans), None).sources
+    if not BatchedAblations(model, prompt, make_source_players(prompt, regions)).is_own_answer:
+        return None
+    found, ablations = ask_about(model, prompt, regions, Answer(), drawn=True)
+    likelihood = measure_likelihood(read_logits(model, prompt), prompt, range(len(prompt.answer)))
+    entry = {
+        "label": list(setting), "seed": seed, "number": number, "decide": list(posed.decide),
+        **describe(prompt, regions), **found, "answer": len(prompt.answer),
+        "least": likelihood.least_log_odds,
+        "mentioned": is_mentioned(prompt, range(len(prompt.answer)), regions),
+        "attention": [float(f"{one:.5g}") for one in sum_attention(model, prompt, regions)],
+        "overlap": [float(f"{one:.4g}") for one in count_shared_words(posed)],
+    }  # fmt: skip
+    for own in (entry, shuffle_relevance(entry)):
+        find_stored_evidence(own, "checked", ablations.ask)  # what it asks for is stored
+    return entry
 
 
 @torch.inference_mode()
@@ -155,19 +163,20 @@ def record_claims(arguments: argparse.Namespace, until: float) -> Iterator[dict[
     }
     for number in range(arguments.first, arguments.questions):
         for n, kind in wanted:
-            asked = drawn[n, kind][number]
-            rng = random.Random(f"{arguments.seed} {kind} {number}")
-            ways = {"own": asked} | {
-                way: sources.answer_wrongly(asked, rng, is_stated=is_stated)
-                for way, is_stated in (("stated elsewhere", True), ("absent", False))
-            }
-            for way, one in ways.items():
+            for way, one in list_ways(drawn[n, kind][number], arguments.seed, number).items():
                 if time.time() > until:
                     return
                 if one is not None:
                     label = {"model": arguments.name, "world": arguments.world, "seed": arguments.seed, "passages": n}
                     for entry in record_ways(model, one, way):
                         yield {**label, "kind": kind, "number": number, "way": way, **entry}
+
+
+def list_ways(asked: sources.SourceQuestion, seed: int, number: int) -> dict[str, sources.SourceQuestion | None]:
+    """The question with its right answer and with wrong ones, where there are such."""
+    rng = random.Random(f"{seed} {asked.kind} {number}")
+    ways = (("stated elsewhere", True), ("absent", False))
+    return {"own": asked} | {way: sources.answer_wrongly(asked, rng, is_stated=stated) for way, stated in ways}
 
 
 def record_ways(model: why.Model, asked: sources.SourceQuestion, way: str) -> Iterator[dict[str, Any]]:
@@ -179,20 +188,22 @@ def record_ways(model: why.Model, asked: sources.SourceQuestion, way: str) -> It
     for claim, (start, stop) in zip(asked.claims, asked.claim_spans, strict=True):
         aim = Answer(None) if len(asked.claims) == 1 else Answer((start + 1, stop + 1), unit="character")
         tokens = aim.find_tokens(prompt)
-        entry = ask_about(model, prompt, regions, aim, drawn=False)
+        entry, ablations = ask_about(model, prompt, regions, aim, drawn=False)
         likelihood = measure_likelihood(read_logits(model, prompt), prompt, tokens)
         rival = None
         if likelihood.rival is not None:
             place, token = likelihood.rival
             before = list(prompt.ids[: prompt.prompt_length + place])
             other = why.Prompt.from_tokens(model, before, [token])
-            rival = ask_about(model, other, regions, Answer(None), drawn=False)
+            rival, _ = ask_about(model, other, regions, Answer(None), drawn=False)
             rival["containing"] = [i for i, one in enumerate(regions) if token in prompt.ids[one.start : one.stop]]
-        yield {
+        entry = {
             "support": [list(one) for one in claim.support], "against": [list(one) for one in claim.against],
             **common, **entry, "least": likelihood.least_log_odds,
             "mentioned": is_mentioned(prompt, tokens, regions), "rival": rival,
         }  # fmt: skip
+        find_stored_evidence(entry, "checked", ablations.ask)  # what it asks for is stored
+        yield entry
 
 
 def main() -> None:

@@ -194,7 +194,9 @@ def list_tables(cases: Sequence[dict[str, Any]]) -> Iterator[str]:
     for effort in sorted({case["effort"] for case in cases}):
         judged = [judge(case) for case in cases if case["effort"] == effort]
         yield from (f'Effort `"{effort}"`:', "", *list_rows(judged, ["model", "passages"]), "")
-        yield from (*list_rows(judged, ["kind"]), "", *list_reliability(judged), "")
+        if effort == "checked":
+            yield from (*list_rows(judged, ["kind"]), "")
+        yield from (*list_reliability(judged), "")
 
 
 def read_all(files: Sequence[Path]) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ ablations that no method has seen:
 Forwards: a relevance pass is counted as 3, an ablation of ours by the share of the tokens that it reads; the ablations
 of the others as 1 each. `one-hot`: 1 on the source with the highest relevance. `shuffled`: ours, with the relevance of
 the sources permuted. Means, with the 95 % bootstrap interval of the difference in LDS to ContextCite with 64 ablations.
-Settings were chosen on seed 41; the tables are of seed 51.
+Settings were chosen on seeds 41 and 61; the tables are of seed 71.
 """
 
 import argparse
@@ -203,7 +203,6 @@ def score_question(entry: Mapping[str, Any], ours: np.ndarray) -> dict[str, np.n
     log_odds = torch.tensor([entry["known"][one] for one in entry["fitted"]], dtype=torch.float64) / entry["answer"]
     alone = StoredAblations(entry, entry["tokens"], entry["spans"]).ask_without([[j] for j in range(count)])
     generator = np.random.default_rng(zlib.crc32(json.dumps(entry["label"]).encode()) + entry["number"])
-    shuffled = {**entry, "relevance": relevance[entry["shuffled"]].tolist()}
     return {
         "ours": ours,
         **{f"ContextCite, {n}": fit_lasso(fitted[:n], log_odds[:n], PENALTY).weights.numpy() for n in (12, 32, 64)},
@@ -212,9 +211,14 @@ def score_question(entry: Mapping[str, Any], ours: np.ndarray) -> dict[str, np.n
         "one-hot": np.eye(count)[relevance.argmax()],
         "last-layer attention": np.array(entry["attention"]),
         "word overlap": np.array(entry["overlap"]),
-        "shuffled": find_stored_evidence(shuffled, "checked")[0].scores,
+        "shuffled": find_stored_evidence(shuffle_relevance(entry), "checked")[0].scores,
         "random": generator.standard_normal(count),
     }
+
+
+def shuffle_relevance(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """The question with the relevance of its sources permuted; the outcomes are the same ones."""
+    return {**entry, "relevance": [entry["relevance"][source] for source in entry["shuffled"]]}
 
 
 def measure_question(entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -333,7 +337,7 @@ def format_cited(wrong: int, cited: int, some: int, every: int, questions: int) 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("files", nargs="*", type=Path, help="outcomes of the seed")
-    parser.add_argument("--seed", type=int, default=51)
+    parser.add_argument("--seed", type=int, default=71)
     parser.add_argument("--json", type=Path, required=True, help="the figures: written, or read if there are no files")
     parser.add_argument("--write", action="store_true", help="write the tables into docs/cite.md")
     arguments = parser.parse_args()

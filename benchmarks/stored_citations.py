@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from whyformer._cite.likelihood import Likelihood
 from whyformer._cite.verification import Evidence, find_evidence, find_rival_basis
 
 Entry = Mapping[str, Any]
+AskModel = Callable[[torch.Tensor], torch.Tensor]  # [n]: the log-odds with these sources [n source]
 
 
 def read_entries(files: Sequence[Path]) -> Iterator[dict[str, Any]]:
@@ -26,16 +27,30 @@ def read_entries(files: Sequence[Path]) -> Iterator[dict[str, Any]]:
                 yield json.loads(line)
 
 
+def write_set(keep: Sequence[bool]) -> str:
+    return f"{sum(1 << i for i, kept in enumerate(keep) if kept):x}"
+
+
+def round_outcome(value: float) -> float:
+    return float(f"{value:.6g}")
+
+
 def read_set(written: str, sources: int) -> tuple[bool, ...]:
     number = int(written, 16)
     return tuple(bool(number >> source & 1) for source in range(sources))
 
 
 class StoredAblations(Ablations):
-    """Knows the log-odds of the ablations that were stored, and no others."""
+    """Knows the log-odds of the ablations that were stored, and no others.
 
-    def __init__(self, entry: Entry, tokens: int, spans: Sequence[Sequence[int]]) -> None:
+    ask_model: while outcomes are recorded, what is missing is asked of the model and stored.
+    """
+
+    def __init__(
+        self, entry: Entry, tokens: int, spans: Sequence[Sequence[int]], ask_model: AskModel | None = None
+    ) -> None:
         count = len(entry["relevance"])
+        self.written, self.ask_model = entry["known"], ask_model
         self.stored = {read_set(written, count): value for written, value in entry["known"].items()}
         self.lengths = torch.tensor([stop - start for start, stop in spans], dtype=torch.float64) / tokens
         self.full, self.forwards = entry["full"], 0.0
@@ -43,6 +58,11 @@ class StoredAblations(Ablations):
 
     def ask(self, keep: torch.Tensor) -> torch.Tensor:
         rows = [tuple(row) for row in keep.bool().tolist()]
+        missing = [row for row in dict.fromkeys(rows) if row not in self.known and row not in self.stored]
+        if missing and self.ask_model is not None:
+            values = [round_outcome(value) for value in self.ask_model(torch.tensor(missing)).tolist()]
+            self.stored |= dict(zip(missing, values, strict=True))
+            self.written |= {write_set(row): value for row, value in zip(missing, values, strict=True)}
         new = {row: self.stored[row] for row in dict.fromkeys(rows) if row not in self.known}
         self.known |= new
         self.forwards += float(self.count_forwards(torch.tensor(list(new))).sum()) if new else 0.0
@@ -58,13 +78,13 @@ class StoredAblations(Ablations):
         return keep
 
 
-def find_stored_evidence(entry: Entry, effort: str) -> tuple[Evidence, float]:
+def find_stored_evidence(entry: Entry, effort: str, ask_model: AskModel | None = None) -> tuple[Evidence, float]:
     """What an answer rests on, and what that cost in forwards, a relevance pass counted as three."""
     relevance, plan = np.array(entry["relevance"]), EFFORTS[effort]
     if not plan.leaves_out:
         return Evidence(relevance, int(relevance.argmax()), relevance), PER_RELEVANCE + BASELINE
     rival = entry.get("rival")
-    ablations = StoredAblations(entry, entry["tokens"], entry["spans"])
+    ablations = StoredAblations(entry, entry["tokens"], entry["spans"], ask_model)
     left = plan.forwards - PER_RELEVANCE - BASELINE - RIVAL * (rival is not None)
     found = find_evidence(ablations, relevance, left, entry["least"])
     spent = PER_RELEVANCE + BASELINE + ablations.forwards

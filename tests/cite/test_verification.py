@@ -58,6 +58,30 @@ def test_both_steps_of_a_chain_are_named():
     assert (sure.basis, sure.how) == ((0,), "one")
 
 
+@pytest.mark.parametrize("partner", [1, 7, 14, 16, 17])
+def test_sources_with_the_same_column_are_told_apart(partner):
+    """Of 20 sources, 1 and 16 have the same column, and 1 and 14 the same where the first one is kept."""
+    relevance = [5, *(0.5 - 0.02 * rank for rank in range(19))]
+    found, ablations = search(lambda there: 8.0 if {0, partner} <= there else -4.0, relevance)
+    named = (found.basis, found.how)
+    assert named == ((0, partner), "together") or (partner > 14 and partner not in found.basis and len(found.basis) < 2)
+    assert ablations.forwards <= 8
+
+
+def test_a_source_that_keeps_a_part_of_the_answer_is_not_enough():
+    """Log-odds of 8 with source 0, 5 with source 2 alone, -6 with neither: 3 is more than a part of the margin of 4."""
+    found, _ = search(lambda there: 8.0 if 0 in there else 5.0 if 2 in there else -6.0, [5, 0.1, 3, 0, 0.2, 0.1])
+    assert "either" not in found.how and 2 not in found.basis
+
+
+def test_the_second_step_of_a_chain_is_tried_on_the_whole_prompt():
+    """Without source 2 the model guesses, and is right if two of three others are gone: the code hardly tells."""
+    worth = lambda there: -12.0 if 0 not in there else 4.0 if 2 in there or len(there) < 4 else -3.0  # noqa: E731
+    found, ablations = search(worth, [5, 0.1, 0.5, 0, 0.2, 0, 0.1, 0.3])
+    assert (found.basis, found.how) == ((0, 2), "together")
+    assert (True, True, False, True, True, True, True, True) in ablations.known
+
+
 def test_what_another_answer_rests_on():
     """It is unlikely without the first source, or without all that contain it; or it rests on none."""
     one, both = (lambda there: 6.0 if 1 in there else -2.0), (lambda there: 6.0 if there & {1, 3} else -2.0)

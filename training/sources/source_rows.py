@@ -4,7 +4,6 @@ Workers write them into a folder, part by part, while the models learn from the 
 """
 
 import multiprocessing
-import os
 import random
 import sys
 from pathlib import Path
@@ -67,6 +66,6 @@ def start_writing(folder: Path, config: dict) -> "multiprocessing.pool.Pool":
         (folder / f"{i:05}.npz", 1_000_000 * config["seed"] + i, count, config["longest"])
         for i in range(config["rows"] // count)
     ]
-    pool = multiprocessing.get_context("fork").Pool(config["workers"], os.nice, (10,))  # those that learn come first
+    pool = multiprocessing.get_context("fork").Pool(config["workers"])
     pool.starmap_async(write_part, jobs, chunksize=1)
     return pool

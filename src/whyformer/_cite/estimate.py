@@ -13,16 +13,18 @@ is the posterior mean of a linear model of the log-odds $y$ of ablations $X$, bo
 and $\lambda$ fitted too. There are three such models: of the ranks of all log-odds, where the weight of $t$ is free; of
 the log-odds with $t$, and of those without it. These are two regimes whose log-odds spread differently (by a factor of
 20 on demo/reader), so that one fit to both follows the second alone. The weights are those of the ranks, the others
-turned into the mean direction of the three (the ranks count twice): weights that predict the order of the log-odds.
+turned into the mean direction of the three (the ranks count 1.5 times): weights that predict the order of the log-odds.
 Ours; the linear surrogate of ablations is ContextCite's (arXiv:2409.00729), the code that of Plackett & Burman (1946).
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
-NOISE = 0.3  # of scaled log-odds
-RANK_NOISE = 1.0  # of scaled ranks
+NOISE = 0.6  # of scaled log-odds
+RANK_NOISE = 1.5  # of scaled ranks
 SPREAD = 4.0  # of the weights around their mean, beside those of independent sources
+FREE = 20.0  # the same, of the first source in the ranks: hardly held back
+RANKS_COUNT = 1.5  # how often the direction of the ranks counts, beside once for each regime
 EQUAL = 0.3  # of the mean magnitude of the prior: the part of the spread that is the same for all sources
 WORDS = (1, 9, 2, 10, 4, 12, 7, 15, 3, 11, 5, 13, 6, 14, 8)  # most useful first; word 0 keeps all sources
 COLUMNS = 15
@@ -48,10 +50,10 @@ def estimate_weights(keep: Table, log_odds: Vector, relevance: Vector, first: in
     others = np.array([j for j in range(len(relevance)) if j != first], dtype=int)
     prior = to_unit(np.where(np.arange(len(relevance)) == first, 0.0, relevance))
     spread = spread_around(prior)
-    spread[first] = SPREAD
+    spread[first] = FREE
     weights = fit_weights(keep, rank_values(log_odds), prior, spread, RANK_NOISE)
     there = keep[:, first]
-    minor = 2 * to_unit(weights[others])
+    minor = RANKS_COUNT * to_unit(weights[others])
     expected = prior[others]
     for rows in (there, ~there):
         found = fit_weights(keep[rows][:, others], log_odds[rows], expected, spread_around(expected), NOISE)

@@ -12,14 +12,16 @@ explains most of their variance, with relevance on its side:
 
 The log-odds stay where the pattern is kept and fall where it is not, by less and more than the margin: log 2 and half
 the log-odds of the least certain token. Half, because the first of two steps may take no more than that: without it the
-model guesses the other one. If no pattern explains enough, nothing is said to decide. A source $c$ speaks *against* the
-answer if the log-odds rise without it; or if the model would rather give another answer, a rival, and that one rests on
-$c$: then $c$ states something else. Whether the answer is *supported* is decided by calibration.py, from the drop and
-from how certain the answer is: an answer that no source states depends on the sources too.
+model guesses the other one. The other source of a pair is tried first: one more ablation leaves out nothing but that
+one, and the log-odds must fall by more than the margin. If no pattern explains enough, nothing is said to decide. A
+source $c$ speaks *against* the answer if the log-odds rise without it; or if the model would rather give another
+answer, a rival, and that one rests on $c$: then $c$ states something else. Whether the answer is *supported* is decided
+by calibration.py, from the drop and from how certain the answer is: an answer that no source states depends on the
+sources too.
 """
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -33,13 +35,18 @@ from whyformer.results.citations import EITHER, ONE, TOGETHER
 TWICE = math.log(2)
 LEAST_SHARE = 0.2  # of the largest drop
 HALF = 0.5  # of the log-odds of the least certain token: what leaving out a source that is needed takes
-EXPLAINED = 0.9  # of the variance, with the relevance: what a pattern that decides explains
+EXPLAINED = 0.9  # of the variance, with the relevance: what a source that decides alone explains
+LIKELY = 0.7  # the same, for a pair that is then tried
+HARDLY = 0.4  # of the margin
+MOST_PAIRS = 2  # that are tried
+KEPT_BACK = 1.2  # forwards for that
 RELEVANT = 0.3  # how much relevance counts beside the explained variance
 OPPOSED = 0.5  # of the variance of all ablations: what a source that speaks against the answer explains
 ENOUGH = 8  # ablations from which it is read off
 MOST_SETS = 4  # sources of which each is enough, in a thorough search
 
 Pattern = tuple[tuple[int, ...], str]  # sources, and how they decide
+Row = tuple[bool, ...]  # the sources that an ablation keeps
 
 
 @dataclass
@@ -55,6 +62,12 @@ class Evidence:
     against: tuple[int, ...] = ()
     margin: float = TWICE
     drop: float = 0.0  # of the log-odds, without what decides, or without the first source
+
+    @property
+    def likely(self) -> list[float]:
+        """The relevance of each source as a share of the highest one, no less than 0."""
+        share = np.maximum(self.relevance, 0.0) / max(float(self.relevance[self.first]), np.finfo(float).tiny)
+        return [float(one) for one in share]
 
     @property
     def likely_basis(self) -> tuple[int, ...]:
@@ -86,6 +99,22 @@ class Design:
         left = sum(float(((some - some.mean()) ** 2).sum()) for some in (y[kept], y[~kept]) if len(some))
         return 1 - left / whole if whole else 0.0
 
+    def decides(self, kept: Table, full: float, margin: float) -> bool:
+        """Whether the log-odds fall by less than the margin in these ablations [n], and by more in the others."""
+        if kept.all() or not kept.any():
+            return False
+        return full - float(self.log_odds[kept].mean()) < margin < full - float(self.log_odds[~kept].mean())
+
+    def is_enough(self, source: int, first: int, full: float, margin: float) -> bool:
+        """Whether the log-odds hardly fall where this source is kept and the first one is not."""
+        kept = self.keep[:, source] & ~self.keep[:, first]
+        return bool(kept.any()) and full - float(self.log_odds[kept].mean()) < HARDLY * margin
+
+    def find_context(self, first: int, other: int, how: str) -> Row:
+        """The likeliest ablation with the other source: without the first one, if either is enough, or else with it."""
+        kept = self.keep[:, other] & (self.keep[:, first] == (how == TOGETHER)) & ~self.keep.all(1)
+        return tuple(self.keep[kept][self.log_odds[kept].argmax()].tolist()) if kept.any() else ()
+
     def find_without(self, sources: Sequence[int]) -> Vector:
         """The log-odds of the ablations that keep none of these."""
         return self.log_odds[~self.keep[:, list(sources)].any(1)]
@@ -107,9 +136,13 @@ def find_evidence(
     first = int(relevance.argmax())
     least = ablations.full if least is None else least
     found = Evidence(relevance, first, relevance, margin=max(TWICE, HALF * least))
-    ablations.ask(ablations.take_affordable(torch.from_numpy(code_ablations(relevance, first)), forwards))
+    words, limit = torch.from_numpy(code_ablations(relevance, first)), ablations.forwards + forwards
+    ablations.ask(ablations.take_affordable(words, forwards - KEPT_BACK))
+    partner = find_partner(ablations, found, limit)
+    new = torch.tensor([tuple(word) not in ablations.known for word in words.tolist()])
+    ablations.ask(ablations.take_affordable(words[new], limit - ablations.forwards))
     design = read_design(ablations)
-    settle(found, design, ablations.full)
+    settle(found, design, ablations.full, partner)
     if checks:
         confirm(ablations, found, [first, *order_others(relevance, first)][:checks])
     if more is not None:
@@ -138,45 +171,75 @@ def leave_out(ablations: Ablations, found: Evidence, sets: list[tuple[int, ...]]
     found.drops |= dict(zip(new, ablations.ask_without(new).tolist(), strict=True)) if new else {}
 
 
-def settle(found: Evidence, design: Design, full: float) -> None:
-    """What decides and how, from the coded ablations: the pattern that explains them best."""
+def find_partner(ablations: Ablations, found: Evidence, limit: float) -> Pattern | None:
+    """The first source and another one, if both decide: an ablation that keeps the other one is asked without it.
+
+    Sources with the same column of the code, or with columns alike where the first one is kept, are told apart by that.
+    limit: what all ablations may cost.
+    """
+    design = read_design(ablations)
+    if len(design.keep) < ENOUGH:
+        return None
+    for (some, how), row in list_tries(found, design, ablations.full):
+        (other,) = set(some) - {found.first}
+        without = torch.tensor([[kept and j != other for j, kept in enumerate(row)]])
+        if ablations.forwards + float(ablations.count_forwards(without)) > limit:
+            return None
+        if ablations.known[row] - float(ablations.ask(without)) > found.margin:
+            return some, how
+    return None
+
+
+def list_tries(found: Evidence, design: Design, full: float) -> list[tuple[Pattern, Row]]:
+    """Pairs that may decide, each with an ablation that keeps the other source: the likeliest ones, then a step.
+
+    A pair explains the ablations better than one source does. A step changes the log-odds while the first source is
+    there; the one with most relevance is tried on the whole prompt, since among few sources models guess it.
+    """
     first, count = found.first, design.keep.shape[1]
+    there = design.keep[:, first]
+    steps = Design(design.keep[there], design.log_odds[there])
+    singles = [design.explain_variance(design.keep[:, j]) for j in range(count)]
+    pairs: list[tuple[float, Pattern, Row]] = []
+    chain: list[tuple[float, Pattern, Row]] = []
+    for j in range(count):
+        if j == first:
+            continue
+        some = tuple(sorted((first, j)))
+        for how in (EITHER, TOGETHER):
+            kept, row = design.match(some, how), design.find_context(first, j, how)
+            explained = design.explain_variance(kept)
+            rated = explained + RELEVANT * found.likely[j]
+            likely = rated >= LIKELY and explained > max(singles) and design.decides(kept, full, found.margin)
+            if row and likely and (how == TOGETHER or design.is_enough(j, first, full, found.margin)):
+                pairs.append((rated, (some, how), row))
+        if singles[first] == max(singles) and steps.measure_effect(j) > found.margin:
+            chain.append((float(found.relevance[j]), (some, TOGETHER), (True,) * count))
+    best = sorted(pairs, key=lambda one: -one[0])[:MOST_PAIRS] + sorted(chain, key=lambda one: -one[0])[:1]
+    return [(pattern, row) for _, pattern, row in best]
+
+
+def settle(found: Evidence, design: Design, full: float, partner: Pattern | None) -> None:
+    """What decides and how: the first source and its partner, or the source that explains the ablations best."""
+    first = found.first
     found.drop = full - float(design.find_without([first]).mean()) if not design.keep[:, first].all() else 0.0
-    best = choose_pattern(found, design, full, list(list_patterns(first, count)))
+    best = partner or choose_source(found, design, full)
     if best is not None:
         found.basis, found.how = best
         found.drop = full - float(design.log_odds[~design.match(*best)].mean())
-    if found.basis == (first,):  # the second step of a chain, while the first is there
-        there = design.keep[:, first]
-        others: list[Pattern] = [((j,), ONE) for j in range(count) if j != first]
-        step = choose_pattern(found, Design(design.keep[there], design.log_odds[there]), full, others)
-        if step is not None:
-            found.basis, found.how = tuple(sorted((first, *step[0]))), TOGETHER
     found.drops = {(j,): design.measure_effect(j) for j in {first, *found.basis}}
     found.against = find_opposed(design, max(found.margin, LEAST_SHARE * found.drop))
 
 
-def choose_pattern(found: Evidence, design: Design, full: float, patterns: Sequence[Pattern]) -> Pattern | None:
-    """The best of these patterns, if the log-odds stay with it, fall without it, and are explained by it."""
-    likely = np.maximum(found.relevance, 0.0) / max(float(found.relevance[found.first]), np.finfo(float).tiny)
-    rated: dict[Pattern, float] = {}
-    for some, how in patterns:
-        kept = design.match(some, how)
-        if kept.all() or not kept.any():
-            continue
-        stays, falls = full - float(design.log_odds[kept].mean()), full - float(design.log_odds[~kept].mean())
-        if stays < found.margin < falls:
-            rated[some, how] = design.explain_variance(kept) + RELEVANT * float(likely[list(some)].min())
-    best = max(rated, key=lambda one: rated[one], default=None)
-    return best if best is not None and rated[best] >= EXPLAINED else None
-
-
-def list_patterns(first: int, count: int) -> Iterator[Pattern]:
-    """What may decide: any source alone, or the first one and another."""
-    for source in range(count):
-        yield (source,), ONE
-        if source != first:
-            yield from ((tuple(sorted((first, source))), how) for how in (EITHER, TOGETHER))
+def choose_source(found: Evidence, design: Design, full: float) -> Pattern | None:
+    """The source that decides alone: the log-odds stay with it, fall without it, and are explained by it."""
+    rated = {
+        j: design.explain_variance(design.keep[:, j]) + RELEVANT * found.likely[j]
+        for j in range(design.keep.shape[1])
+        if design.decides(design.keep[:, j], full, found.margin)
+    }
+    best = max(rated, key=lambda j: rated[j], default=None)
+    return ((best,), ONE) if best is not None and rated[best] >= EXPLAINED else None
 
 
 def find_opposed(design: Design, rise: float) -> tuple[int, ...]:
