@@ -41,6 +41,7 @@ from shortcut_cases.scores import name_role, score_findings  # noqa: E402
 from whyformer._summary.track_record import FILE, Blameless, Marks, TrackRecord  # noqa: E402
 
 METHOD = "attnlrp"
+AHEAD = 60  # cases: about a seed; texts, which need no training before, get no further ahead of images
 PAGE = ROOT / "docs/bulk-summary.md"
 BEGIN, END = "<!-- table of benchmarks/shortcuts.py -->", "<!-- end of the table -->"
 Scored = dict[str, object]
@@ -59,9 +60,10 @@ def evaluate(case: Case, folder: Path, settings: dict[str, str | None]) -> Score
     start = time.process_time()
     shutil.rmtree(folder / "run", ignore_errors=True)
     data = folder / "texts.csv" if (folder / "texts.csv").exists() else folder / "images"
-    why.bulk(folder / "model", data, METHOD, out=folder / "run", workers=1)
+    # next to a GPU, bulk starts processes that load images, which cost more than 240 items
+    why.bulk(folder / "model", data, METHOD, out=folder / "run", workers=1, device="cpu")
     explained = time.process_time()
-    model = why.open(folder / "model", device="cuda" if torch.cuda.is_available() else "cpu")
+    model = why.open(folder / "model", device=settings.get("device") or "cpu")
     found = why.summarise_bulk(folder / "run", model)
     score = score_findings(found.findings, truth["marks"])
     found.save(folder / "summary.json")
@@ -86,7 +88,7 @@ def run_cases(cases: Sequence[Case], out: Path, settings: dict[str, str | None],
             trained |= dict.fromkeys(group, trainer.submit(image_cases.prepare, group, out, worlds, device))
         waiting, running = list(cases), dict[Future[Scored], Case]()
         while waiting or running:
-            ready = [case for case in waiting if case not in trained or trained[case].done()]
+            ready = [case for case in waiting[:AHEAD] if case not in trained or trained[case].done()]
             for case in ready[: 2 * jobs - len(running)]:
                 running[pool.submit(evaluate, case, out / case.name, settings)] = case
                 waiting.remove(case)
@@ -185,6 +187,7 @@ def main() -> None:
     parser.add_argument("--photos", help="a folder in the layout of oxford_pets")
     parser.add_argument("--texts", help="a folder in the layout of sst2")
     parser.add_argument("--reviews", help="a folder in the layout of imdb")
+    parser.add_argument("--device", help="where summaries run the models; by default a GPU if there is one")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes that explain")
     parser.add_argument("--again", action="store_true", help="explain and score anew; trained models are kept")
     parser.add_argument("--table", type=Path, help="write all rows as JSON")
@@ -206,7 +209,10 @@ def main() -> None:
             missing.append(case)
     print(f"{len(cases)} cases, {len(rows)} of them done", flush=True)
     start = time.monotonic()
-    settings = {"photos": arguments.photos, "texts": arguments.texts, "reviews": arguments.reviews}
+    device = arguments.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    settings = {
+        "photos": arguments.photos, "texts": arguments.texts, "reviews": arguments.reviews, "device": device
+    }  # fmt: skip
     for row in run_cases(missing, arguments.out, settings, arguments.jobs):
         rows.append(row)
         verdict = "found" if row["found"] else "accused" if row["accused"] else row["missed"] or "not accused"
