@@ -1,6 +1,6 @@
 """How many shortcuts does the bulk summary find, and how many honest models does it accuse?
 
-    python benchmarks/shortcuts.py [--out FOLDER] [--seeds 15 16 17 18 19] [--kinds corner word]
+    python benchmarks/shortcuts.py [--out FOLDER] [--seeds 20 21 22 23 24] [--kinds corner word]
                                    [--photos oxford_pets] [--texts sst2] [--reviews imdb] [--jobs 4]
                                    [--table docs/data/shortcuts.json]
     python benchmarks/shortcuts.py --publish docs/data/shortcuts.json
@@ -9,7 +9,9 @@ Makes worlds of images and texts with planted marks, trains a small model on eac
 and scores what `summarise_bulk` says. A model is *used* if it loses at least 10 points of accuracy on marked items when
 the mark is not there; a mark is *found* if one of the first three findings is called suspicious and holds half of the
 marked items with at least 80 % precision; a model that is clean or ignores its mark is *accused* if any finding is
-called suspicious. Limits of the summary were chosen on seeds 0 to 4, without captions and names.
+called suspicious. Limits of the summary were chosen on seeds 0 to 4, without captions and names. The table of the docs
+is planned from all 310 cases of seeds 20 to 24, in the order of `list_cases`: seed by seed, the second share of a kind
+after all others, so that a run that is stopped has all kinds and worlds of its first seeds.
 
 A finished case is kept in FOLDER/<case>/score.json and not computed again (`--again` explains and scores anew). An
 image model takes one to two minutes on one CPU thread, a text model 15 seconds; with a GPU, image models are trained
@@ -179,7 +181,7 @@ def publish(rows: Sequence[Scored]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("shortcuts"), help="for models, data, runs and scores")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[15, 16, 17, 18, 19])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[20, 21, 22, 23, 24])
     parser.add_argument("--kinds", nargs="+", choices=sorted(SHARES), help="by default all; clean twins always")
     parser.add_argument(
         "--worlds", nargs="+", help="of shapes, creatures, pets, reviews, sst2, imdb; by default all present"
