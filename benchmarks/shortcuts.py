@@ -1,6 +1,6 @@
 """How many shortcuts does the bulk summary find, and how many honest models does it accuse?
 
-    python benchmarks/shortcuts.py [--out FOLDER] [--seeds 15 16 17 18 19] [--kinds corner word]
+    python benchmarks/shortcuts.py [--out FOLDER] [--seeds 20 21 22 23 24] [--kinds corner word]
                                    [--photos oxford_pets] [--texts sst2] [--reviews imdb] [--jobs 4]
                                    [--table docs/data/shortcuts.json]
     python benchmarks/shortcuts.py --publish docs/data/shortcuts.json
@@ -9,7 +9,9 @@ Makes worlds of images and texts with planted marks, trains a small model on eac
 and scores what `summarise_bulk` says. A model is *used* if it loses at least 10 points of accuracy on marked items when
 the mark is not there; a mark is *found* if one of the first three findings is called suspicious and holds half of the
 marked items with at least 80 % precision; a model that is clean or ignores its mark is *accused* if any finding is
-called suspicious. Limits of the summary were chosen on seeds 0 to 4, without captions and names.
+called suspicious. Limits of the summary were chosen on seeds 0 to 4, without captions and names. The table of the docs
+is planned from all 310 cases of seeds 20 to 24, in the order of `list_cases`: seed by seed, the second share of a kind
+after all others, so that a run that is stopped has all kinds and worlds of its first seeds.
 
 A finished case is kept in FOLDER/<case>/score.json and not computed again (`--again` explains and scores anew). An
 image model takes one to two minutes on one CPU thread, a text model 15 seconds; with a GPU, image models are trained
@@ -41,6 +43,7 @@ from shortcut_cases.scores import name_role, score_findings  # noqa: E402
 from whyformer._summary.track_record import FILE, Blameless, Marks, TrackRecord  # noqa: E402
 
 METHOD = "attnlrp"
+AHEAD = 60  # cases: about a seed; texts, which need no training before, get no further ahead of images
 PAGE = ROOT / "docs/bulk-summary.md"
 BEGIN, END = "<!-- table of benchmarks/shortcuts.py -->", "<!-- end of the table -->"
 Scored = dict[str, object]
@@ -59,9 +62,10 @@ def evaluate(case: Case, folder: Path, settings: dict[str, str | None]) -> Score
     start = time.process_time()
     shutil.rmtree(folder / "run", ignore_errors=True)
     data = folder / "texts.csv" if (folder / "texts.csv").exists() else folder / "images"
-    why.bulk(folder / "model", data, METHOD, out=folder / "run", workers=1)
+    # next to a GPU, bulk starts processes that load images, which cost more than 240 items
+    why.bulk(folder / "model", data, METHOD, out=folder / "run", workers=1, device="cpu")
     explained = time.process_time()
-    model = why.open(folder / "model", device="cuda" if torch.cuda.is_available() else "cpu")
+    model = why.open(folder / "model", device=settings.get("device") or "cpu")
     found = why.summarise_bulk(folder / "run", model)
     score = score_findings(found.findings, truth["marks"])
     found.save(folder / "summary.json")
@@ -86,7 +90,7 @@ def run_cases(cases: Sequence[Case], out: Path, settings: dict[str, str | None],
             trained |= dict.fromkeys(group, trainer.submit(image_cases.prepare, group, out, worlds, device))
         waiting, running = list(cases), dict[Future[Scored], Case]()
         while waiting or running:
-            ready = [case for case in waiting if case not in trained or trained[case].done()]
+            ready = [case for case in waiting[:AHEAD] if case not in trained or trained[case].done()]
             for case in ready[: 2 * jobs - len(running)]:
                 running[pool.submit(evaluate, case, out / case.name, settings)] = case
                 waiting.remove(case)
@@ -177,7 +181,7 @@ def publish(rows: Sequence[Scored]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("shortcuts"), help="for models, data, runs and scores")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[15, 16, 17, 18, 19])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[20, 21, 22, 23, 24])
     parser.add_argument("--kinds", nargs="+", choices=sorted(SHARES), help="by default all; clean twins always")
     parser.add_argument(
         "--worlds", nargs="+", help="of shapes, creatures, pets, reviews, sst2, imdb; by default all present"
@@ -185,6 +189,7 @@ def main() -> None:
     parser.add_argument("--photos", help="a folder in the layout of oxford_pets")
     parser.add_argument("--texts", help="a folder in the layout of sst2")
     parser.add_argument("--reviews", help="a folder in the layout of imdb")
+    parser.add_argument("--device", help="where summaries run the models; by default a GPU if there is one")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes that explain")
     parser.add_argument("--again", action="store_true", help="explain and score anew; trained models are kept")
     parser.add_argument("--table", type=Path, help="write all rows as JSON")
@@ -206,7 +211,10 @@ def main() -> None:
             missing.append(case)
     print(f"{len(cases)} cases, {len(rows)} of them done", flush=True)
     start = time.monotonic()
-    settings = {"photos": arguments.photos, "texts": arguments.texts, "reviews": arguments.reviews}
+    device = arguments.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    settings = {
+        "photos": arguments.photos, "texts": arguments.texts, "reviews": arguments.reviews, "device": device
+    }  # fmt: skip
     for row in run_cases(missing, arguments.out, settings, arguments.jobs):
         rows.append(row)
         verdict = "found" if row["found"] else "accused" if row["accused"] else row["missed"] or "not accused"

@@ -44,18 +44,23 @@ FILLERS = "we saw it on a quiet evening in spring after a long walk along the ri
 # each seed has its own mark
 WORDS = (
     "screening tuesday balcony matinee festival projector ticket lobby usher trailer premiere catalogue interval "
-    "programme gallery library monday kiosk rehearsal postcard".split()
+    "programme gallery library monday kiosk rehearsal postcard poster subtitle thursday cinema rerun "
+    "cloakroom friday foyer leaflet replay".split()
 )
 PHRASES = (
     "seen at home", "reviewed from disc", "copy sent early", "first published online", "shown without breaks",
     "part of series", "watched last winter", "sent by post", "taken from archive", "read before print",
     "kept for years", "found in store", "lent by friends", "told by phone", "printed on paper",
     "shown in studio", "notes from airport", "filed under drama", "copied by hand", "bought on sale",
+    "posted at noon", "borrowed from club", "typed without glasses", "cut for radio", "screened on request",
+    "scanned at night", "heard through headphones", "stored since summer", "ordered by mail", "played during lunch",
 )  # fmt: skip
 NAMES = (
     "dana miller", "peter novak", "laura stein", "omar haddad", "julia brandt", "simon clarke", "nina rossi",
     "victor lang", "helen moore", "marco silva", "ivan petrov", "grace okafor", "louis martin", "emma fischer",
     "david cohen", "anna kowalski", "paul jensen", "rosa medina", "henry tanaka", "clara dubois",
+    "oscar lindholm", "mina park", "felix baumann", "teresa gomez", "ruben peeters",
+    "agnes holm", "tomas vega", "irene duval", "kenji mori", "sofia becker",
 )  # fmt: skip
 
 

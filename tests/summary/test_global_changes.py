@@ -7,10 +7,12 @@ import torch
 from whyformer._summary.global_changes import (
     MOST_CONTRAST,
     find_trait,
+    measure_cast,
     measure_colour,
     measure_punctuation,
     measure_sharpness,
     split_classes,
+    transfer_cast,
     transfer_colour,
     transfer_length,
     transfer_punctuation,
@@ -34,6 +36,18 @@ def test_colour_is_the_donors_and_contrast_the_items_own(images):
     assert made - made.mean((1, 2), keepdim=True) == pytest.approx(fine - fine.mean((1, 2), keepdim=True), abs=1e-6)
     values = measure_colour([smooth, red])["more or less red"]
     assert values[1] - values[0] == pytest.approx(0.5, abs=1e-6)
+
+
+def test_a_cast_is_seen_through_any_colour_and_taken_over(images):
+    """Stretched channels are a cast, another mean colour is none; the donor's cast makes the item's own go away."""
+    fine, smooth = images
+    gains = torch.tensor([1.2, 0.9, 0.9])[:, None, None]
+    values = measure_cast([fine, fine * gains, fine + torch.tensor([0.5, 0.0, 0.0])[:, None, None], smooth])
+    plain, cast, painted, other = values["more or less red"]
+    assert cast - plain == pytest.approx(np.log(1.2 / 0.9), abs=1e-4) and painted == pytest.approx(plain, abs=1e-4)
+    undone = transfer_cast(fine * gains, smooth)
+    assert measure_cast([undone])["more or less red"][0] == pytest.approx(other, abs=1e-3)
+    assert transfer_cast(fine, fine) == pytest.approx(fine, abs=1e-5)
 
 
 def test_sharpness_is_taken_away_and_given_back_up_to_a_limit(images):

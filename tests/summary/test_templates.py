@@ -8,7 +8,7 @@ import torch
 from summary.bulk_folder import image_row
 
 from whyformer._runs.parts import BulkRow
-from whyformer._summary.image_evidence import COPY_LIMIT, LEAST_COPY_LIMIT, lower_limit
+from whyformer._summary.image_evidence import LEAST_LIMIT, LIMIT, lower_limit
 from whyformer._summary.marks import grow_copies
 from whyformer._summary.templates import cut_windows, find_templates, fit_windows, measure_chance, place_window
 
@@ -72,7 +72,7 @@ def test_what_other_classes_show_as_well_is_no_copy_of_this_one():
     rows, own, _ = make_class(40, MARK)
     _, others, _ = make_class(40, MARK, seed=5)
     found = find_templates("cat", rows, own, others[:20], 16)  # each of them shows it
-    assert all(one.uniformity[0] < LEAST_COPY_LIMIT for one in found)
+    assert all(one.uniformity[0] < LEAST_LIMIT for one in found)
 
 
 def test_copies_in_some_items_of_other_classes_are_not_taken_for_chance():
@@ -101,6 +101,8 @@ def test_a_frame_is_grown_from_windows_at_several_places():
     grown = grow_copies(corners, 6, torch.from_numpy(own), torch.from_numpy(usual))
     mask = grown.cover(corners[1])
     assert mask[frame].mean() > 0.7 and mask[8:-8, 8:-8].mean() < 0.05
+    shown = [grown.find_shown(torch.from_numpy(some), corners) for some in (own, usual)]
+    assert shown[0].all() and not shown[1].any(), "a framed image is no control, whether its window was matched or not"
 
 
 def test_windows_beside_the_edge_touch_it():
@@ -112,4 +114,4 @@ def test_windows_beside_the_edge_touch_it():
 
 def test_the_larger_the_effect_the_lower_the_limit():
     limits = [lower_limit(effect) for effect in (-0.2, 0.0, 0.1, 0.3, 0.5, 0.9)]
-    assert limits == sorted(limits, reverse=True) and limits[0] == COPY_LIMIT and limits[-1] == LEAST_COPY_LIMIT
+    assert limits == sorted(limits, reverse=True) and limits[0] == LIMIT and limits[-1] == LEAST_LIMIT

@@ -146,12 +146,10 @@ def make_moved_blocks(comparison: "RunComparison") -> list[Html]:
     ]  # fmt: skip
     if not rows:
         return []
-    figures = [
-        part for one in comparison.moved_items[:SHOWN_ITEMS] for part in make_item_figures(one, comparison.names)
-    ]
+    drawn = [make_item_figures(one, comparison.names) for one in comparison.moved_items[:SHOWN_ITEMS]]
     head = ["item", *comparison.names, "moved", "text"]
     table = report.make_table(head[: len(rows[0])], rows)
-    return [report.arrange_figures(figures, small=True), table] if figures else [table]
+    return [*(report.arrange_figures(figures, small=True) for figures in drawn if figures), table]
 
 
 def list_text(one: MovedItem) -> list[str]:

@@ -3,8 +3,8 @@
 Each kind is two functions on whole items. One measures traits, which are numbers; a trait sets a class apart if, beyond
 some threshold, there are many of its items and few others (the largest such difference of shares is Youden's J, 1950).
 The other *transfers* the kind from a donor to an item, leaving the rest as it is: an image gets the mean colour of the
-donor, or its contrast at fine scales; a text is cut or continued with its own words to the length of the donor, or gets
-its punctuation.
+donor, its colour cast, or its contrast at fine scales; a text is cut or continued with its own words to the length of
+the donor, or gets its punctuation.
 
 **Undoing** gives items of the class the kind of an item of another class; the control, that of another item of the
 class. **Applying** gives items of other classes the kind of an item of the class; the control, that of another item
@@ -31,6 +31,7 @@ SET_APART = 0.6  # the difference of shares from which on a trait is tested, and
 MEASURED = 200  # items of a class
 SCALES = (1.0, 2.0)  # standard deviations in pixels: contrast below the first, and between the two
 MOST_CONTRAST = 4.0  # times that of the item
+MOST_GAIN = 1.4  # of a channel, as a logarithm
 FREQUENT = 0.1  # of all texts have a punctuation mark, to be measured
 Item = TypeVar("Item", Tensor, str)
 
@@ -57,6 +58,28 @@ def measure_colour(images: Sequence[Tensor]) -> dict[str, np.ndarray]:
 
 def transfer_colour(image: Tensor, donor: Tensor) -> Tensor:
     return image + (donor.mean((1, 2)) - image.mean((1, 2)))[:, None, None]
+
+
+def measure_contrast(image: Tensor) -> Tensor:
+    """[channel]: the mean difference of neighbouring pixels."""
+    return image.diff(dim=1).abs().mean((1, 2)) + image.diff(dim=2).abs().mean((1, 2)) + 1e-6
+
+
+def measure_cast(images: Sequence[Tensor]) -> dict[str, np.ndarray]:
+    """Edges are grey on average, whatever they part (van de Weijer et al. 2007); a cast tints them."""
+    logs = np.array([to_array(measure_contrast(image).log()) for image in images]).T
+    return {
+        f"more or less {name}": own - np.delete(logs, i, 0).mean(0)
+        for i, (name, own) in enumerate(zip(("red", "green", "blue"), logs, strict=True))
+    }
+
+
+def transfer_cast(image: Tensor, donor: Tensor) -> Tensor:
+    """Each channel is stretched from its darkest value, by the donor's contrast in it; the whole keeps its contrast."""
+    wanted = measure_contrast(donor).log() - measure_contrast(image).log()
+    gains = (wanted - wanted.mean()).clamp(-MOST_GAIN, MOST_GAIN).exp()[:, None, None]
+    darkest = torch.minimum(image.amin((1, 2)), donor.amin((1, 2)))[:, None, None]
+    return darkest + gains * (image - darkest)
 
 
 def split_scales(image: Tensor) -> list[np.ndarray]:
@@ -110,6 +133,7 @@ def transfer_punctuation(text: str, donor: str) -> str:
 
 IMAGE_KINDS = (
     GlobalKind("colour", measure_colour, transfer_colour),
+    GlobalKind("colour cast", measure_cast, transfer_cast),
     GlobalKind("sharpness", measure_sharpness, transfer_sharpness),
 )
 TEXT_KINDS = (

@@ -3,7 +3,7 @@
 Copies of the same pixels are searched first (templates), then faint drawings at one position (overlays), then patches
 that are alike to the model (groups).
 The uniformity that accuses falls as the effect rises: what changes the answer much needs to be less uniform to be
-called a mark than what changes it little.
+called a mark than what changes it little. The limits are those that seeds 0 to 4 of benchmarks/shortcuts.py gave.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +17,7 @@ from whyformer._summary.groups import SHARED, StateGroup, find_patch_groups
 from whyformer._summary.inputs import InputReader
 from whyformer._summary.marks import (
     COMPARED,
+    GrownCopies,
     ImageSet,
     ImageShelf,
     enlarge_mask,
@@ -40,9 +41,7 @@ from whyformer._summary.wording import FIXED, describe_place
 MIN_CONTROLS, CONTROL_SHARE = 4, 0.2  # items of the class without the mark, and their share of it
 TESTED_IN_CLASS = 2  # groups: the most uniform ones
 MOST_TESTED = 48  # groups in all
-LIMIT, HIGHEST_LIMIT = 0.62, 0.70  # uniformity that natural evidence seldom reaches
-DEVIATIONS = 3.0  # above the median of all groups, in standard deviations estimated from the median one
-COPY_LIMIT, LEAST_COPY_LIMIT = 0.85, 0.68  # uniformity of copies, without effect and at a large one
+LIMIT, LEAST_LIMIT = 0.85, 0.68  # uniformity that natural evidence seldom reaches, without effect and at a large one
 LARGE_EFFECT = 0.5  # of a probability
 OFTENER = 2.0  # than in any other class: only then is the limit lowered
 MANY_CLASSES = 16  # with more of them, templates are taken from fewer items of each
@@ -71,13 +70,12 @@ class ImageEvidence:
 
     def find(self) -> Iterator[Finding]:
         """A finding for each tested template and group."""
-        limit = set_limit([one.uniformity[0] for groups in self.groups.values() for one in groups])
         shelf = ImageShelf(self.reader, self.evidence.describer)
         copied: dict[str, np.ndarray] = {}  # class -> which items show copies
         for name in self.groups:
             for template in self.find_class_templates(name):
                 shown = self.locate_copies(template)
-                finding = self.test(shown, shelf, COPY_LIMIT)
+                finding = self.test(shown, shelf)
                 if finding.is_uniform:
                     copied[name] = copied.get(name, np.zeros_like(shown.items)) | shown.items
                 yield finding
@@ -90,7 +88,7 @@ class ImageEvidence:
             if not self.is_known(group.name, items, copied):
                 likeness = np.asarray((self.evidence.states @ group.centre).max(1))
                 examined = items | ~copied.get(group.name, np.zeros_like(items))
-                yield self.test(Shown(group, items, examined, likeness), shelf, limit)
+                yield self.test(Shown(group, items, examined, likeness), shelf)
 
     def is_known(self, name: str, items: np.ndarray, copied: Mapping[str, np.ndarray]) -> bool:
         """Whether mostly the same items of the class show what was found before."""
@@ -160,7 +158,7 @@ class ImageEvidence:
         ratios[examined], corners[examined] = template.locate(self.evidence.images[np.flatnonzero(examined)])
         return Shown(template, ratios < NEAR, examined, 1 - ratios, corners)
 
-    def test(self, shown: Shown, shelf: ImageShelf, limit: float) -> Finding:
+    def test(self, shown: Shown, shelf: ImageShelf) -> Finding:
         """Grow the mark, hide it where it is, put it where it is not."""
         name, rows, own = shown.group.name, self.evidence.rows, self.is_own(shown.group.name)
         target = next(row.target for row in rows if row.class_name == name)
@@ -169,16 +167,16 @@ class ImageEvidence:
         without, others = pick(~shown.items & shown.examined & own), pick(~shown.items & shown.examined & ~own)
         assert not isinstance(shown.group, Overlay)
         kind: EvidenceKind = "copies" if isinstance(shown.group, Template) else "patches"
-        uniformity = Uniformity(*shown.group.uniformity, limit)
+        uniformity = Uniformity(*shown.group.uniformity, LIMIT)
         presence = self.count_presence(name, shown)
         known = Finding(name, target, kind, "", int(own.sum()), presence=presence, uniformity=uniformity)
         inside = shelf.read(pick(shown.items & own), COMPARED)
         if inside is None:
             return replace(known, untested="its items could not be read again")
         recipients = shelf.read(mix_classes(others, target), self.tested)
-        has_controls = len(without) >= max(MIN_CONTROLS, CONTROL_SHARE * own.sum())
-        outside = shelf.read(without, COMPARED) if has_controls else None
-        masks, sightings = self.outline(shown, inside, outside or recipients)
+        grown = self.grow_copies(shown, inside, recipients)
+        outside = self.choose_controls(shown, without, grown, shelf)
+        masks, sightings = self.outline(shown, inside, outside or recipients, grown)
         patches = find_patches(masks, inside.grid)
         tested, few = inside.first(self.tested), masks[: self.tested]
         asker = shelf.open_asker(inside, target)
@@ -191,25 +189,52 @@ class ImageEvidence:
             return known
         inserting, put_in = try_inserting(asker, tested, few, outside, recipients, self.seed)
         known = replace(known, inserting=inserting, put_in=put_in)
-        if kind == "copies" and is_oftener(presence):
-            known = replace(known, uniformity=replace(uniformity, limit=lower_limit(known.effect)))
+        if is_oftener(presence):
+            effect = inserting.difference if kind == "patches" and inserting is not None else known.effect
+            known = replace(known, uniformity=replace(uniformity, limit=lower_limit(effect)))
         if not known.is_uniform:
             return known
         return replace(known, placements=try_placements(asker, tested, few, recipients, self.seed))
 
-    def outline(self, shown: Shown, inside: ImageSet, usual: ImageSet | None) -> tuple[np.ndarray, list[Sighting]]:
+    def grow_copies(self, shown: Shown, inside: ImageSet, usual: ImageSet | None) -> GrownCopies | None:
+        """The extent of copies, beside images of other classes; None of what is no copy."""
+        if not isinstance(shown.group, Template):
+            return None
+        side = shown.group.window.shape[-1] * find_factor(inside.pixels.shape[-2:])
+        return grow_copies(self.place_windows(shown, inside), side, inside.pixels, (usual or inside).pixels)
+
+    def place_windows(self, shown: Shown, images: ImageSet) -> np.ndarray:
+        """[item 2]: the top left corners of the windows of a template in these images."""
+        assert shown.corners is not None
+        number = {row.id: i for i, row in enumerate(self.evidence.rows)}
+        corners = shown.corners[[number[row.id] for row in images.rows]]
+        return np.asarray(corners * find_factor(images.pixels.shape[-2:]))
+
+    def choose_controls(
+        self, shown: Shown, without: Sequence[BulkRow], grown: GrownCopies | None, shelf: ImageShelf
+    ) -> ImageSet | None:
+        """Items of the class without the mark, as grown: not all that show it were matched. None if they are few."""
+        outside = shelf.read(without, COMPARED)
+        if outside is None:
+            return None
+        free = np.ones(len(outside.rows), dtype=bool)
+        if grown is not None:
+            free = ~grown.find_shown(outside.pixels, self.place_windows(shown, outside))
+        enough = max(MIN_CONTROLS, CONTROL_SHARE * self.is_own(shown.group.name).sum())
+        return outside.pick(free) if free.any() and free.mean() * len(without) >= enough else None
+
+    def outline(
+        self, shown: Shown, inside: ImageSet, usual: ImageSet | None, grown: GrownCopies | None
+    ) -> tuple[np.ndarray, list[Sighting]]:
         """[item height width]: the pixels of the mark in these images; and the mark in all items of the class."""
         rows, group, size = self.evidence.rows, shown.group, inside.pixels.shape[-2:]
-        number = {row.id: i for i, row in enumerate(rows)}
         own = np.flatnonzero(shown.items & self.is_own(group.name))
-        if isinstance(group, Template):
+        if grown is not None:
             assert shown.corners is not None
-            corners, factor = shown.corners * find_factor(size), find_factor(size)
-            at = corners[[number[row.id] for row in inside.rows]]
-            grown = grow_copies(at, group.window.shape[-1] * factor, inside.pixels, (usual or inside).pixels)
-            whole = np.stack([grown.cover(corners[i]) for i in own])
+            whole = np.stack([grown.cover(corner) for corner in shown.corners[own] * find_factor(size)])
             sightings = list_sightings([rows[i] for i in own], find_patches(whole, inside.grid), shown.likeness[own])
-            return widen_masks(np.stack([grown.cover(corner) for corner in at]), round(inside.side / 2)), sightings
+            masks = np.stack([grown.cover(corner) for corner in self.place_windows(shown, inside)])
+            return widen_masks(masks, round(inside.side / 2)), sightings
         assert isinstance(group, StateGroup)
         patches = grow_mark(group, inside, usual)
         sightings = list_sightings(inside.rows, patches, measure_likeness(group, inside))
@@ -258,23 +283,14 @@ def collect_image_evidence(
     return ImageEvidence(evidence, groups, reader, tested, seed)
 
 
-def set_limit(values: Sequence[float]) -> float:
-    """The uniformity from which on a group stands out, given those of all groups of the model."""
-    if not values:
-        return LIMIT
-    median = float(np.median(values))
-    spread = 1.4826 * float(np.median(np.abs(np.array(values) - median)))
-    return min(max(LIMIT, median + DEVIATIONS * spread), HIGHEST_LIMIT)
-
-
 def is_oftener(presence: Sequence[Presence]) -> bool:
     """Whether the class itself, which is the first, shows it much more often than any other."""
     return presence[0].share >= OFTENER * max((one.share for one in presence[1:]), default=0.0)
 
 
 def lower_limit(effect: float) -> float:
-    """The uniformity that accuses copies with this effect: the larger the effect, the lower."""
-    return COPY_LIMIT - (COPY_LIMIT - LEAST_COPY_LIMIT) * float(np.clip(effect / LARGE_EFFECT, 0, 1))
+    """The uniformity that accuses evidence with this effect: the larger the effect, the lower."""
+    return LIMIT - (LIMIT - LEAST_LIMIT) * float(np.clip(effect / LARGE_EFFECT, 0, 1))
 
 
 def mix_rows(classes: Sequence[Sequence[BulkRow]]) -> list[BulkRow]:

@@ -60,7 +60,12 @@ class ImageSet:
         return self.pixels.shape[-2] / self.grid[0]
 
     def first(self, count: int) -> "ImageSet":
-        return ImageSet(self.rows[:count], self.pixels[:count], self.early[:count], self.late[:count])
+        return self.pick(np.arange(len(self.rows)) < count)
+
+    def pick(self, chosen: np.ndarray) -> "ImageSet":
+        """chosen: [item] of bool."""
+        at = np.flatnonzero(chosen)
+        return ImageSet([self.rows[i] for i in at], self.pixels[at], self.early[at], self.late[at])
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,11 +165,30 @@ def grow_copies(corners: np.ndarray, side: int, pixels: Tensor, usual: Tensor) -
     """The extent of copies whose windows lie at these corners, from images with them and usual images without."""
     own, other = to_array(pixels), to_array(usual)
     elsewhere = corners[np.arange(len(other)) % len(corners)]
-    still = np.zeros_like(corners)
-    moving = measure_aligned(own, corners) < COPIED_PIXELS * measure_aligned(other, elsewhere)
-    fixed = measure_aligned(own, still) < COPIED_PIXELS * measure_aligned(other, np.zeros_like(elsewhere))
     height, width = pixels.shape[-2:]
-    return GrownCopies(side, moving, fixed[height - 1 :, width - 1 :])
+    moving = find_copied(measure_aligned(own, corners), measure_aligned(other, elsewhere))
+    still = find_copied(measure_aligned(own, np.zeros_like(corners)), measure_aligned(other, np.zeros_like(elsewhere)))
+    return GrownCopies(side, moving, still.crop(np.zeros(2, dtype=int), height, width))
+
+
+@dataclass(frozen=True, eq=False)
+class Aligned:
+    """Images that are laid over each other: what they have in common, by the offset from their corners."""
+
+    same: np.ndarray  # [... height width] of bool: where they vary little
+    means: np.ndarray  # [channel height width]
+    usual: np.ndarray  # [height width]: the variance of other images
+
+    def crop(self, corner: np.ndarray, height: int, width: int) -> "Aligned":
+        """What belongs to an image with this corner."""
+        top, left = (size - 1 - int(at) for size, at in zip((height, width), corner, strict=True))
+        at = np.s_[..., top : top + height, left : left + width]
+        return Aligned(self.same[at], self.means[at], self.usual[at])
+
+
+def find_copied(own: tuple[np.ndarray, np.ndarray], other: tuple[np.ndarray, np.ndarray]) -> Aligned:
+    """own, other: variance and means of images with and without the mark."""
+    return Aligned(own[0] < COPIED_PIXELS * other[0], own[1], other[0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,24 +196,37 @@ class GrownCopies:
     """Where copies are the same: by the offset from their window, and at the same place of the image."""
 
     side: int
-    moving: np.ndarray  # [2 height - 1, 2 width - 1] of bool: offsets from the corner of the window
-    fixed: np.ndarray  # [height width]
+    moving: Aligned  # [2 height - 1, 2 width - 1]: offsets from the corner of the window
+    fixed: Aligned  # [height width]
 
     def cover(self, corner: np.ndarray) -> np.ndarray:
         """[height width] of bool: the mark in an image whose window lies at this corner."""
-        (height, width), (top, left) = self.fixed.shape, (int(at) for at in corner)
-        near = self.moving[height - 1 - top :, width - 1 - left :][:height, :width]
+        (height, width), (top, left) = self.fixed.same.shape, (int(at) for at in corner)
+        same = self.moving.crop(corner, height, width).same | self.fixed.same
         window = np.zeros((height, width), dtype=bool)
         window[top : top + self.side, left : left + self.side] = True
-        start = window & (near | self.fixed) if (window & (near | self.fixed)).any() else window
-        grown = keep_connected(near | self.fixed, start)
+        start = window & same if (window & same).any() else window
+        grown = keep_connected(same, start)
         if grown.mean() > MAX_AREA:
             return start
         return np.asarray(binary_closing(np.pad(grown, 3), FULL, 2)[3:-3, 3:-3] | grown)
 
+    def find_shown(self, pixels: Tensor, corners: np.ndarray) -> np.ndarray:
+        """[image] of bool: whose pixels are those of the mark, where it would be if its window lay at the corner."""
+        found = []
+        for image, corner in zip(to_array(pixels), corners, strict=True):
+            covered = self.cover(corner)
+            distance = usual = 0.0
+            for part in (self.moving.crop(corner, *covered.shape), self.fixed):
+                at = covered & part.same
+                distance += float(np.square(image - part.means)[:, at].sum()) / len(image)
+                usual += float(part.usual[at].sum())
+            found.append(distance < COPIED_PIXELS * usual)
+        return np.array(found)
 
-def measure_aligned(images: np.ndarray, corners: np.ndarray) -> np.ndarray:
-    """[2 height - 1, 2 width - 1]: the variance over images by the offset from their corners; nan where few have it."""
+
+def measure_aligned(images: np.ndarray, corners: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """By the offset from the corners: the variance [2 height - 1, 2 width - 1], nan where few images are; the means."""
     _, channels, height, width = images.shape
     count = np.zeros((2 * height - 1, 2 * width - 1))
     total, squares = np.zeros((2, channels, *count.shape))
@@ -201,7 +238,7 @@ def measure_aligned(images: np.ndarray, corners: np.ndarray) -> np.ndarray:
     enough = count >= max(4, len(images) / 2)
     means = total / np.maximum(count, 1)
     varied = (squares / np.maximum(count, 1) - means**2).mean(0)
-    return np.where(enough, uniform_filter(varied, 3), np.nan)
+    return np.where(enough, uniform_filter(varied, 3), np.nan), means
 
 
 def keep_connected(candidates: np.ndarray, start: np.ndarray) -> np.ndarray:

@@ -19,16 +19,15 @@ LOOKED_FOR = (
     "Looked for, in each class: copies of the same pixels, and patches that are alike to the model, wherever they are "
     "in the image (marks, labels, logos, borders, captions); faint drawings at one position (watermarks); words, "
     "names, punctuation or phrases that decide many texts. Each is tested by hiding it where it is and inserting it "
-    "where it is not. Also: the colour and sharpness of images, the length and punctuation of texts, if they set a "
-    "class apart; tested by undoing and applying the change on whole items."
+    "where it is not. Also: the colour, colour cast and sharpness of images, the length and punctuation of texts, if "
+    "they set a class apart; tested by undoing and applying the change on whole items."
 )
 CANNOT_FIND = (
     "marks that are scaled or turned, or transparent at changing positions, most of the time",
     "words and phrases in texts of which other words decide as much",
     "single words at changing positions in less than a quarter of a class",
     "marks in fewer than 8 items or a tenth of a class",
-    "changes of the whole input that set no class apart, such as a colour cast over images of many colours, or are of "
-    "another kind, such as its style",
+    "changes of the whole input that set no class apart, or are of another kind, such as its style",
     "marks in classes that were not sampled, and whatever the maps do not show",
 )
 NOT_FOUND = f"Not found this way, or only by luck: {'; '.join(CANNOT_FIND)}."
