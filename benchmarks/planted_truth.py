@@ -29,10 +29,8 @@ PAGE = ROOT / "docs" / "planted.md"
 AT_ONCE = 50
 BUDGET = {"budget": 256}
 HONESTLY = (
-    "How far to trust the bold and the †: they are no predictions. They were written down after a first run had shown "
-    "hit rates, and the models were adjusted while looking at hit rates. Read them as regression checks with a reason "
-    "attached: should a method begin or cease to find what decides, a test fails. That the planted one does decide is "
-    "checked by itself, without any method."
+    "The bold and the † are no predictions: they were written down after a first run had shown hit rates, and the "
+    "models were adjusted while looking at hit rates. Read them as regression checks with a reason attached."
 )
 
 
@@ -92,10 +90,10 @@ def why_not(name: str) -> list[str]:
 def page(lines: list[str], items: int) -> str:
     parts = [
         "# Planted truth",
-        "Which token or patch decides a prediction is rarely known. Here it is known: the weights of six models are "
-        "set by hand, without training, so that one word or patch makes the answer and the rest misleads. "
-        "`tests/planted.py` has the weights, and `tests/test_planted_truth.py` checks the truth itself: changing the "
-        "planted token changes the answer, changing all others does not.",
+        "Which methods find the token or patch that decides, where that is known: the weights of six models are set by "
+        "hand, so that one word or patch makes the answer and the rest misleads (`tests/planted.py`). "
+        "`tests/test_planted_truth.py` checks the truth itself: changing the planted token changes the answer, "
+        "changing all others does not.",
         f"The table shows how often each method gives its strictly highest score to the planted token, in percent of "
         f"{items} items, with default settings; methods with a budget use 256 variants of each item. A tie is a miss, "
         "and a dash means that the method cannot be used. **Bold**: the formula guarantees that the method finds it. "
@@ -106,9 +104,8 @@ def page(lines: list[str], items: int) -> str:
         "## The models",
     ]
     for name in CONSTRUCTIONS:
-        finds = ", ".join(f"`{method}`" for method in FINDS[name] if method in METHODS)
-        parts += [f"### {name}", SENTENCES[name], f"Must find it: {finds}."]
-        parts += ["Cannot:", "\n".join(why_not(name))] if why_not(name) else []
+        parts += [f"### {name}", SENTENCES[name]]
+        parts += ["Cannot find it:", "\n".join(why_not(name))] if why_not(name) else []
     parts += ["## What this does not show", constructions.LIMITS]
     return "\n\n".join(parts) + "\n"
 
