@@ -16,7 +16,7 @@ def translate_docstring(app: Sphinx, what: str, name: str, obj: Any, options: An
 
 
 def translate_block(block: list[str]) -> Iterator[str]:
-    """An indented block is an example; a line with a star or a parameter begins an entry of a list; else, a paragraph."""
+    """Indented: an example. A star or the name of a parameter begins an entry of a list. Else: a paragraph."""
     if all(line.startswith("    ") for line in block):
         yield from ("::", "", *(f"  {line}" for line in block))
     elif block[0].startswith("* ") or all(ENTRY.match(line) for line in block):
