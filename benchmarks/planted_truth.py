@@ -78,13 +78,21 @@ def table(rows: dict[str, list[str]]) -> list[str]:
     return lines
 
 
-def why_not(name: str) -> list[str]:
-    """Who cannot find it, by reason."""
-    reasons: dict[str, list[str]] = {}
-    for method, reason in BLIND[name].items():
-        if method in METHODS:
-            reasons.setdefault(reason, []).append(f"`{method}`")
-    return [f"* {', '.join(methods)}: {reason}." for reason, methods in reasons.items()]
+def list_reasons() -> list[str]:
+    """Why some methods cannot find it: each reason with the methods, by model."""
+    reasons: dict[str, dict[str, list[str]]] = {}
+    for name in CONSTRUCTIONS:
+        for method, reason in BLIND[name].items():
+            if method in METHODS:
+                reasons.setdefault(reason, {}).setdefault(name, []).append(f"`{method}`")
+    lines = []
+    for reason, by_model in reasons.items():
+        models: dict[str, list[str]] = {}  # the methods -> the models
+        for name, methods in by_model.items():
+            models.setdefault(", ".join(methods), []).append(name)
+        which = "; ".join(f"{', '.join(names)}: {methods}" for methods, names in models.items())
+        lines.append(f"* {reason[0].upper()}{reason[1:]}. {which}.")
+    return lines
 
 
 def page(lines: list[str], items: int) -> str:
@@ -103,9 +111,8 @@ def page(lines: list[str], items: int) -> str:
         "To measure again, run `python benchmarks/planted_truth.py` (ten minutes on one core).",
         "## The models",
     ]
-    for name in CONSTRUCTIONS:
-        parts += [f"### {name}", SENTENCES[name]]
-        parts += ["Cannot find it:", "\n".join(why_not(name))] if why_not(name) else []
+    parts += ["\n".join(f"* **{name}**: {SENTENCES[name]}" for name in CONSTRUCTIONS)]
+    parts += ["## Why some cannot find it", "\n".join(list_reasons())]
     parts += ["## What this does not show", constructions.LIMITS]
     return "\n\n".join(parts) + "\n"
 
