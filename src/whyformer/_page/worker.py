@@ -155,7 +155,6 @@ class ModelWorker:
 
 def serve_model(descriptor: int) -> None:
     """The program of the process. It is sent the model's name and device first, and whether the server knows it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the server decides
     worker = ModelWorker(Connection(descriptor))
     quieten_libraries()
     try:
