@@ -36,15 +36,13 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "GPT": DECODERS,
 }
 LEAD = (
-    "Another processor adds the same numbers in another order, and so do another number of threads and another size of "
-    "the batch. A method is the same on every machine if that changes no score by more than 1e-4 of the largest one, "
-    "and the five highest scores are the same but for ties within that."
+    "Whether scores depend on the machine: another processor, number of threads or batch size adds the same numbers in "
+    "another order. A method is the same on every machine if that changes no score by more than 1e-4 of the largest "
+    "one, and the five highest scores are the same but for ties within that."
 )
 HOW = (
-    "The table shows the largest difference between any two runs, as a share of the largest score. Runs differ in the "
-    "instructions that PyTorch, oneDNN and MKL may use, in the number of threads, and in whether the five examples of "
-    "a model are explained one by one or in a batch. Models compute in float32. The columns ViT, BERT and GPT show the "
-    "largest difference of any of the random models of that kind that the tests use."
+    "The largest difference between any two runs, as a share of the largest score, in float32, five examples a model. "
+    "The columns ViT, BERT and GPT show the largest of any of the random models of that kind that the tests use."
 )
 MARKS = (
     "**Bold**: more than 1e-4. \\*: the five highest scores changed. †: marked as ill-conditioned, see below. A dash: "
@@ -56,15 +54,14 @@ SETTINGS_ARE = (
     "variable: the others are those of newest."
 )
 COSTLY = (
-    "Methods that rerun the model have small budgets here, and are measured with the newest and the oldest "
-    "instructions only, on pets and shapes with one image. Examples alone are the first two of the five. `atman` "
-    "subtracts log-probabilities, which float32 knows to about 1e-7: its largest score counts as at least 0.005. "
-    "`grad_cam` averages gradients of both signs, which can cancel: its largest score counts as at least 0.002."
+    "Methods that rerun the model have small budgets, and are measured with the newest and the oldest instructions "
+    "only, on pets and shapes with one image. Examples alone are the first two of the five. `atman` and `grad_cam` "
+    "subtract numbers that may cancel: their largest score counts as at least 0.005 and 0.002."
 )
 MEANING = (
-    "Only literal rules of LRP may be marked, never a method that `explain` chooses by itself. They divide by sums "
-    "that may nearly cancel, and what is left of such a sum is rounding. A test fails if any other method depends on "
-    "the machine, and if a marked one does not."
+    "Only literal rules of LRP may be marked, never a default. They divide by sums that may nearly cancel, and what is "
+    "left of such a sum is rounding. A test fails if any other method depends on the machine, and if a marked one does "
+    "not."
 )
 
 

@@ -29,10 +29,8 @@ PAGE = ROOT / "docs" / "planted.md"
 AT_ONCE = 50
 BUDGET = {"budget": 256}
 HONESTLY = (
-    "How far to trust the bold and the †: they are no predictions. They were written down after a first run had shown "
-    "hit rates, and the models were adjusted while looking at hit rates. Read them as regression checks with a reason "
-    "attached: should a method begin or cease to find what decides, a test fails. That the planted one does decide is "
-    "checked by itself, without any method."
+    "The bold and the † are no predictions: they were written down after a first run had shown hit rates, and the "
+    "models were adjusted while looking at hit rates. Read them as regression checks with a reason attached."
 )
 
 
@@ -80,22 +78,30 @@ def table(rows: dict[str, list[str]]) -> list[str]:
     return lines
 
 
-def why_not(name: str) -> list[str]:
-    """Who cannot find it, by reason."""
-    reasons: dict[str, list[str]] = {}
-    for method, reason in BLIND[name].items():
-        if method in METHODS:
-            reasons.setdefault(reason, []).append(f"`{method}`")
-    return [f"* {', '.join(methods)}: {reason}." for reason, methods in reasons.items()]
+def list_reasons() -> list[str]:
+    """Why some methods cannot find it: each reason with the methods, by model."""
+    reasons: dict[str, dict[str, list[str]]] = {}
+    for name in CONSTRUCTIONS:
+        for method, reason in BLIND[name].items():
+            if method in METHODS:
+                reasons.setdefault(reason, {}).setdefault(name, []).append(f"`{method}`")
+    lines = []
+    for reason, by_model in reasons.items():
+        models: dict[str, list[str]] = {}  # the methods -> the models
+        for name, methods in by_model.items():
+            models.setdefault(", ".join(methods), []).append(name)
+        which = "; ".join(f"{', '.join(names)}: {methods}" for methods, names in models.items())
+        lines.append(f"* {reason[0].upper()}{reason[1:]}. {which}.")
+    return lines
 
 
 def page(lines: list[str], items: int) -> str:
     parts = [
         "# Planted truth",
-        "Which token or patch decides a prediction is rarely known. Here it is known: the weights of six models are "
-        "set by hand, without training, so that one word or patch makes the answer and the rest misleads. "
-        "`tests/planted.py` has the weights, and `tests/test_planted_truth.py` checks the truth itself: changing the "
-        "planted token changes the answer, changing all others does not.",
+        "Which methods find the token or patch that decides, where that is known: the weights of six models are set by "
+        "hand, so that one word or patch makes the answer and the rest misleads (`tests/planted.py`). "
+        "`tests/test_planted_truth.py` checks the truth itself: changing the planted token changes the answer, "
+        "changing all others does not.",
         f"The table shows how often each method gives its strictly highest score to the planted token, in percent of "
         f"{items} items, with default settings; methods with a budget use 256 variants of each item. A tie is a miss, "
         "and a dash means that the method cannot be used. **Bold**: the formula guarantees that the method finds it. "
@@ -105,10 +111,8 @@ def page(lines: list[str], items: int) -> str:
         "To measure again, run `python benchmarks/planted_truth.py` (ten minutes on one core).",
         "## The models",
     ]
-    for name in CONSTRUCTIONS:
-        finds = ", ".join(f"`{method}`" for method in FINDS[name] if method in METHODS)
-        parts += [f"### {name}", SENTENCES[name], f"Must find it: {finds}."]
-        parts += ["Cannot:", "\n".join(why_not(name))] if why_not(name) else []
+    parts += ["\n".join(f"* **{name}**: {SENTENCES[name]}" for name in CONSTRUCTIONS)]
+    parts += ["## Why some cannot find it", "\n".join(list_reasons())]
     parts += ["## What this does not show", constructions.LIMITS]
     return "\n\n".join(parts) + "\n"
 

@@ -417,22 +417,12 @@ BY_VALUE = (
     "lime",
 )
 SENTENCES = {
-    "lookup": "CLS attends to one word by its key and reads its value. Methods that multiply attention by what it "
-    "carries to the answer find it. Methods that use only the amount of attention cannot distinguish it from the "
-    "decoy; methods that use only the effect of additional attention cannot distinguish it from a louder word that "
-    "gets no attention.",
-    "minus": "The same, but evidence for class 0 is a negative number instead of a channel of its own. The "
-    "relevance rules of Chefer et al. propagate only positive products of input and weight, and lose it for that "
-    "class.",
-    "bag": "Every word adds its own evidence to a mean, through the skip connections. Methods that measure what a "
-    "word adds find it. Attention has no effect on the answer, and the gradient is the same at every word.",
-    "spot": "CLS attends to one marked patch, with both heads. Attention alone suffices here; the gradient with "
-    "respect to attention does not, since other patches have stronger colours.",
-    "courier": "The colour of the patch reaches CLS through a register. Methods that follow attention through all "
-    "layers, and methods at the input, find the patch; methods that use only the last layer or only the row of CLS "
-    "see only the register.",
-    "recall": "The last token attends to the pair with its letter. As in lookup, without a decoy; another pair with "
-    "the same answer has the same gradient with respect to attention.",
+    "lookup": "CLS attends to one word by its key and reads its value. A decoy gets more attention, a loud word none.",
+    "minus": "The same, but evidence for class 0 is a negative number instead of a channel of its own.",
+    "bag": "Every word adds its own evidence to a mean, through the skip connections. Attention has no effect.",
+    "spot": "CLS attends to one marked patch, with both heads. Other patches have stronger colours.",
+    "courier": "The colour of the patch reaches CLS through a register.",
+    "recall": "The last token attends to the pair with its letter. Another pair has the same answer.",
 }
 FINDS: dict[str, tuple[str, ...]] = {
     "lookup": (*BY_ATTENTION, *BY_VALUE, "lrp", "partial_lrp", "attgrads"),

@@ -1,5 +1,6 @@
 """Progress of a bulk run: rate and time left, shown although the rows are written by another thread."""
 
+import os
 import sys
 from io import StringIO
 
@@ -68,3 +69,15 @@ def test_worker_processes_leave_the_line_to_the_process_that_started_them(monkey
     monkeypatch.setenv("WHYFORMER_PROGRESS", started[0]["WHYFORMER_PROGRESS"])
     with progress.show_progress(10, "forwards", is_logged=True):
         assert not STATUS_LINE.activities
+
+
+def test_ctrl_c_while_a_process_imports_its_program_is_left_to_the_caller(tmp_path, monkeypatch, capfd):
+    """As when `whyformer serve` is stopped in its first seconds: no traceback, and the program goes on."""
+    (tmp_path / "slow_program.py").write_text(
+        "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\ndef main(descriptor): os.write(descriptor, b'done')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    process, (connection,) = fresh_process.start_process("slow_program", "main")
+    assert os.read(connection.fileno(), 4) == b"done" and process.wait(30) == 0
+    connection.close()
+    assert capfd.readouterr().err == ""

@@ -11,7 +11,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from whyformer.cli import app
-from whyformer.cli.shared_options import WITHOUT_MODEL, WITHOUT_PAGE
+from whyformer.cli.shared_options import WITHOUT_MODEL
 
 VERBS = get_command(app).commands
 SENTENCE = "a gorgeous film"
@@ -24,7 +24,7 @@ def list_options(verb: str) -> set[str]:
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_has_the_shared_options(verb):
     assert "--json" in list_options(verb)
-    assert ("--open" in list_options(verb)) == (verb not in WITHOUT_PAGE)
+    assert "--open" in list_options(verb)
     assert ("--device" in list_options(verb)) == (verb not in WITHOUT_MODEL)
 
 
@@ -52,6 +52,21 @@ def test_open_without_a_file_opens_a_temporary_page(opened):
     run("explain", SENTENCE, "-M", "demo/sentiment", "--open")
     (address,) = opened
     assert "<html" in Path(address.removeprefix("file://")).read_text()
+
+
+@pytest.mark.parametrize(("verb", "name"), [("methods", "libragrad"), ("metrics", "comprehensiveness")])
+def test_open_shows_the_listing_as_a_page(opened, verb, name):
+    run(verb, "--open")
+    (address,) = opened
+    assert name in Path(address.removeprefix("file://")).read_text()
+
+
+def test_serve_opens_its_link_and_hands_on_the_device(opened, monkeypatch):
+    served = {}
+    monkeypatch.setattr("whyformer._page.serving.serve", lambda *models, **options: served.update(options))
+    run("serve", "--open", "--device", "cpu")
+    served["visit"]("http://127.0.0.1:1/")
+    assert opened == ["http://127.0.0.1:1/"] and served["device"] == "cpu"
 
 
 def test_open_of_a_run_needs_a_folder(opened):

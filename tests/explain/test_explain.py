@@ -16,7 +16,7 @@ from whyformer._model.model import EncodedBatch, Model
 from whyformer._plain.tokens import Grid, Pieces
 from whyformer.errors import MethodError, NonFinite
 from whyformer.methods import rollout
-from whyformer.methods._registry import METHODS, describe_method
+from whyformer.methods._registry import METHODS, describe_method, find_method
 
 EIGHT_TOKENS = Pieces(tuple("abcdefgh"), (False,) * 8, (False,) * 8, (None,) * 8)
 ONE_ROW = torch.tensor([[1.0, 0, 0, 0, 0]])
@@ -179,6 +179,12 @@ def test_misspelt_methods_and_settings_are_refused_before_anything_runs(capture,
     with pytest.raises(MethodError, match="No recipe 'chefr'"):
         explain(model, "cat.png", "lrp", recipe="chefr")
     assert capture.asked is None
+
+
+def test_a_name_with_settings_says_how_they_are_passed():
+    with pytest.raises(MethodError, match=r"functools\.partial\(whyformer\.methods\.rollout, setting=value\)") as found:
+        find_method("rollout(start=1)")
+    assert found.value.code == "E_OPTION"
 
 
 def test_a_name_is_opened(capture, model, monkeypatch):

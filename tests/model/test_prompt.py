@@ -70,6 +70,12 @@ def test_special_tokens_in_a_text_are_text_unless_asked_for(model):
     assert special.pieces.special[special.ids.index(0)]
 
 
+def test_a_prompt_with_special_tokens_that_lacks_the_usual_start_says_so():
+    reader = why.open("demo/reader")
+    assert Prompt.from_text(reader, "<|begin|>The Aurora", special=True).notes == reader.notes
+    assert "do not begin with <|begin|>" in Prompt.from_text(reader, "The Aurora", special=True).notes[-1]
+
+
 @pytest.mark.parametrize("special", [False, True])
 @pytest.mark.parametrize(
     ("text", "reason"), [("", "The prompt is empty"), (3, "must be a string"), ("\ud800", "not valid Unicode")]

@@ -52,6 +52,21 @@ def test_a_model_is_a_line(model):
     assert re.fullmatch(rf"<Model {name}: {name}, takes texts, 3 classes, [\d.]+ k parameters>", repr(model))
 
 
+def test_a_model_that_does_not_classify_has_no_classes():
+    language_model = why.open("demo/decoder")
+    assert language_model.labels == ("LABEL_0", "LABEL_1")  # which transformers makes up
+    assert "classes" not in repr(language_model) + language_model._repr_html_()
+
+
+def test_a_bulk_run_is_a_line_a_card_and_a_data_frame(model, tmp_path, monkeypatch):
+    run = why.bulk(model, ["a film", "the film"], "rollout", out=tmp_path / "run")
+    assert repr(run) == f"<BulkRun of 2 items by rollout in {tmp_path / 'run'}>" and "<table" in run._repr_html_()
+    assert len(run.to_pandas()) == len(run.records()) == 2
+    monkeypatch.setattr("whyformer.results.result.find_spec", lambda name: None)
+    with pytest.raises(InputError, match="pip install pandas"):
+        run.to_pandas()
+
+
 def test_a_judgement_and_its_table_are_short(judged):
     assert "\n" not in repr(judged) and len(repr(judged)) < 400
     assert repr(judged.table).startswith("<Table of") and "<b>" not in judged.table._repr_html_()

@@ -15,6 +15,8 @@ from pathlib import Path
 from whyformer._plain.progress import SWITCH
 
 PACKAGE_ROOT = Path(__file__).parents[2]
+# Ctrl-C reaches the whole group; the caller decides. Before the imports, which take seconds.
+IGNORE_INTERRUPTS = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
 
 
 def start_process(
@@ -31,8 +33,9 @@ def start_process(
         passed = [theirs.enter_context(end).fileno() for _, end in pairs] + list(descriptors)
         ours = [Connection(end.detach()) for end, _ in pairs]
         paths = [str(PACKAGE_ROOT), *(path for path in sys.path if path)]
+        call = f"from {module} import {program}; {program}({', '.join(map(str, passed))})"
         process = subprocess.Popen(
-            [sys.executable, "-c", f"from {module} import {program}; {program}({', '.join(map(str, passed))})"],
+            [sys.executable, "-c", f"{IGNORE_INTERRUPTS}; {call}"],
             pass_fds=passed,
             stdin=subprocess.DEVNULL,
             env={**os.environ, SWITCH: "0", "PYTHONPATH": os.pathsep.join(paths), **(environment or {})},

@@ -13,7 +13,6 @@ loads its items itself.
 import mmap
 import os
 import pickle
-import signal
 import socket
 import subprocess
 import tempfile
@@ -156,7 +155,6 @@ def make_loaded_item(item: Item, found: Found, pixels: torch.Tensor) -> LoadedIt
 
 def serve_items(*descriptors: int) -> None:
     """The program of the first process: take the reader, fork the others, load items until there are none."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     connections = [Connection(number) for number in descriptors[: len(descriptors) // 2]]
     memories = descriptors[len(connections) :]
     try:

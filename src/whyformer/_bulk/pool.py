@@ -7,7 +7,6 @@ A worker whose caller dies ends itself.
 
 import os
 import pickle
-import signal
 import subprocess
 import threading
 from collections.abc import Iterator, Sequence
@@ -115,7 +114,6 @@ def serve_shards(descriptor: int) -> None:
     `descriptor` is its end of the pair of sockets.
     """
     connection = Connection(descriptor)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the caller decides
     with suppress(BrokenPipeError):
         try:
             start, device = pickle.loads(connection.recv_bytes()), connection.recv()

@@ -5,14 +5,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from whyformer._plain.small_table import make_card
 from whyformer._runs.parts import PARTS_FOLDER, read_part
+from whyformer.results.result import require_pandas
 
 if TYPE_CHECKING:
     from pandas import DataFrame
     from pyarrow import Table
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class BulkRun:
     """A finished run. The rows are Parquet files: pandas.read_parquet(run.parts)."""
 
@@ -40,12 +42,26 @@ class BulkRun:
 
     def to_pandas(self) -> "DataFrame":
         """The rows as a data frame of pandas."""
+        require_pandas()
         return self.table().to_pandas()
 
     def errors(self) -> Iterator[dict[str, str]]:
         """id, method, error (a code) and message of every error record."""
         table = self.table(["id", "method", "error", "message"])
         yield from (row for row in table.to_pylist() if row["error"] is not None)
+
+    def __repr__(self) -> str:
+        return f"<BulkRun of {self.items:,} items by {', '.join(self.methods)} in {self.folder}>"
+
+    def _repr_html_(self) -> str:
+        """A small card for notebooks."""
+        facts = {
+            "items": f"{self.items:,}, {self.failed:,} failed",
+            "methods": ", ".join(self.methods),
+            "rows": self.parts,
+            "notes": " ".join(self.notes),
+        }
+        return make_card(f"Bulk run {self.folder.name}", facts.items())
 
     def __str__(self) -> str:
         done = f"{self.items - self.failed:,} of {self.items:,} items explained by {', '.join(self.methods)}"

@@ -55,21 +55,28 @@ class Model:
     feature_extractor: Any = field(default=None, repr=False)  # None: it takes no sounds
 
     def __repr__(self) -> str:
-        classes = f", {len(self.labels)} classes" if self.labels else ""
+        classes = f", {len(self._classes)} classes" if self._classes else ""
         kind = type(unwrap(self.module)).__name__
         return f"<Model {self.name}: {kind}, takes {self._takes}{classes}, {self._size} parameters>"
 
     def _repr_html_(self) -> str:
         """A small card for notebooks."""
-        some = ", ".join((self.labels or ())[:6]) + (", …" if len(self.labels or ()) > 6 else "")
+        some = ", ".join(self._classes[:6]) + (", …" if len(self._classes) > 6 else "")
         facts = {
             "class": type(unwrap(self.module)).__name__,
             "takes": self._takes,
-            "classes": f"{len(self.labels)}: {some}" if self.labels else "",
+            "classes": f"{len(self._classes)}: {some}" if self._classes else "",
             "parameters": f"{self._size}, {str(self.dtype).removeprefix('torch.')} on {self.device}",
             "notes": " ".join(self.notes),
         }
         return make_card(f"Model {self.name}", facts.items())
+
+    @property
+    def _classes(self) -> tuple[str, ...]:
+        """The labels, without those that transformers makes up for a model that does not classify."""
+        labels = self.labels or ()
+        is_made_up = labels == tuple(f"LABEL_{i}" for i in range(len(labels)))
+        return () if is_made_up and "Classif" not in type(unwrap(self.module)).__name__ else labels
 
     @property
     def _takes(self) -> str:

@@ -8,7 +8,6 @@ import hashlib
 import io
 import os
 import resource
-import signal
 import subprocess
 import threading
 from contextlib import suppress
@@ -108,7 +107,6 @@ class Decoder:
 
 def serve_decoder(descriptor: int) -> None:
     """Decode one file after the other until the server goes away."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     from whyformer._model import read_image_bytes
 
     connection = Connection(descriptor)

@@ -24,13 +24,13 @@ Event = tuple[str, bytes]
 class Desk:
     """Models, images and answers of one server."""
 
-    def __init__(self, names: Sequence[str], limits: Limits) -> None:
+    def __init__(self, names: Sequence[str], limits: Limits, device: str | None = None) -> None:
         self.limits = limits
         self.answers: Kept[bytes] = Kept(limits.kept_answers)
         self.images: Kept[DecodedImage] = Kept(limits.kept_images)
         self.decoder = Decoder(limits)
         self.spare = SpareProcess()
-        self.models = [ModelProcess(name, limits, self.keep, self.spare) for name in names]
+        self.models = [ModelProcess(name, limits, self.keep, self.spare, device) for name in names]
         self.jobs: dict[str, tuple[ModelProcess, Job]] = {}
         self.sample: DecodedImage | None = None
         self._tasks: set[asyncio.Task[None]] = set()

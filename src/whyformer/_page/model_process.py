@@ -88,8 +88,8 @@ class Job:
 class ModelProcess:
     """A model by the name that was given at the start."""
 
-    def __init__(self, name: str, limits: Limits, keep: Keep, spare: SpareProcess) -> None:
-        self.name, self.limits, self.keep, self.spare = name, limits, keep, spare
+    def __init__(self, name: str, limits: Limits, keep: Keep, spare: SpareProcess, device: str | None = None) -> None:
+        self.name, self.limits, self.keep, self.spare, self.device = name, limits, keep, spare, device
         self.state, self.problem = "loading", PageProblem("E_WORKER", "The model is not loaded.")
         self.description: dict[str, Any] = {}
         self.waiting: deque[Job] = deque()
@@ -109,7 +109,7 @@ class ModelProcess:
         self._outbox.put(None)
         process, connection = self.spare.take()
         self._process, self._outbox = process, SimpleQueue()
-        self._outbox.put((self.name, bool(self.description)))
+        self._outbox.put((self.name, self.device, bool(self.description)))
         threading.Thread(target=send_all, args=(self._outbox, connection), daemon=True).start()
         threading.Thread(target=self._read, args=(process, connection), daemon=True).start()
 

@@ -24,18 +24,23 @@ def serve(
     *,
     host: str = "127.0.0.1",
     token: str | None = None,
+    device: str | None = None,
     limits: Limits | None = None,
     say: Callable[[str], Any] = print,
+    visit: Callable[[str], Any] | None = None,
 ) -> None:
-    """Answer requests for these models, by default the shipped ones, until Ctrl-C."""
+    """Answer requests for these models, by default the shipped ones, until Ctrl-C; `visit` gets the link."""
     import uvicorn
 
     limits, token = limits or Limits(), token or secrets.token_urlsafe(24)
     listener = listen(host, port)
     port = listener.getsockname()[1]
-    desk, cookie = Desk(models or SHIPPED, limits), f"whyformer-{port}"
+    desk, cookie = Desk(models or SHIPPED, limits, device), f"whyformer-{port}"
     app = guard(make_app(desk, token, cookie), desk, list_hosts(host, port), token, cookie)
-    say(describe_start(host, port, token, desk))
+    link = make_link(host, port, token)
+    say(f"Open {link}\nModels: {', '.join(model.name for model in desk.models)}. Ctrl-C ends it.")
+    if visit is not None:
+        visit(link)  # the socket listens already, so the browser waits for the server
     config = uvicorn.Config(
         app, access_log=False, log_level="critical", server_header=False, date_header=False, proxy_headers=False,
         limit_concurrency=limits.connections, timeout_keep_alive=KEEP_ALIVE_SECONDS, lifespan="on",
@@ -75,7 +80,5 @@ def list_hosts(host: str, port: int) -> list[str]:
     return [f"{name}:{port}" for name in sorted(names)] + [name for name in sorted(names) if port == 80]
 
 
-def describe_start(host: str, port: int, token: str, desk: Desk) -> str:
-    shown = f"[{host}]" if ":" in host else host
-    names = ", ".join(model.name for model in desk.models)
-    return f"Open http://{shown}:{port}/?token={token}\nModels: {names}. Ctrl-C ends it."
+def make_link(host: str, port: int, token: str) -> str:
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}/?token={token}"

@@ -154,12 +154,11 @@ class ModelWorker:
 
 
 def serve_model(descriptor: int) -> None:
-    """The program of the process. It is sent the name of the model first, and whether the server knows all about it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the server decides
+    """The program of the process. It is sent the model's name and device first, and whether the server knows it."""
     worker = ModelWorker(Connection(descriptor))
     quieten_libraries()
     try:
-        name, is_known = worker.connection.recv()
+        name, device, is_known = worker.connection.recv()
     except (EOFError, OSError):
         return
     threading.Thread(target=worker.read, daemon=True).start()
@@ -167,7 +166,7 @@ def serve_model(descriptor: int) -> None:
     try:
         with replace_status_line(Reporter(worker)), engine(replay=False):  # the same answer, whatever was asked before
             started = time.monotonic()
-            worker.model = open_model(name)
+            worker.model = open_model(name, device=device)
             description = {} if is_known else show_model(worker.model)
             worker.tell("ready", 0, description | {"seconds": round(time.monotonic() - started, 2)})
             worker.serve()

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from whyformer.cli import destination, options, output, running
 from whyformer.cli.options import Words, list_examples, make_option
+from whyformer.cli.shared_options import DEVICE
 from whyformer.cli.shell import app
 
 EXAMPLES = list_examples(
@@ -38,7 +39,7 @@ def run_demo(
 
     destination.check_out_file(out, [], {".html": None})
     running.silence_libraries()
-    show_tour(out, (lambda _: None) if as_json else output.print_rendered)
+    show_tour(out, (lambda _: None) if as_json else output.print_rendered, DEVICE.get())
     if as_json:
         output.print_text(json.dumps({"saved": [str(out)]}))
     output.print_saved(out)

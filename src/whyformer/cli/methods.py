@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from whyformer.cli import options, output
+from whyformer.cli import options, output, running
 from whyformer.cli.shell import app
 
 
@@ -33,6 +33,7 @@ def run_methods(as_json: options.JsonOption = False, debug: options.DebugOption 
         output.print_text(json.dumps(rows, indent=2, default=repr))
     else:
         print_table(rows)
+    running.open_listing(METHODS)
 
 
 def print_table(rows: list[dict[str, Any]]) -> None:

@@ -52,9 +52,12 @@ def print_saved(*files: Path) -> None:
 
 def open_in_browser(file: Path) -> None:
     """Open a page, or a folder if there is no page."""
+    open_address(file.resolve().as_uri())
+
+
+def open_address(address: str) -> None:
     import webbrowser
 
-    address = file.resolve().as_uri()
     if not webbrowser.open(address):
         print_to_stderr(f"no browser was found; open {address}")
 

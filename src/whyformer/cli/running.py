@@ -3,7 +3,7 @@
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -70,6 +70,18 @@ def show_result(result: "Result", out: Path | None = None, *, as_json: bool = Fa
     if out is not None:
         result.save(out)
         output.print_saved(out)
+
+
+def open_listing(listing: Mapping[str, object]) -> None:
+    """Open a page with these methods or metrics, if --open was given."""
+    if OPENS.get():
+        from whyformer.show.html import Html
+        from whyformer.show.report import make_page
+
+        file = Path(tempfile.mkdtemp(prefix="whyformer-")) / "page.html"
+        title = repr(listing).partition(":")[0].lstrip("<")  # 43 methods
+        file.write_text(make_page(title, [Html(listing._repr_html_())]), "utf-8")  # type: ignore[attr-defined]
+        output.print_saved(file)
 
 
 def write_json(result: "Result") -> str:

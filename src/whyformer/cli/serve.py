@@ -6,12 +6,13 @@ import typer
 
 from whyformer.cli import options, output
 from whyformer.cli.options import Word, Words, list_examples, make_option
+from whyformer.cli.shared_options import DEVICE, OPENS
 from whyformer.cli.shell import app
 from whyformer.errors import MethodError
 from whyformer.show.visible import make_lines_visible
 
 EXAMPLES = list_examples(
-    "whyformer serve",
+    "whyformer serve --open",
     "whyformer serve my/folder demo/reader --port 9000",
 )
 PUBLIC = "--i-understand-this-is-public"
@@ -39,4 +40,12 @@ def run_serve(
     if host not in LOOPBACK and not is_public:
         problem = f"{host} can be reached by others, who could use your models. Add {PUBLIC} if that is meant."
         raise MethodError(problem, code="E_USAGE")
-    serve(models or (), port, host=host, token=token, say=lambda text: output.print_text(make_lines_visible(text)))
+    serve(
+        models or (),
+        port,
+        host=host,
+        token=token,
+        device=DEVICE.get(),
+        say=lambda text: output.print_text(make_lines_visible(text)),
+        visit=output.open_address if OPENS.get() else None,
+    )

@@ -22,8 +22,7 @@ from whyformer.errors import InputError, ModelNotFound, OutputError
 
 DEVICE: ContextVar[str | None] = ContextVar("device", default=None)
 OPENS: ContextVar[bool] = ContextVar("opens", default=False)
-WITHOUT_MODEL = {"methods", "metrics", "compare-runs", "demo", "serve"}  # nothing that -M or --device could change
-WITHOUT_PAGE = {"methods", "metrics", "serve"}
+WITHOUT_MODEL = {"methods", "metrics", "compare-runs"}  # they run no model, so there is nothing for --device to change
 TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".json", ".parquet", ".txt", ".mat")
 INTO_A_FOLDER = {"judge", "audit", "reproduce"}  # their page is saved with -o
 OpenOption = Annotated[bool, make_option("--open", "Open the saved page in a browser; without -o, a temporary one.")]
@@ -33,7 +32,7 @@ Run = TypeVar("Run", bound=Callable[..., Any])
 def add_shared_options(verb: str, run: Callable[..., None]) -> Callable[..., None]:
     """The verb with the shared options that it does not list itself."""
     own = inspect.signature(run, eval_str=True)
-    shared: dict[str, tuple[Any, Any]] = {} if verb in WITHOUT_PAGE else {"open_page": (OpenOption, False)}
+    shared: dict[str, tuple[Any, Any]] = {"open_page": (OpenOption, False)}
     shared |= {} if verb in WITHOUT_MODEL else {"device": (DeviceOption, None)}
     shared = {name: option for name, option in shared.items() if name not in own.parameters}
     added = [

@@ -8,7 +8,7 @@ from PIL import Image
 
 from whyformer._explain.compare import compare
 from whyformer._explain.explain import explain
-from whyformer._model import ImageOrWords
+from whyformer._model import ImageOrWords, Model
 from whyformer._model.loading import open as open_model
 from whyformer._plain import archive
 from whyformer.demo import questions, shapes
@@ -35,11 +35,11 @@ NEXT_COMMANDS = (
 )
 
 
-def show_tour(out: Path, print_rendered: Callable[[str], None]) -> None:
+def show_tour(out: Path, print_rendered: Callable[[str], None], device: str | None = None) -> None:
     """Explain the bundled models: print the results with `print_rendered`, and save a page to `out`."""
     sections, titles = [], {}
     for number, visit in enumerate((explain_pets, explain_sentiment, explain_two_shapes, explain_agreement), 1):
-        stop = visit()
+        stop = visit(device)
         print_rendered(f"{number}. {make_visible(stop.title)}\n\n{stop.text}\n")
         titles[f"part-{number}"] = stop.title.partition(":")[0]
         sections.append(report.make_section(stop.title, stop.html, remark=stop.remark, anchor=f"part-{number}"))
@@ -63,27 +63,27 @@ class TourStop(NamedTuple):
     html: Html  # for the page
 
 
-def explain_pets() -> TourStop:
+def explain_pets(device: str | None) -> TourStop:
     remark = "A Vision Transformer for 37 breeds of cats and dogs."
-    return compare_methods("demo/pets", "a photograph", CAT, IMAGE_METHODS, remark)
+    return compare_methods(open_model("demo/pets", device=device), "a photograph", CAT, IMAGE_METHODS, remark)
 
 
-def explain_sentiment() -> TourStop:
+def explain_sentiment(device: str | None) -> TourStop:
     remark = "A small BERT. Orange supports the answer, blue contradicts it."
-    return compare_methods("demo/sentiment", "a sentence", SENTENCE, TEXT_METHODS, remark)
+    return compare_methods(open_model("demo/sentiment", device=device), "a sentence", SENTENCE, TEXT_METHODS, remark)
 
 
-def compare_methods(model: str, what: str, example: Path | str, methods: Sequence[str], remark: str) -> TourStop:
-    comparison = compare(open_model(model), example, methods)
+def compare_methods(model: Model, what: str, example: Path | str, methods: Sequence[str], remark: str) -> TourStop:
+    comparison = compare(model, example, methods)
     target = next(iter(comparison)).targets[0]
-    title = f"{model}: {what}, {target.label} ({target.probability:.0%})"
+    title = f"{model.name}: {what}, {target.label} ({target.probability:.0%})"
     panels = {label: explanation.panels(label)[0] for label, explanation in comparison.explanations.items()}
     return TourStop(title, remark, str(comparison), page.make_panel_row(panels))
 
 
-def explain_two_shapes() -> TourStop:
+def explain_two_shapes(device: str | None) -> TourStop:
     """Two objects in one image: the explanation of each class must highlight its own object."""
-    model = open_model("demo/shapes")
+    model = open_model("demo/shapes", device=device)
     scenes = shapes.generate(1, seed=21, objects=2)
     image = Image.fromarray(scenes.images[0])
     labels = [shapes.CLASSES[i] for i in scenes.labels[0]]
@@ -94,9 +94,9 @@ def explain_two_shapes() -> TourStop:
     return TourStop(title, remark, "\n\n".join(map(str, explanations.values())), page.make_panel_row(panels))
 
 
-def explain_agreement() -> TourStop:
+def explain_agreement(device: str | None) -> TourStop:
     """A language model that must ignore the nouns between subject and verb."""
-    explanation = explain(open_model("demo/decoder"), AGREEMENT_PROMPT, target=" are", versus=" is")
+    explanation = explain(open_model("demo/decoder", device=device), AGREEMENT_PROMPT, target=" are", versus=" is")
     title = "demo/decoder: why are, rather than is?"
     remark = "A small language model must remember the number of its subject across nouns of the other number."
     html = page.make_panel_row({explanation.method: explanation.panels()[0]})

@@ -208,6 +208,12 @@ def find_method(wanted: RegisteredMethodLike) -> tuple[Method, dict[str, Setting
     if isinstance(wanted, str):
         if wanted not in METHODS:
             known = ", ".join(sorted(METHODS))
+            if (name := wanted.partition("(")[0]) in METHODS:
+                raise MethodError(
+                    f"{wanted!r} has settings, which a name cannot have in Python. Pass "
+                    f"functools.partial(whyformer.methods.{name}, setting=value).",
+                    code="E_OPTION",
+                )
             raise MethodError(f"No method {wanted!r}.{suggest_nearest(wanted, METHODS)} Available: {known}.")
         return METHODS[wanted], {}
     for known_method in METHODS.values():

@@ -11,6 +11,7 @@ import os
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib.util import find_spec
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
@@ -113,11 +114,15 @@ class LoadableResult(Result):
 
 
 def make_data_frame(records: Sequence[Mapping[str, Any]]) -> "DataFrame":
-    try:
-        from pandas import DataFrame
-    except ImportError:
-        raise InputError("to_pandas() needs pandas: pip install pandas. records() works without.") from None
+    require_pandas()
+    from pandas import DataFrame
+
     return DataFrame(list(records))
+
+
+def require_pandas() -> None:
+    if find_spec("pandas") is None:
+        raise InputError("to_pandas() needs pandas: pip install pandas. records() works without.")
 
 
 def display_in_notebook(result: Result) -> bool:

@@ -76,7 +76,10 @@ def load_config(folder: Path | str, name: str) -> "PretrainedConfig":
         )
     for key in ("model_type", "architectures"):
         if not raw.get(key):
-            raise WrongConfig(f"{name}: config.json has no {key}, so the model class is unknown.")
+            raise WrongConfig(
+                f"{name}: config.json has no {key}, so the model class is unknown. Build the model in Python and pass "
+                'it to open(), or name a model of timm: "timm:NAME" with weights=FILE.'
+            )
     check_config_fields(raw, name)
     kind = str(raw["model_type"])
     if kind not in CONFIG_MAPPING:

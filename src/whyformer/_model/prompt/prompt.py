@@ -240,6 +240,7 @@ class Prompt:
             return add_answer(model, make_source(cls, model, text, start), answer, special=special)
         one = tokenize_special(model, text) if special else drop_end_token(model, model.tokenize(text, "the prompt"))
         notes = model.notes + model.note_unknown([one], ["the prompt"])
+        notes += note_missing_start(model.tokenizer, one.ids) if special else ()
         if not special and (found := find_special_text(model.tokenizer, text)):
             notes += (f"{found!r} in the prompt is read as plain text. Pass special=True to read it as that token.",)
         whole = (Region(WHOLE, "other", 0, len(one), text, (0, len(text))),)
