@@ -42,7 +42,7 @@ def choose_passes(request: RunRequest) -> Passes:
 FIRST_GRIDS: ModelMemo[tuple[int, int] | None] = ModelMemo()  # by the kind of input
 
 
-def describe_input(request: RunRequest) -> Hashable:
+def list_shapes(request: RunRequest) -> Hashable:
     shapes = tuple((name, given.shape[1:]) for name, given in request.encoded.inputs.items())
     return shapes, request.intervention is not None
 
@@ -72,7 +72,7 @@ class FullRunner:
     def run_each(self, request: RunRequest, targets: Sequence[TargetLike]) -> Iterator[Capture]:
         """A capture for each target, of one forward; of a second one where layers do not all have the same tokens."""
         passes, known = choose_passes(request), FIRST_GRIDS.recall(request.model.module)
-        kind = describe_input(request)
+        kind = list_shapes(request)
         start = partial(run_forward, request.model, request.encoded, intervention=request.intervention, **passes)
         with neutral_torch():
             if known.get(kind) is None:
