@@ -1,6 +1,6 @@
 """The full engine: a shadow of the model under interception, with everything that can be captured."""
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TypedDict
@@ -12,7 +12,7 @@ from whyformer._engine.capture.request import RunRequest
 from whyformer._engine.capture.sites import SITES
 from whyformer._engine.layout import find_first_grid
 from whyformer._engine.relevance import Switch
-from whyformer._engine.run import ModelMemo, Run, run_forward
+from whyformer._engine.run import ModelMemo, run_forward
 from whyformer._engine.targets import TargetLike
 from whyformer._plain.torch_state import neutral_torch
 
@@ -42,21 +42,6 @@ def choose_passes(request: RunRequest) -> Passes:
 FIRST_GRIDS: ModelMemo[tuple[int, int] | None] = ModelMemo()  # by the kind of input
 
 
-def describe_input(request: RunRequest) -> Hashable:
-    shapes = tuple((name, given.shape[1:]) for name, given in request.encoded.inputs.items())
-    return shapes, request.intervention is not None
-
-
-def choose_first_grid(request: RunRequest, run: Run) -> tuple[int, int] | None:
-    """As `find_first_grid`; an intervention changes the attention of the model itself."""
-    return None if request.intervention is not None else find_first_grid(run, request.encoded)
-
-
-def build_captures(request: RunRequest, run: Run, targets: Sequence[TargetLike]) -> Iterator[Capture]:
-    for target in targets:
-        yield CaptureBuilder(replace(request, target=target), run).build()
-
-
 class FullRunner:
     """Runs every request."""
 
@@ -71,15 +56,20 @@ class FullRunner:
 
     def run_each(self, request: RunRequest, targets: Sequence[TargetLike]) -> Iterator[Capture]:
         """A capture for each target, of one forward; of a second one where layers do not all have the same tokens."""
-        passes, known = choose_passes(request), FIRST_GRIDS.recall(request.model.module)
-        kind = describe_input(request)
-        start = partial(run_forward, request.model, request.encoded, intervention=request.intervention, **passes)
+        passes, encoded = choose_passes(request), request.encoded
+        start = partial(run_forward, request.model, encoded, intervention=request.intervention, **passes)
+        is_image = encoded.inputs[encoded.main].dim() == 4
+        known = FIRST_GRIDS.recall(request.model.module) if is_image else {}
+        kind = (*(given.shape[1:] for given in encoded.inputs.values()), request.intervention is not None)
         with neutral_torch():
             if known.get(kind) is None:
                 with start() as run:
-                    known[kind] = choose_first_grid(request, run) if kind not in known else None
+                    may_join = is_image and kind not in known and request.intervention is None
+                    known[kind] = find_first_grid(run, encoded) if may_join else None
                     if known[kind] is None:
-                        yield from build_captures(request, run, targets)
+                        for target in targets:
+                            yield CaptureBuilder(replace(request, target=target), run).build()
                         return
             with start(first_grid=known[kind]) as run:
-                yield from build_captures(request, run, targets)
+                for target in targets:
+                    yield CaptureBuilder(replace(request, target=target), run).build()

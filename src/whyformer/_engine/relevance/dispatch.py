@@ -175,7 +175,7 @@ class CallBuilder:
         constant, signs, positions = addends[index], self.read_signs(), None
         if is_mask(constant):
             kind, constant_is = "mask", "mask"
-        elif is_per_channel(constant, self.result) or self.is_same_for_all(constant):
+        elif is_per_channel(constant, self.result) or (self.batch > 1 and self.is_same_for_all(constant)):
             kind, constant_is = "bias", "biases"
         else:
             kind, constant_is = "add", "positions and other constants"
@@ -190,7 +190,7 @@ class CallBuilder:
         """One vector for the only token of each example, [batch 1 channel], and the same for all: a class token."""
         if not isinstance(constant, Tensor) or constant.dim() != 3 or constant.shape != self.result.shape:
             return False
-        if self.batch == 1 or constant.shape[:2].numel() != self.batch or 1 not in constant.shape[:2]:
+        if constant.shape[:2].numel() != self.batch or 1 not in constant.shape[:2]:
             return False
         return bool((constant == constant.flatten(0, 1)[0]).all())
 

@@ -354,7 +354,7 @@ class Intercept(TorchFunctionMode):
         is_numbered = self.follower.numbers is not None  # then attentions of one layer are joined in the end
         if operation.name in operations.CONCATENATIONS and len(self.sites) > 1 and not is_numbered:
             self.stitch_sites(stitch(operation, result, self.sites), result)
-        elif operation.name in operations.ADDITIONS and len(self.sites) > 1:
+        elif operation.name in operations.ADDITIONS and all(trace_of(t).output_of for t in operation.given):
             self.stitch_sites(stitch_sum(operation, result, self.sites), result)
         if self.is_before_input(operation):
             return result
@@ -602,7 +602,7 @@ class Intercept(TorchFunctionMode):
             self.place_site(site, self.follower.numbers)
             return
         label = site.keys.tokens if before.tokens is None else before.tokens
-        if not self.sites and label is not None:
+        if not self.sites and label is not None and self.follower.grids:
             self.follower.settle_grid(len(label[label >= 0].unique()))
         self.unfold(site)
         if (first := site.find_token_keys()) is not None:

@@ -381,7 +381,13 @@ class Follower:
         leading = traces[1] if is_scaled else traces[0]
         is_softmax = name in operations.SOFTMAXES and (result.dim() >= 3 or is_over_tokens(operation))
         root, is_straight = find_elementwise_root(operation, result)
-        output_of, output_scale = follow_output(operation, traces)
+        output_of, output_scale = (
+            (traces[0].output_of, traces[0].output_scale)
+            if name in operations.IDENTITIES
+            else follow_output(operation, traces)
+            if name == "mul" and any(t.output_of is not None for t in traces)
+            else (None, 1.0)
+        )
         return Trace(
             samples,
             tokens,
@@ -436,14 +442,10 @@ class Follower:
 
 
 def follow_output(operation: Operation, traces: list[Trace]) -> tuple[int | None, float]:
-    """The attention site that the result is the output of, and by which number it is multiplied."""
-    if operation.name in operations.IDENTITIES:
-        return traces[0].output_of, traces[0].output_scale
+    """The attention site that a product is the output of, and by which number it is multiplied."""
     found = [trace for trace in traces if trace.output_of is not None]
     others = [t for t in operation.given if trace_of(t).output_of is None]
-    if operation.name not in ("mul", "rmul", "multiply") or len(found) != 1 or len(traces) != 2:
-        return None, 1.0
-    if others[0].numel() > 1 or trace_of(others[0]).depends:
+    if len(found) != 1 or len(traces) != 2 or others[0].numel() > 1 or trace_of(others[0]).depends:
         return None, 1.0
     return found[0].output_of, found[0].output_scale * float(others[0].detach())
 
