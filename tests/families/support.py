@@ -82,6 +82,11 @@ EDITED: dict[str, str] = {
     "attention_window": "windows of 8 tokens (and blocks, of Pegasus-X): of 512, texts were padded to 512 tokens",
     "decoder_start_token_id": "set where the default configuration of an encoder and a decoder has none",
     "pixel_values_videos": "a video for models that name it so: they could not run",
+    "vit_mae": "the noise by which patches are masked: each run drew other patches",
+    "xlnet": "padding before the text, where its tokenizer puts it: the answer was read at padding",
+    "vjepa2": "4 frames of 64 x 64 pixels: of 64 x 256 x 256, it took minutes",
+    "mobilevitv2": "one block in each stage: it took minutes",
+    "speech_encoder_layers": "two layers, of 24",
 }
 
 
