@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 import whyformer as why
 from whyformer._engine.run.shadow import make_shadow
-from whyformer.errors import UnsupportedModel
 
 INPUT = torch.randn(2, 5, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 METHODS_OF_EACH_KIND = ["rollout", "gradient_x_input", "attnlrp", "leave_one_out"]
@@ -77,11 +76,17 @@ def quantise(name: str) -> nn.Module:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
-def test_dynamic_int8_is_refused_by_methods_that_need_a_gradient():
+def test_dynamic_int8_has_the_slopes_of_its_dequantised_weights():
     module, inputs = quantise("bert"), animal("bert").inputs
+    with torch.no_grad():
+        logits = module(**inputs).logits
     for name in ("gradient_x_input", "attnlrp", "generic_attention", "attcat", "integrated_gradients", "smooth_grad"):
-        with pytest.raises(UnsupportedModel, match=r"calls linear_dynamic .* has no gradient"):
-            why.explain(module, inputs, name, target=1, **QUICK.get(name, {}))
+        e = why.explain(module, inputs, name, target=1, **QUICK.get(name, {}))
+        assert e.scores.isfinite().all() and e.scores.any()
+        assert any("dequantised weights" in note for note in e.notes) or name in ("integrated_gradients", "smooth_grad")
+        assert e.targets[0].score == pytest.approx(float(logits[0, 1]), rel=1e-5)
+    with torch.no_grad():
+        assert torch.equal(module(**inputs).logits, logits)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")

@@ -21,12 +21,12 @@ def find_bottlenecks(mode: Intercept) -> tuple[list[Tensor], list[int]] | None:
     passed = [state for state in list_states(mode) if is_passed_by_all(state, answer, mode.leaves)]
     found: list[Tensor] = []
     for before, site in pairwise([None, *sites]):
-        between = [s for s in passed if (before is None or step_of(s) > before.step) and step_of(s) < site.step]  # type: ignore[union-attr]
+        between = [s for s in passed if (before is None or find_step(s) > before.step) and find_step(s) < site.step]  # type: ignore[union-attr]
         if not between:
             return None
         found.append(between[-1])
-    after = [state for state in passed if step_of(state) > sites[-1].step and state.shape == found[-1].shape]
-    return ([*found, after[-1]], [step_of(state) for state in (*found, after[-1])]) if after else None
+    after = [state for state in passed if find_step(state) > sites[-1].step and state.shape == found[-1].shape]
+    return ([*found, after[-1]], [find_step(state) for state in (*found, after[-1])]) if after else None
 
 
 def list_states(mode: Intercept) -> list[Tensor]:
@@ -34,10 +34,10 @@ def list_states(mode: Intercept) -> list[Tensor]:
     taken = [tensor for call in mode.calls for tensor in (call.input, call.output)]
     given = [getattr(t, "_whyformer_leaf", t) for t in (*taken, mode.last_state) if t is not None]
     states = {id(t): t for t in given if t.requires_grad and t.dim() >= 3 and trace_of(t).tokens is not None}
-    return sorted(states.values(), key=step_of)
+    return sorted(states.values(), key=find_step)
 
 
-def step_of(state: Tensor) -> int:
+def find_step(state: Tensor) -> int:
     return getattr(state, "_whyformer_step", 0)
 
 
