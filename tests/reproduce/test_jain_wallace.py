@@ -235,6 +235,14 @@ def test_the_readers_that_ship_answer_as_stored(task):
     assert group.cells[0].seed == 0 and abs(share - stored) <= 4 * max((stored * (1 - stored) / 25) ** 0.5, 0.02)
 
 
+@pytest.mark.parametrize(
+    ("task", "published"), [("babi-1", 1.0), ("babi-2", 0.653), ("babi-3", 0.643), ("snli", 0.779), ("cnn", 0.644)]
+)
+def test_a_reader_of_each_task_ships_at_the_accuracy_of_the_authors(task, published):
+    cells = group_cells(read_cells(MEASURED_FILE))[DATA_SETS[task], ("bilstm", "additive")].cells
+    assert task in list_readers() and all(cell.numbers["accuracy"] > published - 0.005 for cell in cells)
+
+
 def test_a_reader_that_does_not_ship_is_refused(monkeypatch):
     monkeypatch.setattr("whyformer._reproduce.jain_wallace_models.list_readers", lambda: ["cnn"])
     with pytest.raises(ModelNotFound, match=r"No reader for babi-1 ships\. Available: cnn\. Train one: python -m"):
