@@ -53,14 +53,14 @@ def judge_support(support: float, is_opposed: bool) -> str:
 
 
 FAST = Calibration(
-    base=-5.2016,
-    coefficients={"certainty": 1.5209, "share": 4.7895, "mention": 2.4603, "topic": 1.7683},
-    most={"certainty": 1.9571, "share": 0.5283, "mention": 1.0, "topic": 0.7686},
+    base=-5.0355,
+    coefficients={"certainty": 1.483, "share": 5.5901, "mention": 2.0559, "topic": 1.6398},
+    most={"certainty": 1.6875, "share": 0.5116, "mention": 1.0, "topic": 0.8228},
 )
 CHECKED = Calibration(
-    base=-6.4402,
-    coefficients={"certainty": 1.376, "share": 3.6724, "mention": 1.5099, "topic": 2.0531, "need": 0.715},
-    most={"certainty": 1.9571, "share": 0.6133, "mention": 1.0, "topic": 1.0, "need": 3.4816},
+    base=-4.5803,
+    coefficients={"certainty": 1.3746, "share": 1.4958, "mention": 1.4565, "topic": 1.2518, "need": 0.6935},
+    most={"certainty": 1.6875, "share": 0.6126, "mention": 1.0, "topic": 1.0, "need": 3.3505},
 )
 
 
