@@ -27,7 +27,8 @@ CANNOT_FIND = (
     "words and phrases in texts of which other words decide as much",
     "single words at changing positions in less than a quarter of a class",
     "marks in fewer than 8 items or a tenth of a class",
-    "changes of the whole input that set no class apart, or are of another kind, such as its style",
+    "changes of the whole input that set no class apart, such as a slight colour cast, or are of another kind, "
+    "such as its style",
     "marks in classes that were not sampled, and whatever the maps do not show",
 )
 NOT_FOUND = f"Not found this way, or only by luck: {'; '.join(CANNOT_FIND)}."
