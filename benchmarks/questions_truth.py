@@ -6,9 +6,9 @@
 explained. *image*: the highest patch of the image is on the object asked about (a fifth of the patch or more); *other*:
 it is on the other object. *word*: the highest word is the one that names the object, special tokens left out. *but the
 last*: the same without the last token, where the answer is read, which many methods score highest. *word, versus*: as
-*word*, where the answer is explained against the answer about the other object. *share*: of the image in the total magnitude, and with a grey image
-in its place; *grey*: the highest patch of that grey image is where the object would be. `--write` puts the table into
-docs/vision-language.md. Intervals: 95 %, bootstrap over questions.
+*word*, where the answer is explained against the answer about the other object. *share*: of the image in the total
+magnitude, and with a grey image in its place; *grey*: the highest patch of that grey image is where the object would
+be. `--write` puts the table into docs/vision-language.md. Intervals: 95 %, bootstrap over questions.
 """
 
 import argparse

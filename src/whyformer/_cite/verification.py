@@ -223,7 +223,7 @@ def settle(found: Evidence, design: Design, full: float, partner: Pattern | None
     """What decides and how: the first source and its partner, or the source that explains the ablations best."""
     first = found.first
     found.drop = full - float(design.find_without([first]).mean()) if not design.keep[:, first].all() else 0.0
-    best = partner or choose_source(found, design, full)
+    best = partner or choose_deciding_source(found, design, full)
     if best is not None:
         found.basis, found.how = best
         found.drop = full - float(design.log_odds[~design.match(*best)].mean())
@@ -231,7 +231,7 @@ def settle(found: Evidence, design: Design, full: float, partner: Pattern | None
     found.against = find_opposed(design, max(found.margin, LEAST_SHARE * found.drop))
 
 
-def choose_source(found: Evidence, design: Design, full: float) -> Pattern | None:
+def choose_deciding_source(found: Evidence, design: Design, full: float) -> Pattern | None:
     """The source that decides alone: the log-odds stay with it, fall without it, and are explained by it."""
     rated = {
         j: design.explain_variance(design.keep[:, j]) + RELEVANT * found.likely[j]

@@ -32,7 +32,7 @@ from whyformer._plain.versions import collect_versions
 from whyformer.errors import InputError, TargetError
 
 if TYPE_CHECKING:
-    from transformers import BaseImageProcessor, PreTrainedTokenizerBase, ProcessorMixin
+    from transformers import BaseImageProcessor, PreTrainedTokenizerBase, ProcessorMixin, SequenceFeatureExtractor
 
 InputKind = Literal["image", "text", "tensors"]
 
@@ -52,7 +52,7 @@ class Model:
     notes: tuple[str, ...] = ()
     files: WeightFiles | None = field(default=None, repr=False)  # that its weights were read from
     joint_processor: "ProcessorMixin | None" = field(default=None, repr=False)  # of images and a text as one input
-    feature_extractor: Any = field(default=None, repr=False)  # None: it takes no sounds
+    feature_extractor: "SequenceFeatureExtractor" = field(default=None, repr=False)  # None: it takes no sounds
 
     def __repr__(self) -> str:
         classes = f", {len(self._classes)} classes" if self._classes else ""
