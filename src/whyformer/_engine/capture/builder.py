@@ -225,7 +225,7 @@ class CaptureBuilder:
         if self.wants(*OF_ATTENTION):
             refuse_missing_attention(self.model, self.sites)
             if self.numbers is None:
-                refuse_unstackable_sites(self.sites, self.layout)
+                refuse_unstackable_sites(self.sites, *self.layout.mask.shape)
             else:
                 self.joined = JoinedLayers.find(self.sites, self.numbers, self.encoded.batch)
         if self.wants("attention", "attention_output"):
@@ -300,7 +300,7 @@ class CaptureBuilder:
         """What the two halves of each block add to the state. A block of an unknown build raises on access."""
         branches: list[Branch | UnsupportedModel] = []
         try:
-            refuse_unstackable_sites(self.sites, self.layout)
+            refuse_unstackable_sites(self.sites, *self.layout.mask.shape)
             states, _ = find_attention_blocks(self.mode)
             refuse_changing_tokens(states, self.layout)
         except UnsupportedModel as error:

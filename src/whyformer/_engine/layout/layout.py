@@ -287,7 +287,7 @@ def to_token_states(state: Tensor, trace: Trace, length: int) -> Tensor:
     Further axes (the copies of a stream that hyper connections keep) become channels. Other states stay as they are.
     """
     tokens, samples = axis_of(trace.tokens), axis_of(trace.samples)
-    if is_grid_of_tokens(state, trace, length):
+    if state.dim() == 4 and is_grid_of_tokens(state, trace, length):
         return state.flatten(2).transpose(1, 2)
     if samples is None:  # one example
         samples = next((axis for axis in range(state.dim()) if state.size(axis) == 1 and axis != tokens), 0)
@@ -300,7 +300,7 @@ def to_token_states(state: Tensor, trace: Trace, length: int) -> Tensor:
 def is_grid_of_tokens(state: Tensor, trace: Trace, length: int) -> bool:
     """Whether states are [batch channel row column], with the tokens that attention covers row by row."""
     label = trace.tokens
-    if state.dim() != 4 or trace.is_pixels or label is None or label.shape != (1, 1, *state.shape[-2:]):
+    if trace.is_pixels or label is None or label.shape != (1, 1, *state.shape[-2:]):
         return False
     return torch.equal(label.flatten(), torch.arange(length, device=label.device, dtype=label.dtype))
 
@@ -400,18 +400,14 @@ def has_stackable_sites(run: Run, batch: int) -> bool:
     length = layers[-1].value.size(-2) if layers[-1].is_pooling else layers[-1].queries
     pools = len(run.mode.sites) - len(layers)
     try:
-        refuse_unstackable_shapes(layers, batch, length)
+        refuse_unstackable_sites(layers, batch, length)
     except UnsupportedModel:
         return False
     return pools < 2
 
 
-def refuse_unstackable_sites(sites: list[AttentionSite], layout: Layout) -> None:
+def refuse_unstackable_sites(sites: list[AttentionSite], batch: int, length: int) -> None:
     """Methods on attention need self-attention over the same tokens at every layer."""
-    refuse_unstackable_shapes(sites, *layout.mask.shape)
-
-
-def refuse_unstackable_shapes(sites: list[AttentionSite], batch: int, length: int) -> None:
     if sites and all(site.first_positions is not None for site in sites):
         return
     for site in sites:

@@ -610,7 +610,10 @@ class Intercept(TorchFunctionMode):
         if self.streams:
             site.first_positions = self.find_streams(before, site.keys)
         site.obstacle = "" if site.first_positions is not None else site.find_obstacle()
-        self.keep_site(site)
+        site.enclosing = tuple(call.number for call in self.open_calls)
+        for call in self.open_calls:
+            call.sites.append(site.number)
+        self.sites.append(site)
         trace = Trace(samples=before.samples, epoch=site.epoch, depends=before.depends, output_of=site.number)
         has_tokens = before.tokens is not None and bool((before.tokens >= 0).any())  # and no learned queries
         if site.is_pooling and not has_tokens:
@@ -622,12 +625,6 @@ class Intercept(TorchFunctionMode):
         if site.first_positions is not None and site.first_positions[0]:
             tokens = tokens + site.first_positions[0]
         attach_trace(output, replace(trace, tokens=tokens))
-
-    def keep_site(self, site: AttentionSite) -> None:
-        site.enclosing = tuple(call.number for call in self.open_calls)
-        for call in self.open_calls:
-            call.sites.append(site.number)
-        self.sites.append(site)
 
     def place_site(self, site: AttentionSite, numbers: TokenNumbers) -> None:
         """Record a site with the numbers of its tokens, which its output keeps."""
@@ -646,7 +643,10 @@ class Intercept(TorchFunctionMode):
             self.unfold(site)
         if tokens is not None:
             site.tokens = tokens.unfold(site.folds_heads, site.value.size(1), site.batch_axis)
-        self.keep_site(site)
+        site.enclosing = tuple(call.number for call in self.open_calls)
+        for call in self.open_calls:
+            call.sites.append(site.number)
+        self.sites.append(site)
         self.follower.length = numbers.length
         trace = Trace(rows.samples, rows.tokens, site.epoch, depends=rows.depends, output_of=site.number)
         attach_trace(output, trace)
