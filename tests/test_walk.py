@@ -11,7 +11,8 @@ from pathlib import Path
 import whyformer as why
 
 SOURCE = f"{Path(why.__file__).parent}/"
-MOST_FUNCTIONS, MOST_CROSSINGS = 408, 342  # 391 before two streams and images beside words, 405 before windows and flex_attention
+# 391 before models could have two streams or images beside words, 405 before windows and flex_attention.
+MOST_FUNCTIONS, MOST_CROSSINGS = 408, 342
 
 
 def room_of(file: str) -> str:

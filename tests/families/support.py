@@ -238,7 +238,7 @@ def make_support_page(lines: list[Line]) -> str:
     )
     made_by = (
         "`make sweep` writes the table behind this page, `tests/families/support.csv`, and the page. This table: "
-        f"{describe_versions(lines)}."
+        f"{describe_versions(lines)}, in three parts, between which the engine changed a little."
     )
     tasks = [format_task(task, [x for x in lines if x.task == task]) for task in sorted({x.task for x in lines})]
     parts = [
