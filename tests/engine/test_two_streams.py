@@ -423,6 +423,19 @@ def make_t5gemma():
     return module
 
 
+def test_a_span_model_takes_a_padded_batch():
+    """What it says of padding depends on the mask of its decoder, and is not read."""
+    torch.manual_seed(0)
+    module = hf.BartForQuestionAnswering(make_seq2seq("bart, classes").config).eval().double()
+    inputs = dict(make_tokenizer()(TEXTS, return_tensors="pt", padding=True, return_token_type_ids=False))
+    assert not inputs["attention_mask"].all()
+    with torch.no_grad():
+        own = module(**inputs).start_logits
+    prefix = inputs["input_ids"].size(1)  # of the tokens, the source comes first
+    e = why.explain(module, inputs, "attnlrp", target=lambda out: out.start_logits[:, prefix + 1])
+    assert [target.score for target in e.targets] == pytest.approx(own[:, 1].tolist())
+
+
 @pytest.mark.parametrize("make", [make_t5gemma, lambda: make_seq2seq("bart, classes")])
 def test_a_head_that_classifies_answers_for_a_padded_batch_what_the_model_answers(make):
     """T5Gemma reads one token further where there is padding: its decoder attends to the last word of the source."""
