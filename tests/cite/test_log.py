@@ -146,7 +146,7 @@ def test_ctrl_c_loses_nothing(log, tmp_path, model):
 
 def test_the_summary_counts_what_the_rows_say(run):
     found, rows = run.summarise(), list(run.rows())
-    assert (found.records, found.cited) == (15, 12)
+    assert (found.count, found.cited) == (15, 12)
     assert sum(one.count for one in found.errors) == 3 and {one.line for one in found.errors} <= {5, 10, 15}
     sources = [one for row in rows if row["citations"] for one in json.loads(row["citations"])]
     assert sum(one.offered for one in found.documents) == len(sources)
@@ -163,6 +163,11 @@ def test_the_summary_counts_what_the_rows_say(run):
     assert saved["never_used"] == [one.key for one in found.never_used] and saved["records"] == 15
     assert "Documents never used" in (run.folder / "summary.html").read_text()
     assert "15 records: 12 cited, 3 with an error." in str(found)
+    assert (
+        [one["key"] for one in found.records()]
+        == list(found.to_pandas()["key"])
+        == [one.key for one in found.documents]
+    )
 
 
 def test_the_command_prints_the_summary(log, tmp_path):

@@ -4,22 +4,18 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from rich.console import RenderableType
 from rich.text import Text
 
 from whyformer._plain import archive
-from whyformer.results.result import Result, choose_formats, make_data_frame
+from whyformer.results.result import Result, choose_formats
 from whyformer.show import report, terminal
 from whyformer.show.html import Content
 from whyformer.show.score_rows import CellValue
 from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
 from whyformer.show.wording import shorten_text
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
 
 SUPPORTED = "supported"
 SHOWN_LINES = 20  # of a table in a terminal
@@ -66,7 +62,7 @@ class LogSummary(Result):
     formats = choose_formats(".json .html .csv .txt")
     csv_columns = ("key", "offered", "used", "text")
 
-    records: int = field()  # type: ignore[assignment]  # the number of records; the table is to_pandas()
+    count: int  # of records
     cited: int
     answers: Mapping[str, int] = field(default_factory=dict)  # verdict -> whole answers
     sentences: Mapping[str, int] = field(default_factory=dict)  # verdict -> sentences
@@ -74,12 +70,8 @@ class LogSummary(Result):
     documents: Sequence[DocumentUse] = ()  # by how often they are offered
     errors: Sequence[LogErrors] = ()  # most frequent first
 
-    def to_pandas(self) -> "DataFrame":
-        """A row for each document."""
-        return make_data_frame([dict(zip(self.csv_columns, row, strict=True)) for row in self._list_rows()])
-
     def __repr__(self) -> str:
-        return f"<LogSummary of {self.records:,} records, {self.cited:,} cited>"
+        return f"<LogSummary of {self.count:,} records, {self.cited:,} cited>"
 
     @property
     def never_used(self) -> list[DocumentUse]:
@@ -87,8 +79,8 @@ class LogSummary(Result):
         return [one for one in self.documents if not one.used]
 
     def describe(self) -> list[str]:
-        failed = self.records - self.cited
-        lines = [f"{self.records:,} records: {self.cited:,} cited, {failed:,} with an error."]
+        failed = self.count - self.cited
+        lines = [f"{self.count:,} records: {self.cited:,} cited, {failed:,} with an error."]
         lines += [f"Answers: {list_counts(self.answers)}."] if self.answers else []
         lines += [f"Sentences: {list_counts(self.sentences)}."] if self.sentences else []
         if self.documents:
@@ -147,7 +139,8 @@ class LogSummary(Result):
     # --- files ---
 
     def to_fields(self) -> archive.WrittenFields:
-        return {**vars(self), "never_used": [one.key for one in self.never_used]}
+        fields = {"records" if name == "count" else name: value for name, value in vars(self).items()}
+        return {**fields, "never_used": [one.key for one in self.never_used]}
 
     def _list_rows(self) -> Iterator[tuple[CellValue, ...]]:
         yield from ((one.key, one.offered, one.used, one.text) for one in self.documents)
