@@ -338,6 +338,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("files", nargs="*", type=Path, help="outcomes of the seed")
     parser.add_argument("--seed", type=int, default=71)
+    parser.add_argument("--questions", type=int, default=250, help="of each setting, the first ones")
     parser.add_argument("--json", type=Path, required=True, help="the figures: written, or read if there are no files")
     parser.add_argument("--write", action="store_true", help="write the tables into docs/cite.md")
     arguments = parser.parse_args()
@@ -348,6 +349,9 @@ def main() -> None:
             kind, count, factor = entry["label"]
             groups.setdefault(f"{kind}, {count} sources, x {factor:g}", []).append(entry)
     if groups:
+        for some in groups.values():
+            some.sort(key=lambda entry: entry["number"])
+            del some[arguments.questions :]
         order = sorted(groups, key=lambda name: (KINDS.index(name.split(",")[0]), int(name.split()[1]), name))
         arguments.json.write_text(json.dumps({name: sum_up(groups[name]) for name in order}, indent=0) + "\n")
     lines = list(list_tables(json.loads(arguments.json.read_text())))
