@@ -78,14 +78,18 @@ class Looking(nn.Module):
 
 
 def make_encoder_decoder() -> Case:
-    """Of sound, with a stem that is not that of Whisper."""
-    from transformers import Speech2TextConfig, Speech2TextForConditionalGeneration
+    """An encoder of images whose decoder reads tokens."""
+    from transformers import BertConfig, VisionEncoderDecoderConfig, VisionEncoderDecoderModel, ViTConfig
 
-    sizes = {f"{part}_{name}": 1 for part in ("encoder", "decoder") for name in ("layers", "attention_heads")}
-    stem = {"d_model": 16, "vocab_size": 20, "input_feat_per_channel": 8, "conv_channels": 16}
-    lengths = {"max_source_positions": 40, "max_target_positions": 10}
-    module = Speech2TextForConditionalGeneration(Speech2TextConfig(**sizes, **stem, **lengths))
-    return module, {"input_features": torch.randn(1, 16, 8, generator=torch.Generator().manual_seed(0))}
+    sizes = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
+    parts = ViTConfig(image_size=16, patch_size=8, **sizes), BertConfig(vocab_size=20, **sizes)
+    config = VisionEncoderDecoderConfig.from_encoder_decoder_configs(*parts)
+    config.decoder_start_token_id, config.pad_token_id = 1, 0
+    pixels = torch.randn(1, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+    return VisionEncoderDecoderModel(config=config), {
+        "pixel_values": pixels,
+        "decoder_input_ids": torch.tensor([[1, 5]]),
+    }
 
 
 KERNELS = torch.library.Library("refused", "DEF")  # autograd knows nothing of its operation
