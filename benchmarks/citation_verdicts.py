@@ -144,7 +144,7 @@ def judge(case: dict[str, Any]) -> Judged:
 
 
 def share(wanted: Sequence[bool]) -> str:
-    return f"{sum(wanted)} of {len(wanted)} ({sum(wanted) / max(len(wanted), 1):.1%})"
+    return f"{sum(wanted)} of {len(wanted)} ({sum(wanted) / len(wanted):.1%})" if wanted else "-"
 
 
 def list_errors(some: Sequence[Judged]) -> list[str]:

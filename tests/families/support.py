@@ -276,7 +276,7 @@ def format_methods(built: list[Line]) -> str:
 
 def describe_versions(lines: list[Line]) -> str:
     counts = Counter(line.versions for line in lines).most_common()
-    return "; ".join(f"{count} classes with {versions}" for versions, count in counts)
+    return "; ".join(f"{count} {'class' if count == 1 else 'classes'} with {versions}" for versions, count in counts)
 
 
 def describe_first(lines: list[Line]) -> str:
