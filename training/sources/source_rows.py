@@ -4,6 +4,7 @@ Workers write them into a folder, part by part, while the models learn from the 
 """
 
 import multiprocessing
+import os
 import random
 import sys
 from pathlib import Path
@@ -61,6 +62,7 @@ def write_part(file: Path, seed: int, count: int, longest: int) -> None:
 
 def start_writing(folder: Path, config: dict) -> "multiprocessing.pool.Pool":
     """Processes that write parts into the folder until all rows are there or they are ended."""
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # threads of each would be in the way of the others
     count = min(PART_SIZE, config["rows"])
     jobs = [
         (folder / f"{i:05}.npz", 1_000_000 * config["seed"] + i, count, config["longest"])

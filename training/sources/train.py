@@ -1,11 +1,12 @@
 """Train the readers of sources: python training/sources/train.py --out FOLDER [--shape llama neox qwen]
 
-Each shape learns in a process of its own, from the same rows, which other processes generate meanwhile; on one H200 all
-three take seven minutes together. The other processes need a core each: from 150,000 rows every shape only learnt half
-of the answers, from 700,000 they learn to read. Rows of similar length make a batch, short rows first. The loss is that
-of the answers, and with a smaller weight that of other tokens. On a GPU a step is one CUDA graph for each length of
-rows; a shape whose steps cannot be recorded starts again without. The log has the share of held-out questions that are
-answered right, by kind and world; the weights are saved as it goes.
+Each shape learns in a process of its own, from the same rows, which other processes generate meanwhile; on one H200
+with 16 cores all three take eight minutes together (with CUDA's multi-process service, by which their steps share the
+GPU; without it they take turns, and fewer steps). The other processes need a core each: from 150,000 rows every shape
+only learnt half of the answers, from 700,000 they learn to read. Short rows come first, and those of similar length
+make a batch. The loss is that of the answers, and with a smaller weight that of other tokens. On a GPU a step is one
+CUDA graph for each length of rows; a shape whose steps cannot be recorded starts again without. The log has the share
+of held-out questions that are answered right, by kind and world; the weights are saved as it goes.
 """
 
 import argparse
