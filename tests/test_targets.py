@@ -235,6 +235,7 @@ TEXTS = {
     "entity": Entity(),
     "classes:3=#1,4=#2": TokenClasses((3, 4), (1, 2)),
     "logodds:answer-tokens:0-2": targets.Answer((0, 1, 2), score="log_odds"),
+    "tempered:answer-tokens:0-2": targets.Answer((0, 1, 2), score="tempered"),
     "answer:12-15": AnswerSpan(12, 15),
     "answer": AnswerSpan(),
     "choice:1": Choice(1),

@@ -251,7 +251,7 @@ def test_what_cannot_be_selected_is_refused(model, prompt, target, reason):
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        (dict(score="probability"), "score must be one of logit, logp, log_odds"),
+        (dict(score="probability"), "score must be one of logit, logp, log_odds, tempered"),
         (dict(unit="word"), "unit must be one of token, character, sentence"),
         (dict(weights=["a"]), "weights must be numbers"),
     ],

@@ -24,7 +24,9 @@ from whyformer._model.prompt import Prompt, encode_continuation
 from whyformer._plain.sentences import find_sentence_starts
 from whyformer.errors import TargetError
 
-SCORE_NAMES: dict[Scale, str] = {"logit": "{}", "logp": "log p({})", "log_odds": "log-odds of {}"}
+SCORE_NAMES: dict[Scale, str] = {
+    "logit": "{}", "logp": "log p({})", "log_odds": "log-odds of {}", "tempered": "log-odds of {}",
+}  # fmt: skip
 UNITS = ("token", "character", "sentence")
 LONGEST_LABEL = 60  # characters of an answer in its name
 
@@ -37,7 +39,7 @@ class Answer(TargetKind):
     occurs in the answer. unit="character": (start, stop) in characters of the answer; unit="sentence": numbers of its
     sentences.
     weights: one for each selected token, by default 1.
-    score: "logit", "logp" or "log_odds".
+    score: "logit", "logp" or "log_odds"; "tempered", log-odds with a slope for sharp models (terms.py).
     versus: what the model could have said instead of the selected tokens, a text or token ids. White space before the
     selected tokens is put before a text that begins without it. With as many tokens, both are contrasted at each token
     in which they differ; otherwise at the first one, and a note says so.
@@ -341,7 +343,7 @@ def aim_at_answer(wanted: OneTarget, versus: OneTarget) -> tuple[OneTarget, OneT
 
 # --- as text ----------------------------------------------------------------------------------------------------------
 
-SCORE_PREFIXES: dict[Scale, str] = {"logit": "", "logp": "logp:", "log_odds": "logodds:"}
+SCORE_PREFIXES: dict[Scale, str] = {"logit": "", "logp": "logp:", "log_odds": "logodds:", "tempered": "tempered:"}
 WEIGHTS, VERSUS = "/weights:", "/versus:"  # what follows the selection
 
 

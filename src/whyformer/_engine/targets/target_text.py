@@ -26,6 +26,7 @@ from whyformer._engine.targets.target_kinds import (
     Value,
 )
 from whyformer._engine.targets.target_like import TargetKind
+from whyformer._engine.targets.terms import Scale
 from whyformer.errors import TargetError, suggest_nearest
 
 
@@ -97,11 +98,11 @@ def parse_log_probability(text: str) -> LogProbability | Answer:
     return replace(of, score="logp") if isinstance(of, Answer) else LogProbability(of)
 
 
-def parse_log_odds(text: str) -> Answer:
+def parse_scaled_answer(text: str, score: Scale) -> Answer:
     of = parse_member(text)
     if not isinstance(of, Answer):
         raise ValueError
-    return replace(of, score="log_odds")
+    return replace(of, score=score)
 
 
 def parse_token(text: str) -> Token:
@@ -150,7 +151,8 @@ FORMS: dict[str, tuple[str, Callable[[str], TargetKind]]] = {  # an example of e
     "class": ("class:cat", lambda text: Class(parse_name(text))),
     "group": ("group:cat,dog", parse_group),
     "logp": ("logp:cat", parse_log_probability),
-    "logodds": ("logodds:answer-tokens", parse_log_odds),
+    "logodds": ("logodds:answer-tokens", partial(parse_scaled_answer, score="log_odds")),
+    "tempered": ("tempered:answer-tokens", partial(parse_scaled_answer, score="tempered")),
     "value": ("value", lambda text: Value(int(text or 0))),
     "token": ("token:Paris@mask", parse_token),
     "tokens": ("tokens:4-7", lambda text: Tokens(*parse_range(text))),

@@ -10,6 +10,14 @@ The slope of a log-probability is $1 - p$, which rounds to 0 for a certain answe
 the answer, however certain it is, and are computed from the logits of the others, not from $1 - p$:
 
 $$ \log \frac{p_a}{1 - p_a} = z_a - \log \sum_{v \ne a} e^{z_v} $$
+
+Where logits are sharp, this slope is that of the answer minus that of one other word, and relevance then tells what
+sets the two apart, not what speaks for the answer. *Tempered* log-odds are the same number, with the slope of
+
+$$ z_a - T \log \sum_{v \ne a} e^{z_v / T} , \qquad T = \max(1, 0.4 \, \sigma) $$
+
+where $\sigma$ is the standard deviation of the logits, 2 to 3 in most language models: there T is about 1, and a model
+whose logits are multiplied by a factor above 1 is explained as if they were not. Ours.
 """
 
 from collections.abc import Sequence
@@ -23,7 +31,8 @@ from whyformer._engine.run import Returned, find_output, get_field
 from whyformer._model import EncodedBatch
 from whyformer.errors import MethodError
 
-Scale: TypeAlias = Literal["logit", "logp", "log_odds"]  # what a term is: the number itself, or by softmax
+Scale: TypeAlias = Literal["logit", "logp", "log_odds", "tempered"]  # what a term is: the number itself, or by softmax
+SHARP = 0.4  # standard deviations of the logits: the temperature of the slope, if that is above 1
 
 
 @dataclass(frozen=True)
@@ -102,7 +111,20 @@ def compute_log_odds(logits: Tensor, index: Tensor) -> Tensor:
     return logits.gather(-1, index[:, None])[:, 0] - others
 
 
-CONVERSIONS = {"logp": compute_log_probability, "log_odds": compute_log_odds}
+def compute_tempered_log_odds(logits: Tensor, index: Tensor) -> Tensor:
+    """[n]: the log-odds at index [n], logits [n class], with the slope of log-odds at a temperature of 1 or more."""
+    known = logits.detach().isfinite()
+    count = known.sum(-1, keepdim=True)
+    centred = logits.detach().where(known, 0) - logits.detach().where(known, 0).sum(-1, keepdim=True) / count
+    deviation = (centred.where(known, 0).square().sum(-1, keepdim=True) / count).sqrt()
+    temperature = (SHARP * deviation).clamp(min=1)
+    soft = temperature[:, 0] * compute_log_odds(logits / temperature, index)
+    return soft + (compute_log_odds(logits, index) - soft).detach()
+
+
+CONVERSIONS = {
+    "logp": compute_log_probability, "log_odds": compute_log_odds, "tempered": compute_tempered_log_odds,
+}  # fmt: skip
 
 
 def widen(numbers: Tensor) -> Tensor:
