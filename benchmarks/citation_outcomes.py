@@ -38,7 +38,7 @@ from stored_citations import find_stored_evidence, round_outcome, write_set
 import whyformer as why
 from whyformer._cite.estimate import code_ablations
 from whyformer._cite.likelihood import measure_likelihood
-from whyformer._cite.mention import is_mentioned
+from whyformer._cite.mention import find_asked_words, is_mentioned
 from whyformer._cite.run import CITE_METHOD, explain_sources, sum_regions
 from whyformer._cite.sources import find_sources, make_source_players
 from whyformer._plain.random_generator import make_generator
@@ -68,7 +68,7 @@ def ask_about(
     players = make_source_players(prompt, regions)
     ablations = PartAblations(model, prompt, players, aim.find_tokens(prompt))
     n, number = players.count, zlib.crc32(prompt.text.encode())
-    explanation = explain_sources(model, prompt, CITE_METHOD, {}, aim, players)
+    explanation, _ = explain_sources(model, prompt, CITE_METHOD, {}, aim, players)
     relevance = sum_regions(explanation.scores[0].double().cpu(), regions).numpy()
     first = int(relevance.argmax())
     sets = [ablations.leave_out([[j] for j in range(n)]), ablations.leave_out([sorted({first, j}) for j in range(n)])]
@@ -92,11 +92,7 @@ def ask_about(
 
 def describe(prompt: why.Prompt, regions: Sequence[why.Region]) -> dict[str, Any]:
     """Where the sources are, and which of them contain each token of what is no source."""
-    inside = {place for one in regions for place in range(one.start, one.stop)}
-    ids = prompt.ids[: prompt.prompt_length]
-    asked = {token for place, token in enumerate(ids) if place not in inside}
-    own = [set(ids[one.start : one.stop]) for one in regions]
-    words = {write_set([token in some for some in own]) for token in asked} - {"0"}
+    words = {write_set(row) for row in find_asked_words(prompt, regions).tolist()} - {"0"}
     return {
         "tokens": len(prompt.ids), "spans": [[one.start, one.stop] for one in regions], "asked": sorted(words),
     }  # fmt: skip

@@ -1,7 +1,6 @@
 """Verdicts and scores of stored outcomes (citation_outcomes.py): what cite() says, without running a model again."""
 
 import json
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,9 @@ import torch
 
 from whyformer._cite.ablations import Ablations
 from whyformer._cite.calibration import measure_features
-from whyformer._cite.effort import BASELINE, EFFORTS, PER_RELEVANCE, RIVAL
+from whyformer._cite.effort import EFFORTS, PER_RELEVANCE, RIVAL
 from whyformer._cite.likelihood import Likelihood
+from whyformer._cite.mention import match_question
 from whyformer._cite.verification import Evidence, find_evidence, find_rival_basis
 
 Entry = Mapping[str, Any]
@@ -82,37 +82,30 @@ def find_stored_evidence(entry: Entry, effort: str, ask_model: AskModel | None =
     """What an answer rests on, and what that cost in forwards, a relevance pass counted as three."""
     relevance, plan = np.array(entry["relevance"]), EFFORTS[effort]
     if not plan.leaves_out:
-        return Evidence(relevance, int(relevance.argmax()), relevance), PER_RELEVANCE + BASELINE
+        return Evidence(relevance, int(relevance.argmax()), relevance), PER_RELEVANCE
     rival = entry.get("rival")
     ablations = StoredAblations(entry, entry["tokens"], entry["spans"], ask_model)
-    left = plan.forwards - PER_RELEVANCE - BASELINE - RIVAL * (rival is not None)
-    found = find_evidence(ablations, relevance, left, entry["least"])
-    spent = PER_RELEVANCE + BASELINE + ablations.forwards
+    left = plan.forwards - PER_RELEVANCE - RIVAL * (rival is not None)
+    found = find_evidence(ablations, relevance, left, entry["least"], asked=read_asked_words(entry))
+    spent = PER_RELEVANCE + ablations.forwards
     if rival is not None:
         others = StoredAblations(rival, entry["tokens"], entry["spans"])
-        against = find_rival_basis(others, np.array(rival["relevance"]), rival["containing"])
-        found.against = tuple(sorted({*found.against, *against}))
-        spent += PER_RELEVANCE + BASELINE + others.forwards
+        found.against = find_rival_basis(others, np.array(rival["relevance"]), rival["containing"]) or found.against
+        spent += PER_RELEVANCE + others.forwards
     return found, spent
 
 
-def match_stored_question(entry: Entry, basis: Sequence[int]) -> float:
-    """As mention.match_question, from the sources that contain each token of the question."""
+def read_asked_words(entry: Entry) -> np.ndarray:
+    """[token source]: which sources contain each token of the question."""
     count = len(entry["relevance"])
-    holding = [read_set(written, count) for written in entry["asked"]]
-    rare = [
-        1 - math.log(sum(some) / here) / math.log(count)
-        for some in holding
-        if (here := sum(some[source] for source in basis))
-    ]
-    return max(rare, default=0.0)
+    return np.array([read_set(written, count) for written in entry["asked"]], dtype=bool).reshape(-1, count)
 
 
 def judge_stored_claim(entry: Entry, effort: str) -> dict[str, Any]:
     """A case of citation_verdicts.py."""
     found, spent = find_stored_evidence(entry, effort)
     likelihood = Likelihood(0.0, 0.0, 0.0, entry["least"])
-    topic = match_stored_question(entry, found.likely_basis)
+    topic = match_question(read_asked_words(entry), found.likely_basis)
     labels = ("model", "world", "seed", "passages", "kind", "way", "support", "against")
     return {
         **{name: entry[name] for name in labels if name in entry}, "effort": effort,

@@ -1,5 +1,6 @@
 """Answers that a model is certain of: log-odds still say where they come from, where the slope of log p is 0."""
 
+import math
 from functools import cache
 
 import pytest
@@ -8,6 +9,7 @@ import transformers as hf
 from tiny_prompts import PASSAGES, decoder, make_prompt
 
 import whyformer as why
+from whyformer._engine.targets.terms import CONVERSIONS, compute_tempered_log_odds
 from whyformer.demo import reader
 from whyformer.targets import Answer, parse
 
@@ -15,12 +17,12 @@ CERTAIN = 40.0  # times the logits
 
 
 @cache
-def certain(dtype=torch.float32):
+def certain(dtype=torch.float32, factor=CERTAIN):
     """A stock Llama whose answers have probability 1 in float32."""
     torch.manual_seed(0)
     module = hf.LlamaForCausalLM(decoder().module.config).eval()
     with torch.no_grad():
-        module.model.norm.weight.mul_(CERTAIN)
+        module.model.norm.weight.mul_(factor)
     return why.open(module.to(dtype), tokenizer=decoder().tokenizer)
 
 
@@ -56,13 +58,14 @@ def test_log_odds_have_a_slope_where_log_p_has_none(method, dtype):
     assert float((found.scores - wanted.scores).abs().max()) < (1e-4 if dtype is torch.float32 else 0.03) * largest
 
 
+@pytest.mark.parametrize("score", ["log_odds", "tempered"])
 @pytest.mark.parametrize("method", ["attnlrp", "libragrad", "cp_lrp"])
-def test_lean_runs_agree_with_full_ones(method):
+def test_lean_runs_agree_with_full_ones(method, score):
     prompt = answer_likeliest(certain())
     with why.engine(lean=True):
-        lean = why.explain(certain(), prompt, method, target=Answer(score="log_odds"))
+        lean = why.explain(certain(), prompt, method, target=Answer(score=score))
     with why.engine(lean=False):
-        full = why.explain(certain(), prompt, method, target=Answer(score="log_odds"))
+        full = why.explain(certain(), prompt, method, target=Answer(score=score))
     torch.testing.assert_close(lean.scores, full.scores, rtol=1e-3, atol=1e-4 * float(full.scores.abs().max()))
     assert lean.targets[0].label == full.targets[0].label and lean.targets[0].label.startswith("log-odds of ")
     assert lean.targets[0].score == pytest.approx(full.targets[0].score, rel=1e-4)
@@ -76,6 +79,34 @@ def test_log_odds_are_the_sum_over_the_tokens():
     torch.testing.assert_close(whole.scores, sum(part.scores for part in parts), rtol=1e-5, atol=1e-6)
     again = why.explain(decoder(), prompt, "attnlrp", target=parse(whole.targets[0].spec))
     assert whole.targets[0].spec.startswith("logodds:answer-tokens") and torch.equal(again.scores, whole.scores)
+
+
+def test_tempered_log_odds_by_hand():
+    """Three logits with a standard deviation of 10: the temperature is 4. One of -inf does not count."""
+    spread = 10 * math.sqrt(3 / 2)
+    for row in ([spread, 0.0, -spread], [spread, 0.0, -spread, -math.inf]):
+        logits = torch.tensor([row], dtype=torch.double, requires_grad=True)
+        found = compute_tempered_log_odds(logits, torch.tensor([0]))
+        assert float(found.detach()) == pytest.approx(spread - math.log(1 + math.exp(-spread)))
+        (slope,) = torch.autograd.grad(found.sum(), logits)
+        share = 1 / (1 + math.exp(-spread / 4))
+        assert slope[0].tolist()[:3] == pytest.approx([1.0, -share, share - 1]) and slope[0, 3:].sum() == 0
+    flat = torch.tensor([[2.0, 0.0, 1.0]], requires_grad=True)
+    slopes = [torch.autograd.grad(of(flat, torch.tensor([0])).sum(), flat)[0] for of in CONVERSIONS.values()]
+    assert torch.equal(slopes[1], slopes[2]) and list(CONVERSIONS)[1:] == ["log_odds", "tempered"]
+
+
+def test_a_sharper_model_is_explained_like_itself_by_tempered_log_odds_alone():
+    scores = {}
+    for factor in (CERTAIN, 2 * CERTAIN):
+        prompt = answer_likeliest(certain(factor=factor))
+        for score in ("log_odds", "tempered"):
+            found = why.explain(certain(factor=factor), prompt, "attnlrp", target=Answer(score=score))
+            scores[score, factor] = found.scores / factor
+            assert found.targets[0].label.startswith("log-odds of ") and found.targets[0].score > 10
+    size = float(scores["tempered", CERTAIN].abs().max())
+    apart = {name: float((scores[name, CERTAIN] - scores[name, 2 * CERTAIN]).abs().max()) / size for name, _ in scores}
+    assert apart["tempered"] < 1e-4 < apart["log_odds"]
 
 
 def choose_questions(count):

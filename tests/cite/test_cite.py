@@ -10,6 +10,7 @@ from tiny_prompts import PASSAGES, QUESTION, TEXT, chat_decoder, decoder, make_p
 import whyformer as why
 from whyformer._cite.ablations import Ablations
 from whyformer._cite.run import CITE_METHOD
+from whyformer._cite.sources import find_sources, make_source_players
 from whyformer.errors import InputError, MethodError, TargetError, WhyformerError
 from whyformer.targets import Answer
 
@@ -80,6 +81,37 @@ def test_the_model_reads_no_more_tokens_than_the_cost_says(monkeypatch):
         handle.remove()
     forwards = sum(ids.numel() for ids in read) / len(prompt.ids)
     assert forwards + 2 <= cost + 1e-9 <= 12 + 1e-9 and forwards > 3
+
+
+@pytest.mark.parametrize("lean", [True, False])
+def test_the_probabilities_come_from_the_forward_of_the_relevance_pass(lean):
+    """The model reads the whole prompt once. Log-odds, probabilities and ablations are those of runs of their own."""
+    prompt, read = make_prompt(" good"), []
+    with why.engine(lean=lean):
+        why.cite(decoder(), prompt, by=PASSAGES, effort="fast")  # what is tried out once is not counted
+        handle = decoder().module.get_input_embeddings().register_forward_hook(lambda *given: read.append(given[1][0]))
+        try:
+            fast = why.cite(decoder(), prompt, by=PASSAGES, effort="fast")
+        finally:
+            handle.remove()
+        assert [ids.numel() for ids in read] == [len(prompt.ids)] and fast.spent["cost"] == 3
+        thorough = why.cite(decoder(), prompt, by=PASSAGES, effort="thorough")
+    with torch.no_grad():
+        scores = decoder().module(torch.tensor([prompt.ids])).logits[0].double().log_softmax(-1)
+    place = prompt.answer[0]
+    log_p = float(scores[place - 1, prompt.ids[place]])
+    assert fast.log_probability == pytest.approx(log_p, abs=1e-5)
+    assert fast.log_odds == pytest.approx(log_p - math.log1p(-math.exp(log_p)), abs=1e-4)
+    one = next(one for one in thorough if one.drop is not None)
+    regions = find_sources(prompt, PASSAGES, None).sources
+    without = torch.tensor([[region.start != one.start for region in regions]])
+    with torch.no_grad():
+        kept = make_source_players(prompt, regions).keep(without)[0]
+        logits = decoder().module(torch.tensor(prompt.ids)[kept][None]).logits[0, -2].double()
+    others = logits.clone()
+    others[prompt.ids[place]] = -math.inf
+    left = float(logits[prompt.ids[place]] - others.logsumexp(0))
+    assert one.drop == pytest.approx(fast.log_odds - left, abs=1e-4)
 
 
 def test_a_part_of_the_answer(cited):

@@ -53,7 +53,7 @@ def test_an_effort_spends_no_more_than_it_says(effort):
 
 
 def test_the_cost_is_said_beforehand():
-    assert [EFFORTS[name].count_forwards() for name in ("fast", "checked", "thorough")] == [4, 12, 138]
+    assert [EFFORTS[name].count_forwards() for name in ("fast", "checked", "thorough")] == [3, 12, 138]
     assert "at most 12 forwards" in describe_effort("checked") and "at most 36" in describe_effort("checked", 2)
     with pytest.raises(InputError, match="effort must be one of fast, checked, thorough, got 'hard'"):
         why.cite(decoder(), make_prompt(), effort="hard")
@@ -115,11 +115,15 @@ def test_a_passage_said_twice_is_either_of():
 
 def test_the_match_with_the_question_by_hand():
     """Tokens of the question: 7 is in sources 0 and 1 of 4, 8 in all, 9 in none."""
-    from whyformer._cite.mention import match_question
+    from whyformer._cite.mention import find_asked_words, match_each, match_question
 
     pieces = make_prompt().pieces
     prompt = why.Prompt((7, 1, 8, 7, 2, 8, 3, 8, 4, 8, 7, 8, 9, 5), pieces, 13, ())
     sources = [why.Region(str(n), "passage", a, b, "") for n, (a, b) in enumerate([(0, 3), (3, 6), (6, 8), (8, 10)])]
-    assert match_question(prompt, sources, [0, 1]) == pytest.approx(1)
-    assert match_question(prompt, sources, [0]) == pytest.approx(0.5)
-    assert match_question(prompt, sources, [2]) == pytest.approx(0)
+    asked = find_asked_words(prompt, sources)
+    assert asked.tolist() == [[True, True, False, False], [True] * 4, [False] * 4]
+    assert match_question(asked, [0, 1]) == match_each(asked, [0, 1]) == pytest.approx(1)
+    assert match_question(asked, [0]) == match_each(asked, [0]) == pytest.approx(0.5)
+    assert match_question(asked, [2]) == pytest.approx(0)
+    assert match_question(asked, [0, 2]) == pytest.approx(0.5) and match_each(asked, [0, 2]) == pytest.approx(0.5)
+    assert match_question(asked[:0], [0]) == match_each(asked[:0], [0, 1]) == 0

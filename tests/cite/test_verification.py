@@ -1,6 +1,7 @@
 """What an answer rests on, by hand: games in which its log-odds are a known function of the sources."""
 
 import math
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import torch
 from games import Game, additive_game
 
 from whyformer._cite.ablations import Ablations
-from whyformer._cite.estimate import COLUMNS, WORDS, code_ablations, estimate_weights
+from whyformer._cite.estimate import COLUMNS, FIRST_COLUMN, WORDS, code_ablations, estimate_weights
 from whyformer._cite.verification import find_evidence, find_rival_basis
 from whyformer.methods._players import Players
 
@@ -66,6 +67,36 @@ def test_sources_with_the_same_column_are_told_apart(partner):
     named = (found.basis, found.how)
     assert named == ((0, partner), "together") or (partner > 14 and partner not in found.basis and len(found.basis) < 2)
     assert ablations.forwards <= 8
+
+
+def test_the_first_step_of_a_chain_may_have_negative_relevance():
+    """It is tried before sources with less relevance that share its column: 3 and 17 of 20 do."""
+    worth = lambda there: -12.0 if 0 not in there else 6.0 if 3 in there else -3.0  # noqa: E731
+    relevance = [5, *(0.2 - 0.01 * rank for rank in range(19))]
+    relevance[3] = -2.0
+    found, _ = search(worth, relevance, forwards=9.0)
+    assert (found.basis, found.how) == ((0, 3), "together")
+
+
+@pytest.mark.parametrize(("relevant", "about", "named"), [(4, False, True), (0.5, True, True), (0.5, False, False)])
+def test_two_say_the_same_if_both_are_relevant_or_the_question_is_about_both(relevant, about, named):
+    """A source without relevance that shares no word with the question states the same by chance."""
+    relevance = np.array([5, 0.1, 0, relevant, 0.2, 0])
+    asked = np.array([[True] * 6, [True, False, False, about, False, False]])
+    ablations = ablations_of(lambda there: 8.0 if there & {0, 3} else -4.0, 6)
+    found = find_evidence(ablations, relevance, 8.0, asked=asked)
+    assert (found.basis == (0, 3)) == named and found.likely_basis[0] == 0
+
+
+def test_of_sources_left_out_together_the_least_relevant_one_speaks_against():
+    """Of 20 sources, 3 and 17 have the same column of the code; the answer is unlikely because of 17."""
+    relevance = [5, *(0.5 - 0.02 * rank for rank in range(19))]
+    keep = code_ablations(np.array(relevance), 0)
+    alike = np.flatnonzero((keep == keep[:, 17:18]).all(0))
+    assert len(alike) > 1 and 17 in alike
+    relevance[17] = -0.14  # as large, so that its column stays
+    found, _ = search(lambda there: -6.0 if 17 in there else 5.0, relevance)
+    assert found.against == (17,)
 
 
 def test_a_source_that_keeps_a_part_of_the_answer_is_not_enough():
@@ -137,21 +168,29 @@ def test_the_code_tells_sources_apart(others):
     assert len({tuple(row) for row in keep.tolist()}) == len(keep) and not keep.all(1).any()
     signs = 2.0 * np.vstack([np.ones(others + 1), keep]) - 1
     assert (signs.T @ signs == len(signs) * np.eye(others + 1)).all()
-    assert len(signs) == min(2 ** (others.bit_length() + 1), COLUMNS + 1)
+    assert len(signs) == min(2 ** (others + 1), 16)
 
 
 def test_words_come_with_and_without_the_first_source():
-    """Of eight sources, the words k and k + 8 are the same but for the first source."""
+    """Words k and k + 8 follow each other. The first source has a column of its own, among 50 too."""
     keep = code_ablations(np.array([1.0, 9, -3, 2.5, 2, 0, 0.5, 1.5]), 1)
-    others = np.delete(keep, 1, axis=1)
-    assert (others[0:14:2] == others[1:14:2]).all() and (keep[0:14:2, 1] != keep[1:14:2, 1]).all()
-    assert others[14].all() and not keep[14, 1] and len(keep) == len(WORDS)
+    assert (keep[0:14:2, 1] != keep[1:14:2, 1]).all() and len(keep) == len(WORDS)
+    assert FIRST_COLUMN not in COLUMNS and len(set(COLUMNS)) == 14
+    keep = code_ablations(np.arange(50, 0, -1.0), 0)
+    assert not (keep[:, 1:] == keep[:, :1]).all(0).any()
+
+
+def test_no_source_among_eight_is_taken_for_two_others_together():
+    """Whether two sources are both kept or both left out is independent of every third one."""
+    signs = 2.0 * np.vstack([np.ones(8), code_ablations(np.arange(8, 0, -1.0), 0)]) - 1
+    for i, j in combinations(range(8), 2):
+        assert np.abs(np.delete((signs[:, i] * signs[:, j]) @ signs, [i, j])).max() == 0
 
 
 def test_the_code_by_hand():
-    """Word 1 leaves out the sources with an odd column, 15 of the first source among them; word 9 has it back."""
+    """Columns 8, 1, 2 and 4: word 1 leaves out the source with column 1; word 9 that and the first one."""
     keep = code_ablations(np.array([9.0, 3.0, 2.0, 1.0]), 0)
-    assert keep[:2].tolist() == [[False, False, True, False], [True, False, True, False]]
+    assert keep[:2].tolist() == [[True, False, True, True], [False, False, True, True]]
 
 
 def weigh(worth, relevance):

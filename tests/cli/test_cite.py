@@ -94,7 +94,7 @@ SOURCES = "\n\n".join(
 )
 
 
-@pytest.mark.parametrize(("effort", "forwards"), [("fast", 4), ("checked", 12)])
+@pytest.mark.parametrize(("effort", "forwards"), [("fast", 3), ("checked", 12)])
 def test_says_what_it_costs_in_a_terminal_before_it_begins(monkeypatch, effort, forwards):
     shown = run_in_terminal(monkeypatch, "cite", SOURCES, "--answer", " are old.", "--effort", effort)
     cost = f"{effort}: at most {forwards} forwards"
@@ -107,7 +107,7 @@ def test_a_log_says_what_each_record_costs(monkeypatch, tmp_path):
     log = tmp_path / "log.jsonl"
     log.write_text(json.dumps({"prompt": SOURCES, "answer": " are old."}) + "\n")
     shown = run_in_terminal(monkeypatch, "cite", str(log), "--effort", "fast", "-o", str(tmp_path / "run"))
-    assert "at most 4 forwards" in shown.text and "for each record" in " ".join(shown.text.split())
+    assert "at most 3 forwards" in shown.text and "for each record" in " ".join(shown.text.split())
 
 
 @pytest.mark.parametrize("columns", [80, 140])

@@ -13,7 +13,7 @@ Above $m_k$, the median of supported answers, more of it says no more: certainty
 
 Supported: p is at least .7. At most .3: contradicted, if a source speaks against the answer, else not supported.
 Between them: undecided. The regression is that of maximum likelihood, so that p is a frequency among answers like those
-that it was fitted to, of which a fifth are supported. It is fitted by benchmarks/citation_verdicts.py, which also
+that it was fitted to, of which a quarter are supported. It is fitted by benchmarks/citation_verdicts.py, which also
 prints how often verdicts are wrong and how far p is from the frequency, on texts kept out of the fit.
 """
 
@@ -53,14 +53,14 @@ def judge_support(support: float, is_opposed: bool) -> str:
 
 
 FAST = Calibration(
-    base=-5.0355,
-    coefficients={"certainty": 1.483, "share": 5.5901, "mention": 2.0559, "topic": 1.6398},
-    most={"certainty": 1.6875, "share": 0.5116, "mention": 1.0, "topic": 0.8228},
+    base=-7.9704,
+    coefficients={"certainty": 1.4424, "share": 9.4505, "mention": 3.7653, "topic": 1.3069},
+    most={"certainty": 2.7042, "share": 0.6508, "mention": 1.0, "topic": 0.7686},
 )
 CHECKED = Calibration(
-    base=-4.5803,
-    coefficients={"certainty": 1.3746, "share": 1.4958, "mention": 1.4565, "topic": 1.2518, "need": 0.6935},
-    most={"certainty": 1.6875, "share": 0.6126, "mention": 1.0, "topic": 1.0, "need": 3.3505},
+    base=-8.8091,
+    coefficients={"certainty": 1.3368, "share": 3.7416, "mention": 2.226, "topic": 0.3887, "need": 1.6981},
+    most={"certainty": 2.7042, "share": 0.7086, "mention": 1.0, "topic": 1.0, "need": 3.871},
 )
 
 

@@ -1,12 +1,13 @@
 """What cite() spends on one answer: said beforehand, counted afterwards.
 
     fast      one relevance pass; verdicts by how certain the answer is, so fewer of them
-    checked   one more relevance pass, of more than eight sources without the first one, or of what the model would
-              rather say; then as many coded ablations as 12 forwards allow. Verdict and scores rest on the same ones
+    checked   also as many coded ablations as 12 forwards allow, for verdict and scores; if the model would rather say
+              something else, a relevance pass of that, and fewer ablations
     thorough  the same, 8 candidates left out alone, 64 random ablations for the scores, 32 fresh ones to measure them
 
-A relevance pass costs a forward and about two more. An ablation costs the share of the tokens of the prompt that it
-reads: without half of them, half a forward. An answer of several sentences costs that for each of them too.
+A relevance pass costs a forward, which also has the probabilities of the answer, and about two more. An ablation costs
+the share of the tokens of the prompt that it reads: without half of them, half a forward. An answer of several
+sentences costs that for each of them too.
 """
 
 from dataclasses import dataclass
@@ -15,8 +16,7 @@ from whyformer._cite.faithfulness import RANDOM_SETS, TOP_SIZES
 from whyformer.errors import InputError
 
 PER_RELEVANCE = 3  # forwards
-BASELINE = 1  # forward with all sources: of the log-odds that ablations are compared with, and of the probabilities
-RIVAL = PER_RELEVANCE + 3  # forwards: what another answer rests on
+RIVAL = PER_RELEVANCE + 2  # forwards: what another answer rests on
 CONFIRMED = 4  # sets of candidates that are left out together, in a thorough search
 
 
@@ -31,7 +31,7 @@ class Effort:
 
     @property
     def leaves_out(self) -> bool:
-        return self.forwards > PER_RELEVANCE + BASELINE
+        return self.forwards > PER_RELEVANCE
 
     def count_forwards(self) -> int:
         """At most, a relevance pass counted as three."""
@@ -41,7 +41,7 @@ class Effort:
 
 
 EFFORTS: dict[str, Effort] = {
-    "fast": Effort(PER_RELEVANCE + BASELINE),
+    "fast": Effort(PER_RELEVANCE),
     "checked": Effort(12),
     "thorough": Effort(12, checks=8, samples=64, measured=32),
 }

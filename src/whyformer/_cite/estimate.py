@@ -1,10 +1,10 @@
 r"""The weights of the sources, from one relevance pass and coded ablations.
 
 Sources get the columns of a Hadamard matrix of order 16: that with column $i$ is kept in word $k$ if $k$ and $i$, in
-binary, have an even number of ones in common. The first source $t$, that with the highest relevance $r$, has column 15;
-the others, highest $|r|$ first, have 1, 2, ..., and begin again after 15. Each word keeps about half of the sources.
-Words $k$ and $k + 8$ are the same for the seven highest others, one with $t$ and one without: of eight sources, all
-words determine all weights in both regimes.
+binary, have an even number of ones in common. Each word keeps about half of the sources. The first source $t$, that
+with the highest relevance $r$, has column 8 alone; the others, highest $|r|$ first, have those of COLUMNS, again and
+again. The first eight columns have an odd number of ones: the effect of none of these sources is confounded with that
+of two others together, a design of resolution IV (Box & Hunter 1961).
 
 $$ u = \lambda \mu + V X^\top (X V X^\top + \sigma^2)^{-1} (y - \lambda X \mu) , \qquad
    V_{jj} \propto |\mu_j| + 0.3 \, \bar{|\mu|} $$
@@ -14,7 +14,7 @@ and $\lambda$ fitted too. There are three such models: of the ranks of all log-o
 the log-odds with $t$, and of those without it. These are two regimes whose log-odds spread differently (by a factor of
 20 on demo/reader), so that one fit to both follows the second alone. The weights are those of the ranks, the others
 turned into the mean direction of the three (the ranks count 1.5 times): weights that predict the order of the log-odds.
-Ours; the linear surrogate of ablations is ContextCite's (arXiv:2409.00729), the code that of Plackett & Burman (1946).
+Ours; the linear surrogate of ablations is ContextCite's (arXiv:2409.00729).
 """
 
 import numpy as np
@@ -27,7 +27,8 @@ FREE = 20.0  # the same, of the first source in the ranks: hardly held back
 RANKS_COUNT = 1.5  # how often the direction of the ranks counts, beside once for each regime
 EQUAL = 0.3  # of the mean magnitude of the prior: the part of the spread that is the same for all sources
 WORDS = (1, 9, 2, 10, 4, 12, 7, 15, 3, 11, 5, 13, 6, 14, 8)  # most useful first; word 0 keeps all sources
-COLUMNS = 15
+FIRST_COLUMN = 8
+COLUMNS = (1, 2, 4, 7, 11, 13, 14, 3, 5, 6, 9, 10, 12, 15)  # of the other sources
 
 Vector = NDArray[np.float64]
 Table = NDArray[np.bool_]
@@ -39,8 +40,8 @@ def order_others(relevance: Vector, first: int) -> list[int]:
 
 def code_ablations(relevance: Vector, first: int) -> Table:
     """[n source]: the words of the code that leave something out, most useful first, none of them twice."""
-    columns = np.full(len(relevance), COLUMNS)
-    columns[order_others(relevance, first)] = np.arange(len(relevance) - 1) % COLUMNS + 1
+    columns = np.full(len(relevance), FIRST_COLUMN)
+    columns[order_others(relevance, first)] = np.resize(COLUMNS, len(relevance) - 1)
     rows = [tuple((word & int(column)).bit_count() % 2 == 0 for column in columns) for word in WORDS]
     return np.array([row for row in dict.fromkeys(rows) if not all(row)])
 

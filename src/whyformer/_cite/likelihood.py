@@ -38,8 +38,12 @@ class Likelihood:
 
 
 def measure_likelihood(logits: Tensor, prompt: Prompt, tokens: Sequence[int]) -> Likelihood:
-    """Of these tokens of the answer, counted from its first one; logits [token word] of the prompt and its answer."""
-    logits = logits[[prompt.prompt_length - 1 + token for token in tokens]]
+    """Of these tokens of the answer, counted from its first one.
+
+    logits: [token word] of the prompt and its answer, or only where these tokens are read.
+    """
+    if len(logits) == len(prompt.ids):
+        logits = logits[[prompt.prompt_length - 1 + token for token in tokens]]
     ids = torch.tensor([prompt.answer_ids[token] for token in tokens], device=logits.device)
     pairs = zip(logits.split(TOKENS_AT_ONCE), ids.split(TOKENS_AT_ONCE), strict=True)
     own, mean, variance = torch.stack([sum_moments(*pair) for pair in pairs]).sum(0).tolist()

@@ -10,9 +10,12 @@ $B$: 1 if a token of the question is in $B$ and in no other source, 0 if all sou
 
 import math
 import re
-from collections import Counter
 from collections.abc import Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
+from whyformer._cite.estimate import Table
 from whyformer._model.prompt import Prompt, Region
 
 SHORT = 5  # words: as many are looked for as they are written
@@ -37,13 +40,27 @@ def list_answer_words(text: str) -> list[str]:
     return re.findall(r"\w+", text.casefold())
 
 
-def match_question(prompt: Prompt, sources: Sequence[Region], basis: Sequence[int]) -> float:
-    """How well a token of the question, or of what else is no source, tells these sources from the others."""
+def find_asked_words(prompt: Prompt, sources: Sequence[Region]) -> Table:
+    """[token source]: which sources contain each token of the question, and of what else is no source."""
     ids = prompt.ids[: prompt.prompt_length]
     own = [frozenset(ids[one.start : one.stop]) for one in sources]
     inside = {place for one in sources for place in range(one.start, one.stop)}
-    asked = {token for place, token in enumerate(ids) if place not in inside}
-    everywhere = Counter(token for some in own for token in some)
-    here = Counter(token for source in basis for token in own[source] if token in asked)
-    rare = [1 - math.log(everywhere[token] / count) / math.log(len(own)) for token, count in here.items()]
-    return max(rare, default=0.0)
+    asked = sorted({token for place, token in enumerate(ids) if place not in inside})
+    return np.array([[token in some for some in own] for token in asked], dtype=bool).reshape(-1, len(own))
+
+
+def match_question(asked: Table, basis: Sequence[int]) -> float:
+    """How well a token of the question, asked [token source], tells these sources from the others."""
+    here = asked[:, list(basis)].sum(1)
+    return tell_from_others(asked, here, here > 0)
+
+
+def match_each(asked: Table, basis: Sequence[int]) -> float:
+    """The same, by a token that every one of these sources contains."""
+    here = asked[:, list(basis)].sum(1)
+    return tell_from_others(asked, here, here == len(basis))
+
+
+def tell_from_others(asked: Table, here: NDArray[np.int64], counts: Table) -> float:
+    rare = 1 - np.log(asked[counts].sum(1) / here[counts]) / math.log(asked.shape[1])
+    return float(rare.max(initial=0.0))

@@ -3,15 +3,17 @@
     c = cite(model, prompt, by="passage")            prompt: with an answer, from generate() or Prompt.from_text(...)
     c[0].name, c[0].verdict; print(c.support); c.save("why.html")
 
-One explanation of the log-odds of the answer gives a score to every token, and a relevance to every source. Then the
-model reads the prompt without the first source and without others (verification.py), which gives the scores of the
-sources (estimate.py) and the verdict on the answer (calibration.py). Log-odds, because the slope of a log-probability
-is 1 - p: it rounds to 0 where the model is certain.
+One explanation of the log-odds of the answer gives a score to every token, and a relevance to every source; its forward
+also has the probabilities of the answer. Then the model reads the prompt without the first source and without others
+(verification.py), which gives the scores of the sources (estimate.py) and the verdict on the answer (calibration.py).
+Log-odds, because the slope of a log-probability is 1 - p: it rounds to 0 where the model is certain. Tempered
+(targets/terms.py), because the log-odds of a sharp model are a contrast with one other word.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import overload
 
 import torch
@@ -27,15 +29,15 @@ from whyformer._cite.documents import (
     make_cited_prompt,
     refuse_shared_answer,
 )
-from whyformer._cite.effort import BASELINE, PER_RELEVANCE, RIVAL, Effort, choose_effort, describe_effort
-from whyformer._cite.estimate import Vector
+from whyformer._cite.effort import PER_RELEVANCE, RIVAL, Effort, choose_effort, describe_effort
+from whyformer._cite.estimate import Table, Vector
 from whyformer._cite.faithfulness import measure_faithfulness
 from whyformer._cite.likelihood import Likelihood, measure_likelihood
-from whyformer._cite.mention import is_mentioned, match_question
+from whyformer._cite.mention import find_asked_words, is_mentioned, match_question
 from whyformer._cite.sources import find_sources, make_source_players
 from whyformer._cite.verification import Evidence, find_evidence, find_rival_basis
-from whyformer._engine import SCORE_NAMES, Answer, Probe, Scale, record
-from whyformer._explain.explain import ModelLike, as_model, explain_encoded
+from whyformer._engine import SCORE_NAMES, Answer, Capture, Scale
+from whyformer._explain.explain import ModelLike, as_model, explain_and_probe
 from whyformer._explain.method_call import MethodLike, choose_method
 from whyformer._model import AnswerPart, Model, PromptLike, refuse_learned_prompt
 from whyformer._model.prompt import DocumentLike, Prompt, Region, SplitBy
@@ -65,7 +67,7 @@ from whyformer.results.explanation import Explanation
 
 CITE_METHOD = "attnlrp"  # the best of one relevance pass on demo/reader (docs/language-models.md)
 MOST = 2**31  # of any count
-CITED_SCORE: Scale = "log_odds"
+CITED_SCORE: Scale = "tempered"
 WORST_FIRST = (CONTRADICTED, NOT_SUPPORTED, UNDECIDED, SUPPORTED)
 
 
@@ -135,7 +137,7 @@ def cite(
     question, always stays.
     method: any method; the score of a source is the sum over its tokens. Methods that remove words remove sources
     instead, by deleting them.
-    effort: "fast", one relevance pass (4 forwards, a relevance pass counted as 3); "checked", sources left out to
+    effort: "fast", one relevance pass (3 forwards); "checked", sources left out to
     confirm what the answer rests on, and for the scores (12 forwards, an ablation counted by the tokens that it reads);
     "thorough", 64 random ablations more for the scores and 32 fresh ones to measure them (at most 138). An answer of
     several sentences costs as much for each.
@@ -225,26 +227,30 @@ class Study:
         """Whether the method removes sources itself. Its scores are kept, and nothing is explained twice."""
         return "probe" in choose_method(self.method, self.settings).method.needs
 
+    @cached_property
+    def asked(self) -> Table:
+        """[token source]: which sources contain each token of the question."""
+        return find_asked_words(self.prompt, self.sources)
+
     def examine(self, aim: Answer) -> Examined:
         """The sources of this part of the answer, and whether they support it."""
         players = make_source_players(self.prompt, self.sources)
         tokens = aim.find_tokens(self.prompt)
-        explanation = explain_sources(self.model, self.prompt, self.method, self.settings, aim, players)
+        explanation, capture = explain_sources(self.model, self.prompt, self.method, self.settings, aim, players)
         scores = explanation.scores[0].double().cpu()
         relevance = sum_regions(scores, self.sources).numpy()
-        probe, logits = make_answer_probe(self.model, self.prompt, aim)
-        likelihood = measure_likelihood(logits, self.prompt, tokens)
+        likelihood = measure_likelihood(capture.logits[0], self.prompt, tokens)
         mentioned = is_mentioned(self.prompt, tokens, self.sources)
-        spent: list[Mapping[str, float]] = [explanation.spent, {"forward": 1.0, "cost": 1.0}]
+        spent: list[Mapping[str, float]] = [explanation.spent, {"cost": count_forwards(explanation)}]
         log_odds, faithfulness = float(explanation.targets[0].score), None
         evidence = Evidence(relevance, int(relevance.argmax()), relevance)
         if self.plan.leaves_out:
-            ablations = Ablations(probe, players, log_odds)
+            ablations, before = Ablations(capture["probe"], players, log_odds), Counter(capture["probe"].spent)
             evidence = self._find_evidence(ablations, relevance, spent, likelihood)
             faithfulness = self._measure(ablations, evidence)
-            spent += [ablations.probe.spent, {"cost": ablations.forwards}]
+            spent += [ablations.probe.spent - before, {"cost": ablations.forwards}]
         rule = CHECKED if self.plan.leaves_out else FAST
-        topic = match_question(self.prompt, self.sources, evidence.likely_basis)
+        topic = match_question(self.asked, evidence.likely_basis)
         features = measure_features(likelihood, evidence, mentioned, topic)
         probability = rule.estimate_support(features)
         verdict = judge_support(probability, bool(evidence.against))
@@ -257,8 +263,6 @@ class Study:
             probability=probability,
             drop=evidence.drop if self.plan.leaves_out else None,
         )  # fmt: skip
-        passes = sum(one.get("relevance", 0.0) for one in spent)
-        spent.append({"cost": PER_RELEVANCE * passes})
         return Examined(
             explanation, scores, log_odds, likelihood, mentioned, evidence, support, features, faithfulness,
             sum_counts(spent),
@@ -277,10 +281,10 @@ class Study:
         if plan.samples:
             generator = make_generator(self.seed, ablations.probe.fingerprints[0])
             more = draw_ablations(len(relevance), plan.samples, generator)
-        left = plan.forwards - PER_RELEVANCE - BASELINE - RIVAL * (rival is not None)
-        found = find_evidence(ablations, relevance, left, likelihood.least_log_odds, plan.checks, more)
+        left = plan.forwards - PER_RELEVANCE - RIVAL * (rival is not None)
+        found = find_evidence(ablations, relevance, left, likelihood.least_log_odds, plan.checks, more, self.asked)
         if rival is not None:
-            found.against = tuple(sorted({*found.against, *self._find_rivals(rival, spent)}))
+            found.against = self._find_rivals(rival, spent) or found.against
         return replace(found, scores=relevance) if self.reruns else found
 
     def _find_rivals(self, rival: tuple[int, int], spent: list[Mapping[str, float]]) -> tuple[int, ...]:
@@ -289,13 +293,12 @@ class Study:
         before = list(self.prompt.ids[: self.prompt.prompt_length + place])
         other, aim = Prompt.from_tokens(self.model, before, [token]), Answer(None)
         players = make_source_players(other, self.sources)
-        explanation = explain_sources(self.model, other, self.method, self.settings, aim, players)
+        explanation, capture = explain_sources(self.model, other, self.method, self.settings, aim, players)
         relevance = sum_regions(explanation.scores[0].double().cpu(), self.sources).numpy()
-        score = float(explanation.targets[0].score)
-        ablations = Ablations(make_answer_probe(self.model, other, aim)[0], players, score)
+        ablations = Ablations(capture["probe"], players, float(explanation.targets[0].score))
         containing = [i for i, one in enumerate(self.sources) if token in self.prompt.ids[one.start : one.stop]]
         found = find_rival_basis(ablations, relevance, containing)
-        spent += [explanation.spent, ablations.probe.spent, {"forward": 1.0, "cost": 1.0 + ablations.forwards}]
+        spent += [explanation.spent, ablations.probe.spent, {"cost": count_forwards(explanation) + ablations.forwards}]
         return found
 
     def _measure(self, ablations: Ablations, evidence: Evidence) -> Faithfulness | None:
@@ -346,25 +349,24 @@ def explain_sources(
     aim: Answer,
     players: Players,
     score: Scale = CITED_SCORE,
-) -> Explanation:
-    """The explanation of the answer. Methods that remove parts of the input get the sources as players.
+) -> tuple[Explanation, Capture]:
+    """The explanation of the answer, and the capture it is from: its logits, and a probe of the log-odds of the answer.
 
+    Methods that remove parts of the input get the sources as players.
     score: what other methods explain. Those that rerun the model explain the log-odds, as ablations do.
     """
     call = choose_method(method, settings)
     reruns = "probe" in call.method.needs
     if reruns and call.settings.get("fill", "") is None:
         call = choose_method(method, {**settings, "fill": "delete"})
-    target = Answer(aim.select, unit=aim.unit, score=CITED_SCORE if reruns else score)
+    target = Answer(aim.select, unit=aim.unit, score="log_odds" if reruns else score)
     with choose_players([players]):
-        return explain_encoded(model, model.encode(prompt), call, target)
+        return explain_and_probe(model, model.encode(prompt), call, target)
 
 
-def make_answer_probe(model: Model, prompt: Prompt, aim: Answer) -> tuple[Probe, Tensor]:
-    """Reads the log-odds of the answer off variants of the prompt; and the logits [token word] of the prompt itself."""
-    target = Answer(aim.select, unit=aim.unit, score=CITED_SCORE)
-    capture = record(model, model.encode(prompt), target=target, keep={"probe"})
-    return capture["probe"], capture.logits[0]
+def count_forwards(explanation: Explanation) -> float:
+    """What an explanation costs: its forwards, or three for a relevance pass."""
+    return max(explanation.spent.get("forward", 0.0), PER_RELEVANCE * explanation.spent.get("relevance", 0.0))
 
 
 def sum_regions(scores: Tensor, regions: Sequence[Region]) -> Tensor:

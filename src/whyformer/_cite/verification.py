@@ -7,7 +7,7 @@ relevance. The coded ablations (estimate.py) leave out half of the sources each.
 explains most of their variance, with relevance on its side:
 
 * *one*: a source $j$ is kept; mostly $t$, but ablations overrule a relevance that is wrong;
-* *either*: $t$ or another source is kept: each of them is enough;
+* *either*: $t$ or another source is kept: each of them is enough, and the question is about both, or both are relevant;
 * *together*: $t$ and another source are kept: both are needed.
 
 The log-odds stay where the pattern is kept and fall where it is not, by less and more than the margin: log 2 and half
@@ -30,6 +30,7 @@ from torch import Tensor
 
 from whyformer._cite.ablations import Ablations
 from whyformer._cite.estimate import Table, Vector, code_ablations, estimate_weights, order_others
+from whyformer._cite.mention import match_each
 from whyformer.results.citations import EITHER, ONE, TOGETHER
 
 TWICE = math.log(2)
@@ -40,6 +41,8 @@ LIKELY = 0.7  # the same, for a pair that is then tried
 HARDLY = 0.4  # of the margin
 MOST_PAIRS = 2  # that are tried
 KEPT_BACK = 1.2  # forwards for that
+LIKE_FIRST = 0.5  # of the relevance of the first source
+TELLING = 0.9  # how well a word of the question tells two sources from the others
 RELEVANT = 0.3  # how much relevance counts beside the explained variance
 OPPOSED = 0.5  # of the variance of all ablations: what a source that speaks against the answer explains
 ENOUGH = 8  # ablations from which it is read off
@@ -68,6 +71,12 @@ class Evidence:
         """The relevance of each source as a share of the highest one, no less than 0."""
         share = np.maximum(self.relevance, 0.0) / max(float(self.relevance[self.first]), np.finfo(float).tiny)
         return [float(one) for one in share]
+
+    @property
+    def strong(self) -> list[float]:
+        """The magnitude of the relevance of each source as a share of the largest one."""
+        size = np.abs(self.relevance)
+        return [float(one) for one in size / max(float(size.max()), np.finfo(float).tiny)]
 
     @property
     def likely_basis(self) -> tuple[int, ...]:
@@ -127,18 +136,21 @@ def find_evidence(
     least: float | None = None,
     checks: int = 0,
     more: Tensor | None = None,
+    asked: Table | None = None,
 ) -> Evidence:
     """Leave out half of the sources, by one code word after the other.
 
     forwards: how much these ablations may cost. least: the log-odds of the least certain token of the answer; by
     default those of the answer. checks: of candidates, left out alone. more: [n source] bool, ablations for the scores.
+    asked: [token source], which sources contain each token of the question.
     """
     first = int(relevance.argmax())
     least = ablations.full if least is None else least
     found = Evidence(relevance, first, relevance, margin=max(TWICE, HALF * least))
     words, limit = torch.from_numpy(code_ablations(relevance, first)), ablations.forwards + forwards
     ablations.ask(ablations.take_affordable(words, forwards - KEPT_BACK))
-    partner = find_partner(ablations, found, limit)
+    nothing: Table = np.zeros((0, len(relevance)), dtype=bool)
+    partner = find_partner(ablations, found, nothing if asked is None else asked, limit)
     new = torch.tensor([tuple(word) not in ablations.known for word in words.tolist()])
     ablations.ask(ablations.take_affordable(words[new], limit - ablations.forwards))
     design = read_design(ablations)
@@ -171,7 +183,7 @@ def leave_out(ablations: Ablations, found: Evidence, sets: list[tuple[int, ...]]
     found.drops |= dict(zip(new, ablations.ask_without(new).tolist(), strict=True)) if new else {}
 
 
-def find_partner(ablations: Ablations, found: Evidence, limit: float) -> Pattern | None:
+def find_partner(ablations: Ablations, found: Evidence, asked: Table, limit: float) -> Pattern | None:
     """The first source and another one, if both decide: an ablation that keeps the other one is asked without it.
 
     Sources with the same column of the code, or with columns alike where the first one is kept, are told apart by that.
@@ -180,7 +192,7 @@ def find_partner(ablations: Ablations, found: Evidence, limit: float) -> Pattern
     design = read_design(ablations)
     if len(design.keep) < ENOUGH:
         return None
-    for (some, how), row in list_tries(found, design, ablations.full):
+    for (some, how), row in list_tries(found, design, asked, ablations.full):
         (other,) = set(some) - {found.first}
         without = torch.tensor([[kept and j != other for j, kept in enumerate(row)]])
         if ablations.forwards + float(ablations.count_forwards(without)) > limit:
@@ -190,11 +202,12 @@ def find_partner(ablations: Ablations, found: Evidence, limit: float) -> Pattern
     return None
 
 
-def list_tries(found: Evidence, design: Design, full: float) -> list[tuple[Pattern, Row]]:
+def list_tries(found: Evidence, design: Design, asked: Table, full: float) -> list[tuple[Pattern, Row]]:
     """Pairs that may decide, each with an ablation that keeps the other source: the likeliest ones, then a step.
 
     A pair explains the ablations better than one source does. A step changes the log-odds while the first source is
-    there; the one with most relevance is tried on the whole prompt, since among few sources models guess it.
+    there; the one with most relevance, whatever its sign, is tried on the whole prompt, since among few sources models
+    guess it. Its sign, because the first step of a chain names what other answers would rest on as well.
     """
     first, count = found.first, design.keep.shape[1]
     there = design.keep[:, first]
@@ -209,14 +222,22 @@ def list_tries(found: Evidence, design: Design, full: float) -> list[tuple[Patte
         for how in (EITHER, TOGETHER):
             kept, row = design.match(some, how), design.find_context(first, j, how)
             explained = design.explain_variance(kept)
-            rated = explained + RELEVANT * found.likely[j]
+            rated = explained + RELEVANT * (found.likely[j] if how == EITHER else found.strong[j])
             likely = rated >= LIKELY and explained > max(singles) and design.decides(kept, full, found.margin)
-            if row and likely and (how == TOGETHER or design.is_enough(j, first, full, found.margin)):
+            if how == EITHER:
+                likely = likely and is_alike(found, asked, j) and design.is_enough(j, first, full, found.margin)
+            if row and likely:
                 pairs.append((rated, (some, how), row))
         if singles[first] == max(singles) and steps.measure_effect(j) > found.margin:
-            chain.append((float(found.relevance[j]), (some, TOGETHER), (True,) * count))
+            chain.append((abs(float(found.relevance[j])), (some, TOGETHER), (True,) * count))
     best = sorted(pairs, key=lambda one: -one[0])[:MOST_PAIRS] + sorted(chain, key=lambda one: -one[0])[:1]
     return [(pattern, row) for _, pattern, row in best]
+
+
+def is_alike(found: Evidence, asked: Table, other: int) -> bool:
+    """Whether this source is read like the first one: it is about as relevant, or both contain a word of the question
+    that hardly any other source does. One that happens to state the same of something else is a guess."""
+    return found.likely[other] >= LIKE_FIRST or match_each(asked, (found.first, other)) >= TELLING
 
 
 def settle(found: Evidence, design: Design, full: float, partner: Pattern | None) -> None:
@@ -228,7 +249,7 @@ def settle(found: Evidence, design: Design, full: float, partner: Pattern | None
         found.basis, found.how = best
         found.drop = full - float(design.log_odds[~design.match(*best)].mean())
     found.drops = {(j,): design.measure_effect(j) for j in {first, *found.basis}}
-    found.against = find_opposed(design, max(found.margin, LEAST_SHARE * found.drop))
+    found.against = find_opposed(design, found.relevance, max(found.margin, LEAST_SHARE * found.drop))
 
 
 def choose_deciding_source(found: Evidence, design: Design, full: float) -> Pattern | None:
@@ -242,12 +263,17 @@ def choose_deciding_source(found: Evidence, design: Design, full: float) -> Patt
     return ((best,), ONE) if best is not None and rated[best] >= EXPLAINED else None
 
 
-def find_opposed(design: Design, rise: float) -> tuple[int, ...]:
-    """The sources without which the log-odds rise by more than that, if there are ablations enough to tell."""
+def find_opposed(design: Design, relevance: Vector, rise: float) -> tuple[int, ...]:
+    """The sources without which the log-odds rise by more than that, if there are ablations enough to tell.
+
+    Of sources that were left out by the same ablations, that with the lowest relevance.
+    """
     if len(design.keep) < ENOUGH:
         return ()
-    lower = (j for j in range(design.keep.shape[1]) if design.measure_effect(j) < -rise)
-    return tuple(j for j in lower if design.explain_variance(design.keep[:, j]) > OPPOSED)
+    lower = [j for j in range(design.keep.shape[1]) if design.measure_effect(j) < -rise]
+    lower = [j for j in lower if design.explain_variance(design.keep[:, j]) > OPPOSED]
+    lowest = {design.keep[:, j].tobytes(): j for j in sorted(lower, key=lambda j: -relevance[j])}
+    return tuple(sorted(lowest.values()))
 
 
 def confirm(ablations: Ablations, found: Evidence, candidates: Sequence[int]) -> None:

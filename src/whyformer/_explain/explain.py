@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from torch import nn
 
-from whyformer._engine import TargetLike, pick_target
+from whyformer._engine import Capture, TargetLike, pick_target
 from whyformer._explain.alternatives import name_alternatives
 from whyformer._explain.default_method import STAND_INS, choose_default_method
 from whyformer._explain.method_call import MethodCall, MethodLike, choose_method
@@ -107,6 +107,15 @@ def explain_encoded(
 
     with name_alternatives(call, model, encoded, target):
         return explain_by_choice(call, encoded, settings, explain_by)
+
+
+def explain_and_probe(
+    model: Model, encoded: EncodedBatch, call: MethodCall, target: TargetLike
+) -> tuple[Explanation, Capture]:
+    """The explanation, and the capture it is from, with a probe of the same target: no forward runs twice."""
+    with name_alternatives(call, model, encoded, target):
+        capture = record_for_methods([call], model, encoded, target, None, extra_sites=("probe",))
+        return explain_by_call(call, model, encoded, capture), capture
 
 
 def explain_each(

@@ -29,7 +29,7 @@ from whyformer._engine.capture import (
     RunRequest,
     run_setting,
 )
-from whyformer._engine.layout import keeps_order
+from whyformer._engine.layout import Layout, keeps_order
 from whyformer._engine.lean.backward_plan import BackwardPlan, NotPlannable, make_plan_recorder, write_plan
 from whyformer._engine.lean.memory import KeptMemory, choose_saving, describe_room, list_ways, note_bytes
 from whyformer._engine.lean.repeats import has_same_scores
@@ -44,6 +44,7 @@ from whyformer._engine.lean.run import (
 )
 from whyformer._engine.lean.shadow import borrow_shadow, find_shadows, forget_repeats
 from whyformer._engine.lean.target import choose_lean_answer, find_read_positions
+from whyformer._engine.probe import Probe
 from whyformer._engine.relevance import Recipe, Switch
 from whyformer._engine.run import ModelMemo, ModelState, is_torch_watched, refuse_changed_weights, run_forward
 from whyformer._engine.targets import ChosenAnswer, TargetLike, find_task, is_causal
@@ -56,7 +57,7 @@ from whyformer.errors import NonFinite, ResourceError, WhyformerError
 LEAN_FROM = 128  # tokens; below, the full engine takes little memory and tells more
 PLANNED_FROM = 16  # tokens of the first input
 PLANNED_AGAIN_FROM = 256  # where recurrences run over chunks of, mostly, 64 tokens
-LEAN_SITES = frozenset(("input_relevance", "hidden_relevance", "unattended", "mask"))
+LEAN_SITES = frozenset(("input_relevance", "hidden_relevance", "unattended", "mask", "probe"))
 NOT_FINITE = "The model's output is not finite. Open the model in float32, or check its weights."
 SWITCHED_OFF, WHOLE = "switched off", "attention is computed whole"
 NO_NEXT_TOKEN = "the model does not predict the next token"
@@ -319,6 +320,8 @@ def make_lean_capture(
     if "mask" in keep:
         assert encoded.token_mask is not None
         values["mask", None] = encoded.token_mask.to(run.leaf.device)
+    if "probe" in keep:
+        values["probe", None] = make_lean_probe(request, run.leaf.device, chosen)
     return Capture(
         chosen.targets,
         encoded.pieces(run.leaf.size(1)),
@@ -329,6 +332,16 @@ def make_lean_capture(
         fixed=chosen.function,
         engine=EngineChoice("lean"),
     )
+
+
+def make_lean_probe(request: RunRequest, device: torch.device, chosen: ChosenAnswer) -> Probe:
+    """Runs the model on variants of the input; nothing of this run is needed for that."""
+    encoded = request.encoded
+    assert encoded.token_mask is not None
+    mask, special = encoded.token_mask, encoded.special_mask
+    special = torch.zeros_like(mask) if special is None else special
+    layout = Layout(mask.to(device), special.to(device), None, encoded.pieces(mask.size(1)))
+    return Probe(request.model, encoded, layout, chosen.targets, chosen.reading)
 
 
 def multiply_widely(state: Tensor, slope: Tensor) -> Tensor:
