@@ -20,6 +20,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+import torch
 from bulk.child import start_child, wait_for
 from cite.log_inputs import write_log
 
@@ -105,6 +106,7 @@ def test_ten_thousand_records_with_five_kills(tmp_path):
 
 
 def main(count: int, malformed: int, kills: int, folder: str | None = None) -> None:
+    torch.set_num_threads(1)  # a fork of a process with threads of OpenMP waits for them forever
     place = Path(folder or tempfile.mkdtemp())
     began = time.monotonic()
     log = write_log(place / "log.jsonl", count, malformed)
