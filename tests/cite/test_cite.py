@@ -12,6 +12,7 @@ from whyformer._cite.ablations import Ablations
 from whyformer._cite.run import CITE_METHOD
 from whyformer._cite.sources import find_sources, make_source_players
 from whyformer.errors import InputError, MethodError, TargetError, WhyformerError
+from whyformer.show.prompt_page import make_prompt_page
 from whyformer.targets import Answer
 
 QUICK = {"effort": "fast"}
@@ -204,6 +205,18 @@ def test_random_ablations_never_touch_the_question(monkeypatch):
     kept = torch.cat([keep[:, : question.stop] for keep in asked])  # the rival's prompt may be shorter
     assert len(kept) > 8 and bool(kept[:, question.start : question.stop].all())
     assert not bool(kept[:, cited[0].start : cited[0].stop].all())
+
+
+def test_the_page_begins_with_the_verdict_and_tells_fitted_scores_from_sums(cited):
+    page = cited.view()
+    html = make_prompt_page(page)
+    assert page.has_fitted_scores and html.index('id="citations"') < html.index('id="answer"')
+    said, table = html.index(str(cited.support)), html.index("<table")
+    assert said < table and "Relevance of the tokens" in html and "its weight in a linear model" in html
+    for more in (QUICK, {"method": "leave_one_out"}):
+        plain = why.cite(decoder(), make_prompt(), by=PASSAGES, **more)
+        html = make_prompt_page(plain.view())
+        assert not plain.has_fitted_scores and "linear model" not in html and "Where it comes from" in html
 
 
 def test_fast_leaves_nothing_out():

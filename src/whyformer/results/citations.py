@@ -6,6 +6,7 @@ c[0].name; c[0].verdict; print(c); c.save("why.html")
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from math import isclose
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -197,6 +198,15 @@ class Citations(LoadableResult):
         """The sources without which the answer would be unlikely."""
         return tuple(one for one in self.citations if one.verdict == SUPPORTED)
 
+    @property
+    def has_fitted_scores(self) -> bool:
+        """Whether the scores are weights that were fitted to ablations, and not sums over the tokens of a source."""
+        sums = [float(self.scores[one.start : one.stop].sum()) for one in self.citations]
+        return any(
+            not isclose(one.score, total, rel_tol=1e-6, abs_tol=1e-9)
+            for one, total in zip(self.citations, sums, strict=True)
+        )
+
     def mark_answer(self) -> tuple[list[MarkedSentence], list[str]]:
         """The answer with the numbers of the sources that support it, and the names of these sources."""
         if not self.sentences:  # of an earlier version
@@ -232,6 +242,7 @@ class Citations(LoadableResult):
                 )
                 for one in self.list_shown()
             ],
+            has_fitted_scores=self.has_fitted_scores,
             marked=sentences,
             verdict_notes=describe_verdicts(self),
             faithfulness=list(list_figures(self.faithfulness)) if self.faithfulness is not None else [],

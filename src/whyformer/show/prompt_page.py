@@ -30,6 +30,9 @@ TOP_REGIONS = 5
 CITED_TEXT = 160  # characters of a cited region in the table
 CITED_METADATA = 400  # characters of the metadata of a document
 HOP_COLOURS = len(REGION_COLOURS)  # regions with a colour of their own in the bar of a hop
+BY_RELEVANCE = (
+    "From one relevance pass. Citations rest on what changes without a source, and may rank sources otherwise."
+)
 VERDICT_KINDS = {"supported": "good", "contradicted": "bad"}
 
 
@@ -37,8 +40,8 @@ def make_prompt_page(view: PromptView) -> str:
     """The whole page."""
     packed, sums = pack_steps(view)
     sections = {
-        "answer": ("Answer", make_answer_section(view)),
         "citations": ("Citations", make_citation_section(view) if view.citations else None),
+        "answer": ("Answer", make_answer_section(view)),
         "hops": ("Hops", make_hop_section(view) if view.hops else None),
         "prompt": ("Prompt", make_prompt_section(view)),
         "matrix": ("Matrix", make_matrix_section(view) if view.steps is not None else None),
@@ -86,7 +89,8 @@ def make_answer_section(view: PromptView) -> Html:
     limit = "colours end at the 99.9th percentile of all words" if len(view.chips) > 1000 else ""
     top = make_element(
         "div",
-        make_element("h3", "Where it comes from"),
+        make_element("h3", "Relevance of the tokens" if view.has_fitted_scores else "Where it comes from"),
+        make_element("p", BY_RELEVANCE) if view.has_fitted_scores else None,
         make_element("ol", *make_top_regions(view), class_="top-regions", id="top-regions"),
         report.make_legend(view.between, signed=view.signed, note=limit),
         id="origin",
@@ -220,7 +224,8 @@ def make_citation_section(view: PromptView) -> Html:
     """The cited regions with their verdicts, and how faithful the scores are."""
     largest = max(abs(row.share) for row in view.citations)
     rows = [make_citation_cells(view, row, largest) for row in view.citations]
-    caption = "Drop: how much the log-odds of the answer fall when the region is left out"
+    mean = "" if view.faithfulness else ", in the mean over ablations"
+    caption = f"Drop: how much lower the log-odds of the answer are without the region{mean}"
     table = report.make_table(["region", "share", "verdict", "drop", "text"], rows, caption=caption, bars=14)
     figures = [
         [row.name, row.value, row.chance, "" if row.interval is None else "{:.3g} to {:.3g}".format(*row.interval)]
@@ -228,11 +233,11 @@ def make_citation_section(view: PromptView) -> Html:
     ]
     head = ["figure", "value", "by chance", "95 % by chance"]
     faithful = report.make_table(head, figures, caption="How faithful the scores are")
-    basis = [make_element("p", line) for line in view.verdict_notes]
+    said, *basis = [make_element("p", line) for line in view.verdict_notes] or [None]
     marked = make_element("p", *make_marked_answer(view), class_="marked") if view.marked else None
     documents = make_document_table(view)
     return report.make_section(
-        "Citations", marked, table, documents, *basis, faithful if figures else None, anchor="citations"
+        "Citations", marked, said, table, documents, *basis, faithful if figures else None, anchor="citations"
     )
 
 
@@ -374,6 +379,11 @@ def explain_shares(view: PromptView, packed: PackedRows | None) -> list[Html]:
         "The score of a region is the sum of the scores of its tokens. Its share is that score over the sum of the "
         f"{whole}. The largest share has a full bar."
     ]
+    if view.has_fitted_scores:
+        lines.append(
+            "Under Citations, the score of a source is its weight in a linear model of the log-odds while sources are "
+            "left out, and shares are of the magnitudes of all sources."
+        )
     if packed is not None:
         some = f"the {packed.kept:,} of {packed.columns:,} tokens with the largest magnitude; the others count as 0"
         kept = "all tokens" if packed.kept == packed.columns else some

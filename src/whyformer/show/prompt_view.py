@@ -110,6 +110,7 @@ class PromptView:
     parts: Sequence[NamedTokens] = ()  # finer units, such as passages or sentences
     steps: Tensor | None = None  # [answer token, token]
     citations: Sequence[CitationRow] = ()
+    has_fitted_scores: bool = False  # those of citations are not the sums over their tokens
     marked: Sequence[MarkedSentence] = ()  # the answer with the numbers of the citations that support it
     verdict_notes: Sequence[str] = ()  # what the verdicts rest on
     faithfulness: Sequence[FaithfulnessRow] = ()
