@@ -233,11 +233,11 @@ def make_citation_section(view: PromptView) -> Html:
     ]
     head = ["figure", "value", "by chance", "95 % by chance"]
     faithful = report.make_table(head, figures, caption="How faithful the scores are")
-    said, *basis = [make_element("p", line) for line in view.verdict_notes] or [None]
+    notes = [make_element("p", line) for line in view.verdict_notes]
     marked = make_element("p", *make_marked_answer(view), class_="marked") if view.marked else None
     documents = make_document_table(view)
     return report.make_section(
-        "Citations", marked, said, table, documents, *basis, faithful if figures else None, anchor="citations"
+        "Citations", marked, *notes[:1], table, documents, *notes[1:], faithful if figures else None, anchor="citations"
     )
 
 
