@@ -137,10 +137,10 @@ def cite(
     question, always stays.
     method: any method; the score of a source is the sum over its tokens. Methods that remove words remove sources
     instead, by deleting them.
-    effort: "fast", one relevance pass (3 forwards); "checked", sources left out to
-    confirm what the answer rests on, and for the scores (12 forwards, an ablation counted by the tokens that it reads);
-    "thorough", 64 random ablations more for the scores and 32 fresh ones to measure them (at most 138). An answer of
-    several sentences costs as much for each.
+    effort: "fast", one relevance pass (3 forwards); "checked", sources left out to confirm what the answer rests on,
+    and for the scores (12 forwards, an ablation counted by the tokens that it reads); "thorough", 64 random ablations
+    more for the scores and 32 fresh ones to measure them (at most 138). An answer of several sentences costs as much
+    for each.
     seed: of all random numbers.
     """
     try:
@@ -365,8 +365,9 @@ def explain_sources(
 
 
 def count_forwards(explanation: Explanation) -> float:
-    """What an explanation costs: its forwards, or three for a relevance pass."""
-    return max(explanation.spent.get("forward", 0.0), PER_RELEVANCE * explanation.spent.get("relevance", 0.0))
+    """What an explanation costs: its forwards, and two for each backward or relevance pass."""
+    passes = {name: explanation.spent.get(name, 0.0) for name in ("forward", "backward", "relevance")}
+    return passes["forward"] + (PER_RELEVANCE - 1) * (passes["backward"] + passes["relevance"])
 
 
 def sum_regions(scores: Tensor, regions: Sequence[Region]) -> Tensor:

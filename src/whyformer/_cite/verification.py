@@ -206,8 +206,8 @@ def list_tries(found: Evidence, design: Design, asked: Table, full: float) -> li
     """Pairs that may decide, each with an ablation that keeps the other source: the likeliest ones, then a step.
 
     A pair explains the ablations better than one source does. A step changes the log-odds while the first source is
-    there; the one with most relevance, whatever its sign, is tried on the whole prompt, since among few sources models
-    guess it. Its sign, because the first step of a chain names what other answers would rest on as well.
+    there; the one with the relevance of the largest magnitude is tried on the whole prompt, since among few sources
+    models guess it. The magnitude, because the first step of a chain speaks for other answers too: often it is below 0.
     """
     first, count = found.first, design.keep.shape[1]
     there = design.keep[:, first]
