@@ -113,6 +113,16 @@ def test_a_passage_said_twice_is_either_of():
     assert str(wrong.support) == "contradicted by passage 1" and not wrong.supported
 
 
+@pytest.mark.parametrize("answer", ["  tea", " Tea", " TEA"])
+def test_the_same_answer_in_other_tokens_is_no_contradiction(answer):
+    """A log may have a blank too many. The model would rather write ' tea', which rests on the same passage."""
+    passages = ["The Aurora carries tea. It left in March.", "The Orion carries salt.", "The Iris carries wool."]
+    text = "\n\n".join([*passages, "Question: What does the Aurora carry?\nAnswer:"])
+    cited = why.cite(why.open("demo/reader"), text, answer=answer)
+    assert cited.support.verdict in ("not supported", "undecided") and not cited.support.against
+    assert any("would hardly give this answer itself" in note for note in cited.notes)
+
+
 def test_the_match_with_the_question_by_hand():
     """Tokens of the question: 7 is in sources 0 and 1 of 4, 8 in all, 9 in none."""
     from whyformer._cite.mention import find_asked_words, match_each, match_question

@@ -276,8 +276,9 @@ class Study:
         likelihood: Likelihood,
     ) -> Evidence:
         """What the answer rests on; if the model would rather say something else, also what that rests on."""
-        plan, rival = self.plan, None if self.reruns else likelihood.rival
-        more = None
+        plan, rival, more = self.plan, likelihood.rival, None
+        if rival is not None and (self.reruns or self._says_the_same(*rival)):
+            rival = None
         if plan.samples:
             generator = make_generator(self.seed, ablations.probe.fingerprints[0])
             more = draw_ablations(len(relevance), plan.samples, generator)
@@ -286,6 +287,14 @@ class Study:
         if rival is not None:
             found.against = self._find_rivals(rival, spent) or found.against
         return replace(found, scores=relevance) if self.reruns else found
+
+    def _says_the_same(self, place: int, token: int) -> bool:
+        """Whether the answer goes on with this token there, but for blanks and capitals: not another answer."""
+        if self.model.tokenizer is None:
+            return False
+        said = self.model.tokenizer.decode([token]).strip().casefold()
+        rest = cut_answer_text(self.prompt, range(place, len(self.prompt.answer))).casefold()
+        return bool(said) and rest.startswith(said)
 
     def _find_rivals(self, rival: tuple[int, int], spent: list[Mapping[str, float]]) -> tuple[int, ...]:
         """The sources that make the model prefer this token in that place of the answer."""
