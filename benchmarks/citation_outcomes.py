@@ -91,7 +91,7 @@ def ask_about(
 
 
 def describe(prompt: why.Prompt, regions: Sequence[why.Region]) -> dict[str, Any]:
-    """Where the sources are, and which of them contain each token of what is no source."""
+    """Where the sources are, and which of them contain each word of what is no source."""
     words = {write_set(row) for row in find_asked_words(prompt, regions).tolist()} - {"0"}
     return {
         "tokens": len(prompt.ids), "spans": [[one.start, one.stop] for one in regions], "asked": sorted(words),

@@ -96,7 +96,7 @@ def find_stored_evidence(entry: Entry, effort: str, ask_model: AskModel | None =
 
 
 def read_asked_words(entry: Entry) -> np.ndarray:
-    """[token source]: which sources contain each token of the question."""
+    """[word source]: which sources contain each word of the question."""
     count = len(entry["relevance"])
     return np.array([read_set(written, count) for written in entry["asked"]], dtype=bool).reshape(-1, count)
 

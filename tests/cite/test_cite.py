@@ -9,6 +9,7 @@ from tiny_prompts import PASSAGES, QUESTION, TEXT, chat_decoder, decoder, make_p
 
 import whyformer as why
 from whyformer._cite.ablations import Ablations
+from whyformer._cite.effort import describe_effort
 from whyformer._cite.run import CITE_METHOD
 from whyformer._cite.sources import find_sources, make_source_players
 from whyformer.errors import InputError, MethodError, TargetError, WhyformerError
@@ -113,6 +114,17 @@ def test_the_probabilities_come_from_the_forward_of_the_relevance_pass(lean):
     others[prompt.ids[place]] = -math.inf
     left = float(logits[prompt.ids[place]] - others.logsumexp(0))
     assert one.drop == pytest.approx(fast.log_odds - left, abs=1e-4)
+
+
+@pytest.mark.parametrize("lean", [True, False])
+def test_the_order_of_selected_tokens_does_not_matter(lean):
+    with why.engine(lean=lean):
+        found = [why.cite(decoder(), make_prompt(), by=PASSAGES, select=[*some]) for some in ((0, 3), (3, 0))]
+    assert found[0].log_probability == found[1].log_probability and found[0].support == found[1].support
+
+
+def test_what_a_method_runs_itself_is_announced():
+    assert describe_effort("fast", own_runs="context_cite").endswith("counted as three, and those of context_cite")
 
 
 def test_a_part_of_the_answer(cited):

@@ -53,7 +53,7 @@ def test_an_effort_spends_no_more_than_it_says(effort):
 
 
 def test_the_cost_is_said_beforehand():
-    assert [EFFORTS[name].count_forwards() for name in ("fast", "checked", "thorough")] == [3, 12, 138]
+    assert [EFFORTS[name].count_forwards() for name in ("fast", "checked", "thorough")] == [3, 12, 139]
     assert "at most 12 forwards" in describe_effort("checked") and "at most 36" in describe_effort("checked", 2)
     with pytest.raises(InputError, match="effort must be one of fast, checked, thorough, got 'hard'"):
         why.cite(decoder(), make_prompt(), effort="hard")
@@ -121,6 +121,41 @@ def test_the_same_answer_in_other_tokens_is_no_contradiction(answer):
     cited = why.cite(why.open("demo/reader"), text, answer=answer)
     assert cited.support.verdict in ("not supported", "undecided") and not cited.support.against
     assert any("would hardly give this answer itself" in note for note in cited.notes)
+
+
+def test_another_answer_that_begins_the_same_is_another_answer():
+    text = "The Aurora sails under captain Rosa.\n\nThe Orion left in June.\n\nThe Orion carries salt.\n\n"
+    asked = "Question: Who is the captain of the Aurora?\nAnswer:"
+    assert (
+        str(why.cite(why.open("demo/sources"), text + asked, answer=" Rosalie").support) == "contradicted by passage 1"
+    )
+
+
+def test_two_sources_are_enough_for_either_of():
+    """All four ablations are known; both rows of the table say what the answer rests on."""
+    stated, asked = "It is oats that Coldwater takes to town.", "Question: Which crop does Coldwater grow?\nAnswer:"
+    cited = why.cite(why.open("demo/sources"), "\n\n".join([stated, stated, asked]), answer=" oats")
+    assert str(cited.support) == "supported by either of passage 1 and passage 2"
+    assert [one.verdict for one in cited] == ["supported", "supported"]
+
+
+def test_a_word_counts_at_the_beginning_of_a_passage_too():
+    """The token of the first word of a line has no blank before it."""
+    rest = ["It is oats that Coldwater takes to town.", "Ashcombe spreads over 44 acres."]
+    asked = "Question: Which crop does Coldwater grow?\nAnswer:"
+    text = "\n\n".join(["Coldwater grows oats.", *rest, asked])
+    cited = why.cite(why.open("demo/sources"), text, answer=" oats")
+    assert str(cited.support) == "supported by either of passage 1 and passage 2"
+
+
+def test_a_supported_answer_has_a_supporting_source_in_its_table():
+    """Also where no pattern decides: the first source is named, and is not called not needed."""
+    model, found = why.open("demo/sources"), 0
+    for asked in sources.generate(6, 77, kind="either", passages=8, world="upland"):
+        cited = why.cite(model, asked.text, answer=f" {asked.answer}")
+        assert {one.name for one in cited if one.verdict == "supported"} == set(cited.support.sources)
+        found += cited.support.verdict == "supported"
+    assert found == 6
 
 
 def test_the_match_with_the_question_by_hand():

@@ -49,6 +49,12 @@ def test_three_that_say_the_same_are_found_by_a_thorough_search():
     assert (found.basis, found.how, found.drop) == ((0, 3, 4), "either", pytest.approx(12))
 
 
+def test_a_thorough_search_names_no_source_that_is_not_needed():
+    """The second by relevance says nothing; each of the first and the third is enough."""
+    found, _ = search(lambda there: 8.0 if there & {0, 4} else -4.0, [5, 0.1, 0, 4, 3, 0], checks=4)
+    assert (found.basis, found.how, found.drop) == ((0, 4), "either", pytest.approx(12))
+
+
 def test_both_steps_of_a_chain_are_named():
     """Log-odds of 3 with both; without the first step the model guesses (0.5), without the second it is lost (-12)."""
     worth = lambda there: -12.0 if 0 not in there else 3.0 if 2 in there else 0.5  # noqa: E731

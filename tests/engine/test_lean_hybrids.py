@@ -73,3 +73,14 @@ def test_a_lean_run_calls_each_operation_of_the_model_once(name, monkeypatch):
     with torch.no_grad():
         forward = count(lambda: model.module(**inputs, use_cache=False))
     assert count(lambda: why.explain(model, inputs, "attnlrp")) <= 4 * forward
+
+
+def test_a_model_without_attention_is_explained_at_any_length():
+    """It has no attention to find block boundaries by; a long text was refused as a bug."""
+    torch.manual_seed(0)
+    config = hf.MambaConfig(vocab_size=64, hidden_size=16, num_hidden_layers=2, state_size=4)
+    model, inputs = why.open(hf.MambaForCausalLM(config).eval()), {"input_ids": IDS[:, :140]}
+    found = why.explain(model, inputs, "attnlrp")
+    with why.engine(lean=False):
+        full = why.explain(model, inputs, "attnlrp")
+    torch.testing.assert_close(found.scores, full.scores, rtol=1e-3, atol=1e-4 * float(full.scores.abs().max()))

@@ -53,14 +53,14 @@ def judge_support(support: float, is_opposed: bool) -> str:
 
 
 FAST = Calibration(
-    base=-7.9704,
-    coefficients={"certainty": 1.4424, "share": 9.4505, "mention": 3.7653, "topic": 1.3069},
-    most={"certainty": 2.7042, "share": 0.6508, "mention": 1.0, "topic": 0.7686},
+    base=-8.1807,
+    coefficients={"certainty": 1.4207, "share": 8.738, "mention": 3.7966, "topic": 2.0845},
+    most={"certainty": 2.7042, "share": 0.6508, "mention": 1.0, "topic": 0.8228},
 )
 CHECKED = Calibration(
-    base=-8.8091,
-    coefficients={"certainty": 1.3368, "share": 3.7416, "mention": 2.226, "topic": 0.3887, "need": 1.6981},
-    most={"certainty": 2.7042, "share": 0.7086, "mention": 1.0, "topic": 1.0, "need": 3.871},
+    base=-8.9553,
+    coefficients={"certainty": 1.3441, "share": 3.5219, "mention": 2.2928, "topic": 0.7291, "need": 1.692},
+    most={"certainty": 2.7042, "share": 0.708, "mention": 1.0, "topic": 1.0, "need": 3.8479},
 )
 
 

@@ -17,7 +17,7 @@ from whyformer.errors import InputError
 
 PER_RELEVANCE = 3  # forwards
 RIVAL = PER_RELEVANCE + 2  # forwards: what another answer rests on
-CONFIRMED = 4  # sets of candidates that are left out together, in a thorough search
+CONFIRMED = 5  # sets of candidates that are left out together, in a thorough search
 
 
 @dataclass(frozen=True)
@@ -53,10 +53,12 @@ def choose_effort(name: str) -> Effort:
     return EFFORTS[name]
 
 
-def describe_effort(name: str, sentences: int = 1) -> str:
-    """What one answer costs, in a sentence."""
+def describe_effort(name: str, sentences: int = 1, own_runs: str = "") -> str:
+    """What one answer costs, in a sentence. own_runs: a method whose runs of the model are not counted in it."""
     parts = sentences + 1 if sentences > 1 else 1
-    return f"{name}: at most {choose_effort(name).count_forwards() * parts} forwards, a relevance pass counted as three"
+    forwards = choose_effort(name).count_forwards() * parts
+    more = f", and those of {own_runs}" if own_runs else ""
+    return f"{name}: at most {forwards} forwards, a relevance pass counted as three{more}"
 
 
 def describe_log_effort(name: str) -> str:

@@ -4,8 +4,8 @@ The match with the question of the sources $B$ that an answer rests on is
 
 $$ \max_w \; 1 - \log\bigl(n_w / n_w^B\bigr) / \log n $$
 
-over the tokens $w$ of the prompt outside its $n$ sources, with $n_w$ the sources that contain $w$ and $n_w^B$ those of
-$B$: 1 if a token of the question is in $B$ and in no other source, 0 if all sources contain it or none of $B$ does.
+over the words $w$ of the prompt outside its $n$ sources, with $n_w$ the sources that contain $w$ and $n_w^B$ those of
+$B$: 1 if a word of the question is in $B$ and in no other source, 0 if all sources contain it or none of $B$ does.
 """
 
 import math
@@ -41,22 +41,34 @@ def list_answer_words(text: str) -> list[str]:
 
 
 def find_asked_words(prompt: Prompt, sources: Sequence[Region]) -> Table:
-    """[token source]: which sources contain each token of the question, and of what else is no source."""
-    ids = prompt.ids[: prompt.prompt_length]
-    own = [frozenset(ids[one.start : one.stop]) for one in sources]
-    inside = {place for one in sources for place in range(one.start, one.stop)}
-    asked = sorted({token for place, token in enumerate(ids) if place not in inside})
-    return np.array([[token in some for some in own] for token in asked], dtype=bool).reshape(-1, len(own))
+    """[word source]: which sources contain each word of the question, and of what else is no source.
+
+    Of a prompt without text, tokens are taken for words.
+    """
+    places = [one.characters for one in sources if one.characters is not None]
+    own: list[frozenset[str] | frozenset[int]]
+    asked: list[str] | list[int]
+    if len(places) == len(sources):
+        starts, stops = [0, *(stop for _, stop in places)], [*(start for start, _ in places), prompt.answer_start]
+        outside = " ".join(prompt.text[start:stop] for start, stop in zip(starts, stops, strict=True))
+        own = [frozenset(list_answer_words(one.text)) for one in sources]
+        asked = sorted(set(list_answer_words(outside)))
+    else:
+        ids = prompt.ids[: prompt.prompt_length]
+        inside = {place for one in sources for place in range(one.start, one.stop)}
+        own = [frozenset(ids[one.start : one.stop]) for one in sources]
+        asked = sorted({token for place, token in enumerate(ids) if place not in inside})
+    return np.array([[word in some for some in own] for word in asked], dtype=bool).reshape(-1, len(own))
 
 
 def match_question(asked: Table, basis: Sequence[int]) -> float:
-    """How well a token of the question, asked [token source], tells these sources from the others."""
+    """How well a word of the question, asked [word source], tells these sources from the others."""
     here = asked[:, list(basis)].sum(1)
     return tell_from_others(asked, here, here > 0)
 
 
 def match_each(asked: Table, basis: Sequence[int]) -> float:
-    """The same, by a token that every one of these sources contains."""
+    """The same, by a word that every one of these sources contains."""
     here = asked[:, list(basis)].sum(1)
     return tell_from_others(asked, here, here == len(basis))
 

@@ -139,7 +139,7 @@ def cite(
     instead, by deleting them.
     effort: "fast", one relevance pass (3 forwards); "checked", sources left out to confirm what the answer rests on,
     and for the scores (12 forwards, an ablation counted by the tokens that it reads); "thorough", 64 random ablations
-    more for the scores and 32 fresh ones to measure them (at most 138). An answer of several sentences costs as much
+    more for the scores and 32 fresh ones to measure them (at most 139). An answer of several sentences costs as much
     for each.
     seed: of all random numbers.
     """
@@ -160,7 +160,9 @@ def cite(
     divided = find_sources(prompt, choose_unit(prompt, by), within)
     study = Study(model, prompt, divided.sources, method, settings, plan, seed)
     sentences = list_sentences(prompt) if select is None else []
-    with show_activity(Wait(f"citing, {describe_effort(effort, max(len(sentences), 1))}")):
+    with show_activity(
+        Wait(f"citing, {describe_effort(effort, max(len(sentences), 1), name_own_runs(method, settings))}")
+    ):
         whole = study.examine(aim_at_part(select))
         parts = [study.examine(one) for one in sentences]
     per_source = sum_regions(whole.scores, divided.sources)
@@ -205,6 +207,7 @@ class Examined:
     mentioned: bool
     evidence: Evidence
     support: Support
+    basis: tuple[int, ...]  # the sources that the answer is said to rest on
     features: Mapping[str, float]
     faithfulness: Faithfulness | None
     spent: Mapping[str, float]
@@ -225,17 +228,17 @@ class Study:
     @property
     def reruns(self) -> bool:
         """Whether the method removes sources itself. Its scores are kept, and nothing is explained twice."""
-        return "probe" in choose_method(self.method, self.settings).method.needs
+        return bool(name_own_runs(self.method, self.settings))
 
     @cached_property
     def asked(self) -> Table:
-        """[token source]: which sources contain each token of the question."""
+        """[word source]: which sources contain each word of the question."""
         return find_asked_words(self.prompt, self.sources)
 
     def examine(self, aim: Answer) -> Examined:
         """The sources of this part of the answer, and whether they support it."""
         players = make_source_players(self.prompt, self.sources)
-        tokens = aim.find_tokens(self.prompt)
+        tokens = sorted(aim.find_tokens(self.prompt))  # as their logits are, where only these were computed
         explanation, capture = explain_sources(self.model, self.prompt, self.method, self.settings, aim, players)
         scores = explanation.scores[0].double().cpu()
         relevance = sum_regions(scores, self.sources).numpy()
@@ -264,7 +267,7 @@ class Study:
             drop=evidence.drop if self.plan.leaves_out else None,
         )  # fmt: skip
         return Examined(
-            explanation, scores, log_odds, likelihood, mentioned, evidence, support, features, faithfulness,
+            explanation, scores, log_odds, likelihood, mentioned, evidence, support, basis, features, faithfulness,
             sum_counts(spent),
         )  # fmt: skip
 
@@ -289,12 +292,12 @@ class Study:
         return replace(found, scores=relevance) if self.reruns else found
 
     def _says_the_same(self, place: int, token: int) -> bool:
-        """Whether the answer goes on with this token there, but for blanks and capitals: not another answer."""
-        if self.model.tokenizer is None:
+        """Whether the answer, written from there on with other blanks or capitals, begins with this token."""
+        rest, tokenizer = cut_answer_text(self.prompt, range(place, len(self.prompt.answer))), self.model.tokenizer
+        if tokenizer is None or not rest:
             return False
-        said = self.model.tokenizer.decode([token]).strip().casefold()
-        rest = cut_answer_text(self.prompt, range(place, len(self.prompt.answer))).casefold()
-        return bool(said) and rest.startswith(said)
+        writings = {before + text for before in ("", " ") for text in (rest, rest.lower(), rest.capitalize())}
+        return any(tokenizer(text, add_special_tokens=False)["input_ids"][:1] == [token] for text in writings)
 
     def _find_rivals(self, rival: tuple[int, int], spent: list[Mapping[str, float]]) -> tuple[int, ...]:
         """The sources that make the model prefer this token in that place of the answer."""
@@ -336,6 +339,12 @@ def check_counts(**counts: int) -> None:
     for name, value in counts.items():
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < MOST:
             raise InputError(f"{name} must be a whole number >= 0 and below 2**31, got {value!r:.80}.", code="E_OPTION")
+
+
+def name_own_runs(method: MethodLike, settings: Mapping[str, Setting]) -> str:
+    """The method, if it runs the model as often as it likes, or ""."""
+    chosen = choose_method(method, settings).method
+    return chosen.name if "probe" in chosen.needs else ""
 
 
 def aim_at_part(select: AnswerPart | Answer) -> Answer:
@@ -418,7 +427,7 @@ def list_citations(
 
 def name_source_verdict(source: int, examined: Sequence[Examined]) -> str | None:
     """None for a source that was never left out, alone or with others that say the same."""
-    resting = [one.support.verdict for one in examined if source in one.evidence.basis]
+    resting = [one.support.verdict for one in examined if source in one.basis]
     if resting:
         return SUPPORTED if SUPPORTED in resting else CAUTION
     if any(source in one.evidence.against for one in examined):

@@ -91,6 +91,12 @@ class Design:
     keep: Table
     log_odds: Vector
 
+    @property
+    def is_enough_to_tell(self) -> bool:
+        """Whether there are ENOUGH ablations, or all that few sources have."""
+        rows, sources = self.keep.shape
+        return rows >= ENOUGH or rows == 2**sources
+
     def measure_effect(self, source: int) -> float:
         """The mean with this source minus the mean without it."""
         kept, y = self.keep[:, source], self.log_odds
@@ -142,7 +148,7 @@ def find_evidence(
 
     forwards: how much these ablations may cost. least: the log-odds of the least certain token of the answer; by
     default those of the answer. checks: of candidates, left out alone. more: [n source] bool, ablations for the scores.
-    asked: [token source], which sources contain each token of the question.
+    asked: [word source], which sources contain each word of the question.
     """
     first = int(relevance.argmax())
     least = ablations.full if least is None else least
@@ -190,7 +196,7 @@ def find_partner(ablations: Ablations, found: Evidence, asked: Table, limit: flo
     limit: what all ablations may cost.
     """
     design = read_design(ablations)
-    if len(design.keep) < ENOUGH:
+    if not design.is_enough_to_tell:
         return None
     for (some, how), row in list_tries(found, design, asked, ablations.full):
         (other,) = set(some) - {found.first}
@@ -268,7 +274,7 @@ def find_opposed(design: Design, relevance: Vector, rise: float) -> tuple[int, .
 
     Of sources that were left out by the same ablations, that with the lowest relevance.
     """
-    if len(design.keep) < ENOUGH:
+    if not design.is_enough_to_tell:
         return ()
     lower = [j for j in range(design.keep.shape[1]) if design.measure_effect(j) < -rise]
     lower = [j for j in lower if design.explain_variance(design.keep[:, j]) > OPPOSED]
@@ -291,8 +297,8 @@ def confirm(ablations: Ablations, found: Evidence, candidates: Sequence[int]) ->
         return
     group = [found.first, *(j for j in found.basis if j != found.first)]
     group += [j for j in candidates if j not in group]
-    for size in range(2, min(len(group), MOST_SETS) + 1):
-        some = tuple(sorted(group[:size]))
+    sets = [(group[0], j) for j in group[1:MOST_SETS]] + [tuple(group[:size]) for size in range(3, MOST_SETS + 1)]
+    for some in (tuple(sorted(one)) for one in sets):
         leave_out(ablations, found, [some])
         if found.drops[some] > found.margin:
             found.basis, found.how, found.drop = some, EITHER, found.drops[some]

@@ -46,7 +46,7 @@ def run_cite(
     select: Annotated[Word, make_option("--select", "The part of the answer to cite sources for.", "TEXT")] = None,
     method: Annotated[Word, options.make_method_option("See: whyformer methods.")] = None,
     effort: Annotated[
-        str, make_option("--effort", "fast, checked or thorough: 4, 12 or up to 138 forwards.", "EFFORT")
+        str, make_option("--effort", "fast, checked or thorough: 3, 12 or up to 139 forwards.", "EFFORT")
     ] = "checked",
     max_new_tokens: Annotated[
         int, make_option("-n --max-new-tokens", "Tokens to generate at most, without --answer.", min=1)
@@ -67,7 +67,7 @@ def run_cite(
 ) -> None:
     """Score the passages, sentences, documents or roles of a prompt for its answer, and verify the highest."""
     from whyformer._cite.effort import describe_effort, describe_log_effort
-    from whyformer._cite.run import CITE_METHOD, list_sentences
+    from whyformer._cite.run import CITE_METHOD, list_sentences, name_own_runs
     from whyformer._explain.method_call import choose_method
 
     chosen = choose_method(method or CITE_METHOD, {}).method
@@ -93,7 +93,7 @@ def run_cite(
     if not read.answer:
         read = why.generate(opened, read, max_new_tokens=max_new_tokens)
     parts = 1 if select else max(len(list_sentences(read)), 1)
-    output.print_to_terminal(describe_effort(effort, parts))
+    output.print_to_terminal(describe_effort(effort, parts, name_own_runs(chosen, {})))
     cited = why.cite(opened, read, by, within=within, select=select, method=chosen, effort=effort, seed=seed)
     running.show_result(cited, out, as_json=as_json)
 

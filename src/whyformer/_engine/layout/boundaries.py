@@ -10,6 +10,7 @@ after each addition (BERT), an addend is the norm of the sum before it, and the 
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from torch import Tensor
 from torch.autograd.graph import Node
@@ -31,7 +32,7 @@ def find_residual_additions(mode: Intercept) -> list[ResidualAddition] | None:
     """The addition of each layer; None if a layer has none."""
     sites = find_layer_sites(mode.sites)
     found = []
-    for site, following in zip(sites, [*sites[1:], None], strict=True):
+    for site, following in zip_longest(sites, sites[1:]):
         until = mode.step + 1 if following is None else following.step
         between = [s for s in mode.stream if s.kind == "add" and site.step < s.step < until]
         additions = [a for step in between if (a := read_addition(step, site, mode)) is not None]
