@@ -1,12 +1,14 @@
 """Verdicts on answers: the rule by hand, their sentences, what an effort costs, and files."""
 
+from types import SimpleNamespace
+
 import pytest
 from tiny_prompts import PASSAGES, decoder, make_prompt
 
 import whyformer as why
 from whyformer._cite.calibration import CHECKED, FAST, Calibration, judge_support
 from whyformer._cite.effort import EFFORTS, describe_effort
-from whyformer._cite.run import join_support
+from whyformer._cite.run import join_support, name_source_verdict
 from whyformer.demo import sources
 from whyformer.errors import InputError
 from whyformer.results.citations import Support
@@ -150,6 +152,10 @@ def test_a_word_counts_at_the_beginning_of_a_passage_too():
 
 def test_a_supported_answer_has_a_supporting_source_in_its_table():
     """Also where no pattern decides: the first source is named, and is not called not needed."""
+    said = Support("tea", "supported", ("passage 3",), "one", (), 0.9, 9.0)
+    undecided = SimpleNamespace(basis=(), against=(), drops={(2,): 9.0})
+    examined = [SimpleNamespace(support=said, basis=(2,), evidence=undecided)]
+    assert [name_source_verdict(source, examined) for source in (1, 2)] == [None, "supported"]
     model, found = why.open("demo/sources"), 0
     for asked in sources.generate(6, 77, kind="either", passages=8, world="upland"):
         cited = why.cite(model, asked.text, answer=f" {asked.answer}")

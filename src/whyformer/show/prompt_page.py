@@ -224,7 +224,7 @@ def make_citation_section(view: PromptView) -> Html:
     """The cited regions with their verdicts, and how faithful the scores are."""
     largest = max(abs(row.share) for row in view.citations)
     rows = [make_citation_cells(view, row, largest) for row in view.citations]
-    mean = "" if view.faithfulness else ", in the mean over ablations"
+    mean = "" if view.faithfulness else ", averaged over ablations"
     caption = f"Drop: how much lower the log-odds of the answer are without the region{mean}"
     table = report.make_table(["region", "share", "verdict", "drop", "text"], rows, caption=caption, bars=14)
     figures = [
