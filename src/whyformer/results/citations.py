@@ -384,7 +384,10 @@ def describe_support(result: Citations) -> list[str]:
         return []
     chance = result.support.probability
     figure = f"{chance:.2f}" if 0.01 <= chance < 0.995 else "below 0.01" if chance < 0.01 else "above 0.99"
-    lines = [f"The answer is {result.support}. Estimated probability that the sources state it: {figure}."]
+    lines = [
+        f"The answer is {result.support}. Estimated probability that the sources state it: {figure}, by a rule fitted "
+        "to small models that were trained to read."
+    ]
     if len(result.sentences) > 1:
         lines += [f"{shorten_text(' '.join(one.text.split()), 60)}: {one}." for one in result.sentences]
     return lines
