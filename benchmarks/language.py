@@ -7,7 +7,7 @@
     python benchmarks/language.py --device cuda --shapes 1B --limit 4  a GPU of 4 GiB: what would not fit is an error
     python benchmarks/language.py --device cuda --shapes gpt_oss --flex  the plain forward by flex attention
     python benchmarks/language.py --device cuda --shapes 1B --int8     weights in 8 bits (python -m pip install torchao)
-    python benchmarks/language.py --device cuda --engines 512          lean runs against the full engine, two blocks
+    python benchmarks/language.py --device cuda --engines 512          planned runs against the full engine, two blocks
     python benchmarks/language.py --table docs/data/language.json --tokens 2048 8192 32768   docs/language-models.md
     python benchmarks/language.py --device cpu --shapes small --tokens 2048 4096
     python benchmarks/language.py --precision 100                      trained weights in bfloat16 against float32
@@ -45,7 +45,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, GPT2Config, GPT2LMHea
 
 import whyformer as why
 from whyformer import targets
-from whyformer._engine.lean.shadow import POOL
+from whyformer._engine.plan.shadow import POOL
 from whyformer.demo import agreement
 
 GIB = 2**30
@@ -123,7 +123,7 @@ def run_forward(module: nn.Module, ids: Tensor) -> Any:
 def run_ours(
     model: Any, ids: Tensor, recompute: bool | None = None, target: Any = None, replay: bool | None = None
 ) -> Any:
-    with why.engine(lean=True, recompute=recompute, replay=replay):
+    with why.engine(plan=True, recompute=recompute, replay=replay):
         return why.explain(model, {"input_ids": ids}, method="attnlrp", target=target).scores
 
 
@@ -331,7 +331,7 @@ class Comparison:
 
 
 def compare_engines(options: argparse.Namespace) -> None:
-    """Scores of lean runs, ordinary and repeated ones, against those of the full engine; widths as they are."""
+    """Scores of planned runs, ordinary and repeated ones, against those of the full engine; widths as they are."""
     for shape in options.shapes:
         SHAPES["two blocks"] = SHAPES[shape] | dict(num_hidden_layers=2)
         ids = None
@@ -341,7 +341,7 @@ def compare_engines(options: argparse.Namespace) -> None:
             ids = make_ids(options.engines, module, options.device) if ids is None else ids
             model = why.open(module)
             ours, *_, again = (run_ours(model, ids, replay=True).double() for _ in range(4))
-            with why.engine(lean=False):
+            with why.engine(plan=False):
                 theirs = why.explain(model, {"input_ids": ids}, method="attnlrp").scores.double()
             largest = theirs.abs().max()
             rank = spearmanr(ours.flatten().cpu(), theirs.flatten().cpu()).statistic
@@ -403,7 +403,7 @@ def compare_precisions(count: int) -> None:
     for method in ("attnlrp", "cp_lrp", "libragrad"):
         ranks, moved, agreeing = [], [], 0
         for prompt in prompts:
-            with why.engine(lean=True):
+            with why.engine(plan=True):
                 theirs = why.explain(exact, prompt, method)
                 ours = why.explain(rounded, prompt, method, target=theirs.targets[0].index)
             a, b = ours.scores[0].double(), theirs.scores[0].double()
@@ -443,7 +443,7 @@ def main() -> None:
     parser.add_argument("--limit", type=float, metavar="GIB", help="let this process have so much of the GPU")
     parser.add_argument("--int8", action="store_true", help="weights in 8 bits by torchao")
     parser.add_argument("--flex", action="store_true", help="the plain forward by flex attention instead")
-    parser.add_argument("--engines", type=int, metavar="TOKENS", help="compare lean runs with the full engine instead")
+    parser.add_argument("--engines", type=int, metavar="TOKENS", help="compare planned and full runs instead")
     parser.add_argument("--span", action="store_true", help="also a span, of the last shape")
     parser.add_argument("--profile", action="store_true", help="also list the functions that take most time")
     parser.add_argument("--precision", type=int, metavar="PROMPTS", help="compare bfloat16 with float32 instead")

@@ -353,13 +353,13 @@ def test_a_weight_that_is_read_and_not_changed_is_replayed(monkeypatch):
 def test_a_lesson_is_learnt_again(monkeypatch):
     """The same operations in another order: no step of the lesson differs."""
     module = make_llama()
-    with why.engine(lean=True):
+    with why.engine(plan=True):
         explain(module, "attnlrp")
         monkeypatch.setattr(
             modeling_llama, "apply_rotary_pos_emb", lambda q, k, cos, sin, **_: (k.repeat_interleave(2, 1), q[:, ::2])
         )
         found = explain(module, "attnlrp")
-    with why.engine(lean=False), why.engine(replay=False):
+    with why.engine(plan=False), why.engine(replay=False):
         plain = explain(module, "attnlrp")
     torch.testing.assert_close(found.scores, plain.scores, rtol=1e-4, atol=1e-6)
 

@@ -60,15 +60,15 @@ def test_log_odds_have_a_slope_where_log_p_has_none(method, dtype):
 
 @pytest.mark.parametrize("score", ["log_odds", "tempered"])
 @pytest.mark.parametrize("method", ["attnlrp", "libragrad", "cp_lrp"])
-def test_lean_runs_agree_with_full_ones(method, score):
+def test_planned_runs_agree_with_full_ones(method, score):
     prompt = answer_likeliest(certain())
-    with why.engine(lean=True):
-        lean = why.explain(certain(), prompt, method, target=Answer(score=score))
-    with why.engine(lean=False):
+    with why.engine(plan=True):
+        planned = why.explain(certain(), prompt, method, target=Answer(score=score))
+    with why.engine(plan=False):
         full = why.explain(certain(), prompt, method, target=Answer(score=score))
-    torch.testing.assert_close(lean.scores, full.scores, rtol=1e-3, atol=1e-4 * float(full.scores.abs().max()))
-    assert lean.targets[0].label == full.targets[0].label and lean.targets[0].label.startswith("log-odds of ")
-    assert lean.targets[0].score == pytest.approx(full.targets[0].score, rel=1e-4)
+    torch.testing.assert_close(planned.scores, full.scores, rtol=1e-3, atol=1e-4 * float(full.scores.abs().max()))
+    assert planned.targets[0].label == full.targets[0].label and planned.targets[0].label.startswith("log-odds of ")
+    assert planned.targets[0].score == pytest.approx(full.targets[0].score, rel=1e-4)
 
 
 def test_log_odds_are_the_sum_over_the_tokens():

@@ -85,11 +85,11 @@ def test_the_model_reads_no_more_tokens_than_the_cost_says(monkeypatch):
     assert forwards + 2 <= cost + 1e-9 <= 12 + 1e-9 and forwards > 3
 
 
-@pytest.mark.parametrize("lean", [True, False])
-def test_the_probabilities_come_from_the_forward_of_the_relevance_pass(lean):
+@pytest.mark.parametrize("plan", [True, False])
+def test_the_probabilities_come_from_the_forward_of_the_relevance_pass(is_planned):
     """The model reads the whole prompt once. Log-odds, probabilities and ablations are those of runs of their own."""
     prompt, read = make_prompt(" good"), []
-    with why.engine(lean=lean):
+    with why.engine(plan=is_planned):
         why.cite(decoder(), prompt, by=PASSAGES, effort="fast")  # what is tried out once is not counted
         handle = decoder().module.get_input_embeddings().register_forward_hook(lambda *given: read.append(given[1][0]))
         try:
@@ -116,9 +116,9 @@ def test_the_probabilities_come_from_the_forward_of_the_relevance_pass(lean):
     assert one.drop == pytest.approx(fast.log_odds - left, abs=1e-4)
 
 
-@pytest.mark.parametrize("lean", [True, False])
-def test_the_order_of_selected_tokens_does_not_matter(lean):
-    with why.engine(lean=lean):
+@pytest.mark.parametrize("plan", [True, False])
+def test_the_order_of_selected_tokens_does_not_matter(is_planned):
+    with why.engine(plan=is_planned):
         found = [why.cite(decoder(), make_prompt(), by=PASSAGES, select=[*some]) for some in ((0, 3), (3, 0))]
     assert found[0].log_probability == found[1].log_probability and found[0].support == found[1].support
 

@@ -23,7 +23,7 @@ NEIGHBOURS = 3.0  # no call takes longer than so many times the slower of its ne
 
 @pytest.fixture(autouse=True)
 def fresh():
-    token = run_setting.set(RunSetting(replay=None, lean=None))
+    token = run_setting.set(RunSetting(replay=None, plan=None))
     replay.KNOWN.clear()
     yield
     replay.KNOWN.clear()
@@ -34,17 +34,17 @@ def test_the_engine_and_the_reasons_are_part_of_an_explanation():
     model = why.open("demo/sentiment")
     engines = [why.explain(model, TEXT, "rollout").engine for _ in range(replay.RECORDED_AT + 2)]
     assert [engine.name for engine in engines] == ["full"] * replay.RECORDED_AT + ["program"] * 2
-    assert engines[0].reasons["lean"] == "more than the relevance of the input and of states is needed"
+    assert engines[0].reasons["plan"] == "more than the relevance of the input and of states is needed"
     assert engines[0].reasons["program"] == f"not tried before {replay.RECORDED_AT - 1} more runs on these shapes"
     assert engines[5].reasons["program"] == "recorded by this run"
     assert "program" not in engines[-1].reasons
 
 
-def test_a_long_prompt_runs_lean():
+def test_a_long_prompt_runs_by_plan():
     model = why.open("demo/decoder")
-    with why.engine(lean=True):
-        assert str(why.explain(model, "the keys to the cabinet", "attnlrp").engine) == "lean"
-    assert why.explain(model, "the keys to the cabinet", "attnlrp").engine.reasons["lean"] == "fewer than 128 tokens"
+    with why.engine(plan=True):
+        assert str(why.explain(model, "the keys to the cabinet", "attnlrp").engine) == "plan"
+    assert why.explain(model, "the keys to the cabinet", "attnlrp").engine.reasons["plan"] == "fewer than 128 tokens"
 
 
 def test_a_capture_says_it_too():
@@ -72,12 +72,12 @@ def test_the_log_has_one_line_for_each_run(caplog):
     with caplog.at_level(logging.DEBUG, logger="whyformer"):
         why.explain("demo/sentiment", TEXT, "rollout")
     (line,) = [record.getMessage() for record in caplog.records if record.name == "whyformer"]
-    assert line.startswith("demo/sentiment: full; lean: ") and "; program: not tried before" in line
+    assert line.startswith("demo/sentiment: full; plan: ") and "; program: not tried before" in line
 
 
 def test_the_doctor_shows_it():
     found = why.diagnose("demo/sentiment", TEXT, ["rollout"]).found
-    assert found["engine"].startswith("full; lean: fewer than 128 tokens; program: ")
+    assert found["engine"].startswith("full; plan: fewer than 128 tokens; program: ")
 
 
 def test_the_engine_is_not_saved(tmp_path):
@@ -92,11 +92,11 @@ def test_the_engine_is_not_saved(tmp_path):
 
 
 def test_options_that_are_not_given_stay_as_they_are_outside():
-    with why.engine(replay=False, tiles=5, rows=7), why.engine(lean=True, ahead=False):
-        assert run_setting.get() == RunSetting(replay=False, lean=True)
+    with why.engine(replay=False, tiles=5, rows=7), why.engine(plan=True, ahead=False):
+        assert run_setting.get() == RunSetting(replay=False, plan=True)
         assert current_setting.get() == TileSetting(rows=5)
         assert chosen_batching.get() == Batching(rows=7, ahead=False)
-    assert (run_setting.get(), chosen_batching.get()) == (RunSetting(replay=None, lean=None), Batching())
+    assert (run_setting.get(), chosen_batching.get()) == (RunSetting(replay=None, plan=None), Batching())
 
 
 def test_the_documentation_has_every_option_and_no_other():

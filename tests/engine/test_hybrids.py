@@ -304,8 +304,8 @@ def test_an_mlp_in_a_module_of_its_own_is_half_a_block():
 
 
 @pytest.mark.parametrize("length", [40, 160])
-def test_long_inputs_run_lean_and_give_the_same(length):
-    """A classifier is never lean; a language model is from 128 tokens on, and by request."""
+def test_long_inputs_run_by_plan_and_give_the_same(length):
+    """A classifier never has one; a language model is from 128 tokens on, and by request."""
 
     class Causal(Hybrid):
         def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
@@ -317,9 +317,9 @@ def test_long_inputs_run_lean_and_give_the_same(length):
     module = plant(Causal, Sums, Attending, Sums, Attending)
     ids = torch.randint(1, 30, (1, length), generator=torch.Generator().manual_seed(0))
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    with why.engine(lean=True):
+    with why.engine(plan=True):
         short = why.explain(module, inputs, target=3)
-    with why.engine(lean=False):
+    with why.engine(plan=False):
         full = why.explain(module, inputs, target=3)
     torch.testing.assert_close(short.scores, full.scores, rtol=1e-3, atol=1e-4)
     assert [note for note in short.notes if "mix" in note] == [note for note in full.notes if "mix" in note] != []

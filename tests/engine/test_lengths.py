@@ -33,15 +33,15 @@ def build(kind: str, config: type = hf.LlamaConfig, model: type = hf.LlamaForCau
     return model(made).double().eval()
 
 
-@pytest.mark.parametrize("is_lean", [False, True])
+@pytest.mark.parametrize("by_plan", [False, True])
 @pytest.mark.parametrize("kind", ROPES)
-def test_rotary_models_run_beyond_their_trained_length(kind, is_lean):
+def test_rotary_models_run_beyond_their_trained_length(kind, by_plan):
     module, trained = build(kind), ROPES[kind][1]
     model = why.open(module)
     assert (model.max_length, model.trained_length) == (None, trained)
     with torch.no_grad():
         logits = module(IDS, use_cache=False).logits[0, -1]
-    with why.engine(lean=is_lean):
+    with why.engine(plan=by_plan):
         e = why.explain(model, {"input_ids": IDS}, "attnlrp")
         short = why.explain(model, {"input_ids": IDS[:, :12]}, "attnlrp")  # the model goes back to its first rotations
     assert e.scores.shape == (1, 200) and e.targets[0].score == pytest.approx(float(logits.max()), rel=1e-5)
@@ -60,13 +60,13 @@ def test_rotary_models_run_beyond_their_trained_length(kind, is_lean):
 
 
 @pytest.mark.parametrize("kind", ["dynamic", "longrope"])
-def test_a_lean_run_rotates_by_the_length_of_its_own_input(kind):
+def test_a_planned_run_rotates_by_the_length_of_its_own_input(kind):
     """Not by that of the short input that the plan was made from."""
     module = build(kind)
     for length in (200, 12, 100):
         scores = []
-        for is_lean in (True, False):
-            with why.engine(lean=is_lean):
+        for by_plan in (True, False):
+            with why.engine(plan=by_plan):
                 scores.append(why.explain(module, {"input_ids": IDS[:, :length]}, "attnlrp").scores)
         assert torch.allclose(*scores, rtol=1e-4, atol=1e-6 * float(scores[1].abs().max()))
 
@@ -75,8 +75,8 @@ def test_sliding_windows_are_no_limit():
     module = build("default", hf.MistralConfig, hf.MistralForCausalLM, num_key_value_heads=1, sliding_window=8)
     with torch.no_grad():
         logits = module(IDS, use_cache=False).logits[0, -1]
-    for is_lean in (True, False):
-        with why.engine(lean=is_lean):
+    for by_plan in (True, False):
+        with why.engine(plan=by_plan):
             e = why.explain(module, {"input_ids": IDS}, "attnlrp")
         assert e.targets[0].score == pytest.approx(float(logits.max()), rel=1e-5)
         assert not bool(e.scores[0, :-15].any())  # two layers, each of which sees eight tokens

@@ -1,4 +1,4 @@
-"""Memory that runs out in a lean run: blocks are computed again, then examples run alone, then an error says why."""
+"""Memory that runs out in a planned run: blocks are computed again, then examples run alone, then an error says why."""
 
 import weakref
 
@@ -7,8 +7,8 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import whyformer as why
-from whyformer._engine.lean import lean, memory
-from whyformer._engine.lean.run import Saving
+from whyformer._engine.plan import memory, runner
+from whyformer._engine.plan.run import Saving
 from whyformer.errors import ResourceError
 
 IDS = torch.randint(1, 40, (2, 140), generator=torch.Generator().manual_seed(0))
@@ -21,10 +21,10 @@ def build() -> LlamaForCausalLM:
 
 
 class SmallDevice:
-    """Stands before run_lean and raises as CUDA does where a run would keep too much."""
+    """Stands before run_planned and raises as CUDA does where a run would keep too much."""
 
     def __init__(self, monkeypatch, fits) -> None:
-        self.runs, run_lean = [], lean.run_lean
+        self.runs, run_planned = [], runner.run_planned
 
         def run(request, shadow, plan, positions, *, saving):
             ids = request.encoded.inputs[request.encoded.main]
@@ -32,9 +32,9 @@ class SmallDevice:
                 self.runs.append((len(ids), int(saving)))
                 if not fits(len(ids), saving):
                     raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
-            return run_lean(request, shadow, plan, positions, saving=saving)
+            return run_planned(request, shadow, plan, positions, saving=saving)
 
-        monkeypatch.setattr(lean, "run_lean", run)
+        monkeypatch.setattr(runner, "run_planned", run)
 
 
 def explain(module, ids):
@@ -65,7 +65,7 @@ def test_then_their_inputs_are_kept_in_main_memory(monkeypatch):
 
 
 def test_a_block_holds_no_input_that_was_moved(monkeypatch):
-    module, alive, run_lean = build(), [], lean.run_lean
+    module, alive, run_planned = build(), [], runner.run_planned
     explain(module, IDS)
     moved, move = [], torch.Tensor.cpu
 
@@ -74,12 +74,12 @@ def test_a_block_holds_no_input_that_was_moved(monkeypatch):
         return move(tensor).clone()
 
     def run(*args, **options):
-        made = run_lean(*args, **options)
+        made = run_planned(*args, **options)
         alive.extend(one() is not None for one in moved)
         return made
 
     monkeypatch.setattr(memory, "choose_saving", lambda *args: (Saving.INPUTS, ()))
-    monkeypatch.setattr(lean, "run_lean", run)
+    monkeypatch.setattr(runner, "run_planned", run)
     monkeypatch.setattr(torch.Tensor, "cpu", copy)
     explain(module, IDS)
     assert alive == [True, False, False]  # the first one is the explained input

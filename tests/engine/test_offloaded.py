@@ -10,7 +10,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 import whyformer as why
 
 IDS = torch.randint(1, 100, (1, 160), generator=torch.Generator().manual_seed(0))
-RUNS = {"lean": {"lean": True}, "lean, blocks again": {"lean": True, "recompute": True}, "full": {"lean": False}}
+RUNS = {"plan": {"plan": True}, "plan, blocks again": {"plan": True, "recompute": True}, "full": {"plan": False}}
 
 
 def build() -> LlamaForCausalLM:
@@ -32,7 +32,7 @@ def test_one_layer_of_an_offloaded_model_is_there_at_a_time(method, run):
         again = why.explain(placed, {"input_ids": IDS}, method)
     assert torch.equal(first.scores, theirs.scores) and torch.equal(again.scores, theirs.scores)
     # One block of twelve holds 8 % of the weights, the largest layer 2 %.
-    most = 0.1 if run == "lean, blocks again" else 0.04
+    most = 0.1 if run == "plan, blocks again" else 0.04
     assert share_of_first <= most and loads.share <= most
     assert loads.count <= 4 * sum(1 for _ in placed.parameters())
 

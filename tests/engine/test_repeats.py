@@ -1,4 +1,4 @@
-"""Repeated lean runs: a captured run gives what an ordinary one does, or gives way to one."""
+"""Repeated planned runs: a captured run gives what an ordinary one does, or gives way to one."""
 
 import pytest
 import torch
@@ -6,8 +6,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 import whyformer as why
 from whyformer import targets
-from whyformer._engine.lean import lean, repeats
-from whyformer._engine.lean.shadow import POOL
+from whyformer._engine.plan import repeats, runner
+from whyformer._engine.plan.shadow import POOL
 
 TOKENS = 24
 
@@ -48,7 +48,7 @@ def make_inputs(seed, tokens=TOKENS, padding=0):
 
 
 def explain(module, inputs, **options):
-    with why.engine(lean=True):
+    with why.engine(plan=True):
         return why.explain(module, inputs, method="attnlrp", **options).scores
 
 
@@ -66,7 +66,7 @@ def test_the_third_run_of_a_shape_is_captured_and_gives_the_same(captured):
 def test_nothing_is_captured_where_replays_are_switched_off(captured):
     module = build()
     for seed in range(5):
-        with why.engine(lean=True, replay=False):
+        with why.engine(plan=True, replay=False):
             why.explain(module, make_inputs(seed), method="attnlrp")
     assert FakeKernels.replays == 0
 
@@ -143,7 +143,7 @@ def test_memory_that_runs_out_takes_the_graphs_first(captured, monkeypatch):
     for seed in range(3):
         explain(module, make_inputs(seed))
     assert POOL[module].repeats.last.graph is not None
-    run_once, failed = lean.run_once, []
+    run_once, failed = runner.run_once, []
 
     def fail_once(*args, **options):
         if not failed:
@@ -151,6 +151,6 @@ def test_memory_that_runs_out_takes_the_graphs_first(captured, monkeypatch):
             raise why.errors.ResourceError("out of memory")
         return run_once(*args, **options)
 
-    monkeypatch.setattr(lean, "run_once", fail_once)
+    monkeypatch.setattr(runner, "run_once", fail_once)
     explain(module, make_inputs(1))
     assert POOL[module].repeats.last.graph is None

@@ -1,4 +1,4 @@
-"""Long prompts of hand-written language models, for which lean runs are the rule: these follow no labels."""
+"""Long prompts of hand-written language models, for which planned runs are the rule: these follow no labels."""
 
 import pytest
 import torch

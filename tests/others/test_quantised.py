@@ -123,7 +123,7 @@ def test_gradients_through_8_bits_are_those_of_the_layers():
 
 @needs("bitsandbytes")
 @pytest.mark.parametrize("bits", [4, 8])
-def test_lean_runs_give_what_the_full_engine_does_and_keep_no_weight(bits):
+def test_planned_runs_give_what_the_full_engine_does_and_keep_no_weight(bits):
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)
@@ -131,13 +131,13 @@ def test_lean_runs_give_what_the_full_engine_does_and_keep_no_weight(bits):
     module = quantise_bitsandbytes(bits, LlamaForCausalLM(LlamaConfig(**sizes)).eval()).eval()
     inputs = {"input_ids": torch.randint(1, 50, (1, 24), generator=torch.Generator().manual_seed(0))}
     pack, kept = torch.autograd.graph.saved_tensors_hooks, list[Tensor]()
-    with why.engine(lean=True), pytest.MonkeyPatch.context() as patch:
+    with why.engine(plan=True), pytest.MonkeyPatch.context() as patch:
         why.explain(module, inputs, "attnlrp")
         patch.setattr(torch.autograd.graph, "saved_tensors_hooks", lambda keep, load: pack(note_kept(keep, kept), load))
         ours = why.explain(module, inputs, "attnlrp")
-    with why.engine(lean=False):
+    with why.engine(plan=False):
         theirs = why.explain(module, inputs, "attnlrp")
-    assert ours.engine.name == "lean" and (ours.scores - theirs.scores).abs().max() < 1e-4 * theirs.scores.abs().max()
+    assert ours.engine.name == "plan" and (ours.scores - theirs.scores).abs().max() < 1e-4 * theirs.scores.abs().max()
     assert kept and not [tensor for tensor in kept if tensor.shape in {(64, 64), (192, 64), (64, 192)}]
 
 
@@ -166,7 +166,7 @@ def test_weight_only_torchao_is_unchanged_and_exact(method):
 
 
 @needs("torchao")
-def test_lean_runs_of_weight_only_torchao_give_what_the_full_engine_does():
+def test_planned_runs_of_weight_only_torchao_give_what_the_full_engine_does():
     from torchao import quantization
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -175,11 +175,11 @@ def test_lean_runs_of_weight_only_torchao_give_what_the_full_engine_does():
     module = LlamaForCausalLM(LlamaConfig(**sizes)).eval()
     quantization.quantize_(module, quantization.Int8WeightOnlyConfig())
     inputs = {"input_ids": torch.randint(1, 50, (1, 24), generator=torch.Generator().manual_seed(0))}
-    with why.engine(lean=True):
+    with why.engine(plan=True):
         ours = why.explain(module, inputs, "attnlrp")
-    with why.engine(lean=False):
+    with why.engine(plan=False):
         theirs = why.explain(module, inputs, "attnlrp")
-    assert ours.engine.name == "lean" and (ours.scores - theirs.scores).abs().max() < 1e-4 * theirs.scores.abs().max()
+    assert ours.engine.name == "plan" and (ours.scores - theirs.scores).abs().max() < 1e-4 * theirs.scores.abs().max()
     assert any("as restored from fewer bits" in note for note in ours.notes)
 
 

@@ -126,15 +126,15 @@ def test_a_prompt_with_an_answer_is_explained_as_it_is(gpt):
 
 
 @pytest.mark.parametrize("method", ["attnlrp", "libragrad"])
-def test_a_lean_run_explains_the_same_tokens(method):
-    """Long inputs run lean; the tokens of an answer share its forward pass too."""
+def test_a_planned_run_explains_the_same_tokens(method):
+    """Long inputs run by plan; the tokens of an answer share its forward pass too."""
     model = opened(llama())
     prompt = Prompt.from_tokens(model, range(3, 20), range(30, 34))
-    with engine(lean=True):
+    with engine(plan=True):
         ours = explain_generation(model, prompt, method)
-    with engine(lean=False):
+    with engine(plan=False):
         theirs = explain_generation(model, prompt, method)
-    assert "conditioning" not in " ".join(ours[1].details)  # the lean engine has no estimate of rounding
+    assert "conditioning" not in " ".join(ours[1].details)  # a planned run has no estimate of rounding
     for one, other in zip([*ours, ours.whole], [*theirs, theirs.whole], strict=True):
         torch.testing.assert_close(one.scores, other.scores, rtol=1e-6, atol=1e-9)
         assert one.targets[0].label == other.targets[0].label

@@ -1,6 +1,6 @@
 """record(): runs a model once and keeps what is asked for, by the first runner that accepts the request.
 
-Lean runs (lean/), recorded programs (program/) and the full engine (capture/full_run.py) are asked in this order, in
+Planned runs (plan/), recorded programs (program/) and the full engine (capture/full_run.py) are asked in this order, in
 one function, `route`. `Capture.engine` says which one ran and why those before it did not, and so does the logger
 "whyformer" at DEBUG.
 """
@@ -24,7 +24,7 @@ from whyformer._engine.capture import (
     RunRequest,
 )
 from whyformer._engine.layout import ExamplesMoved, is_known_to_move
-from whyformer._engine.lean import LeanRunner
+from whyformer._engine.plan import PlanRunner
 from whyformer._engine.probe import Probe, pick_examples
 from whyformer._engine.program import ProgramRunner
 from whyformer._engine.relevance import Recipe
@@ -43,7 +43,7 @@ from whyformer.errors import NotCaptured, ResourceError, UnsupportedModel
 
 logger = logging.getLogger("whyformer")
 R = TypeVar("R", bound=Runner)
-LEAN, PROGRAM, FULL = LeanRunner(), ProgramRunner(), FullRunner()
+PLAN, PROGRAM, FULL = PlanRunner(), ProgramRunner(), FullRunner()
 ANSWERS_MOVED = (
     "The model returns the answers of a batch in another order than its examples, so each example was run alone."
 )
@@ -118,7 +118,7 @@ def record_each(
     refuse_encoder_decoders(model.module)
     aimed = [aim_at_answers(encoded, one, None)[0] for one in targets]
     request = RunRequest(model, encoded, sites, aimed[0], None, tuple(recipes))
-    runners: tuple[LeanRunner | FullRunner, ...] = (LEAN, FULL)
+    runners: tuple[PlanRunner | FullRunner, ...] = (PLAN, FULL)
     for runner, reasons in route(request, runners):
         try:
             for capture in runner.run_each(request, aimed):
@@ -156,7 +156,7 @@ def route(request: RunRequest, runners: Sequence[R]) -> Iterator[tuple[R, dict[s
 
 def run_first_accepting(request: RunRequest) -> Capture:
     request = replace(request, encoded=locate_image_tokens(request.model, request.encoded))
-    runners: tuple[Runner, ...] = (LEAN, PROGRAM, FULL)
+    runners: tuple[Runner, ...] = (PLAN, PROGRAM, FULL)
     for runner, reasons in route(request, runners):
         try:
             capture = runner.run(request)
@@ -170,10 +170,10 @@ def run_first_accepting(request: RunRequest) -> Capture:
 
 
 def note_engine(request: RunRequest, capture: Capture) -> Capture:
-    """The capture with a note if the full engine had to run where a lean run might be expected."""
+    """The capture with a note if the full engine had to run where a planned run might be expected."""
     if capture.engine.name != FULL.name:
         return capture
-    return replace(capture, notes=(*capture.notes, *LEAN.note_full_run(request, capture.engine.reasons[LEAN.name])))
+    return replace(capture, notes=(*capture.notes, *PLAN.note_full_run(request, capture.engine.reasons[PLAN.name])))
 
 
 # --- a model that moves the rows of a batch ---------------------------------------------------------------------------

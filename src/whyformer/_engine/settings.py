@@ -1,6 +1,6 @@
 """why.engine(): how the runs inside are carried out. Scores stay the same up to rounding.
 
-with why.engine(replay=False, lean=False): ...       every run is one of the full engine
+with why.engine(replay=False, plan=False): ...       every run is one of the full engine
 with why.engine(tiles=64, recompute=True): ...       less memory
 with why.engine(rows=8): ...                         at most 8 variants of an input at once
 """
@@ -19,7 +19,7 @@ from whyformer.errors import InputError, MethodError
 def engine(
     *,
     replay: bool | None = None,
-    lean: bool | None = None,
+    plan: bool | None = None,
     recompute: bool | None = None,
     tiles: int | bool | None = None,
     rows: int | None = None,
@@ -32,11 +32,11 @@ def engine(
 
     replay: True repeats recorded programs of any model, False of none. By default they are used for models whose code
         is all that of known libraries: what your own `forward` does besides computing happens in every run. False also
-        keeps lean runs on a GPU from being repeated as CUDA graphs.
-    lean: True computes relevance of language models in linear memory wherever that is possible, False never. By default
+        keeps planned runs on a GPU from being repeated as CUDA graphs.
+    plan: True computes relevance of language models in linear memory wherever that is possible, False never. By default
         for inputs of at least 128 tokens.
-    recompute: True needs less memory: lean runs keep only the input of each block and run the block again in the
-        backward pass, large programs compute the first layer of each MLP again. By default, lean runs do so only if
+    recompute: True needs less memory: planned runs keep only the input of each block and run the block again in the
+        backward pass, large programs compute the first layer of each MLP again. By default, planned runs do so only if
         what they keep would not fit into the free memory.
     tiles: True computes large attention matrices some queries at a time, a number so many always, False every matrix
         whole. By default True, from 256 MiB on.
@@ -56,7 +56,7 @@ def engine(
         memory=memory or before.memory,
         **keep_given(reuse_prefix=reuse_prefix, cut_padding=cut_padding, ahead=ahead),
     )
-    runs = replace(run_setting.get(), **keep_given(replay=replay, lean=lean, recompute=recompute))
+    runs = replace(run_setting.get(), **keep_given(replay=replay, plan=plan, recompute=recompute))
     tiling = current_setting.get() if tiles is None else read_tiles(tiles)
     tokens = run_setting.set(runs), current_setting.set(tiling), chosen_batching.set(batching)
     try:

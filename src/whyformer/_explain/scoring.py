@@ -186,7 +186,7 @@ def count_model_passes(
         spent["backward"] = 1.0
     if call.recipe is not None:
         is_contrast = any(target.versus is not None for target in capture.targets)
-        spent["relevance"] = 2.0 if is_contrast and capture.engine.name != "lean" else 1.0
+        spent["relevance"] = 2.0 if is_contrast and capture.engine.name != "plan" else 1.0
     if "probe" in captured:
         for kind, rows in (captured["probe"].spent - spent_before).items():
             spent[kind] = spent.get(kind, 0.0) + rows / batch

@@ -106,7 +106,7 @@ class RoundingEstimate:
 
 @dataclass(frozen=True)
 class EngineChoice:
-    """The runner of a request: "lean", "program" or "full"; and, by name, why those before it did not run it."""
+    """The runner of a request: "plan", "program" or "full"; and, by name, why those before it did not run it."""
 
     name: str
     reasons: Mapping[str, str] = field(default_factory=dict)

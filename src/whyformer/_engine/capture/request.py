@@ -76,8 +76,8 @@ class RunSetting:
     """Which runners are wanted; None: where they pay and nobody can tell the difference."""
 
     replay: bool | None = read_environment("WHYFORMER_REPLAY")
-    lean: bool | None = read_environment("WHYFORMER_LEAN")
-    recompute: bool | None = None  # blocks in the backward pass of lean runs, MLPs in programs
+    plan: bool | None = read_environment("WHYFORMER_PLAN")
+    recompute: bool | None = None  # blocks in the backward pass of planned runs, MLPs in programs
 
 
 BY_DEFAULT = RunSetting()

@@ -221,7 +221,7 @@ def is_known_to_move(model: Model, encoded: EncodedBatch) -> bool:
 def keeps_order(model: Model, encoded: EncodedBatch) -> bool:
     """Whether a run without labels may be read as it is: library code, or one example in a model that moves nothing.
 
-    A check on an input of the same kind must have come before (the backward plan of a lean run).
+    A check on an input of the same kind must have come before (the backward plan of a planned run).
     """
     if are_modules_known(list_modules(unwrap(model.module))):
         return True

@@ -119,7 +119,7 @@ def hidden_from_transformers() -> Iterator[None]:
     """Inside, models do in this thread what they do in an ordinary run.
 
     transformers asks whether a capture is going on, and then makes whole masks, with which attention takes twice as
-    long. What it would ask a mask instead is asked again by each replay (lean/repeats.py).
+    long. What it would ask a mask instead is asked again by each replay (plan/repeats.py).
     """
     library, own = sys.modules.get("transformers.utils.import_utils"), threading.get_ident()
     ask = getattr(library, "is_cuda_stream_capturing", None)

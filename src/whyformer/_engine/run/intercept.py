@@ -583,7 +583,7 @@ class Intercept(TorchFunctionMode):
         return made
 
     def note_rule(self, operation: Operation, call: OperationCall, operands: list[Tensor]) -> None:
-        """Called for each operation that gets a rule; lean_lesson.py learns from it."""
+        """Called for each operation that gets a rule; plan/backward_plan.py learns from it."""
 
     def note_constant(self, operation: Operation) -> None:
         """Called for each operation whose result is constant in a relevance pass."""

@@ -1,4 +1,4 @@
-r"""What a step of a lean run does, so that autograd's own backward pass is the relevance pass of a recipe.
+r"""What a step of a planned run does, so that autograd's own backward pass is the relevance pass of a recipe.
 
 Recipes that send slopes (relevance/slopes.py) are true gradients in which some operands are held constant, some results
 multiplied by a number, activations replaced by secants, and spreads of norms held constant. Each of these is written

@@ -1,4 +1,4 @@
-"""Hybrids run lean: recurrences over chunks, beside attention, at any length, as the full engine computes them."""
+"""Hybrids run by plan: recurrences over chunks, beside attention, at any length, as the full engine computes them."""
 
 import logging
 
@@ -47,18 +47,18 @@ def test_a_plan_serves_any_number_of_chunks(name, caplog):
     model = why.open(module)
     for length in (40, 330, 129):  # the first plan is from one chunk, whose state nobody reads
         scores = {}
-        for how, options in {"lean": {}, "again": {"recompute": True}, "full": {"lean": False}}.items():
-            with why.engine(**{"lean": True, **options}), caplog.at_level(logging.DEBUG, logger="whyformer"):
+        for how, options in {"plan": {}, "again": {"recompute": True}, "full": {"plan": False}}.items():
+            with why.engine(**{"plan": True, **options}), caplog.at_level(logging.DEBUG, logger="whyformer"):
                 caplog.clear()
                 scores[how] = why.explain(model, {"input_ids": IDS[:, :length]}, "attnlrp").scores.double()
-                assert caplog.messages[-1].split(": ")[1].startswith("full" if how == "full" else "lean")
+                assert caplog.messages[-1].split(": ")[1].startswith("full" if how == "full" else "plan")
         most = scores["full"].abs().max()
-        assert (scores["lean"] - scores["full"]).abs().max() <= 1e-5 * most
+        assert (scores["plan"] - scores["full"]).abs().max() <= 1e-5 * most
         assert (scores["again"] - scores["full"]).abs().max() <= 1e-5 * most
 
 
 @pytest.mark.parametrize("name", BUILDERS)
-def test_a_lean_run_calls_each_operation_of_the_model_once(name, monkeypatch):
+def test_a_planned_run_calls_each_operation_of_the_model_once(name, monkeypatch):
     """One forward and one backward: at most as many operations as four forwards have, however long the input is."""
     torch.manual_seed(0)
     model = why.open(BUILDERS[name]().eval())
@@ -81,6 +81,6 @@ def test_a_model_without_attention_is_explained_at_any_length():
     config = hf.MambaConfig(vocab_size=64, hidden_size=16, num_hidden_layers=2, state_size=4)
     model, inputs = why.open(hf.MambaForCausalLM(config).eval()), {"input_ids": IDS[:, :140]}
     found = why.explain(model, inputs, "attnlrp")
-    with why.engine(lean=False):
+    with why.engine(plan=False):
         full = why.explain(model, inputs, "attnlrp")
     torch.testing.assert_close(found.scores, full.scores, rtol=1e-3, atol=1e-4 * float(full.scores.abs().max()))

@@ -1,4 +1,4 @@
-"""A lean run: the model itself, under a light mode that does at each operation what the plan says.
+"""A planned run: the model itself, under a light mode that does at each operation what the plan says.
 
 Operations on tensors that do not depend on the input (masks, positions) are not looked at, so one plan serves
 inputs of any length. Each other one is compared with the next step of the plan: its name, and which arguments depend
@@ -19,10 +19,10 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
 from whyformer._engine.capture import RunRequest
-from whyformer._engine.lean.actions import Action, Arguments, Context, Function, Options, cast, take_part
-from whyformer._engine.lean.backward_plan import ASKING, FREE, INPUT, BackwardPlan, Block, find_pattern, has_dependent
-from whyformer._engine.lean.deferred_attention import DeferredAttention
-from whyformer._engine.lean.loops import Loop
+from whyformer._engine.plan.actions import Action, Arguments, Context, Function, Options, cast, take_part
+from whyformer._engine.plan.backward_plan import ASKING, FREE, INPUT, BackwardPlan, Block, find_pattern, has_dependent
+from whyformer._engine.plan.deferred_attention import DeferredAttention
+from whyformer._engine.plan.loops import Loop
 from whyformer._engine.run import WriteGuard, find_output, refuse_unsuitable_inputs, reload_weights
 from whyformer._engine.tracing import Operation, operations
 from whyformer._model import EncodedBatch, unwrap
@@ -68,7 +68,7 @@ def requires_grad(tensor: Tensor) -> bool:
     return tensor.requires_grad
 
 
-class LeanMode(TorchFunctionMode):
+class PlanMode(TorchFunctionMode):
     """Follows a plan from one of its steps. `leaf` is the explained input, once it is there."""
 
     watches = False  # also operations on what does not depend on the input
@@ -169,14 +169,14 @@ class LeanMode(TorchFunctionMode):
 
 
 @dataclass
-class LeanRun:
-    """A finished lean run and its graph."""
+class PlanRun:
+    """A finished planned run and its graph."""
 
     leaf: Tensor
     output: Tensor
     returned: Any
     states: tuple[Tensor, ...] = ()  # between blocks
-    mode: LeanMode | None = None
+    mode: PlanMode | None = None
     holds: Tensor | None = None  # whether a repeated run went where the captured one did (repeats.py)
 
     def find_slopes(self, score: Tensor) -> tuple[Tensor, ...]:
@@ -184,15 +184,15 @@ class LeanRun:
         return torch.autograd.grad(score.sum(), (self.leaf, *self.states))
 
 
-def run_lean(
+def run_planned(
     request: RunRequest,
     shadow: nn.Module,
     plan: BackwardPlan,
     positions: Positions | None,
     *,
     saving: Saving,
-    mode_class: type[LeanMode] = LeanMode,
-) -> LeanRun:
+    mode_class: type[PlanMode] = PlanMode,
+) -> PlanRun:
     """Run a shadow of the model by the plan.
 
     positions: of each example, the tokens at which the output is needed; None: at all.
@@ -215,14 +215,14 @@ def run_lean(
     if mode.leaf is None or mode.at != len(plan.steps):
         raise PlanDiffers(f"the run ended after {mode.at} of {len(plan.steps)} steps")
     states = [mode.leaf if step == INPUT else mode.kept[step] for step in plan.boundaries] if keeps_states else []
-    return LeanRun(mode.leaf, find_output(returned, shadow), returned, tuple(states), mode)
+    return PlanRun(mode.leaf, find_output(returned, shadow), returned, tuple(states), mode)
 
 
 # --- blocks that are computed again ----------------------------------------------------------------------------------
 
 
 @contextmanager
-def recompute_blocks(shadow: nn.Module, mode: LeanMode, saving: Saving) -> Iterator[None]:
+def recompute_blocks(shadow: nn.Module, mode: PlanMode, saving: Saving) -> Iterator[None]:
     """Let the blocks of a shadow keep nothing but their input."""
     modules = dict(shadow.named_modules())
     blocks = [modules[block.path] for block in mode.plan.blocks]
@@ -244,7 +244,7 @@ class RecomputedBlock:
 
     block: Block
     forward: Function
-    mode: LeanMode
+    mode: PlanMode
     saving: Saving
 
     def __call__(self, *args: Any, **options: Any) -> Any:
@@ -302,7 +302,7 @@ class BlockNode(torch.autograd.Function):
     def backward(ctx: BlockContext, slope: Tensor) -> tuple[Tensor, None, None, None]:  # type: ignore[override]
         block, mode = ctx.recomputed.block, ctx.recomputed.mode
         start = ctx.saved_tensors[0].to(ctx.device).detach().requires_grad_()
-        again = LeanMode(mode.plan, mode.guard, start=block.start, is_inside=True)
+        again = PlanMode(mode.plan, mode.guard, start=block.start, is_inside=True)
         with torch.enable_grad(), again:
             returned = ctx.run(start)
         if again.at != block.stop:

@@ -1,13 +1,13 @@
-"""Lean relevance of language models: memory linear in the number of tokens, and little more time than autograd takes.
+"""Planned relevance of language models: memory linear in the number of tokens, little more time than autograd takes.
 
 For methods that need nothing but the relevance of the input, or of the states between blocks, under a recipe that
 sends slopes, the full engine runs once on a few tokens of the first input and leaves a backward plan
 (backward_plan.py). From then on, inputs of any length run by the plan (run.py): the relevance pass is one backward pass
 of autograd. A new plan is tried on the same few tokens; where its scores are not those of the full engine it is
-dropped. `why.engine(lean=...)` asks for it at any length, or never.
+dropped. `why.engine(plan=...)` asks for it at any length, or never.
 
-A lean run computes in the dtype of the weights; relevance itself, input times slope, is in float32 or more. It has no
-conservation check and no estimate of rounding: ask for health=True to have them, from the full engine.
+A planned run computes in the dtype of the weights; relevance itself, input times slope, is in float32 or more. It has
+no conservation check and no estimate of rounding: ask for health=True to have them, from the full engine.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
@@ -30,20 +30,20 @@ from whyformer._engine.capture import (
     run_setting,
 )
 from whyformer._engine.layout import Layout, keeps_order
-from whyformer._engine.lean.backward_plan import BackwardPlan, NotPlannable, make_plan_recorder, write_plan
-from whyformer._engine.lean.memory import KeptMemory, choose_saving, describe_room, list_ways, note_bytes
-from whyformer._engine.lean.repeats import has_same_scores
-from whyformer._engine.lean.run import (
-    LeanRun,
+from whyformer._engine.plan.backward_plan import BackwardPlan, NotPlannable, make_plan_recorder, write_plan
+from whyformer._engine.plan.memory import KeptMemory, choose_saving, describe_room, list_ways, note_bytes
+from whyformer._engine.plan.repeats import has_same_scores
+from whyformer._engine.plan.run import (
     PlanDiffers,
+    PlanRun,
     Positions,
     Saving,
     find_output_embedding,
     prepare_language_model,
-    run_lean,
+    run_planned,
 )
-from whyformer._engine.lean.shadow import borrow_shadow, find_shadows, forget_repeats
-from whyformer._engine.lean.target import choose_lean_answer, find_read_positions
+from whyformer._engine.plan.shadow import borrow_shadow, find_shadows, forget_repeats
+from whyformer._engine.plan.target import choose_planned_answer, find_read_positions
 from whyformer._engine.probe import Probe
 from whyformer._engine.relevance import Recipe, Switch
 from whyformer._engine.run import ModelMemo, ModelState, is_torch_watched, refuse_changed_weights, run_forward
@@ -54,40 +54,40 @@ from whyformer._plain.peak_memory import free_memory, without_collection
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import NonFinite, ResourceError, WhyformerError
 
-LEAN_FROM = 128  # tokens; below, the full engine takes little memory and tells more
+LONG_FROM = 128  # tokens; below, the full engine takes little memory and tells more
 PLANNED_FROM = 16  # tokens of the first input
 PLANNED_AGAIN_FROM = 256  # where recurrences run over chunks of, mostly, 64 tokens
-LEAN_SITES = frozenset(("input_relevance", "hidden_relevance", "unattended", "mask", "probe"))
+PLANNED_SITES = frozenset(("input_relevance", "hidden_relevance", "unattended", "mask", "probe"))
 NOT_FINITE = "The model's output is not finite. Open the model in float32, or check its weights."
 SWITCHED_OFF, WHOLE = "switched off", "attention is computed whole"
 NO_NEXT_TOKEN = "the model does not predict the next token"
 EXPECTED_REASONS = frozenset((SWITCHED_OFF, WHOLE, NO_NEXT_TOKEN))
 FULL_RUN = (
-    "The full engine ran instead of a lean run: {reason}. It keeps 4 to 6 times as much for its backward pass, more if "
-    "weights have 16 bits or attention is not fused, and takes up to 20 times as long on a GPU."
+    "The full engine ran instead of a planned run: {reason}. It keeps 4 to 6 times as much for its backward pass, more "
+    "if weights have 16 bits or attention is not fused, and takes up to 20 times as long on a GPU."
 )
 # By recipe and how the model computes attention; a string: why there is none
 PLANS: ModelMemo[BackwardPlan | str] = ModelMemo()
 
 
-class LeanRunner:
+class PlanRunner:
     """Runs a language model by a backward plan."""
 
-    name = "lean"
+    name = "plan"
 
     def accepts(self, request: RunRequest) -> str | None:
-        asked, encoded = run_setting.get().lean, request.encoded
+        asked, encoded = run_setting.get().plan, request.encoded
         ids, mask = encoded.inputs[encoded.main], encoded.token_mask
         if asked is False:
             return SWITCHED_OFF
-        if not request.keep <= LEAN_SITES:
+        if not request.keep <= PLANNED_SITES:
             return "more than the relevance of the input and of states is needed"
         if len(request.recipes) != 1 or request.recipes[0].sends != "slope":
             return "not one recipe that sends slopes"
         if ids.dim() != 2 or ids.is_floating_point() or mask is None or mask.shape != ids.shape:
             return "the input is not one of token ids"
-        if not asked and ids.size(1) < LEAN_FROM:
-            return f"fewer than {LEAN_FROM} tokens"
+        if not asked and ids.size(1) < LONG_FROM:
+            return f"fewer than {LONG_FROM} tokens"
         if not current_setting.get().is_on:
             return WHOLE
         return "another mode of torch watches operations" if is_torch_watched() else None
@@ -96,9 +96,9 @@ class LeanRunner:
         return self.run_by_known_plan(request)[1]
 
     def note_full_run(self, request: RunRequest, reason: str) -> tuple[str, ...]:
-        """Why the full engine ran on a long text, and what that costs, where a lean run might be expected."""
+        """Why the full engine ran on a long text, and what that costs, where a planned run might be expected."""
         ids, recipes = request.encoded.inputs[request.encoded.main], request.recipes
-        is_long = ids.dim() == 2 and not ids.is_floating_point() and ids.size(1) >= LEAN_FROM
+        is_long = ids.dim() == 2 and not ids.is_floating_point() and ids.size(1) >= LONG_FROM
         is_expected = any(recipe.sends == "slope" for recipe in recipes) and reason not in EXPECTED_REASONS
         if not is_long or not is_expected or find_output_embedding(request.model.module) is None:
             return ()
@@ -217,7 +217,7 @@ def take_first_tokens(encoded: EncodedBatch, tokens: int) -> EncodedBatch:
 
 
 def run_by_plan(request: RunRequest, plan: BackwardPlan, now: ModelState, *, saving: Saving | None = None) -> Capture:
-    """The capture of one lean run. If memory runs out, less is kept on the device, unless the caller said otherwise."""
+    """The capture of one planned run. If memory runs out, less is kept on the device, unless the caller said how."""
     if saving is not None:
         return run_once(request, plan, now, saving)
     for saving, note in list_ways(plan, request.encoded):
@@ -244,9 +244,9 @@ def run_once(
     positions = find_read_positions(model, encoded, target, versus)
     chosen: ChosenAnswer | None = None
 
-    def start(own: RunRequest = request, **options: Any) -> LeanRun:
+    def start(own: RunRequest = request, **options: Any) -> PlanRun:
         shadow = stack.enter_context(borrow_shadow(model.module, now))
-        return run_lean(own, shadow, plan, positions, saving=saving, **options)
+        return run_planned(own, shadow, plan, positions, saving=saving, **options)
 
     repeats = find_shadows(model.module, now).repeats if may_repeat and not saving else None
     with (
@@ -260,15 +260,15 @@ def run_once(
         if target is versus is None and is_last_alone:  # a GPU need not wait until Python knows the token
             score = run.output.gather(-1, run.output.detach().argmax(-1, keepdim=True))
         else:
-            chosen = choose_lean_answer(request, run, positions)
+            chosen = choose_planned_answer(request, run, positions)
             score = chosen.answer.start_gradient()
         slopes = run.find_slopes(score)
     if run.holds is not None and not bool(run.holds):
         return run_once(request, plan, now, saving, note, may_repeat=False)
-    chosen = chosen or choose_lean_answer(request, run, positions)
+    chosen = chosen or choose_planned_answer(request, run, positions)
     if not bool(is_finite):
         raise NonFinite(NOT_FINITE)
-    return make_lean_capture(request, plan, run, slopes, chosen, note)
+    return make_planned_capture(request, plan, run, slopes, chosen, note)
 
 
 def refuse_changes(module: nn.Module, now: ModelState) -> AbstractContextManager[None]:
@@ -282,14 +282,14 @@ def run_targets_by_plan(request: RunRequest, plan: BackwardPlan, targets: Sequen
     now = PLANS.read_state(model.module)
     positions = join_positions([find_read_positions(model, encoded, target, None) for target in targets])
     with neutral_torch(), refuse_changes(model.module, now), borrow_shadow(model.module, now) as shadow:
-        run = run_lean(request, shadow, plan, positions, saving=Saving.NOTHING)
+        run = run_planned(request, shadow, plan, positions, saving=Saving.NOTHING)
         if not bool(run.output.isfinite().all()):
             raise NonFinite(NOT_FINITE)
         for target in targets:
-            chosen = choose_lean_answer(replace(request, target=target, versus=None), run, positions)
+            chosen = choose_planned_answer(replace(request, target=target, versus=None), run, positions)
             start = chosen.answer.start_gradient().sum()
             slopes = torch.autograd.grad(start, (run.leaf, *run.states), retain_graph=True)
-            yield make_lean_capture(request, plan, run, slopes, chosen, ())
+            yield make_planned_capture(request, plan, run, slopes, chosen, ())
 
 
 def join_positions(found: Sequence[Positions | None]) -> Positions | None:
@@ -298,15 +298,15 @@ def join_positions(found: Sequence[Positions | None]) -> Positions | None:
     return [sorted(set().union(*known))] if len(known) == len(found) else None
 
 
-def make_lean_capture(
+def make_planned_capture(
     request: RunRequest,
     plan: BackwardPlan,
-    run: LeanRun,
+    run: PlanRun,
     slopes: Sequence[Tensor],
     chosen: ChosenAnswer,
     note: tuple[str, ...],
 ) -> Capture:
-    """What a lean run leaves behind; slopes: of the score, at the input and then at the states between blocks."""
+    """What a planned run leaves behind; slopes: of the score, at the input and then at the states between blocks."""
     encoded, keep = request.encoded, request.keep
     pairs = zip((run.leaf, *run.states), slopes, strict=True)
     amounts = LazyLayers([partial(multiply_widely, *pair) for pair in pairs])
@@ -321,7 +321,7 @@ def make_lean_capture(
         assert encoded.token_mask is not None
         values["mask", None] = encoded.token_mask.to(run.leaf.device)
     if "probe" in keep:
-        values["probe", None] = make_lean_probe(request, run.leaf.device, chosen)
+        values["probe", None] = make_planned_probe(request, run.leaf.device, chosen)
     return Capture(
         chosen.targets,
         encoded.pieces(run.leaf.size(1)),
@@ -330,11 +330,11 @@ def make_lean_capture(
         notes=(*encoded.notes, *note_precision(run.leaf.dtype), *note, *chosen.notes),
         values=values,
         fixed=chosen.function,
-        engine=EngineChoice("lean"),
+        engine=EngineChoice("plan"),
     )
 
 
-def make_lean_probe(request: RunRequest, device: torch.device, chosen: ChosenAnswer) -> Probe:
+def make_planned_probe(request: RunRequest, device: torch.device, chosen: ChosenAnswer) -> Probe:
     """Runs the model on variants of the input; nothing of this run is needed for that."""
     encoded = request.encoded
     assert encoded.token_mask is not None

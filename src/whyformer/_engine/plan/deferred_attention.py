@@ -3,8 +3,8 @@ r"""Attention that a model computes in separate operations, run as one fused cal
     $S = QK^\top c$,   $S + M$,   $[S, z]$,   $A = \mathrm{softmax}(S)$ without z,   $O = AV$
 
 with a scale c, a mask M and a sink z (gpt-oss: one more logit per query, which no value belongs to). Until O is asked
-for, a lean run computes with tensors of the same shapes that have no memory (device "meta"). A sink is one more key and
-channel: $q' = (q, z/c)$, $k' = (k, 0)$ and $k'_0 = (0, 1)$, $v'_0 = 0$, so that $c\,q'^\top k'_0 = z$.
+for, a planned run computes with tensors of the same shapes that have no memory (device "meta"). A sink is one more key
+and channel: $q' = (q, z/c)$, $k' = (k, 0)$ and $k'_0 = (0, 1)$, $v'_0 = 0$, so that $c\,q'^\top k'_0 = z$.
 
 A causal mask is the kernel's own. Under any other one, such as a sliding window, some queries at a time attend to the
 keys that one of them may see.
@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from whyformer._engine.lean.actions import Arguments, Function, Options, scale_gradients
+from whyformer._engine.plan.actions import Arguments, Function, Options, scale_gradients
 from whyformer._engine.relevance import Factors, calls
 from whyformer._engine.tracing import Operation, operations
 
@@ -115,7 +115,7 @@ def find_axis(operation: Operation, position: int) -> Any:
     return operation.argument(position, "dim", "axis")
 
 
-# --- in a lean run ---------------------------------------------------------------------------------------------------
+# --- in a planned run ------------------------------------------------------------------------------------------------
 
 
 def leave_out_memory(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The target of a lean run: logits are computed only at the tokens at which the target reads them.
+"""The target of a planned run: logits are computed only at the tokens at which the target reads them.
 
 Most targets say where they are read before the model has run. So a target is first settled on logits that are not
 there (`PlannedLogits`), which note the positions; the model computes its output at these positions alone; and then the
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from whyformer._engine.capture import RunRequest
-from whyformer._engine.lean.run import LeanRun, Positions, find_output_embedding
+from whyformer._engine.plan.run import PlanRun, Positions, find_output_embedding
 from whyformer._engine.run import map_tensors
 from whyformer._engine.targets import (
     AnswerView,
@@ -103,7 +103,7 @@ class PickedRow:
 
 
 @dataclass(frozen=True, eq=False)
-class LeanView(AnswerView):
+class PickedView(AnswerView):
     """What targets look at when the output is not whole."""
 
     @property
@@ -129,7 +129,7 @@ def find_read_positions(
     if not isinstance(weight, Tensor):
         return None
     planned = PlannedLogits((encoded.batch, encoded.token_mask.size(1), weight.size(0)))
-    view = LeanView(model, encoded, None, Task("next token", planned))  # type: ignore[arg-type]
+    view = PickedView(model, encoded, None, Task("next token", planned))  # type: ignore[arg-type]
     try:
         for row, pair in enumerate(zip(wanted, against, strict=True)):
             note_terms(planned, view, row, pair)
@@ -157,7 +157,7 @@ def make_equally_many(positions: Positions) -> Positions | None:
 # --- after it --------------------------------------------------------------------------------------------------------
 
 
-def choose_lean_answer(request: RunRequest, run: LeanRun, positions: Positions | None) -> ChosenAnswer:
+def choose_planned_answer(request: RunRequest, run: PlanRun, positions: Positions | None) -> ChosenAnswer:
     """The explained answer of each example, as `choose_answer` finds it for a model that predicts the next token."""
     model, encoded, target, versus = request.model, request.encoded, request.target, request.versus
     run = widen_output(run)
@@ -174,7 +174,7 @@ def choose_lean_answer(request: RunRequest, run: LeanRun, positions: Positions |
         return choose_terms(view, wanted, against)
     assert encoded.token_mask is not None
     logits = PickedLogits(run.output.detach(), positions, encoded.token_mask.size(1))
-    view = LeanView(model, encoded, run.returned, Task("next token", logits))  # type: ignore[arg-type]
+    view = PickedView(model, encoded, run.returned, Task("next token", logits))  # type: ignore[arg-type]
     return choose_terms(view, wanted, against, lambda function: locate_terms(function, logits))
 
 
@@ -189,9 +189,9 @@ def locate_terms(function: TermSum, logits: PickedLogits) -> TermSum:
     )
 
 
-def widen_output(run: LeanRun) -> LeanRun:
+def widen_output(run: PlanRun) -> PlanRun:
     """The run with its output in float32 at least: sums over many tokens need the digits."""
     if run.output.element_size() >= 4:
         return run
     wide = run.output.float()
-    return LeanRun(run.leaf, wide, map_tensors(run.returned, lambda tensor: wide if tensor is run.output else tensor))
+    return PlanRun(run.leaf, wide, map_tensors(run.returned, lambda tensor: wide if tensor is run.output else tensor))

@@ -1,4 +1,4 @@
-"""Repeated lean runs as CUDA graphs: a short prompt through a small model waits for Python, and a graph does not.
+"""Repeated planned runs as CUDA graphs: a short prompt through a small model waits for Python, and a graph does not.
 
 The third run of a model on inputs of one shape is captured (never with `why.engine(replay=False)`): a graph of its
 forward pass, and one of its backward pass from a slope at the output, whatever the target. Later runs copy their input
@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 
 from whyformer._engine.capture import RunRequest, run_setting
-from whyformer._engine.lean.actions import Arguments, Function, Options
-from whyformer._engine.lean.backward_plan import BackwardPlan
-from whyformer._engine.lean.run import Kind, LeanMode, LeanRun, Positions
+from whyformer._engine.plan.actions import Arguments, Function, Options
+from whyformer._engine.plan.backward_plan import BackwardPlan
+from whyformer._engine.plan.run import Kind, PlanMode, PlanRun, Positions
 from whyformer._engine.program import Kernels, is_torch_used_elsewhere
 from whyformer._engine.run import Returned, map_tensors
 from whyformer._engine.tracing import find_free_memory
@@ -32,7 +32,7 @@ MOST_TOKENS = 8192  # beyond, a GPU is busy for longer than Python
 KEPT_SHARE = 0.1  # of the free memory, which a graph may keep
 CAPTURED_AT = 3  # so many runs of one shape
 WAITING = frozenset("nonzero argwhere unique bincount masked_select tolist numpy cpu repeat_interleave".split())
-Start = Callable[..., LeanRun]  # an ordinary run, of another request or in another mode where they are given
+Start = Callable[..., PlanRun]  # an ordinary run, of another request or in another mode where they are given
 
 
 class Branches(NamedTuple):
@@ -42,7 +42,7 @@ class Branches(NamedTuple):
     functions: frozenset[Function] = frozenset()
 
 
-class WatchingMode(LeanMode):
+class WatchingMode(PlanMode):
     """Notes what Python asks tensors for. known: what it was told before, and is told again without a look."""
 
     watches = True
@@ -85,7 +85,7 @@ class Repeats:
     key: Hashable
     count: int = 0
     answers: Branches | None = None
-    graph: "LeanGraph | None" = None
+    graph: "PlanGraph | None" = None
     is_refused: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -105,8 +105,8 @@ class RepeatsOfModel:
     @contextmanager
     def start(
         self, request: RunRequest, plan: BackwardPlan, positions: Positions | None, run: Start
-    ) -> Iterator[LeanRun]:
-        """A lean run: by a graph if there is one, or if it is time to capture one; else by `run`."""
+    ) -> Iterator[PlanRun]:
+        """A planned run: by a graph if there is one, or if it is time to capture one; else by `run`."""
         known = self.find(identify_run(request, plan, positions)) if can_repeat(request, plan, positions) else None
         if known is None or known.is_refused or not known.lock.acquire(blocking=False):
             yield run()
@@ -171,18 +171,18 @@ def describe_kernels() -> tuple[bool, ...]:
     )
 
 
-def capture(request: RunRequest, plan: BackwardPlan, run: Start, answers: Branches) -> "LeanGraph | None":
+def capture(request: RunRequest, plan: BackwardPlan, run: Start, answers: Branches) -> "PlanGraph | None":
     """The graph of a run; None if something in it cannot be captured, or the graph gives something else."""
     try:
-        graph = LeanGraph(request, plan, run, answers)
+        graph = PlanGraph(request, plan, run, answers)
         return graph if graph.agrees_with(run(), request) else None
     except RuntimeError as error:  # an operation that waits for the GPU, or no memory
-        logger.debug("A lean run was not captured: %s", error)
+        logger.debug("A planned run was not captured: %s", error)
         free_memory()
         return None
 
 
-class LeanGraph:
+class PlanGraph:
     """A captured run: its own inputs, and what it computes from them."""
 
     slope: Tensor  # at the output, from which the backward pass starts
@@ -194,7 +194,7 @@ class LeanGraph:
         self.plan = plan  # whose identity is in the key
         own = replace(request, encoded=replace(encoded, inputs=self.inputs))
         mode_class = type("AnsweringMode", (WatchingMode,), {"known": answers})
-        captured: list[LeanRun] = []
+        captured: list[PlanRun] = []
 
         def go_forward() -> list[Tensor]:
             captured[:] = [made := run(own, mode_class=mode_class)]
@@ -210,11 +210,11 @@ class LeanGraph:
         self.slope = torch.zeros_like(self.forward.results[1])
         self.backward = Kernels(go_back, device, self.forward)
 
-    def keep_returned(self, made: LeanRun) -> Returned:
+    def keep_returned(self, made: PlanRun) -> Returned:
         output = self.forward.results[1]
         return map_tensors(made.returned, lambda one: output if one is made.output else one.detach())
 
-    def agrees_with(self, ordinary: LeanRun, request: RunRequest) -> bool:
+    def agrees_with(self, ordinary: PlanRun, request: RunRequest) -> bool:
         """Whether the relevance of the highest outputs is that of an ordinary run."""
         repeated, highest = self.run(request), ordinary.output.detach().argmax(-1, keepdim=True)
         slopes = [run.find_slopes(run.output.gather(-1, highest))[0] for run in (repeated, ordinary)]
@@ -232,7 +232,7 @@ class LeanGraph:
             if self.device.type == "cuda":
                 self.last_turn = torch.cuda.current_stream(self.device).record_event()
 
-    def run(self, request: RunRequest) -> LeanRun:
+    def run(self, request: RunRequest) -> PlanRun:
         for name, tensor in request.encoded.inputs.items():
             self.inputs[name].copy_(tensor, non_blocking=True)
         self.forward.replay()
@@ -242,7 +242,7 @@ class LeanGraph:
         return RepeatedRun(leaf, output, returned, tuple(states), holds=holds, graph=self)
 
 
-def compare_branches(made: LeanRun) -> Tensor:
+def compare_branches(made: PlanRun) -> Tensor:
     """Whether tensors still give the answers that Python got."""
     assert isinstance(made.mode, WatchingMode)
     compared = [(tensor == answer).all() for _, tensor, answer in made.mode.read]
@@ -250,10 +250,10 @@ def compare_branches(made: LeanRun) -> Tensor:
 
 
 @dataclass
-class RepeatedRun(LeanRun):
+class RepeatedRun(PlanRun):
     """A run of a graph, whose tensors are copies of what the next one overwrites."""
 
-    graph: LeanGraph | None = None
+    graph: PlanGraph | None = None
 
     def find_slopes(self, score: Tensor) -> tuple[Tensor, ...]:
         assert self.graph is not None

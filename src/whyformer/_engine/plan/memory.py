@@ -1,12 +1,12 @@
-"""How much memory a lean run takes, how it is saved where there is too little, and what is said if even that fails."""
+"""How much memory a planned run takes, how it is saved where there is too little, and what is said if that fails."""
 
 from dataclasses import replace
 
 from torch import Tensor, nn
 
 from whyformer._engine.capture import Capture, run_setting
-from whyformer._engine.lean.backward_plan import BackwardPlan
-from whyformer._engine.lean.run import Saving
+from whyformer._engine.plan.backward_plan import BackwardPlan
+from whyformer._engine.plan.run import Saving
 from whyformer._engine.tracing import find_free_memory
 from whyformer._model import EncodedBatch
 from whyformer._plain.private_torch import storage_of

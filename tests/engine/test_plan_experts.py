@@ -1,4 +1,4 @@
-"""Lean runs of mixtures of experts: the full engine's scores whichever experts are hit, in linear memory."""
+"""Planned runs of mixtures of experts: the full engine's scores whichever experts are hit, in linear memory."""
 
 from functools import cache
 
@@ -6,15 +6,15 @@ import pytest
 import torch
 import torch.nn.functional as F
 import transformers as hf
-from engine.test_lean import count_kept_bytes, explain_both, make_ids, measure_distance
+from engine.test_plan import count_kept_bytes, explain_both, make_ids, measure_distance
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 import whyformer as why
-from whyformer._engine.lean import lean, memory
-from whyformer._engine.lean.deferred_attention import DeferredAttention, is_causal_mask
-from whyformer._engine.lean.loops import find_loops, find_place, fold, list_loops, read_stack
+from whyformer._engine.plan import memory, runner
+from whyformer._engine.plan.deferred_attention import DeferredAttention, is_causal_mask
+from whyformer._engine.plan.loops import find_loops, find_place, fold, list_loops, read_stack
 
 SMALL = dict(
     vocab_size=60, hidden_size=24, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
@@ -81,7 +81,7 @@ def test_gives_the_scores_of_the_full_engine(name: str, method: str):
     for length in (40, 70, 5):
         ours, theirs = explain_both(share(name), {"input_ids": make_ids(1, length)}, method)
         assert measure_distance(ours, theirs) < 1e-5
-        assert ours.engine.name == "lean" and theirs.engine.name == "full"
+        assert ours.engine.name == "plan" and theirs.engine.name == "full"
 
 
 @pytest.mark.parametrize("experts", ["eager", "batched_mm"])
@@ -91,8 +91,8 @@ def test_every_way_to_run_experts_gives_the_scores_of_the_full_engine(name: str,
     for length in (20, 60):
         ours, theirs = explain_both(module, {"input_ids": make_ids(1, length)})
         assert measure_distance(ours, theirs) < 1e-5
-        assert ours.engine.name == "lean"
-    assert len(lean.PLANS[module]) == 1
+        assert ours.engine.name == "plan"
+    assert len(runner.PLANS[module]) == 1
 
 
 def count_hit(module: nn.Module, ids: Tensor) -> set[int]:
@@ -114,19 +114,19 @@ def test_experts_that_the_plan_did_not_see_are_no_obstacle():
     for ids in (repeated, text, repeated):
         ours, theirs = explain_both(module, {"input_ids": ids})
         assert measure_distance(ours, theirs) < 1e-5
-        assert ours.engine.name == "lean"
-    (plan,) = lean.PLANS[module].values()
+        assert ours.engine.name == "plan"
+    (plan,) = runner.PLANS[module].values()
     assert len(plan.loops) == 2  # one in each block
 
 
 def test_blocks_computed_again_give_the_same_scores():
     for name, experts in (("mixtral", "eager"), ("gpt_oss", "grouped_mm")):
         module, inputs = build(name, experts), {"input_ids": make_ids(1, 40)}
-        with why.engine(lean=True):
+        with why.engine(plan=True):
             kept = why.explain(module, inputs, method="attnlrp")
-        with why.engine(lean=True, recompute=True):
+        with why.engine(plan=True, recompute=True):
             again = why.explain(module, inputs, method="attnlrp")
-        assert lean.PLANS[module] and (kept.scores - again.scores).abs().max() < 1e-6 * kept.scores.abs().max()
+        assert runner.PLANS[module] and (kept.scores - again.scores).abs().max() < 1e-6 * kept.scores.abs().max()
 
 
 # --- identical experts -----------------------------------------------------------------------------------------------
@@ -177,7 +177,7 @@ def count_autograd_bytes(module: nn.Module, tokens: int) -> int:
 
 @pytest.mark.parametrize("name", ["mixtral", "qwen3_moe", "gpt_oss", "deepseek_v3"])
 def test_what_is_kept_is_linear_and_little_more_than_autograd_keeps(monkeypatch, name: str):
-    monkeypatch.setattr("whyformer._engine.lean.deferred_attention.TILE", 32)  # a window is cut where it is longer
+    monkeypatch.setattr("whyformer._engine.plan.deferred_attention.TILE", 32)  # a window is cut where it is longer
     module = build(name).requires_grad_(False)
     count_kept_bytes(module, 64)  # plans
     short, long = count_kept_bytes(module, 128), count_kept_bytes(module, 256)
@@ -187,11 +187,13 @@ def test_what_is_kept_is_linear_and_little_more_than_autograd_keeps(monkeypatch,
 
 def test_a_relevance_pass_is_one_forward_and_one_backward_of_the_model(monkeypatch):
     module, runs, passes = build("qwen3_moe"), [], []
-    run_lean, grad = lean.run_lean, torch.autograd.grad
-    with why.engine(lean=True):
+    run_planned, grad = runner.run_planned, torch.autograd.grad
+    with why.engine(plan=True):
         why.explain(module, {"input_ids": make_ids(1, 40)}, method="attnlrp")
-        monkeypatch.setattr(lean, "run_lean", lambda *args, **options: runs.append(1) or run_lean(*args, **options))
-        monkeypatch.setattr(lean, "make_plan", None)
+        monkeypatch.setattr(
+            runner, "run_planned", lambda *args, **options: runs.append(1) or run_planned(*args, **options)
+        )
+        monkeypatch.setattr(runner, "make_plan", None)
         monkeypatch.setattr(torch.autograd, "grad", lambda *args, **options: passes.append(1) or grad(*args, **options))
         why.explain(module, {"input_ids": make_ids(1, 80)}, method="attnlrp")
     assert len(runs) == len(passes) == 1
@@ -213,16 +215,16 @@ class ProductCounter(TorchDispatchMode):
 def test_a_relevance_pass_multiplies_as_much_as_three_forwards_at_most(monkeypatch, name: str):
     """A forward, and a backward that goes to the inputs of products alone; by counts, not by time."""
     module, inputs = build(name).requires_grad_(False), {"input_ids": make_ids(1, 256)}
-    counter, run_once = ProductCounter(), lean.run_once
+    counter, run_once = ProductCounter(), runner.run_once
 
     def count(*args, **options):
         with counter:
             return run_once(*args, **options)
 
-    with why.engine(lean=True, recompute=False):
+    with why.engine(plan=True, recompute=False):
         why.explain(module, inputs, method="attnlrp")
-        monkeypatch.setattr(lean, "run_once", count)
-        assert why.explain(module, inputs, method="attnlrp").engine.name == "lean"
+        monkeypatch.setattr(runner, "run_once", count)
+        assert why.explain(module, inputs, method="attnlrp").engine.name == "plan"
     with ProductCounter() as plain, torch.no_grad():
         module(**inputs, use_cache=False, logits_to_keep=1)
     assert 0 < counter.products <= 3 * plain.products
@@ -241,15 +243,15 @@ class KernelCounter(TorchDispatchMode):
 @pytest.mark.parametrize("name", ["mixtral", "qwen3_moe"])
 def test_a_relevance_pass_launches_no_more_than_plain_autograd(monkeypatch, name: str):
     module, ids = build(name).to(torch.bfloat16).requires_grad_(False), make_ids(1, 64)
-    counter, run_once = KernelCounter(), lean.run_once
+    counter, run_once = KernelCounter(), runner.run_once
 
     def count(*args, **options):
         with counter:
             return run_once(*args, **options)
 
-    with why.engine(lean=True, recompute=False):
+    with why.engine(plan=True, recompute=False):
         why.explain(module, {"input_ids": ids}, method="attnlrp")
-        monkeypatch.setattr(lean, "run_once", count)
+        monkeypatch.setattr(runner, "run_once", count)
         why.explain(module, {"input_ids": ids}, method="attnlrp")
     with KernelCounter() as plain:
         words = module.get_input_embeddings()(ids).detach().requires_grad_()
@@ -277,7 +279,7 @@ def make_window(length: int, width: int) -> Tensor:
 @pytest.mark.parametrize("has_sink", [False, True])
 @pytest.mark.parametrize("width", [None, 9, 70])
 def test_fused_attention_with_sinks_and_windows_is_the_attention_itself(monkeypatch, width: int | None, has_sink: bool):
-    monkeypatch.setattr("whyformer._engine.lean.deferred_attention.TILE", 16)
+    monkeypatch.setattr("whyformer._engine.plan.deferred_attention.TILE", 16)
     torch.manual_seed(0)
     query, key, value = (torch.randn(2, 3, 70, 6, dtype=torch.float64, requires_grad=True) for _ in range(3))
     mask = None if width is None else make_window(70, width)
@@ -302,10 +304,10 @@ def test_fused_attention_with_sinks_and_windows_is_the_attention_itself(monkeypa
 
 
 def test_no_matrix_of_tokens_by_tokens_is_kept_of_attention_in_separate_operations(monkeypatch):
-    monkeypatch.setattr("whyformer._engine.lean.deferred_attention.TILE", 32)
+    monkeypatch.setattr("whyformer._engine.plan.deferred_attention.TILE", 32)
     module = build("gpt_oss")
     count_kept_bytes(module, 64)
-    (plan,) = lean.PLANS[module].values()
+    (plan,) = runner.PLANS[module].values()
     assert [step.part for step in plan.steps if step.part].count("output") == 2
     assert count_kept_bytes(module, 512) < 4.4 * count_kept_bytes(module, 128)
 
@@ -382,7 +384,7 @@ def test_writes_of_the_forward_are_followed(kind: str):
     for length in (20, 40):
         ours, theirs = explain_both(module, {"input_ids": make_ids(1, length)})
         assert measure_distance(ours, theirs) < 1e-5
-        assert ours.engine.name == "lean"
+        assert ours.engine.name == "plan"
     assert torch.equal(module.seen, before)
 
 
@@ -391,16 +393,16 @@ def test_writes_of_the_forward_are_followed(kind: str):
 
 def test_says_why_the_full_engine_ran_on_a_long_input_and_what_it_costs():
     module, inputs = build("mixtral"), {"input_ids": make_ids(1, 200)}
-    lean_run = why.explain(module, inputs, method="attnlrp")
+    by_plan = why.explain(module, inputs, method="attnlrp")
     checked = why.explain(module, inputs, method="attnlrp", health=True)
     (note,) = [one for one in checked.notes if "full engine" in one]
     assert "relevance that does not reach the input is tracked" in note and "4 to 6 times" in note
-    assert not any("full engine" in one for one in lean_run.notes)
+    assert not any("full engine" in one for one in by_plan.notes)
 
 
 def test_says_nothing_where_the_full_engine_was_asked_for_or_the_input_is_short():
     module = build("mixtral")
-    with why.engine(lean=False):
+    with why.engine(plan=False):
         asked = why.explain(module, {"input_ids": make_ids(1, 200)}, method="attnlrp")
     short = why.explain(module, {"input_ids": make_ids(1, 60)}, method="attnlrp", health=True)
     assert not any("full engine" in one for one in (*asked.notes, *short.notes))
@@ -413,7 +415,7 @@ def test_the_full_engine_keeps_four_to_six_times_as_much(name: str):
     count_kept_bytes(module, 64)
     ours, kept = count_kept_bytes(module, 256), memory.KeptMemory(module)
     with (
-        why.engine(lean=False, replay=False),
+        why.engine(plan=False, replay=False),
         torch.autograd.graph.saved_tensors_hooks(kept.note, lambda tensor: tensor),
     ):
         why.explain(module, {"input_ids": make_ids(1, 256)}, method="attnlrp")

@@ -25,7 +25,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from whyformer._engine.layout import find_block_calls, find_blocks
-from whyformer._engine.lean.actions import (
+from whyformer._engine.plan.actions import (
     CONSTANT_SPREADS,
     Action,
     Arguments,
@@ -42,8 +42,8 @@ from whyformer._engine.lean.actions import (
     negate,
     run_without_graph,
 )
-from whyformer._engine.lean.deferred_attention import Use, find_deferrable
-from whyformer._engine.lean.loops import Loop, Place, Spot, find_loops, find_place, fold, read_stack
+from whyformer._engine.plan.deferred_attention import Use, find_deferrable
+from whyformer._engine.plan.loops import Loop, Place, Spot, find_loops, find_place, fold, read_stack
 from whyformer._engine.relevance import Factors, Recipe, calls, find_factors, rules, slopes
 from whyformer._engine.run import WRITERS, Intercept, ModuleCall, Run, find_unattended
 from whyformer._engine.tracing import Operation, find_tensors, is_embedding_sum, operations

@@ -2,7 +2,7 @@
 
 A plan is a sequence of steps, and how many turns such a loop takes depends on the routing. So the recorder notes where
 in the code each operation was called. Operations called from one loop of the block's code, turn after turn the same,
-become one turn in the plan; a lean run asks its own call stack whether the loop is still running (`Loop.is_running`).
+become one turn in the plan; a planned run asks its call stack whether the loop is still running (`Loop.is_running`).
 """
 
 import dis

@@ -15,7 +15,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from whyformer._engine.lean.repeats import RepeatsOfModel
+from whyformer._engine.plan.repeats import RepeatsOfModel
 from whyformer._engine.run import WRITERS, ModelState, make_shadow
 from whyformer._model import list_modules, unwrap
 from whyformer._plain.private_torch import buffers_of, parameters_of

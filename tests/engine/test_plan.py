@@ -1,4 +1,4 @@
-"""Lean runs of language models: the same scores as the full engine, in memory that grows with the number of tokens."""
+"""Planned runs of language models: the same scores as the full engine, in memory linear in the number of tokens."""
 
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 import whyformer as why
 from whyformer import targets
-from whyformer._engine.lean import actions as lean_actions
-from whyformer._engine.lean import lean, memory
-from whyformer._engine.lean.actions import Activation, GatedProduct, linearise_layer_norm
-from whyformer._engine.lean.shadow import POOL
-from whyformer._engine.lean.target import find_read_positions
+from whyformer._engine.plan import actions as plan_actions
+from whyformer._engine.plan import memory, runner
+from whyformer._engine.plan.actions import Activation, GatedProduct, linearise_layer_norm
+from whyformer._engine.plan.shadow import POOL
+from whyformer._engine.plan.target import find_read_positions
 from whyformer._engine.relevance.recipes import STABILISERS
 
 SMALL = dict(
@@ -73,17 +73,17 @@ def make_ids(*shape: int) -> Tensor:
 
 
 def explain_both(module: nn.Module, inputs, method: str = "attnlrp", **options):
-    """By a lean run, and by the full engine."""
-    with why.engine(lean=True, recompute=options.pop("recompute", None)):
+    """By a planned run, and by the full engine."""
+    with why.engine(plan=True, recompute=options.pop("recompute", None)):
         ours = why.explain(module, inputs, method=method, **options)
-    assert has_plan(module), dict(lean.PLANS.get(module, {}))
-    with why.engine(lean=False):
+    assert has_plan(module), dict(runner.PLANS.get(module, {}))
+    with why.engine(plan=False):
         theirs = why.explain(module, inputs, method=method, **options)
     return ours, theirs
 
 
 def has_plan(module: nn.Module) -> bool:
-    found = list(lean.PLANS.get(module, {}).values())
+    found = list(runner.PLANS.get(module, {}).values())
     return bool(found) and not isinstance(found[-1], str)
 
 
@@ -130,9 +130,9 @@ def test_a_rotation_has_the_gradient_of_its_halves():
     torch.manual_seed(0)
     start = torch.randn(2, 6, dtype=torch.float64, requires_grad=True)
     x, slope = start * 1, torch.randn(2, 6, dtype=torch.float64)
-    first = lean_actions.take_part(torch.Tensor.__getitem__, (x, (..., slice(None, 3))), {})
-    second = lean_actions.take_part(torch.Tensor.__getitem__, (x, (..., slice(3, None))), {})
-    turned = lean_actions.join(torch.cat, ((lean_actions.negate(torch.neg, (second,), {}), first),), {"dim": -1})
+    first = plan_actions.take_part(torch.Tensor.__getitem__, (x, (..., slice(None, 3))), {})
+    second = plan_actions.take_part(torch.Tensor.__getitem__, (x, (..., slice(3, None))), {})
+    turned = plan_actions.join(torch.cat, ((plan_actions.negate(torch.neg, (second,), {}), first),), {"dim": -1})
     assert "HalfRotation" in type(turned.grad_fn).__name__
     assert torch.equal(turned, torch.cat((-x[:, 3:], x[:, :3]), -1))
     (ours,) = torch.autograd.grad(turned, start, slope)
@@ -142,18 +142,18 @@ def test_a_rotation_has_the_gradient_of_its_halves():
 def test_a_concatenation_that_is_no_rotation_stays_one():
     x = torch.randn(2, 6, requires_grad=True) * 1
     first, second = (
-        lean_actions.take_part(torch.Tensor.__getitem__, (x, (..., one)), {}) for one in (slice(3), slice(3, 6))
+        plan_actions.take_part(torch.Tensor.__getitem__, (x, (..., one)), {}) for one in (slice(3), slice(3, 6))
     )
-    swapped = lean_actions.join(torch.cat, ((lean_actions.negate(torch.neg, (first,), {}), second),), {"dim": -1})
+    swapped = plan_actions.join(torch.cat, ((plan_actions.negate(torch.neg, (first,), {}), second),), {"dim": -1})
     assert "HalfRotation" not in type(swapped.grad_fn).__name__
 
 
 def test_a_norm_in_16_bits_goes_back_in_one_product():
     x = (torch.arange(1.0, 9).reshape(2, 4)).bfloat16().requires_grad_()
-    wide = lean_actions.cast(torch.Tensor.to, (x, torch.float32), {})
+    wide = plan_actions.cast(torch.Tensor.to, (x, torch.float32), {})
     statistic = torch.tensor([[0.5], [0.25]])
-    scaled = lean_actions.KeepStatistic(0)(torch.mul, (wide, statistic), {})
-    narrow = lean_actions.cast(torch.Tensor.to, (scaled, torch.bfloat16), {})
+    scaled = plan_actions.KeepStatistic(0)(torch.mul, (wide, statistic), {})
+    narrow = plan_actions.cast(torch.Tensor.to, (scaled, torch.bfloat16), {})
     assert "ScaledCast" in type(narrow.grad_fn).__name__
     (slope,) = torch.autograd.grad(narrow, x, torch.ones_like(narrow))
     assert slope.dtype == torch.bfloat16 and slope.tolist() == [[0.5] * 4, [0.25] * 4]
@@ -237,7 +237,7 @@ def test_batches_with_padding_equal_single_examples(name: str):
 @pytest.mark.parametrize("method", METHODS)
 def test_a_span_is_the_sum_of_its_tokens(method: str):
     module, ids = share("llama"), make_ids(1, 24)
-    with why.engine(lean=True):
+    with why.engine(plan=True):
         whole = why.explain(module, {"input_ids": ids}, method=method, target=targets.Tokens(20, 23))
         singles = [targets.Tokens(position) for position in range(20, 24)]
         parts = [why.explain(module, {"input_ids": ids}, method=method, target=one) for one in singles]
@@ -252,16 +252,16 @@ def test_a_span_is_the_sum_of_its_tokens(method: str):
 @pytest.mark.parametrize(("name", "method"), [(name, "attnlrp") for name in QUICK] + [("llama", "libragrad")])
 def test_blocks_computed_again_give_the_same_scores(name: str, method: str):
     module, inputs = share(name), {"input_ids": make_ids(1, 40)}
-    with why.engine(lean=True):
+    with why.engine(plan=True):
         kept = why.explain(module, inputs, method=method, target=targets.Tokens(30, 35))
-    with why.engine(lean=True, recompute=True):
+    with why.engine(plan=True, recompute=True):
         again = why.explain(module, inputs, method=method, target=targets.Tokens(30, 35))
     assert (kept.scores - again.scores).abs().max() < 1e-7 * kept.scores.abs().max()
 
 
 def test_computes_blocks_again_where_memory_is_short(monkeypatch):
     module, inputs = build("llama"), {"input_ids": make_ids(1, 40)}
-    with why.engine(lean=True):
+    with why.engine(plan=True):
         kept = why.explain(module, inputs, method="attnlrp")
         monkeypatch.setattr(memory, "find_free_memory", lambda device: 1000)
         again = why.explain(module, inputs, method="attnlrp")
@@ -276,7 +276,7 @@ def test_computes_blocks_again_where_memory_is_short(monkeypatch):
 def count_kept_bytes(module: nn.Module, tokens: int, *, recompute: bool = False) -> int:
     kept = memory.KeptMemory(module)
     hooks = torch.autograd.graph.saved_tensors_hooks(kept.note, lambda tensor: tensor)
-    with why.engine(lean=True, recompute=recompute), hooks:
+    with why.engine(plan=True, recompute=recompute), hooks:
         why.explain(module, {"input_ids": make_ids(1, tokens)}, method="attnlrp")
     return kept.size
 
@@ -293,7 +293,7 @@ def test_blocks_computed_again_keep_their_input_alone():
     count_kept_bytes(module, 64)
     kept: list[Tensor] = []
     hooks = torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t)
-    with why.engine(lean=True, recompute=True), hooks:
+    with why.engine(plan=True, recompute=True), hooks:
         why.explain(module, {"input_ids": make_ids(1, 128)}, method="attnlrp")
     states = [tensor for tensor in kept if tensor.shape == (1, 128, 24)]
     assert len(states) >= 2 and kept[0].shape == (1, 128, 24)
@@ -302,7 +302,7 @@ def test_blocks_computed_again_keep_their_input_alone():
 def test_keeps_no_more_of_a_gated_mlp_than_gate_and_up():
     module = build("llama", dtype=torch.float32)
     count_kept_bytes(module, 64)
-    plan = next(iter(lean.PLANS[module].values()))
+    plan = next(iter(runner.PLANS[module].values()))
     width, wide, heads, key = 24, 48, 24, 12
     per_layer = 2 * wide + 2 * heads + 2 * key + 2 + 2  # gate, up, query, output, key, value, norms, log-sum-exp
     positions = 2 * 12  # cosines and sines
@@ -319,14 +319,14 @@ def test_one_lesson_serves_inputs_that_are_longer_than_a_sliding_window(name: st
     for length in (12, 60):
         ours, theirs = explain_both(module, {"input_ids": make_ids(1, length)})
         assert measure_distance(ours, theirs) < 1e-6
-    assert len(lean.PLANS[module]) == 1
+    assert len(runner.PLANS[module]) == 1
 
 
 def test_threads_agree():
     module, batches = share("llama"), [{"input_ids": make_ids(1, 20 + i)} for i in range(4)]
 
     def explain(inputs: dict[str, Tensor]) -> Tensor:
-        with why.engine(lean=True):
+        with why.engine(plan=True):
             return why.explain(module, inputs, method="attnlrp").scores
 
     alone = [explain(inputs) for inputs in batches]
@@ -336,7 +336,7 @@ def test_threads_agree():
 
 def test_a_kept_shadow_holds_no_weights():
     module = build("llama")
-    with why.engine(lean=True):
+    with why.engine(plan=True):
         why.explain(module, {"input_ids": make_ids(1, 20)}, method="attnlrp")
     (kept,) = POOL[module].idle
     assert not list(kept.shadow.parameters()) and not list(kept.shadow.buffers())
@@ -347,25 +347,25 @@ def test_a_kept_shadow_holds_no_weights():
 
 def test_short_inputs_run_in_the_full_engine_unless_asked_otherwise():
     module = build("llama")
-    short = why.explain(module, {"input_ids": make_ids(1, lean.LEAN_FROM - 1)}, method="attnlrp")
-    assert module not in lean.PLANS and "rounding estimate" in short.details
-    long = why.explain(module, {"input_ids": make_ids(1, lean.LEAN_FROM)}, method="attnlrp")
+    short = why.explain(module, {"input_ids": make_ids(1, runner.LONG_FROM - 1)}, method="attnlrp")
+    assert module not in runner.PLANS and "rounding estimate" in short.details
+    long = why.explain(module, {"input_ids": make_ids(1, runner.LONG_FROM)}, method="attnlrp")
     assert has_plan(module) and "rounding estimate" not in long.details
 
 
 def test_health_runs_in_the_full_engine():
     module = build("llama")
-    with why.engine(lean=True):
+    with why.engine(plan=True):
         checked = why.explain(module, {"input_ids": make_ids(1, 20)}, method="attnlrp", health=True)
-    assert module not in lean.PLANS and checked.health is not None
+    assert module not in runner.PLANS and checked.health is not None
 
 
 def test_a_rule_that_is_no_factor_runs_in_the_full_engine():
     module, inputs = build("llama"), {"input_ids": make_ids(1, 20)}
-    with why.engine(lean=True):
+    with why.engine(plan=True):
         ours = why.explain(module, inputs, method="lrp_gamma")
     assert not has_plan(module)
-    with why.engine(lean=False):
+    with why.engine(plan=False):
         assert torch.equal(ours.scores, why.explain(module, inputs, method="lrp_gamma").scores)
 
 
@@ -387,29 +387,29 @@ class Fickle(nn.Module):
 
     def forward(self, input_ids: Tensor) -> Tensor:
         states = self.inner.model(input_ids=input_ids, use_cache=False).last_hidden_state
-        if input_ids.size(1) > lean.PLANNED_AGAIN_FROM:
+        if input_ids.size(1) > runner.PLANNED_AGAIN_FROM:
             states = states + states.square()
         return self.inner.lm_head(states)
 
 
 def test_an_input_that_takes_another_way_runs_in_the_full_engine():
-    module, inputs = Fickle().eval(), {"input_ids": make_ids(1, lean.PLANNED_AGAIN_FROM + 10)}
-    with why.engine(lean=True):
+    module, inputs = Fickle().eval(), {"input_ids": make_ids(1, runner.PLANNED_AGAIN_FROM + 10)}
+    with why.engine(plan=True):
         ours = why.explain(module, inputs, method="attnlrp")
-    with why.engine(lean=False):
+    with why.engine(plan=False):
         theirs = why.explain(module, inputs, method="attnlrp")
-    assert "square" in next(iter(lean.PLANS[module].values()))
+    assert "square" in next(iter(runner.PLANS[module].values()))
     assert torch.equal(ours.scores, theirs.scores)
 
 
 def test_a_lesson_with_other_scores_is_refused(monkeypatch):
     module, inputs = build("llama"), {"input_ids": make_ids(1, 20)}
-    monkeypatch.setattr("whyformer._engine.lean.actions.scale_gradients", lambda tensors, factors: tensors)
-    with why.engine(lean=True):
+    monkeypatch.setattr("whyformer._engine.plan.actions.scale_gradients", lambda tensors, factors: tensors)
+    with why.engine(plan=True):
         ours = why.explain(module, inputs, method="attnlrp")
-    assert list(lean.PLANS[module].values()) == ["a run by the plan gives other scores"]
+    assert list(runner.PLANS[module].values()) == ["a run by the plan gives other scores"]
     monkeypatch.undo()
-    with why.engine(lean=False):
+    with why.engine(plan=False):
         assert torch.equal(ours.scores, why.explain(module, inputs, method="attnlrp").scores)
 
 
@@ -420,7 +420,7 @@ def test_says_when_relevance_has_16_bits():
     exact = build("llama", dtype=torch.float32)
     rounded = build("llama", dtype=torch.bfloat16)
     inputs = {"input_ids": make_ids(1, 40)}
-    with why.engine(lean=True):
+    with why.engine(plan=True):
         ours = why.explain(rounded, inputs, method="attnlrp", target=7)
         theirs = why.explain(exact, inputs, method="attnlrp", target=7)
     assert has_plan(rounded)
@@ -432,7 +432,7 @@ def test_says_when_relevance_has_16_bits():
 def test_leaves_the_model_as_it_was():
     module = build("llama")
     before = {name: weight.clone() for name, weight in module.state_dict().items()}
-    with why.engine(lean=True, recompute=True):
+    with why.engine(plan=True, recompute=True):
         why.explain(module, {"input_ids": make_ids(1, 20)}, method="attnlrp")
     assert all(torch.equal(weight, before[name]) for name, weight in module.state_dict().items())
     assert not any(part._forward_hooks or part._forward_pre_hooks for part in module.modules())

@@ -1,3 +1,0 @@
-"""Lean runs: relevance of language models in memory that is linear in the tokens."""
-
-from whyformer._engine.lean.lean import LeanRunner
