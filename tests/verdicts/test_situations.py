@@ -1,0 +1,62 @@
+"""What the sentences above the numbers say in the situations of situations.py."""
+
+import pytest
+from verdicts.situations import SITUATIONS, find_faults
+
+# Not mended yet. A situation that passes must leave this list: expected failures are strict.
+NOT_YET = {
+    "redundant_words": "no explanation says what the model answers to nothing",
+    "constant_model": "the same",
+    "model_that_answers_from_length": "the same",
+    "words_that_decide": "the same",
+    "scores_that_do_not_sum_to_the_answer": "no page says what scores sum to",
+    "noise": "the verdict of judge",
+    "only_what_people_mark_tells_methods_apart": "the verdict of judge",
+    "worse_than_a_control_in_another_metric": "the verdict of judge",
+    "worse_than_another_candidate_in_one_metric": "the verdict of judge",
+    "two_equal_methods": "the verdict of judge",
+    "one_example": "the verdict of judge",
+    "two_examples": "the verdict of judge",
+    "ties": "the verdict of judge",
+    "all_wrong": "the verdict of judge",
+    "a_winner_that_ignores_the_class": "the verdict of judge",
+    "a_finalist_is_tested_for_class_and_weights": "the verdict of judge",
+    "judge_of_a_regression": "the verdict of judge",
+    "judge_of_a_model_that_takes_no_mask": "the verdict of judge",
+    "the_default_for_images_names_its_measurement": "the verdict of judge",
+    "hiding_that_changes_nothing": "the sentences of bulk-summary",
+    "an_effect_of_zero_with_a_small_p": "the sentences of bulk-summary",
+    "a_part_of_the_thing": "the sentences of bulk-summary",
+    "a_summary_without_the_model": "the sentences of bulk-summary",
+    "twenty_four_texts_with_two_pronouns_each": "the sentences of bulk-summary",
+    "runs_of_models_with_other_classes": "compare-runs",
+    "a_weak_negative_tau_that_no_example_supports": "words for tau",
+    "a_weak_negative_tau_of_many_examples": "words for tau",
+    "attention_that_is_nearly_even": "words for tau",
+    "a_tau_of_one_example": "words for tau",
+    "a_published_order_on_two_examples": "the intervals of reproduce",
+    "a_published_order_on_nine_examples": "the intervals of reproduce",
+    "a_published_order_that_is_reversed": "the intervals of reproduce",
+    "pairs_over_fewer_examples_than_the_means": "the intervals of reproduce",
+    "similarity_of_words_that_the_model_cannot_read": "unknown words are not marked",
+    "a_word_that_the_model_cannot_read": "unknown words are not marked",
+    "chance_agrees_more_than_a_method_in_the_demo": "the tour of the demo",
+}
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        pytest.param(
+            one, id=one.name, marks=[pytest.mark.xfail(reason=NOT_YET[one.name])] if one.name in NOT_YET else []
+        )
+        for one in SITUATIONS
+    ],
+)
+def test_the_sentences_say_no_more_than_was_measured(one, tmp_path):
+    assert not find_faults(one, one.make(tmp_path))
+
+
+def test_the_list_of_what_is_not_mended_names_situations():
+    names = [one.name for one in SITUATIONS]
+    assert len(names) == len(set(names)) >= 40 and NOT_YET.keys() <= set(names)
