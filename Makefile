@@ -55,17 +55,23 @@ sweep: $(WORK)
 	HF_HUB_OFFLINE=1 $(BIN)/python tests/families/sweep.py --jobs 2
 	$(BIN)/python docs/generate_pages.py
 
-# Numbers do not depend on the processor: the tests of numbers, with the oldest instructions that PyTorch, oneDNN and MKL have.
+# Numbers and orders do not depend on the processor: the tests of numbers, with the oldest instructions that PyTorch,
+# oneDNN and MKL have, and those of what numpy computes, with the kernels that OpenBLAS has for two families of processors.
 PORTABLE := tests/test_golden.py tests/test_every_machine.py \
 	tests/test_docs.py::test_examples_run_from_top_to_bottom_and_print_what_is_shown \
 	tests/test_every_method.py::test_explains_each_example_as_if_it_were_alone \
 	tests/test_every_method.py::test_fused_attention_is_eager_attention
+BY_NUMPY := tests/cite tests/judge tests/summary tests/plain tests/audit/test_agreement.py tests/metrics/test_datamodelling.py \
+	tests/methods/test_context_cite.py tests/methods/test_kernel_shap.py tests/methods/test_lime.py
+RUN_PORTABLE := HF_HUB_OFFLINE=1 $(BIN)/pytest --numprocesses auto --dist loadfile
 
 test-portable: export ATEN_CPU_CAPABILITY := default
 test-portable: export ONEDNN_MAX_CPU_ISA := SSE41
 test-portable: export MKL_CBWR := COMPATIBLE
 test-portable: $(WORK)
-	HF_HUB_OFFLINE=1 $(BIN)/pytest --numprocesses auto --dist loadfile $(PORTABLE)
+	OPENBLAS_CORETYPE=Haswell $(RUN_PORTABLE) $(PORTABLE) $(BY_NUMPY)
+	@if grep -qs avx512f /proc/cpuinfo; then set -x; OPENBLAS_CORETYPE=SkylakeX $(RUN_PORTABLE) $(BY_NUMPY); \
+	else echo "This processor cannot run the kernels for SkylakeX, so they were not tried."; fi
 
 # Other libraries, each in an environment of its own, still say what tests/oracles has stored: NAME.txt is what to
 # install, make_NAME*.py what to run there.

@@ -188,6 +188,19 @@ def test_compares_the_quick_methods_by_default(text_model):
     assert set(fields["explanations"]) | set(fields["failures"]) == quick < set(METHODS)
 
 
+def test_methods_with_settings_are_compared(text_model):
+    fields = json.loads(
+        run("compare", "a good film", "-M", text_model, "-m", "rollout(start=1)", "-m", "rollout", "--json")
+    )
+    assert [one["settings"]["start"] for one in fields["explanations"].values()] == [1, None]
+
+
+def test_documents_and_published_numbers_are_printed_as_json():
+    assert {"chefer", "attcat"} <= {one["name"] for one in json.loads(run("reproduce", "--json"))}
+    tables = json.loads(run("reproduce", "chefer", "--published", "--json"))["tables"]
+    assert tables[0]["rows"][0]["negative, predicted"] == "53.1"
+
+
 def test_a_model_without_a_tokenizer_takes_tensors_from_a_file(tmp_path):
     ids = tmp_path / "ids.safetensors"
     save_file({"input_ids": torch.tensor([[5, 9, 7]])}, ids)

@@ -9,6 +9,7 @@ import whyformer
 from whyformer._engine.record import record
 from whyformer._engine.relevance.recipes import RECIPES
 from whyformer.errors import TargetError
+from whyformer.targets import AnswerSpan, Group
 
 torch.set_num_threads(1)
 
@@ -114,6 +115,25 @@ def test_the_readout_follows_the_positions_that_are_read():
     target = lambda out: 3 * out.logits[:, 1, 0] + out.logits[:, 4, 2]  # noqa: E731
     capture = record(model, encoded, target=target, keep={"readout"})
     assert torch.allclose(capture["readout"], torch.tensor([[0, 0.75, 0, 0, 0.25]] * 2, dtype=torch.float64))
+
+
+@pytest.mark.parametrize(
+    ("target", "wanted"),
+    [
+        (AnswerSpan(1, 3), [0, 0.5, 0, 0.5, 0]),
+        (AnswerSpan(2, 2), [0, 0, 1, 0, 0]),
+        (Group(AnswerSpan(0, 1), AnswerSpan(0, 4)), [0.5, 0.25, 0, 0, 0.25]),
+        (lambda out: out.start_logits[:, 3], [0, 0, 0, 1, 0]),
+        (lambda out: out.start_logits[:, 0] - out.end_logits[:, 1:].mean(1), [0.5, *[0.125] * 4]),
+    ],
+)
+def test_a_span_is_read_at_its_ends(target, wanted):
+    torch.manual_seed(0)
+    model = whyformer.open(hf.BertForQuestionAnswering(hf.BertConfig(**TEXT | {"num_labels": 2})).double().eval())
+    capture = record(model, model.encode(IDS), target=target, keep={"readout", "attention"})
+    torch.testing.assert_close(capture["readout"], torch.tensor([wanted] * 2, dtype=torch.float64))
+    rows = torch.einsum("q,bhqk->bk", torch.tensor(wanted, dtype=torch.float64), capture["attention"][-1]) / 4
+    torch.testing.assert_close(explain(model, "raw_attention", target).to(rows), rows / rows.sum(1, keepdim=True))
 
 
 def test_a_function_of_a_headless_model():

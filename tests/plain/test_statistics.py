@@ -72,6 +72,13 @@ def test_equal_values_are_not_significantly_different():
     assert paired_test([1.0] * 30, [1.0] * 30) == 1.0
 
 
+def test_values_that_differ_by_rounding_are_equal():
+    """Two methods with the same maps: what the model answers to the same variants differs in the last digits."""
+    values = np.random.default_rng(0).random(40)
+    assert paired_test(values, values * (1 + 1e-7)) == 1.0
+    assert paired_test(values, values * (1 + 1e-3)) < 0.001
+
+
 def test_a_paired_test_agrees_with_scipy():
     generator = np.random.default_rng(5)
     a, b = generator.normal(0.25, 1, size=60), generator.normal(0, 1, size=60)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from whyformer._audit.checks import find_span_class, marks_spans, read_at_ends
+from whyformer._audit.checks import find_span_class
 from whyformer._engine import AttentionReplay, TargetNames
 from whyformer._model import Model, OneInput
 from whyformer._runs.preparation import find_class_index
@@ -37,10 +37,7 @@ class AuditExamples:
     def replay(self, batch: Sequence[int], blocks: Sequence[int] = (), model: Model | None = None) -> AttentionReplay:
         """Run a batch through the model, or through another one."""
         runner = self.model if model is None else model
-        replay = AttentionReplay(runner, runner.encode([self.inputs[i] for i in batch]), blocks, self.target)
-        if marks_spans(runner):
-            replay.readout = read_at_ends(replay)
-        return replay
+        return AttentionReplay(runner, runner.encode([self.inputs[i] for i in batch]), blocks, self.target)
 
 
 def find_class_labels(model: Model, data: Data, classes: int) -> tuple[list[int | None], list[str]]:

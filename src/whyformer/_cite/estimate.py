@@ -25,6 +25,7 @@ RANK_NOISE = 1.5  # of scaled ranks
 SPREAD = 4.0  # of the weights around their mean, beside those of independent sources
 FREE = 20.0  # the same, of the first source in the ranks: hardly held back
 RANKS_COUNT = 1.5  # how often the direction of the ranks counts, beside once for each regime
+NOTHING = 1e-9  # of the weights: the others' share of them below which only rounding is left
 EQUAL = 0.3  # of the mean magnitude of the prior: the part of the spread that is the same for all sources
 WORDS = (1, 9, 2, 10, 4, 12, 7, 15, 3, 11, 5, 13, 6, 14, 8)  # most useful first; word 0 keeps all sources
 FIRST_COLUMN = 8
@@ -54,12 +55,13 @@ def estimate_weights(keep: Table, log_odds: Vector, relevance: Vector, first: in
     spread[first] = FREE
     weights = fit_weights(keep, rank_values(log_odds), prior, spread, RANK_NOISE)
     there = keep[:, first]
-    minor = RANKS_COUNT * to_unit(weights[others])
+    size, least = np.linalg.norm(weights[others]), NOTHING * np.linalg.norm(weights)
+    minor = RANKS_COUNT * to_unit(weights[others]) if size > least else np.zeros(len(others))
     expected = prior[others]
     for rows in (there, ~there):
         found = fit_weights(keep[rows][:, others], log_odds[rows], expected, spread_around(expected), NOISE)
         minor += to_unit(found)
-    weights[others] = to_unit(minor) * np.linalg.norm(weights[others])
+    weights[others] = to_unit(minor) * max(size, least)
     scaled: Vector = weights * log_odds.std()
     return scaled
 

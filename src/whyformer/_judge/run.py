@@ -62,7 +62,8 @@ def judge(
     """Measure methods on data, next to chance and other controls, and recommend one that beats them.
 
     data: anything that `whyformer.data.read` accepts, or its result.
-    methods: names, functions or partials; "quick" is every method that needs one pass, "all" is every method.
+    methods: names, functions or partials; "quick" is every method that needs one pass, "all" is every method. Methods
+        that divide a text into words can be compared in tokens: partial(kernel_shap, units="token").
     metrics: names, functions or partials; by default, those that fit the input and the ground truth in the data.
     out: a folder for rows, table and report. The same call resumes a run that was interrupted.
     target: the class to explain: by default the predicted one; "label" (the true class), one class for all examples, or

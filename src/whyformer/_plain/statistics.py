@@ -33,6 +33,7 @@ EXCHANGES = 10_000
 COMBINED_EXCHANGES = 2_000  # fewer, because `combine` runs for each
 MAX_EXACT_PAIRS = 13  # up to this many pairs all swaps are tried
 MAX_NUMBERS_HELD = 4_000_000  # in memory at once while drawing
+ROUNDING = 1e-6  # of the larger of two values: what a model in float32 gives twice differs by so much
 TIE = 1e-9  # standard deviations: differences this close are equal, so that rounding does not decide
 
 
@@ -169,6 +170,8 @@ def iterate_differences(pairs: Sequence[Pair], seed: int) -> Iterator[np.ndarray
 def scale_values(pair: Pair) -> np.ndarray:
     """[example]: the differences over the standard deviation of their sum under swaps; 0 where one is undefined."""
     differences = np.where(pair.complete, pair.first - pair.second, 0.0)
+    sizes = np.abs(np.where(pair.complete, pair.first, 0.0)), np.abs(np.where(pair.complete, pair.second, 0.0))
+    differences[np.abs(differences) <= ROUNDING * np.maximum(*sizes)] = 0.0
     differences /= np.abs(differences).max() or 1.0  # the squares of very large ones would be infinite
     return np.asarray(differences / (np.sqrt((differences**2).sum()) or 1.0))
 

@@ -1,12 +1,15 @@
 """whyformer compare: several methods side by side."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import whyformer as why
 from whyformer.cli import destination, options, parsing, running
 from whyformer.cli.gathering import gather_inputs
 from whyformer.cli.options import Words, list_examples
 from whyformer.cli.shell import app
+
+if TYPE_CHECKING:
+    from whyformer._explain.compare import MethodsLike
 
 EXAMPLES = list_examples(
     "whyformer compare",
@@ -16,8 +19,8 @@ EXAMPLES = list_examples(
 
 
 METHOD_HELP = (
-    "A method; repeat -m to compare several. Or a group: quick (the default), the methods that need a single run of "
-    "the model, or all."
+    "A method, with settings if you like, such as 'rollout(start=1)'; repeat -m to compare several. Or a group: quick "
+    "(the default), the methods that need a single run of the model, or all."
 )
 
 
@@ -45,11 +48,11 @@ def run_compare(
     running.show_result(compared, out, as_json=as_json)
 
 
-def choose_comparison_methods(names: list[str] | None) -> str | list[str] | None:
-    """The names of methods, a group (quick, all) or None; misspelt and repeated names are refused."""
+def choose_comparison_methods(words: list[str] | None) -> "MethodsLike | None":
+    """Methods, with or without settings, a group (quick, all) or None; misspelt and repeated ones are refused."""
     from whyformer._explain.method_call import label_methods
 
-    if names in (["all"], ["quick"]):
-        return names[0]
-    label_methods(names or [])
-    return names or None
+    methods = parsing.parse_methods(words or [])
+    if not isinstance(methods, str):
+        label_methods(methods)
+    return methods or None

@@ -1,5 +1,6 @@
 """whyformer reproduce: what a paper printed, next to the same measured here."""
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -54,13 +55,18 @@ def run_reproduce(
     """Print what a paper published next to the results of the same protocol measured here."""
     wait_asleep()  # before torch is imported
     from whyformer._reproduce import Request, find_document, run_document
-    from whyformer._reproduce.documents import list_documents
+    from whyformer._reproduce.documents import DOCUMENTS, list_documents
     from whyformer._reproduce.imagenet_folder import split_imagenet_folder
 
     if name is None:
-        output.print_rendered(list_documents())
+        fields = [{"name": one.name, "title": one.title, "runs": one.runs} for one in DOCUMENTS.values()]
+        output.print_text(json.dumps(fields, indent=1)) if as_json else output.print_rendered(list_documents())
         return
     document = find_document(name)  # report misspelt names before a large model is opened
+    if published and as_json:
+        tables = [{"title": table.title, "rows": table.records()} for table in document.published]
+        output.print_text(json.dumps({"remark": document.remark, "tables": tables}, indent=1))
+        return
     if published:
         for table in document.published:
             output.print_rendered(f"{table}\n")
@@ -78,7 +84,7 @@ def run_reproduce(
     made = run_document(document, Request(examples, opened, out, batch_size, limit, full, segmented, device))
     output.print_text(running.write_json(made)) if as_json else output.print_rendered(str(made))
     for note in opened.notes if opened is not None else ():
-        output.print_text(note)
+        (output.print_to_stderr if as_json else output.print_text)(note)
     if out is not None:
         output.print_saved(out, out / "report.html")
     if made.failed:

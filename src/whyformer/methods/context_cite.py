@@ -56,7 +56,8 @@ def context_cite(
     """The weight of each word or patch in a sparse linear model of the log-odds of the answer; signed.
 
     budget: random ablations; each keeps every word or patch with probability 1/2.
-    units: "word" or "token" for texts, "patch" or "superpixel" for images.
+    units: "word" (the default) or "token" for texts, "patch" or "superpixel" for images.
+        The tokens of a word share its value, so metrics that remove single tokens score words lower than tokens.
     superpixels: their approximate number.
     penalty: of the lasso, on standardised data.
     fill: what replaces a removed word or patch.
@@ -112,7 +113,7 @@ def fit_lasso(kept: Tensor, answers: Tensor, penalty: float) -> LinearFit:
     scale[scale == 0] = 1
     standardised, centred = (z - mean) / scale, y - y.mean()
     if penalty and z.shape[1]:
-        lasso = Lasso(alpha=penalty, fit_intercept=False, tol=1e-12, max_iter=100_000)
+        lasso = Lasso(alpha=penalty, fit_intercept=False, tol=1e-12, max_iter=100_000, random_state=0)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # what is left is far below the noise of ablations
             weights = lasso.fit(standardised, centred).coef_

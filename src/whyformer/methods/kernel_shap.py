@@ -54,7 +54,8 @@ def kernel_shap(
     """The Shapley value of each word or patch: its mean contribution over all orders of adding them; signed.
 
     budget: coalitions to evaluate, besides the empty and the full one.
-    units: "word" or "token" for texts, "patch" or "superpixel" for images.
+    units: "word" (the default) or "token" for texts, "patch" or "superpixel" for images.
+        The tokens of a word share its value, so metrics that remove single tokens score words lower than tokens.
     superpixels: their approximate number.
     of: "score" or "probability".
     fill: what replaces an absent word or patch.

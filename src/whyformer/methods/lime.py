@@ -49,7 +49,8 @@ def lime(
     """The weight of each word or patch in a linear model of the answer, fitted to inputs with some removed; signed.
 
     budget: samples, including the example itself.
-    units: "word" or "token" for texts, "patch" or "superpixel" for images.
+    units: "word" (the default) or "token" for texts, "patch" or "superpixel" for images.
+        The tokens of a word share its value, so metrics that remove single tokens score words lower than tokens.
     superpixels: their approximate number.
     kernel_width: how close a sample has to be to count.
     regularisation: of the ridge regression.

@@ -65,7 +65,8 @@ def partition_shap(
     """The Owen value of each word or patch: its Shapley value if neighbours join in nested halves; signed.
 
     budget: coalitions to evaluate, besides the empty and the full one.
-    units: "word" or "token" for texts, "patch" for images.
+    units: "word" (the default) or "token" for texts, "patch" for images.
+        The tokens of a word share its value, so metrics that remove single tokens score words lower than tokens.
     of: "score" or "probability".
     fill: what replaces an absent word or patch.
     seed: for the fill "noise".

@@ -37,5 +37,5 @@ from whyformer._audit.checks.importance import measure_agreement, measure_shared
 from whyformer._audit.checks.replacement import LARGEST_WEIGHT_BINS, REPLACEMENT_KINDS, replace_attention
 from whyformer._audit.checks.row_schemas import AuditRow, check_saved_audit
 from whyformer._audit.checks.shape import measure_shapes
-from whyformer._audit.checks.span_model import as_audited, find_span_class, marks_spans, read_at_ends, split_span
+from whyformer._audit.checks.span_model import as_audited, find_span_class, marks_spans, split_span
 from whyformer._audit.checks.trained_adversary import measure_adversary, train_adversary

@@ -15,10 +15,9 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from whyformer._engine import LONGEST_ANSWER, AttentionReplay, get_field, make_shadow, run_plain_returned
+from whyformer._engine import LONGEST_ANSWER, get_field, make_shadow, run_plain_returned
 from whyformer._model import EncodedBatch, Model, unwrap
 from whyformer.errors import UnsupportedModel
 
@@ -45,6 +44,9 @@ class SpanClassifier(nn.Module):
         start, end = get_field(returned, "start_logits"), get_field(returned, "end_logits")
         assert start is not None and end is not None
         return add_span_logits(start, end, self.find_text(input_ids, attention_mask))
+
+    def list_read_tokens(self, index: int) -> tuple[int, int]:
+        return split_span(index)
 
     def find_text(self, ids: Tensor, mask: Tensor | None) -> Tensor:
         """[batch token]: the words of the second text; of the first if there is no second."""
@@ -85,12 +87,6 @@ def as_audited(model: Model, encoded: EncodedBatch) -> Model:
 
 def marks_spans(model: Model) -> bool:
     return isinstance(model.module, SpanClassifier)
-
-
-def read_at_ends(replay: AttentionReplay) -> Tensor:
-    """[example token]: the answer of a classifier of spans is read at the first and the last token of its span."""
-    ends = torch.tensor([split_span(target.index) for target in replay.targets], device=replay.logits.device)
-    return F.one_hot(ends, replay.layout.length).double().mean(1)
 
 
 def split_span(index: int) -> tuple[int, int]:

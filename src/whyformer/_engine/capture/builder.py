@@ -145,7 +145,7 @@ class CaptureBuilder:
     def build(self) -> Capture:
         request, switch, chosen = self.request, self.mode.switch, self.choose_answer()
         answer, targets, reading, notes = chosen
-        self.keep_values(answer)
+        self.keep_values(answer, targets)
         for name in PARTS_FORMS.keys() & self.keep:
             self.keep_answer_parts(name, answer, targets)
         if "probe" in self.keep:
@@ -262,7 +262,7 @@ class CaptureBuilder:
 
     # --- values of the forward ----------------------------------------------------------------------------------------
 
-    def keep_values(self, answer: ExplainedScore) -> None:
+    def keep_values(self, answer: ExplainedScore, targets: Sequence[Target]) -> None:
         """What the forward itself computed."""
         self.store("mask", self.layout.mask)
         self.store("streams", self.mode.streams if self.numbers is None else (self.layout.length,))
@@ -270,7 +270,7 @@ class CaptureBuilder:
         if "fingerprint" in self.keep:
             self.store("fingerprint", self.encoded.fingerprints())
         if "readout" in self.keep:
-            self.store("readout", compute_readout(self.model, self.run, self.layout, answer))
+            self.store("readout", compute_readout(self.model, self.run, self.layout, answer, targets))
         sites = [detach_site_output(site) for site in self.sites]
         if self.joined is not None:
             attention = self.joined.list_makers([partial(AttentionSite.attention, site) for site in sites], by_key=True)

@@ -98,7 +98,7 @@ class AttentionReplay:
             if target is not None:
                 _, chosen = choose_target(self.model, self._run_batch, run.output, target, None)
                 self.explained = chosen[: self.batch]
-            self.readout = self._find_readout(run, answer)
+            self.readout = self._find_readout(run, answer, targets)
             # For each block [example head query key]; no mask keeps the query from attending to the key; and
             # [example query]: the output depends on what this query attends to.
             self.attention = [weights[: self.batch] for weights in self.run_attention]
@@ -142,11 +142,11 @@ class AttentionReplay:
         self.run_attention.append(attention.detach())
         self._tape.reach_attention()
 
-    def _find_readout(self, run: Run, answer: ExplainedAnswer) -> Tensor | None:
+    def _find_readout(self, run: Run, answer: ExplainedAnswer, targets: Sequence[Target]) -> Tensor | None:
         """[example token]: how much of the output is read at each token; None if that cannot be determined."""
         try:
             doubled = replace(self.layout, mask=expand_rows(self.layout.mask, self._run_batch.batch))
-            return compute_readout(self.model, run, doubled, answer)[: self.batch]
+            return compute_readout(self.model, run, doubled, answer, targets)[: self.batch]
         except WhyformerError:
             return None
 

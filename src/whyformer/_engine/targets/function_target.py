@@ -101,9 +101,10 @@ ExplainedScore: TypeAlias = ExplainedAnswer | FunctionAnswer
 def weigh_tokens(read: ReadOutput, samples: int, tokens: int, numbers: TokenNumbers | None = None) -> Tensor | None:
     """[samples tokens], rows sum to 1: where this output is read; None if its tokens are not known."""
     trace, slope = trace_of(read.tensor), read.slope.abs().double()
-    if trace.read is None and slope.dim() >= 3 and numbers is None:
+    if trace.read is None and numbers is None:
         label, sample = (broadcast_label(one, slope.shape) for one in (trace.tokens, trace.samples))
-        weights = slope.flatten(2).sum(-1) if label is None and slope.shape[:2] == (samples, tokens) else None
+        is_each = label is None and slope.dim() >= 3 and slope.shape[:2] == (samples, tokens)
+        weights = slope.flatten(2).sum(-1) if is_each else None
         if label is not None and sample is not None:
             label, sample = label.expand(slope.shape), sample.expand(slope.shape)
             kept = (label >= 0) & (sample >= 0) & (slope > 0)

@@ -1,19 +1,37 @@
 """Readout: how much of the answer the model reads at each token."""
 
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from whyformer._engine.layout import Layout
 from whyformer._engine.run import Run
 from whyformer._engine.targets.function_target import ExplainedScore
+from whyformer._engine.targets.target import Target
 from whyformer._model import Model
 from whyformer.errors import InputError, UnsupportedModel
 
 
-def compute_readout(model: Model, run: Run, layout: Layout, answer: ExplainedScore) -> Tensor:
+@runtime_checkable
+class ReadsTokens(Protocol):
+    """A module that reads each of its classes at certain tokens."""
+
+    def list_read_tokens(self, index: int) -> Sequence[int]: ...
+
+
+def compute_readout(
+    model: Model, run: Run, layout: Layout, answer: ExplainedScore, targets: Sequence[Target]
+) -> Tensor:
     """How much of the answer the model's pooling reads at each token: [batch token]."""
     mask = layout.mask
     if model.readout is not None:
         weights: Tensor | None = model.readout_weights(mask)
+    elif isinstance(model.module, ReadsTokens):
+        places = torch.tensor([model.module.list_read_tokens(target.index) for target in targets])
+        weights = F.one_hot(places, layout.length).double().mean(1)
     else:
         weights = answer.compute_pooling_weights(mask.size(0), layout.length, run.mode.follower.numbers)
     if weights is None or weights.shape != mask.shape:
