@@ -2,19 +2,21 @@
 
 import asyncio
 import itertools
+import json
 import sys
 from pathlib import Path
 
 import pytest
-from page.calls import send
+from page.calls import Reply, send
 
 pytest.importorskip("fastapi", reason="whyformer[page] is not installed")
 
 from whyformer._page.app import guard, make_app
 from whyformer._page.desk import Desk
 from whyformer._page.files import FOLDER
+from whyformer._page.json_size import check_json_size
 from whyformer._page.limits import Limits
-from whyformer._page.problems import PAGE_CODES
+from whyformer._page.problems import PAGE_CODES, PageProblem
 from whyformer._page.serving import list_hosts
 from whyformer._page.style import make_style_files
 
@@ -37,10 +39,14 @@ PATHS = [
 ]  # fmt: skip
 
 
+def make_app_with(limits):
+    desk = Desk([], limits)
+    return guard(make_app(desk, TOKEN, COOKIE), desk, list_hosts("127.0.0.1", 8765), TOKEN, COOKIE)
+
+
 @pytest.fixture(scope="module")
 def app():
-    desk = Desk([], LIMITS)
-    return guard(make_app(desk, TOKEN, COOKIE), desk, list_hosts("127.0.0.1", 8765), TOKEN, COOKIE)
+    return make_app_with(LIMITS)
 
 
 def ask(app, method="GET", path="/api/models", *headers, **more):
@@ -87,6 +93,17 @@ def test_the_link_sets_a_cookie_that_scripts_do_not_see_and_other_sites_do_not_s
     assert "set-cookie" not in send(app, "GET", "/?token=wrong", headers=[HOST]).headers
 
 
+@pytest.mark.parametrize(
+    "other", ['theme={"a":1}', "a=b c", "näme=wärt", "=", ";;;", "a", 'q="unclosed', "Expires=Wed, 01 Jan", "\x80"],
+)  # fmt: skip
+def test_cookies_of_other_local_servers_do_not_lock_anybody_out(app, other):
+    own = f"{COOKIE}={TOKEN}"
+    for cookies in (f"{other}; {own}", f"{own}; {other}", f"{other};{own}; {COOKIE}=old"):
+        assert send(app, "GET", "/api/models", headers=[HOST, ("Cookie", cookies)]).status == 200, cookies
+    for wrong in (f"{other}; x{own}", f"{other}; {own}x", f"{other}; {COOKIE}-2={TOKEN}"):
+        assert send(app, "GET", "/api/models", headers=[HOST, ("Cookie", wrong)]).status == 401, wrong
+
+
 def test_every_answer_has_the_headers_of_safety(app):
     replies = [
         ask(app),
@@ -110,6 +127,78 @@ def test_a_body_that_is_too_large_or_too_slow_is_refused(app):
     lying = ask(app, "POST", "/api/explain", json_type, ("Content-Length", "9" * 50), body=b"x")
     assert [one.code for one in (large, unannounced, lying)] == ["E_PAGE_BODY"] * 3
     assert large.status == 413
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "header", "status"),
+    [
+        ("POST", "/", None, 405),
+        ("POST", "/", BEARER, 405),
+        ("POST", "/static/app.js", None, 405),
+        ("POST", "/nothing", None, 404),
+        ("POST", "/api/nothing", BEARER, 404),
+        ("POST", "/api/models", BEARER, 405),
+        ("POST", "/api/explain", None, 401),
+        ("GET", "/", None, 200),
+        ("GET", "/api/models", BEARER, 200),
+        ("DELETE", "/", BEARER, 405),
+    ],
+)
+def test_a_body_that_no_route_takes_is_not_read(app, method, path, header, status):
+    headers = [HOST, ("Content-Length", "999"), *([header] if header else [])]
+    reply, asked = send_and_count(app, method, path, headers)
+    assert (reply.status, asked, reply.headers["connection"]) == (status, 0, "close")
+
+
+def test_a_body_that_says_it_is_too_large_is_refused_without_reading(app):
+    reply, asked = send_and_count(app, "POST", "/api/explain", [HOST, BEARER, ("Content-Length", "1001")])
+    assert (reply.status, asked, reply.headers["connection"]) == (413, 0, "close")
+
+
+def send_and_count(app, method, path, headers):
+    """The reply, and how often a body was asked for, which never comes."""
+    sent, asked = [], []
+
+    async def receive():
+        asked.append(True)
+        await asyncio.sleep(3600)
+
+    async def note(message):
+        sent.append(message)
+
+    fields = [(name.lower().encode(), value.encode()) for name, value in headers]
+    scope = {"type": "http", "method": method, "path": path, "raw_path": path.encode(), "query_string": b""}
+    asyncio.run(app(scope | {"headers": fields, "root_path": ""}, receive, note))
+    shown = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+    return Reply(sent[0]["status"], shown, b""), len(asked)
+
+
+@pytest.mark.parametrize(
+    ("part", "code"),
+    [
+        ("[]," * 300_000, "E_PAGE_BODY"),
+        ('{"a":0},' * 200_000, "E_PAGE_BODY"),
+        ("1," * 300_000, "E_PAGE_BODY"),
+        ('"",' * 300_000, "E_PAGE_BODY"),
+        ("[" * 65 + "]" * 65 + ",", "E_USAGE"),
+        ('{"a":' * 65 + "0" + "}" * 65 + ",", "E_USAGE"),
+    ],
+)
+def test_a_body_of_too_many_or_too_deep_values_is_refused_before_it_is_parsed(monkeypatch, part, code):
+    roomy = make_app_with(Limits())
+    monkeypatch.setattr(json, "loads", lambda *_, **__: pytest.fail("it was parsed"))
+    body = ('{"model": 0, "input": {"log": {"a": [' + part + "0]}}}").encode()
+    sent = send(roomy, "POST", "/api/explain", headers=[HOST, BEARER, ("Content-Type", "application/json")], body=body)
+    monkeypatch.undo()
+    assert sent.code == code
+
+
+def test_a_long_text_is_not_taken_for_many_values():
+    text = '[[,,"' * 100_000 + "\\"
+    check_json_size(json.dumps({"text": text, "answer": list(range(100_000))}).encode())
+    check_json_size(rb'{"a \" quote": "' + b"[" * 65)  # a text that does not end
+    with pytest.raises(PageProblem):
+        check_json_size(rb'"ends in a backslash\\"' + b"[" * 65)
 
 
 def test_a_body_that_does_not_arrive_is_given_up(app):

@@ -70,7 +70,8 @@ def make_app(desk: Desk, token: str, cookie: str) -> FastAPI:
 
 
 def guard(app: FastAPI, desk: Desk, hosts: list[str], token: str, cookie: str) -> Guard:
-    return Guard(app, hosts, token, cookie, desk.limits)
+    json_paths = ["/api/cancel", "/api/export", *(f"/api/{route}" for route in QUESTIONS)]
+    return Guard(app, hosts, token, cookie, desk.limits, json_paths, ["/api/image"])
 
 
 # --- problems ---------------------------------------------------------------------------------------------------------

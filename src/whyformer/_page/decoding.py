@@ -9,18 +9,22 @@ import io
 import os
 import resource
 import subprocess
-import threading
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from PIL.Image import Image
+
 from whyformer._bulk.fresh_process import start_process
 from whyformer._page.limits import Limits
+from whyformer._page.messages import kill_after, read_message, write_message
 from whyformer._page.problems import PageProblem
 
 PREVIEW_SIDE = 1024
+MORE_BYTES = 10_000_000  # of an answer, besides the pixels: the preview
 SHOWN_AS = "this file"  # the server does not know, and does not keep, the name of an upload
 START_SECONDS = 60.0  # for importing the library
 
@@ -60,37 +64,48 @@ class Decoder:
     """The process that decodes, as the server sees it; it is started again when it has died. Call from one thread."""
 
     def __init__(self, limits: Limits) -> None:
-        self.limits, self._lock = limits, threading.Lock()
+        self.limits = limits
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
 
-    def start(self) -> Connection:
+    def start(self) -> "tuple[subprocess.Popen[bytes], Connection]":
         if self._connection is None or self._process is None or self._process.poll() is not None:
             self.stop()
-            self._process, (self._connection,) = start_process("whyformer._page.decoding", "serve_decoder")
-            self._connection.send(self.limits.decode_bytes)
-            if not self._connection.poll(START_SECONDS):
-                self.stop()
-                raise PageProblem("E_WORKER", "The process that decodes images did not start.")
-            self._connection.recv_bytes()
-        return self._connection
+            process, (connection,) = start_process("whyformer._page.decoding", "serve_decoder")
+            self._process, self._connection = process, connection
+            self.ask(process, connection, b"%d" % self.limits.decode_bytes, START_SECONDS)
+        return self._process, self._connection
 
     def decode(self, data: bytes) -> DecodedImage:
         """The image in these bytes, or the reason why there is none."""
-        with self._lock:
-            try:
-                connection = self.start()
+        try:
+            answer = self.start()
+        except (EOFError, OSError):
+            self.stop()
+            raise PageProblem("E_WORKER", "The process that decodes images did not start.") from None
+        try:
+            fields, blobs = read_message(self.ask(*answer, data, self.limits.decode_seconds))
+        except TimeoutError:
+            self.stop()
+            raise PageProblem("E_IMG_BROKEN", "Decoding this file took too long, so it was given up.") from None
+        except (EOFError, OSError):
+            self.stop()
+            raise PageProblem("E_IMG_BROKEN", "The decoder could not cope with this file: it is damaged.") from None
+        if "code" in fields:
+            raise PageProblem(fields["code"], fields["message"])
+        pixels, preview = blobs
+        return DecodedImage(fields["width"], fields["height"], pixels, "", preview, tuple(fields["preview_size"]))
+
+    def ask(self, process: "subprocess.Popen[bytes]", connection: Connection, data: bytes, seconds: float) -> bytes:
+        """What the process answers to these bytes. Neither sending nor waiting may take longer."""
+        try:
+            with kill_after(seconds, process) as late:
                 connection.send_bytes(data)
-                if not connection.poll(self.limits.decode_seconds):
-                    self.stop()
-                    raise PageProblem("E_IMG_BROKEN", "Decoding this file took too long, so it was given up.")
-                answer = connection.recv()
-            except (EOFError, OSError):
-                self.stop()
-                raise PageProblem("E_IMG_BROKEN", "The decoder could not cope with this file: it is damaged.") from None
-        if "code" in answer:
-            raise PageProblem(answer["code"], answer["message"])
-        return DecodedImage(**answer)
+                return connection.recv_bytes(3 * self.limits.image_pixels + MORE_BYTES)
+        except (EOFError, OSError):
+            if late.is_set():
+                raise TimeoutError from None
+            raise
 
     def stop(self) -> None:
         if self._connection is not None:
@@ -110,14 +125,14 @@ def serve_decoder(descriptor: int) -> None:
     from whyformer._model import read_image_bytes
 
     connection = Connection(descriptor)
-    limit_memory(connection.recv())
+    limit_memory(int(connection.recv_bytes()))
     connection.send_bytes(b"ready")
     while True:
         try:
             data = connection.recv_bytes()
         except (EOFError, OSError):
             os._exit(0)
-        connection.send(decode_bytes(data, read_image_bytes))
+        connection.send_bytes(decode_bytes(data, read_image_bytes))
 
 
 def limit_memory(more: int) -> None:
@@ -128,8 +143,8 @@ def limit_memory(more: int) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
-def decode_bytes(data: bytes, read: Any) -> dict[str, Any]:
-    """The fields of a DecodedImage, or a code and a message."""
+def decode_bytes(data: bytes, read: Callable[[bytes, str], Image]) -> bytes:
+    """A message with the fields of a DecodedImage, or with a code and a message."""
     from whyformer.errors import WhyformerError
 
     try:
@@ -139,17 +154,12 @@ def decode_bytes(data: bytes, read: Any) -> dict[str, Any]:
         file = io.BytesIO()
         preview.info.clear()
         preview.save(file, "PNG")
+        fields = {"width": image.width, "height": image.height, "preview_size": preview.size}
+        return write_message(fields, image.tobytes(), file.getvalue())
     except WhyformerError as error:
-        return {"code": error.code, "message": str(error)}
+        return write_message({"code": error.code, "message": str(error)})
     except MemoryError:
-        return {"code": "E_IMG_TOO_LARGE", "message": "Decoding this file takes more memory than is allowed."}
+        message = "Decoding this file takes more memory than is allowed."
+        return write_message({"code": "E_IMG_TOO_LARGE", "message": message})
     except Exception:
-        return {"code": "E_IMG_BROKEN", "message": "This file cannot be decoded: it is damaged."}
-    return {
-        "width": image.width,
-        "height": image.height,
-        "pixels": image.tobytes(),
-        "note": "",
-        "preview": file.getvalue(),
-        "preview_size": preview.size,
-    }
+        return write_message({"code": "E_IMG_BROKEN", "message": "This file cannot be decoded: it is damaged."})

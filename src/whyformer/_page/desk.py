@@ -6,6 +6,7 @@ import hashlib
 import json
 import time
 from collections.abc import AsyncGenerator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ class Desk:
         self.limits = limits
         self.answers: Kept[bytes] = Kept(limits.kept_answers)
         self.images: Kept[DecodedImage] = Kept(limits.kept_images)
-        self.decoder = Decoder(limits)
+        self.decoder, self.decoding, self.uploads = Decoder(limits), ThreadPoolExecutor(1), 0
         self.spare = SpareProcess()
         self.models = [ModelProcess(name, limits, self.keep, self.spare, device) for name in names]
         self.jobs: dict[str, tuple[ModelProcess, Job]] = {}
@@ -51,11 +52,22 @@ class Desk:
         for model in self.models:
             model.stop()
         self.spare.stop()
+        self.decoding.shutdown(wait=False, cancel_futures=True)
         self.decoder.stop()
 
     async def decode_sample(self) -> None:
         with contextlib.suppress(PageProblem):
-            self.sample = await asyncio.to_thread(self.decoder.decode, SAMPLE_IMAGE.read_bytes())
+            self.sample = await self.decode(SAMPLE_IMAGE.read_bytes())
+
+    async def decode(self, data: bytes) -> DecodedImage:
+        """One after the other, each within its limit; not more of them wait than questions."""
+        if self.uploads > self.limits.waiting:
+            raise PageProblem("E_PAGE_BUSY", f"{self.uploads} images are being decoded or wait for it already.")
+        self.uploads += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self.decoding, self.decoder.decode, data)
+        finally:
+            self.uploads -= 1
 
     async def try_methods(self) -> None:
         """While nobody asks, have a process ready and find out which quick methods work on each model."""
@@ -144,7 +156,7 @@ class Desk:
     async def add_image(self, data: bytes) -> dict[str, Any]:
         if not data:
             raise PageProblem("E_IMG_FORMAT", "The file is empty.")
-        image = await asyncio.to_thread(self.decoder.decode, data)
+        image = await self.decode(data)
         name = image.id
         self.images.put(name, image)
         return image.to_json_value(name)

@@ -1,5 +1,7 @@
 """What every request must pass before a route sees it: its host, origin, method, token and size.
 
+A body is read last, and only if a route takes one: whoever has no token cannot make the server read or keep anything.
+
 Other sites cannot use the page through a browser: a name that was rebound to this address is not among the hosts, and a
 request from another origin is refused. Loopback is no wall by itself, so the token is needed there too.
 """
@@ -7,16 +9,17 @@ request from another origin is refused. Loopback is no wall by itself, so the to
 import asyncio
 import hmac
 from collections.abc import Iterable
-from http.cookies import CookieError, SimpleCookie
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from whyformer._page.json_size import check_json_size
 from whyformer._page.limits import Limits
 from whyformer._page.problems import PageProblem
 from whyformer._page.responses import make_problem_response
 
+HAS_TOKEN = "whyformer.has_token"  # in the scope of a request, for connections.py
 METHODS = ("GET", "HEAD", "POST")
 API = "/api/"
 POLICY = (
@@ -35,10 +38,20 @@ SECURITY_HEADERS = {
 
 
 class Guard:
-    """Wraps the application."""
+    """Wraps the application. `json_paths` and `raw_paths` are posted to, with a body of JSON or of anything."""
 
-    def __init__(self, app: ASGIApp, hosts: Iterable[str], token: str, cookie: str, limits: Limits) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        hosts: Iterable[str],
+        token: str,
+        cookie: str,
+        limits: Limits,
+        json_paths: Iterable[str],
+        raw_paths: Iterable[str],
+    ) -> None:
         self.app, self.hosts, self.token, self.cookie, self.limits = app, set(hosts), token, cookie, limits
+        self.json_paths, self.raw_paths = set(json_paths), set(raw_paths)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -52,12 +65,18 @@ class Guard:
                 for name, value in SECURITY_HEADERS.items():
                     headers[name] = value
                 headers.setdefault("Cache-Control", "no-store")
+                if not body.is_complete:
+                    headers["Connection"] = "close"  # or the rest would be taken for the next request
             await send(message)
 
+        body = BodyReader(receive, self.limits, Headers(scope=scope))
         try:
             self.check(scope)
-            body = BodyReader(receive, self.limits, Headers(scope=scope))
-            await body.read()
+            body.check_announced()
+            if scope["method"] == "POST" and scope["path"] in self.json_paths | self.raw_paths:
+                await body.read()
+            if scope["path"] in self.json_paths:
+                await asyncio.to_thread(check_json_size, body.body)
             await self.app(scope, body.replay, send_guarded)
         except PageProblem as problem:
             await make_problem_response(problem)(scope, receive, send_guarded)
@@ -74,7 +93,8 @@ class Guard:
             raise PageProblem("E_PAGE_ORIGIN", "This request comes from another site.")
         if headers.get("sec-fetch-site", "none") not in ("none", "same-origin") and scope["path"].startswith(API):
             raise PageProblem("E_PAGE_ORIGIN", "This request comes from another site.")
-        if scope["path"].startswith(API) and not self.has_token(headers):
+        scope[HAS_TOKEN] = self.has_token(headers)
+        if scope["path"].startswith(API) and not scope[HAS_TOKEN]:
             raise PageProblem("E_PAGE_TOKEN", "The token is missing or wrong.")
 
     def is_own_origin(self, origin: str) -> bool:
@@ -88,31 +108,28 @@ class Guard:
         kind, _, given = headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer":
             return self.is_token(given.strip())
-        try:
-            cookies = SimpleCookie(headers.get("cookie", ""))
-        except CookieError:
-            return False
-        return self.cookie in cookies and self.is_token(cookies[self.cookie].value)
+        pairs = (one.strip().partition("=") for line in headers.getlist("cookie") for one in line.split(";"))
+        return any(name == self.cookie and self.is_token(value) for name, _, value in pairs)
 
     def is_token(self, given: str) -> bool:
         return hmac.compare_digest(given.encode("utf-8", "replace"), self.token.encode())
 
 
 class BodyReader:
-    """Reads a body within a limit of bytes and seconds, then hands it on in one piece."""
+    """Reads a body within a limit of bytes and seconds, then hands it on in one piece; empty if it was not read."""
 
     def __init__(self, receive: Receive, limits: Limits, headers: Headers) -> None:
         self.receive, self.limits = receive, limits
         self.announced = headers.get("content-length", "0")
         self.body, self.is_given = b"", False
+        self.is_complete = self.announced == "0" and "transfer-encoding" not in headers
+
+    def check_announced(self) -> None:
+        is_number = self.announced.isascii() and self.announced.isdigit()
+        if not is_number or int(self.announced[:20]) > self.limits.body_bytes:
+            raise self.refuse()
 
     async def read(self) -> None:
-        if (
-            not self.announced.isascii()
-            or not self.announced.isdigit()
-            or int(self.announced[:20]) > self.limits.body_bytes
-        ):
-            raise self.refuse()
         try:
             async with asyncio.timeout(self.limits.body_seconds):
                 await self.read_all()
@@ -130,7 +147,7 @@ class BodyReader:
             if size > self.limits.body_bytes:
                 raise self.refuse()
             if not message.get("more_body", False):
-                self.body = b"".join(parts)
+                self.body, self.is_complete = b"".join(parts), True
                 return
 
     def refuse(self) -> PageProblem:

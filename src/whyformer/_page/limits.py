@@ -22,6 +22,8 @@ class Limits:
     kept_answers: int = 64 * MEGABYTE
     kept_images: int = 256 * MEGABYTE
     connections: int = 256
+    strangers: int = 64  # of these, whose last request had no token
+    header_seconds: float = 5.0  # for the header of a request to arrive
 
     def count_characters(self, max_tokens: int | None) -> int:
         """The characters that an input of a model may have that reads so many tokens."""

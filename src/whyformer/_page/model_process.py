@@ -20,9 +20,12 @@ from typing import Any
 
 from whyformer._bulk.fresh_process import start_process
 from whyformer._page.limits import Limits
+from whyformer._page.messages import write_message
 from whyformer._page.problems import PageProblem
 
 GRACE_SECONDS = 5.0  # for a job that was interrupted to end
+START_SECONDS = 120.0  # for a process to import the library
+SILENT_SECONDS = 30.0  # of a process that loads a model, which says every few seconds that it does
 MOST_STARTS = 3  # in a row that fail, before a model is given up
 LAST = ("result", "error")  # events
 TRY = "try"  # the route by which methods are tried while nobody waits
@@ -30,6 +33,7 @@ numbers = itertools.count(1)
 
 Keep = Callable[[str, dict[str, Any], bytes], None]
 Images = dict[str, tuple[int, int, bytes]]
+Outbox = SimpleQueue[list[Any] | None]  # a message's value and its blobs
 
 
 class SpareProcess:
@@ -97,7 +101,7 @@ class ModelProcess:
         self.failed_starts = 0
         self.idle_since = time.monotonic()
         self._process: subprocess.Popen[bytes] | None = None
-        self._outbox: SimpleQueue[object] = SimpleQueue()
+        self._outbox: Outbox = SimpleQueue()
         self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop
         self._is_stopped = False
@@ -109,7 +113,8 @@ class ModelProcess:
         self._outbox.put(None)
         process, connection = self.spare.take()
         self._process, self._outbox = process, SimpleQueue()
-        self._outbox.put((self.name, self.device, bool(self.description)))
+        self._outbox.put([[self.name, self.device, bool(self.description)]])
+        self._set_timer(START_SECONDS, self._kill)
         threading.Thread(target=send_all, args=(self._outbox, connection), daemon=True).start()
         threading.Thread(target=self._read, args=(process, connection), daemon=True).start()
 
@@ -135,7 +140,10 @@ class ModelProcess:
             return
         head, _, data = message.partition(b"\n")
         kind, number = json.loads(head)
-        if kind == "ready":
+        if kind == "loading" and self.state == "loading":
+            self._set_timer(SILENT_SECONDS, self._kill)
+        elif kind == "ready":
+            self._set_timer(None, None)
             self.description = self.description or json.loads(data)
             self.state, self.failed_starts = "ready", 0
             self._next()
@@ -167,6 +175,7 @@ class ModelProcess:
 
     def _give_up(self, problem: PageProblem) -> None:
         self.state, self.problem = "failed", problem
+        self._set_timer(None, None)
         for job in self.waiting:
             job.fail(problem)
         self.waiting.clear()
@@ -203,7 +212,7 @@ class ModelProcess:
             self.waiting.remove(job)
             self._tell_positions()
         elif job is self.running:
-            self._outbox.put(("cancel", job.number))
+            self._outbox.put([["cancel", job.number]])
             self._set_timer(GRACE_SECONDS, self._kill)
 
     def _next(self) -> None:
@@ -212,7 +221,9 @@ class ModelProcess:
         self.running = job = self.waiting.popleft()
         self._tell_positions()
         self._set_timer(self.limits.seconds, self._expire)
-        self._outbox.put(("run", job.number, job.route, job.body, job.images))
+        sizes = {name: image[:2] for name, image in job.images.items()}
+        pixels = [image[2] for image in job.images.values()]
+        self._outbox.put([["run", job.number, job.route, job.body, sizes], *pixels])
 
     def _expire(self) -> None:
         if self.running is not None:
@@ -248,10 +259,10 @@ class ModelProcess:
         return None if self._process is None else self._process.pid
 
 
-def send_all(outbox: "SimpleQueue[object]", connection: Connection) -> None:
+def send_all(outbox: Outbox, connection: Connection) -> None:
     """In a thread: send what the process shall do, in order, until there is nothing more (None) or it has died."""
     while (message := outbox.get()) is not None:
         try:
-            connection.send(message)
+            connection.send_bytes(write_message(*message))
         except OSError:  # the thread that reads notices, too
             return

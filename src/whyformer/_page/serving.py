@@ -32,6 +32,8 @@ def serve(
     """Answer requests for these models, by default the shipped ones, until Ctrl-C; `visit` gets the link."""
     import uvicorn
 
+    from whyformer._page.connections import bound_connections
+
     limits, token = limits or Limits(), token or secrets.token_urlsafe(24)
     listener = listen(host, port)
     port = listener.getsockname()[1]
@@ -44,8 +46,8 @@ def serve(
     config = uvicorn.Config(
         app, access_log=False, log_level="critical", server_header=False, date_header=False, proxy_headers=False,
         limit_concurrency=limits.connections, timeout_keep_alive=KEEP_ALIVE_SECONDS, lifespan="on",
-        timeout_graceful_shutdown=STOP_SECONDS, h11_max_incomplete_event_size=64_000, ws="none", http="h11",
-        loop="asyncio",
+        timeout_graceful_shutdown=STOP_SECONDS, h11_max_incomplete_event_size=64_000, ws="none",
+        http=bound_connections(limits), loop="asyncio",
     )  # fmt: skip
     with listener, suppress(KeyboardInterrupt):  # which uvicorn raises again after it has ended
         uvicorn.Server(config).run(sockets=[listener])

@@ -1,8 +1,8 @@
 """The process of one model: opens it, then answers one question after the other until the server goes away.
 
-Messages to the server are a kind, the number of the job and JSON, so the server never unpickles anything and passes an
-answer on as it is. A question that is cancelled is interrupted like by Ctrl-C, after which the library leaves the model
-as it was.
+Messages to the server are a kind, the number of the job and JSON, so that it passes an answer on as it is; messages.py
+writes those from the server. Neither side ever unpickles anything. A question that is cancelled is interrupted like by
+Ctrl-C, after which the library leaves the model as it was.
 """
 
 import json
@@ -12,6 +12,7 @@ import threading
 import time
 from _thread import interrupt_main
 from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from types import FrameType
@@ -29,6 +30,7 @@ from whyformer._page.answers.exporting import answer_case, answer_join
 from whyformer._page.answers.inputs import InputMemory, PageQuestion
 from whyformer._page.answers.predicting import answer_curve, answer_predict
 from whyformer._page.answers.writing import answer_generate, answer_passages
+from whyformer._page.messages import read_message
 from whyformer._page.problems import report_bug
 from whyformer._plain.failure import is_out_of_memory
 from whyformer._plain.progress import Activity, ProgressBar, StatusLine, Writing, replace_status_line
@@ -44,6 +46,7 @@ ANSWERS: dict[str, Callable[[PageQuestion], dict[str, Any]]] = {
     "join": answer_join,
     "try": answer_try,
 }
+BEAT_SECONDS = 5.0
 INTERNAL = "Something went wrong inside whyformer. The terminal that runs `whyformer serve` shows where."
 Images = dict[str, tuple[int, int, bytes]]  # by id: width, height, RGB
 
@@ -110,14 +113,22 @@ class ModelWorker:
         """Receive jobs while one runs, so that a cancelled job and the end of the server are noticed at once."""
         while True:
             try:
-                message = self.connection.recv()
+                (kind, number, *rest), pixels = read_message(self.connection.recv_bytes())
             except (EOFError, OSError):
                 os._exit(0)
-            if message[0] == "cancel":
-                self.cancelled = message[1]
+            if kind == "cancel":
+                self.cancelled = number
                 interrupt_main(signal.SIGUSR1)
             else:
-                self.inbox.put(message[1:])
+                route, body, sizes = rest
+                images = {name: (*size, own) for (name, size), own in zip(sizes.items(), pixels, strict=True)}
+                self.inbox.put((number, route, body, images))
+
+    def say_loading(self, is_open: threading.Event) -> None:
+        """Every few seconds until then: the server takes a process that says nothing for one that hangs."""
+        with suppress(OSError):
+            while not is_open.wait(BEAT_SECONDS):
+                self.tell("loading", 0, {})
 
     def interrupt(self, _: int, __: FrameType | None) -> None:
         if not self.is_telling:
@@ -158,9 +169,12 @@ def serve_model(descriptor: int) -> None:
     worker = ModelWorker(Connection(descriptor))
     quieten_libraries()
     try:
-        name, device, is_known = worker.connection.recv()
+        worker.tell("loading", 0, {})
+        (name, device, is_known), _ = read_message(worker.connection.recv_bytes())
     except (EOFError, OSError):
         return
+    is_open = threading.Event()
+    threading.Thread(target=worker.say_loading, args=(is_open,), daemon=True).start()
     threading.Thread(target=worker.read, daemon=True).start()
     signal.signal(signal.SIGUSR1, worker.interrupt)
     try:
@@ -169,6 +183,7 @@ def serve_model(descriptor: int) -> None:
             worker.model = open_model(name, device=device)
             description = {} if is_known else show_model(worker.model)
             worker.tell("ready", 0, description | {"seconds": round(time.monotonic() - started, 2)})
+            is_open.set()
             worker.serve()
     except Exception as error:
         worker.tell("failed", 0, show_error(error))
