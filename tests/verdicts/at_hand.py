@@ -34,6 +34,6 @@ def marked_posts(first: int, count: int) -> Data:
 def pronoun_sentences(count: int) -> list[str]:
     """Each has two pronouns, either of which is enough to tell."""
     names, things = ["the doctor", "my friend", "the teacher", "a pilot"], ["book", "car", "coat"]
-    pairs = [(name, thing) for name in names for thing in things for _ in range(2)][:count]
     words = [("she", "her"), ("he", "his")]
-    return [f"{name} said {she} lost {her} {thing} ." for (name, thing), (she, her) in zip(pairs, words * 99)]
+    made = [f"{name} said {she} lost {her} {thing} ." for name in names for thing in things for she, her in words]
+    return made[:count]
