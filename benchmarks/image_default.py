@@ -11,7 +11,8 @@ default (300) nor to report it (600), drawn by the seed. The predicted class is 
 Four measures, each a number per photo, between methods always as a paired difference with a 95 % interval:
 
 * **area**: the area between the curves of the probability of the class when the lowest and when the highest patches are
-  replaced by the mean colour first, in tenths (negative minus positive perturbation, from -1 to 1);
+  replaced by the mean colour first, from a tenth to nine tenths (negative minus positive perturbation, in units of
+  probability);
 * **asked**: two animals of different breeds side by side, asked for one and then for the other: the share of the
   positive scores on the half of the animal asked for. A map that ignores the class has one half;
 * **mass**: the share of the positive scores on the animal, and **pointing**: whether the highest pixel is on it.
@@ -22,7 +23,9 @@ The rule, in this order:
    is above one half, each by the whole interval.
 2. Of the methods that are fit on all models, a method takes the place of the default if its area is larger on at least
    one model, and smaller on none, each by the whole interval. Of several, the one with the largest mean area.
-3. Outlines are what people see, not what the model uses: mass and pointing are reported beside, and do not decide.
+3. Where the default itself is not fit on a model, the fit method with the largest area there takes its place on models
+   of that kind, and on all models if rule 2 holds for it on the others.
+4. Outlines are what people see, not what the model uses: mass and pointing are reported beside, and do not decide.
 """
 
 import argparse
@@ -44,8 +47,8 @@ from whyformer.integrations import measure_share
 
 PHOTOS = Path(__file__).parents[1] / "evaluation" / "data" / "pets"
 DEFAULT = "gamma_attribution"
-METHODS = (DEFAULT, "libragrad", "attnlrp", "lrp_gamma", "transformer_attribution", "generic_attention")
-CURVES = {"fill": "mean", "per": "patch", "against": "probability"}
+METHODS = (DEFAULT, "libragrad", "attnlrp", "lrp_gamma")
+CURVES = {"fractions": (0.1, 0.3, 0.5, 0.7, 0.9), "fill": "mean", "per": "patch", "against": "probability"}
 METRICS = (
     partial(why.metrics.negative_perturbation, **CURVES),
     partial(why.metrics.positive_perturbation, **CURVES),

@@ -72,10 +72,15 @@ def test_differences_between_classes_are_reported():
     kind = {
         "change": {"median": 0.2, "low": 0.1, "high": 0.3, "n": 100}, "tvd": {"median": 0.2}, "flips": {"mean": 0.1},
         "accuracy": None, "classes": {"no": group(0.06), "yes": group(0.77)},
+        "classes_p": 0.001,
     }  # fmt: skip
     made = describe_attention_tests("block 0", {"replacement": {"kinds": {"permutation": kind}, "undefined": 0}})
     expected = "Classes differ: permuting block 0 matters more for the predicted class 'yes' than for 'no'."
-    assert made[1].text == expected and made[1].evidence == "median change 0.77 against 0.06"
+    assert made[1].text == expected and made[1].evidence == (
+        "median change 0.77 against 0.06; Kruskal-Wallis test of all classes, p = 0.001"
+    )
+    by_chance = {"replacement": {"kinds": {"permutation": {**kind, "classes_p": 0.2}}, "undefined": 0}}
+    assert len(describe_attention_tests("block 0", by_chance)) == 1
 
 
 def test_wording_of_numbers():
@@ -103,13 +108,13 @@ def test_a_headline_by_hand():
     found = {
         "replacement": {"kinds": {"permutation": {"change": {"median": 0.01}, "flips": {"mean": 0.14}}}},
         "adversarial": {"of_attainable": {"mean": 0.73}},
-        "agreement": {f"attention ~ {DELETED}": {"tau": {"mean": -0.4}}},
+        "agreement": {f"attention ~ {DELETED}": {"tau": {"mean": -0.4, "low": -0.5, "high": -0.3, "n": 40}}},
     }
     assert write_audit_headline("block 3, mean of heads", found) == (
         "Block 3, mean of heads: permuting its weights hardly changes most answers (median change of the probability "
         "0.01), though 14 % of the permutations change the prediction; very different attention weights give the "
-        "same answers (distance 0.73 of at most 1); its ranking of tokens is opposite to that by leave-one-out "
-        "(tau -0.40)."
+        "same answers (distance 0.73 of at most 1); its ranking of tokens runs moderately the other way from that by "
+        "leave-one-out (tau -0.40, 95 % -0.50 to -0.30, n = 40)."
     )
 
 
@@ -130,10 +135,10 @@ def test_headline_and_limits_agree_whatever_was_found(share, none):
     for change, tau in product(CHANGES, TAUS):
         permutation = {
             "change": {"median": change, "low": None, "high": None, "n": 10}, "flips": mean(0.1), "accuracy": None,
-            "tvd": {"median": 0.1}, "classes": {},
+            "tvd": {"median": 0.1}, "classes": {}, "classes_p": None,
         }  # fmt: skip
         found["replacement"] = {"undefined": 0, "kinds": {"permutation": permutation}}
-        found["agreement"] = {} if tau is None else {f"attention ~ {DELETED}": {"tau": {"mean": tau}}}
+        found["agreement"] = {} if tau is None else {f"attention ~ {DELETED}": {"tau": mean(tau)}}
         headline = write_audit_headline("block 1", found)
         sentences = describe_attention_tests("block 1", {**found, "agreement": {}})
         said = " ".join([headline, *(sentence.text for sentence in sentences)])

@@ -20,7 +20,7 @@ from whyformer.errors import InputError, MethodError
 from whyformer.methods._registry import METHODS
 
 CENTRE = np.pad(np.ones((8, 8), int), 4)
-HOLDS, REVERSED, UNDECIDED = (PairOrder("a", "b", *d) for d in ((1, 0.5, 2), (-1, -2, -0.5), (0, -1, 1)))
+HOLDS, REVERSED, UNDECIDED = (PairOrder("a", "b", *d, 40, 40) for d in ((1, 0.5, 2), (-1, -2, -0.5), (0, -1, 1)))
 
 
 def test_ranks_and_noise_by_hand():
@@ -71,7 +71,8 @@ def test_what_cannot_be_degraded():
         ((HOLDS, UNDECIDED), HOLDS, "coarse"),
         ((HOLDS, REVERSED), HOLDS, "not believable"),
         ((HOLDS, HOLDS), UNDECIDED, "not believable"),
-        ((), None, "not believable"),
+        ((), None, "undecided"),
+        ((HOLDS, HOLDS), PairOrder("a", "b", 1.0, float("nan"), float("nan"), 9, 9), "undecided"),
     ],
 )
 def test_the_verdict_by_hand(steps, ends, verdict):
@@ -97,7 +98,7 @@ def test_evidence_is_believed_and_a_metric_of_nothing_is_not():
     from whyformer._judge.controls import CONTROLS
 
     blob = CONTROLS["images"][0]  # the map: high in the centre
-    data = pictures(6, mask=CENTRE)
+    data = pictures(10, mask=CENTRE)
     trust = judge_metrics(tiny(), data, ["rank_in_mask", "repeatability"], blob, levels=(0, 0.5, 1))
     lines = {line.metric: line for line in trust.lines}
     assert lines["rank_in_mask"].verdict == "believable"

@@ -77,11 +77,10 @@ def test_the_difference_of_a_pair_is_that_of_the_table(made):
         pair = next(p for p in table.orders[column] if p.worse == "rollout")
         means = [table.cells[name, column].measured for name in ("AttCAT", "rollout")]
         assert pair.difference == pytest.approx(sign * (means[0] - means[1]), abs=1e-9)
-        assert pair.low <= pair.difference + 1e-9 and pair.difference - 1e-9 <= pair.high
 
 
 def test_a_first_method_without_numbers_is_ranked_before_each_other():
-    values = {"AttCAT": np.array([3.0, 2.0]), "a": np.array([1.0, 1.0]), "b": np.array([5.0, 6.0])}
+    values = {"AttCAT": np.array([3.0, 2.0] * 6), "a": np.array([1.0, 1.0] * 6), "b": np.array([5.0, 6.0] * 6)}
     pairs = compare_pairs(rank_pairs({"AttCAT": 1.0, "a": 0.0, "b": 0.0}), values, "higher")
     assert [(p.better, p.worse, p.verdict) for p in pairs] == [("AttCAT", "a", "holds"), ("AttCAT", "b", "reversed")]
 

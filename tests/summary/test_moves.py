@@ -92,6 +92,42 @@ def test_dealing_items_by_its_definition():
     assert (distances.min(1) < 1e-12).all() and set(distances.argmin(1)) == set(range(10))
 
 
+def labelled_rows(names, labels=("class 0", "class 1"), count=40):
+    """Texts whose predictions alternate between classes of these names."""
+    rows = text_rows(0, GOOD, count=count)
+    return [
+        {**row, "label": labels[n % 2], "prediction_name": names[n % 2], "target_name": names[n % 2]}
+        for n, row in enumerate(rows)
+    ]
+
+
+def test_labels_that_are_no_classes_of_a_model_count_neither_as_right_nor_as_wrong(tmp_path):
+    found = compare(tmp_path, labelled_rows(("class 0", "class 1")), labelled_rows(("LABEL_0", "LABEL_1")))
+    assert found.foreign == ((), ("class 0", "class 1")) and not found.answers and not found.changes
+    assert "The labels class 0, class 1 are no classes of the second model" in found.verdict
+    assert "no class in common" in found.verdict and "predicted otherwise" not in found.verdict
+
+
+def test_a_model_that_does_not_predict_a_class_any_more_is_wrong(tmp_path):
+    """With the same set of classes nothing is left out, whatever is predicted."""
+    plan = {"methods": {"rollout": {}}, "model": {"labels": "same"}}
+    one, other = labelled_rows(("class 0", "class 1")), labelled_rows(("class 0", "class 0"))
+    folders = [write_run(tmp_path / name, rows, plan=plan) for name, rows in (("a", one), ("b", other))]
+    found = why.compare_runs(*folders)
+    assert found.foreign == ((), ()) and "Right predictions: 100.0% before, 50.0% after" in found.verdict
+
+
+def test_a_label_that_only_one_of_two_models_has_is_left_out(tmp_path):
+    plans = [{"methods": {"rollout": {}}, "model": {"labels": name}} for name in "ab"]
+    rows = (labelled_rows(("class 0", "class 1")), labelled_rows(("class 0", "another")))
+    folders = [
+        write_run(tmp_path / plan["model"]["labels"], one, plan=plan) for one, plan in zip(rows, plans, strict=True)
+    ]
+    found = why.compare_runs(*folders)
+    assert found.foreign == ((), ("class 1",))
+    assert {one.what: one.items for one in found.answers}["right"] == (20, 20)
+
+
 def test_the_test_of_two_shares_by_its_definition():
     """3 of 4 right against 0 of 4: of the 70 deals of 3 right ones, those with 3 or 0 on one side."""
     exact = (5 + 5) / 70 * 1  # C(5, 1) ways to choose the fourth of the first four; the same mirrored

@@ -31,7 +31,7 @@ from whyformer._explain.method_call import MethodLike, label_methods
 from whyformer._judge.controls import is_control
 from whyformer._judge.degradation import LEVELS, degrade_method, name_level
 from whyformer._judge.judgement import Judgement, encode_utf8
-from whyformer._judge.order import PairOrder, compare_pairs
+from whyformer._judge.order import MIN_EXAMPLES, PairOrder, compare_pairs
 from whyformer._judge.run import judge
 from whyformer._judge.table import collect_values, combine_of, format_csv, format_markdown, format_mean
 from whyformer._plain.rank_correlation import spearman
@@ -54,6 +54,7 @@ TRUST_WORDS = {
     "believable": "every level ranks above the next",
     "coarse": "the map ranks above noise, but not every level above the next",
     "not believable": "more noise is not ranked below less",
+    "undecided": f"fewer than {MIN_EXAMPLES} examples have a value",
 }
 
 
@@ -68,8 +69,10 @@ class TrustLine:
     evidence: tuple[float, float, float] | None = None  # rank correlation with the exact evidence, and its interval
 
     @property
-    def verdict(self) -> Literal["believable", "coarse", "not believable"]:
-        if self.ends is None or self.ends.verdict != "holds" or any(s.verdict == "reversed" for s in self.steps):
+    def verdict(self) -> Literal["believable", "coarse", "not believable", "undecided"]:
+        if self.ends is None or self.ends.count < MIN_EXAMPLES:
+            return "undecided"
+        if self.ends.verdict != "holds" or any(s.verdict == "reversed" for s in self.steps):
             return "not believable"
         return "believable" if all(step.verdict == "holds" for step in self.steps) else "coarse"
 

@@ -1,4 +1,4 @@
-r"""The uncertainty of a mean: bootstrap intervals, paired permutation tests and corrections for multiple tests.
+r"""The uncertainty of a mean: intervals, paired permutation tests and corrections for multiple tests.
 
 Examples with an undefined value (NaN) are left out; a pair needs both values. The random generator depends on `seed`
 alone, so the same values give bit-identical results.
@@ -54,6 +54,18 @@ def bootstrap(
         means = np.array([combine(resample) for chunk in resamples for resample in chunk])
     low, high = np.nanquantile(means, [(1 - level) / 2, (1 + level) / 2])
     return middle, float(low), float(high)
+
+
+def compute_t_interval(values: ArrayLike, *, least: int = 2) -> tuple[float, float, float]:
+    """The mean and the ends of Student's 95 % interval, which holds for few values too; NaN below `least` of them."""
+    from scipy.special import stdtrit
+
+    defined = drop_undefined(values)
+    count, mean = len(defined), float(defined.mean()) if len(defined) else float("nan")
+    if count < max(least, 2):
+        return mean, float("nan"), float("nan")
+    reach = float(stdtrit(count - 1, 0.975) * defined.std(ddof=1) / count**0.5)
+    return mean, mean - reach, mean + reach
 
 
 @dataclass(frozen=True)

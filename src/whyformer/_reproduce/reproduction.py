@@ -20,7 +20,7 @@ from rich.console import RenderableType
 from whyformer._explain.explain import ModelLike, as_model
 from whyformer._explain.method_call import label_methods
 from whyformer._judge.judgement import Judgement, encode_utf8
-from whyformer._judge.order import PairOrder, compare_pairs
+from whyformer._judge.order import MIN_EXAMPLES, PairOrder, compare_pairs
 from whyformer._judge.run import judge
 from whyformer._judge.table import collect_values, combine_of, format_csv, format_mean
 from whyformer._plain.statistics import bootstrap
@@ -133,9 +133,10 @@ class Reproduction(TableResult):
         if not published and self.table.claims:  # orders that the paper states in words
             return "; ".join(f"{pair.better} over {pair.worse} {format_pair(pair, column.scale)}" for pair in pairs)
         if not published and pairs:
-            best = describe_best(self.table.first, pick_best(measured, key=measured.__getitem__))
+            order = sorted(measured, key=measured.__getitem__, reverse=pick_best is max)
+            place = f"{self.table.first} is {order.index(self.table.first) + 1} of {len(order)} here"
             each = "; ".join(f"over {pair.worse} {format_pair(pair, column.scale)}" for pair in pairs)
-            return f"{best}; {describe_orders(pairs)}: {self.table.first} {each}"
+            return f"{place}, the best is {order[0]}; {describe_orders(pairs)}: {self.table.first} {each}"
         if len(published) < MIN_METHODS:
             return ""
         best = describe_best(*(pick_best(published, key=one.__getitem__) for one in (published, measured)))
@@ -154,11 +155,11 @@ class Reproduction(TableResult):
 
 
 def format_pair(pair: PairOrder, scale: float) -> str:
-    """What became of a claimed order, with the difference measured here and its interval."""
-    if pair.difference != pair.difference:
-        return f"{pair.verdict} (no example has both)"
+    """What became of a claimed order, with the difference measured here, its interval and the examples."""
     difference, low, high = (f"{number * scale:+.3g}" for number in (pair.difference, pair.low, pair.high))
-    return f"{pair.verdict} ({difference} [{low}, {high}])"
+    of = f"{pair.count} examples" if pair.count == pair.total else f"{pair.count} of {pair.total} examples"
+    interval = f" [{low}, {high}]" if pair.low == pair.low else f"; at least {MIN_EXAMPLES} are needed"
+    return f"{pair.verdict} ({difference}{interval}, {of})"
 
 
 def write_signed(number: float) -> str:

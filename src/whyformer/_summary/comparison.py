@@ -28,6 +28,9 @@ from whyformer._summary.moves import (
     compare_answers,
     compare_evidence,
     count_changes,
+    find_foreign_labels,
+    leave_out_labels,
+    list_class_names,
     measure_items,
     read_run_items,
 )
@@ -61,6 +64,8 @@ class RunComparison(Result):
     answers: tuple[ShareChange, ...] = field(repr=False)  # right predictions, then how often each class is predicted
     changes: tuple[tuple[str, str, int], ...] = field(repr=False)  # predictions of shared items: from, to, items
     moved_items: tuple[MovedItem, ...] = field(repr=False)  # shared items, those that moved most first
+    foreign: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())  # labels that are no classes of each model
+    has_common_class: bool = True  # predicted in both runs
     notes: tuple[str, ...] = ()
 
     formats: ClassVar[Mapping[str, Callable[[Any], bytes]]] = {
@@ -93,11 +98,21 @@ class RunComparison(Result):
         return f"The evidence of {len(self.moved)} of {len(self.classes)} classes moved: {named}{more}."
 
     def _describe_answers(self) -> Iterator[str]:
+        for which, labels in zip(("first", "second"), self.foreign, strict=True):
+            if labels:
+                named = ", ".join(shorten_text(label, 40) for label in labels[:NAMED_CLASSES])
+                more = f" and {len(labels) - NAMED_CLASSES} more" if len(labels) > NAMED_CLASSES else ""
+                yield (
+                    f"The labels {named}{more} are no classes of the {which} model, as far as it predicts; items with "
+                    "them count neither as right nor as wrong."
+                )
         right = next((one for one in self.answers if one.what == "right"), None)
         if right is not None:
             certainty = format_p(right.adjusted_p) if right.adjusted_p < LEVEL else "not significant"
             yield f"Right predictions: {right.before:.1%} before, {right.after:.1%} after ({certainty})."
-        if self.shared:
+        if not self.has_common_class:
+            yield "The runs predict no class in common, so predictions are not compared."
+        elif self.shared:
             changed = sum(count for _, _, count in self.changes)
             yield f"{changed} of {self.shared} shared items are predicted otherwise."
 
@@ -166,6 +181,9 @@ def compare_runs(
         )
     known = sorted(first.keys() & second.keys())
     shared = [id for id in known if is_same_item(first[id], second[id])]
+    foreign = find_foreign_labels_of_runs(runs, first, second)
+    left_out = {*foreign[0], *foreign[1]}
+    has_common_class = bool(list_class_names(first) & list_class_names(second))
     return RunComparison(
         a=Path(a),
         b=Path(b),
@@ -174,10 +192,26 @@ def compare_runs(
         items=(len(first), len(second)),
         shared=len(shared),
         classes=tuple(compare_evidence(first, second, shared, class_limit, seed)),
-        answers=tuple(compare_answers(first, second, shared, seed)),
-        changes=tuple(count_changes(first, second, shared)),
+        answers=tuple(
+            compare_answers(leave_out_labels(first, left_out), leave_out_labels(second, left_out), shared, seed)
+        ),
+        changes=tuple(count_changes(first, second, shared)) if has_common_class else (),
         moved_items=tuple(one for one in measure_items(first, second, shared)[:SHOWN_ITEMS] if one.moved > TIE),
+        foreign=foreign,
+        has_common_class=has_common_class,
         notes=tuple(list_notes(runs, label, len(known) - len(shared), (failed, failed_later))),
+    )
+
+
+def find_foreign_labels_of_runs(
+    runs: Sequence[StoredRun], first: dict[str, RunItem], second: dict[str, RunItem]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """For each run, the labels that are no classes of its model."""
+    classes = [get_planned(run.plan, "model", "labels") for run in runs]
+    is_same_set = None if None in classes else classes[0] == classes[1]
+    return (
+        tuple(find_foreign_labels(first, second, is_same_set)),
+        tuple(find_foreign_labels(second, first, is_same_set)),
     )
 
 
@@ -241,6 +275,7 @@ def comparison_to_json(comparison: RunComparison) -> bytes:
         ],
         "answers": [asdict(one) for one in comparison.answers],
         "changes": [{"from": old, "to": new, "items": count} for old, new, count in comparison.changes],
+        "labels_that_are_no_classes": comparison.foreign,
         "moved_items": [
             {"id": one.before.id, "class_a": one.before.class_name, "class_b": one.after.class_name, "moved": one.moved}
             for one in comparison.moved_items

@@ -12,7 +12,7 @@ runs at random. The mean of m over these tries is what chance gives. p-values ar
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
@@ -21,6 +21,7 @@ import numpy as np
 
 from whyformer._plain.statistics import MAX_NUMBERS_HELD, adjust_p_values, iterate_exchanges, paired_test
 from whyformer._runs.parts import BulkRow
+from whyformer._runs.preparation import normalise_class_name
 from whyformer._summary.rows import StoredRun
 from whyformer._summary.shares import list_word_shares, rank_words, resample_map, sum_by_word, take_positive_shares
 
@@ -250,6 +251,32 @@ def measure_items(a: dict[str, RunItem], b: dict[str, RunItem], shared: Sequence
 # --- predictions ------------------------------------------------------------------------------------------------------
 
 
+def list_class_names(items: dict[str, RunItem]) -> set[str]:
+    """The classes that a run predicts or explains, as labels are compared with them."""
+    names = (name for item in items.values() for name in (item.class_name, item.prediction) if name is not None)
+    return {normalise_class_name(name) for name in names}
+
+
+def find_foreign_labels(items: dict[str, RunItem], other: dict[str, RunItem], is_same_set: bool | None) -> list[str]:
+    """Labels that are no classes of the model of this run, as far as it predicts.
+
+    is_same_set: whether both models have the same classes; None if that is not known. A class of the model that it
+    does not predict any more is a finding, so that single labels are left out only where the classes differ.
+    """
+    labels = sorted({item.label for item in items.values() if item.label is not None})
+    own, known = list_class_names(items), list_class_names(other)
+    right = {item.label for item in items.values() if item.is_right}
+    foreign = [label for label in labels if label not in right and normalise_class_name(label) not in own]
+    if len(foreign) == len(labels) and not (is_same_set and known & set(map(normalise_class_name, labels))):
+        return foreign
+    return foreign if is_same_set is False else []
+
+
+def leave_out_labels(items: dict[str, RunItem], labels: Collection[str]) -> dict[str, RunItem]:
+    """The items, with these labels neither right nor wrong."""
+    return {id: replace(item, is_right=None) if item.label in labels else item for id, item in items.items()}
+
+
 def compare_answers(
     a: dict[str, RunItem], b: dict[str, RunItem], shared: Sequence[str], seed: int
 ) -> list[ShareChange]:
@@ -264,7 +291,8 @@ def compare_answers(
     changes = [measure("right", lambda item: item.is_right)]
     for label in sorted({item.label for item in (*first, *second) if item.label is not None}):
         changes.append(measure(f"right, of {label}", partial(is_right_of, label)))
-    for name in sorted({item.prediction for item in (*first, *second) if item.prediction is not None}):
+    both = list_class_names(a) & list_class_names(b)
+    for name in sorted({item.prediction for item in (*first, *second) if item.prediction is not None} if both else ()):
         changes.append(measure(f"predicted {name}", partial(is_predicted, name)))
     known = [change for change in changes if min(change.items)]
     adjusted = adjust_p_values([change.p for change in known])

@@ -52,7 +52,8 @@ class AuditFindings:
     @cached_property
     def headlines(self) -> dict[str, str]:
         """The verdict on each attention in one sentence."""
-        return {name: verdict.write_audit_headline(name, self.summary["attention"][name]) for name in self.attention}
+        by_attention, shape = self.summary["attention"], self.summary["shape"]
+        return {name: verdict.write_audit_headline(name, by_attention[name], shape) for name in self.attention}
 
     def of(self, test: str, attention: str = "") -> list[AuditRow]:
         """The rows of one test, one per example."""

@@ -1,8 +1,8 @@
 """Summary: the statistics of an audit, computed from its rows.
 
 Every mean has an interval, its number of examples, and the number of examples for which it is undefined, which are
-excluded. Intervals are 95 % bootstrap intervals over examples. *Spread* is the standard deviation over examples, as in
-the paper.
+excluded. Intervals are 95 % intervals over examples: of means Student's t, which holds for few examples too, of medians
+bootstrap intervals. *Spread* is the standard deviation over examples, as in the paper.
 """
 
 import math
@@ -16,8 +16,9 @@ import numpy as np
 
 from whyformer._audit import checks
 from whyformer._audit.checks import AuditRow, as_finite_float
-from whyformer._plain.statistics import bootstrap, draw_resamples, paired_test
+from whyformer._plain.statistics import compute_t_interval, draw_resamples, paired_test
 
+MIN_CLASS_EXAMPLES = 5  # for a comparison of classes
 FAR_JSD = 0.525  # threshold for the share compared with the published plots; the maximum is log 2 = 0.693
 Statistics = dict[str, Any]
 
@@ -74,7 +75,7 @@ def summarise_mean(values: Iterable[float | None]) -> Statistics:
     """Mean, interval, spread, median, and how many values are defined."""
     every = list(values)
     known = [value for value in every if value is not None and math.isfinite(value)]
-    mean, low, high = bootstrap(known)
+    mean, low, high = compute_t_interval(known)
     return {
         "mean": as_finite_float(mean), "low": as_finite_float(low), "high": as_finite_float(high),
         "spread": as_finite_float(float(np.std(known))) if known else None,
@@ -99,6 +100,16 @@ def summarise_gain(first: Sequence[float], second: Sequence[float]) -> Statistic
     """The difference of two accuracies on the same examples."""
     differences = [a - b for a, b in zip(first, second, strict=True)]
     return {**summarise_mean(differences), "p": as_finite_float(paired_test(first, second))}
+
+
+def test_groups(groups: Sequence[Sequence[float]]) -> float | None:
+    """The p-value of the Kruskal-Wallis test that groups have one distribution; None without two of enough values."""
+    from scipy.stats import kruskal
+
+    large = [group for group in groups if len(group) >= MIN_CLASS_EXAMPLES]
+    if len(large) < 2 or len({value for group in large for value in group}) < 2:
+        return None
+    return float(kruskal(*large).pvalue)
 
 
 def share_of_true(flags: Sequence[bool]) -> float | None:
@@ -197,6 +208,7 @@ class RowSummary:
             "accuracy": self.compare_accuracy(kind, rows),
             "bins": bins(rows),
             "classes": {label: {**medians(group), "bins": bins(group)} for label, group in self.split(rows).items()},
+            "classes_p": test_groups([of(group, "change") for group in self.split(rows).values()]),
         }
 
     def compare_accuracy(self, kind: str, rows: Sequence[AuditRow]) -> Statistics | None:

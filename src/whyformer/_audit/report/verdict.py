@@ -4,13 +4,15 @@ The wording depends on thresholds, here and in wording.py, which are our choice.
 on this data; they do not claim that attention is, or is not, an explanation in general.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from whyformer._audit.checks import DELETED, GRADIENT, GRADIENT_THROUGH, MASKED, REMOVED
-from whyformer._audit.report.summary import Statistics, look_up
+from whyformer._audit.checks import DELETED, GRADIENT, GRADIENT_THROUGH, MASKED, REMOVED, SIGNIFICANCE_LEVEL
+from whyformer._audit.report.summary import MIN_CLASS_EXAMPLES, Statistics, look_up
 from whyformer._audit.report.wording import (
     CHANGE_WORDS,
+    EVEN,
     FLIP_SHARE,
     capitalise_first,
     choose_word,
@@ -20,6 +22,7 @@ from whyformer._audit.report.wording import (
     format_estimate_interval,
     format_exact_percent,
     format_percent,
+    format_tau,
     format_tau_evidence,
     interpret_change,
     interpret_gain,
@@ -27,7 +30,6 @@ from whyformer._audit.report.wording import (
 
 FAR_SHARE = 0.5  # share of the attainable JSD from which other attention counts as very different
 SINK_SHARE = 0.5  # share of the weight on special tokens from which a sentence mentions it
-MIN_CLASS_EXAMPLES = 5  # for a sentence about differences between classes
 
 Sentences = Iterator[tuple[str, str]]  # text, evidence
 
@@ -66,9 +68,25 @@ def name_in_sentence(name: str) -> str:
 # --- the headline -----------------------------------------------------------------------------------------------------
 
 
-def write_audit_headline(name: str, found: Statistics) -> str:
+def write_audit_headline(name: str, found: Statistics, shape: Statistics | None = None) -> str:
     """The main findings in one sentence."""
-    return f"{capitalise_first(name)}: {'; '.join(list_main_findings(found)) or 'nothing could be measured'}."
+    findings = [*describe_evenness(find_entropy(name, shape)), *list_main_findings(found)]
+    return f"{capitalise_first(name)}: {'; '.join(findings) or 'nothing could be measured'}."
+
+
+def find_entropy(name: str, shape: Statistics | None) -> float | None:
+    """The normalised entropy of an attention, over all its queries; of a mean of heads their mean, which is less."""
+    named = re.match(r"block (\d+)(?:, head (\d+))?", name)
+    blocks = [] if shape is None else shape["entropy"]
+    heads = blocks[int(named[1])] if named is not None and int(named[1]) < len(blocks) else []
+    if named is not None and named[2] is not None:
+        heads = heads[int(named[2]) :][:1]
+    return float(sum(heads) / len(heads)) if heads else None
+
+
+def describe_evenness(entropy: float | None) -> Iterator[str]:
+    if entropy is not None and entropy >= EVEN:
+        yield f"nearly even over the tokens (normalised entropy {entropy:.2f}), so that there is little to rank"
 
 
 def list_main_findings(found: Statistics) -> Iterator[str]:
@@ -87,9 +105,9 @@ def list_main_findings(found: Statistics) -> Iterator[str]:
         evidence = f"distance {format_estimate(share)} of at most 1"
         yield interpret_search(share, none, "the same answers") + (f" ({evidence})" if none != 1 else "")
     left_out = [f"agreement.attention ~ {measure}" for measure in (DELETED, REMOVED, MASKED)]
-    tau = look_up(look_up(found, " | ".join(left_out)), "tau.mean")
-    if tau is not None:
-        yield f"its ranking of tokens {compare_ranking(tau)} leave-one-out (tau {format_estimate(tau)})"
+    tau = look_up(look_up(found, " | ".join(left_out)), "tau")
+    if look_up(tau, "mean") is not None:
+        yield f"its ranking of tokens {compare_ranking(tau)} leave-one-out ({format_tau(tau)})"
 
 
 def interpret_search(share: float | None, none: float | None, answer: str) -> str:
@@ -118,7 +136,7 @@ def describe_agreement(name: str, found: Statistics) -> Sentences:
             )
             yield text, f"undefined for all {tau['undefined']} examples"
         else:
-            text = f"The ranking of tokens by {name} {compare_ranking(tau['mean'])} {measure}."
+            text = f"The ranking of tokens by {name} {compare_ranking(tau)} {measure}."
             yield text, format_tau_evidence(pair)
     for measure in (DELETED, REMOVED):
         own, yardstick = (look_up(found, f"{which} ~ {measure}.tau") for which in ("attention", GRADIENT))
@@ -170,10 +188,13 @@ def describe_class_differences(name: str, permutation: Statistics) -> Sentences:
     if len(medians) < 2:
         return
     least, most = min(medians, key=lambda k: medians[k]), max(medians, key=lambda k: medians[k])
-    if medians[most] >= 0.05 and medians[most] >= 2 * medians[least]:
+    p = permutation["classes_p"]
+    is_certain = p is not None and p < SIGNIFICANCE_LEVEL
+    if is_certain and medians[most] >= 0.05 and medians[most] >= 2 * medians[least]:
         yield (
             f"Classes differ: permuting {name} matters more for the predicted class {most!r} than for {least!r}.",
-            f"median change {format_estimate(medians[most])} against {format_estimate(medians[least])}",
+            f"median change {format_estimate(medians[most])} against {format_estimate(medians[least])}; Kruskal-Wallis "
+            f"test of all classes, p = {format_estimate(p)}",
         )
 
 
@@ -216,12 +237,16 @@ def describe_seeds(name: str, found: Statistics) -> Sentences:
 
 
 def compare_with_seeds(found: Statistics) -> Sentences:
-    by_search, by_seed = (found[test]["jsd"]["mean"] for test in ("adversarial", "seeds"))
-    if by_search is not None and by_seed is not None and found["adversarial"]["none"] != 1:
-        how = "farther" if by_search > by_seed else "no farther"
+    by_search, by_seed = (found[test]["jsd"] for test in ("adversarial", "seeds"))
+    if by_search["mean"] is not None and by_seed["mean"] is not None and found["adversarial"]["none"] != 1:
+        how = "not significantly farther from, or nearer to, the model's own than that of other seeds"
+        if is_clearly_below(by_seed, by_search):
+            how = "farther from the model's own than that of other seeds"
+        elif is_clearly_below(by_search, by_seed):
+            how = "nearer to the model's own than that of other seeds"
         yield (
-            f"The attention found by the search is {how} from the model's own than that of other seeds.",
-            f"JSD {format_estimate(by_search)} against {format_estimate(by_seed)}",
+            f"The attention found by the search is {how}.",
+            f"JSD {format_estimate_interval(by_search)} against {format_estimate_interval(by_seed)}",
         )
 
 

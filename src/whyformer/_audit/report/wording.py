@@ -8,7 +8,8 @@ from whyformer._audit.report.summary import Statistics
 # By the median change of probability, and by the absolute value of tau: below the number, the word.
 CHANGE_WORDS = ((0.02, "hardly"), (0.1, "slightly"), (0.3, "noticeably"), (2.0, "strongly"))
 AGREEMENT_WORDS = ((0.1, "hardly at all"), (0.3, "weakly"), (0.5, "moderately"), (2.0, "strongly"))
-OPPOSITE_TAU = -0.1  # below this, a ranking counts as opposite
+EVEN = 0.95  # normalised entropy from which attention is nearly even
+MOST_NEEDED = 100_000  # examples; where more would be needed, none are advised
 FLIP_SHARE = 0.05  # share of the draws that change the prediction, from which a sentence mentions it
 
 
@@ -20,9 +21,25 @@ def interpret_change(change: float, flips: float | None) -> str:
     return text
 
 
-def compare_ranking(tau: float) -> str:
-    """A verb for the agreement of two rankings."""
-    return "is opposite to that by" if tau < OPPOSITE_TAU else f"agrees {choose_word(abs(tau), AGREEMENT_WORDS)} with"
+def compare_ranking(tau: Statistics) -> str:
+    """A verb for the agreement of two rankings, by the size of tau and its interval."""
+    if tau["low"] is None:
+        return f"was compared on {tau['n']} example only with"
+    if tau["low"] <= 0 <= tau["high"]:
+        return "has no significant relation to"
+    word = choose_word(abs(tau["mean"]), AGREEMENT_WORDS)
+    return f"agrees {word} with" if tau["mean"] > 0 else f"runs {word} the other way from that by"
+
+
+def format_tau(tau: Statistics) -> str:
+    """Tau with its interval and its examples; if that tells nothing, how many more would, if tau stayed the same."""
+    if tau["low"] is None:
+        return f"tau {format_estimate(tau['mean'])}, n = {tau['n']}"
+    text = f"tau {tau['mean']:z.2f}, 95 % {tau['low']:z.2f} to {tau['high']:z.2f}, n = {tau['n']}"
+    if tau["low"] <= 0 <= tau["high"] and tau["mean"]:
+        needed = tau["n"] * ((tau["high"] - tau["low"]) / 2 / tau["mean"]) ** 2
+        text += f"; about {needed:.0f} examples would tell" if needed < MOST_NEEDED else ""
+    return text
 
 
 def choose_word(value: float, words: Sequence[tuple[float, str]]) -> str:
