@@ -1,0 +1,363 @@
+"""Kinds that nobody had listed: found by drawing, and by writing models without a thought of this package."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from strangers import anatomy as a
+from strangers.draft import Draft, remove_tokens
+from strangers.kinds import kind
+from strangers.made import BY_NUMBERS, change_pixels
+from strangers.mixed import BATCH_NOTE, BY_RULES, CHANCE_NOTE, MIXES_FIRST
+from torch import Tensor, nn
+
+# --- images whose geometry changes in forward ------------------------------------------------------------------------
+
+
+@kind("image flipped in forward", "unlisted", "made", ["image"])
+def flip_image(d: Draft) -> None:
+    axes = d.dice.choice(((2,), (3,), (2, 3)))
+    change_pixels(d, lambda x: x.flip(axes), lambda x: x.flip(axes))
+    side = a.SIDE // a.PATCH
+    d.reorder = torch.arange(side * side).view(side, side).flip([axis - 2 for axis in axes]).flatten()
+    d.decides = [int((d.reorder == place).nonzero()) for place in d.decides]
+
+
+@kind("rows and columns of an image swapped", "unlisted", "made", ["image"])
+def transpose_image(d: Draft) -> None:
+    change_pixels(d, lambda x: x.transpose(2, 3), lambda x: x.transpose(2, 3))
+    side = a.SIDE // a.PATCH
+    d.reorder = torch.arange(side * side).view(side, side).mT.flatten()
+    d.decides = [int((d.reorder == place).nonzero()) for place in d.decides]
+
+
+@kind("channels last", "unlisted", "made", ["image"])
+def channels_last(d: Draft) -> None:
+    change_pixels(d, lambda x: x.permute(0, 3, 1, 2), lambda x: x.permute(0, 2, 3, 1))
+    d.remove = lambda given, patches: [
+        {"x": removed["x"].permute(0, 2, 3, 1)}
+        for removed in remove_tokens("image", {"x": given["x"].permute(0, 3, 1, 2)}, "x", patches)
+    ]
+
+
+@kind("image cropped in forward", "unlisted", "made", ["image"])
+def crop_image(d: Draft) -> None:
+    """The patches cover the middle of what is given, not all of it."""
+    edge = d.dice.choice((2, 3))
+    crop = lambda x: x[:, :, edge:-edge, edge:-edge]  # noqa: E731
+    x = d.plain.given["x"]
+    d.strange.make = a.Changed(crop, d.plain.make)
+    d.give_both(x, F.pad(x, (edge,) * 4) + F.pad(torch.zeros_like(x), (edge,) * 4, value=0.3))
+    d.remove = lambda given, patches: [
+        {"x": F.pad(removed["x"], (edge,) * 4, value=0.3)}
+        for removed in remove_tokens("image", {"x": crop(given["x"])}, "x", patches)
+    ]
+
+
+@kind("answers to an image and its mirror image averaged", "unlisted", "made", ["image"], combines=False)
+def average_over_mirror(d: Draft) -> None:
+    d.strange.anatomy = Mirrored
+    d.has_twin = False
+    d.true_refusals.append(("", "in a batch of"))
+
+
+class Mirrored(a.Anatomy):
+    """Both go through the model as one batch."""
+
+    def logits(self, first: Tensor, *others: Tensor) -> Tensor:
+        return torch.stack(super().logits(torch.cat([first, first.flip(-1)])).chunk(2)).mean(0)
+
+
+# --- series ----------------------------------------------------------------------------------------------------------
+
+
+@kind("a series standardised by itself", "unlisted", "made", ["series"])
+def standardise_series(d: Draft) -> None:
+    """Each channel by its own mean and deviation over time, as RevIN does."""
+    change = lambda x: (x - x.mean(1, keepdim=True)) / x.std(1, keepdim=True)  # noqa: E731
+    x = d.plain.given["x"]
+    d.strange.make = a.Changed(change, d.plain.make)
+    d.give_both(change(x), x)
+    d.unknown = BY_NUMBERS
+
+
+@kind("differences of a series", "unlisted", "made", ["series"])
+def differences(d: Draft) -> None:
+    """Step by step, with 0 before the first."""
+    x = d.plain.given["x"]
+    d.strange.make = a.Changed(lambda x: x.diff(dim=1, prepend=torch.zeros_like(x[:, :1])), d.plain.make)
+    d.give_both(x, x.cumsum(1))
+    d.unknown = BY_NUMBERS
+
+
+@kind("tokens sorted in forward", "unlisted", "mixed", ["ids", "series"])
+def sort_tokens(d: Draft) -> None:
+    """By a number of each state; without positions, the mean over tokens does not change."""
+    d.strange.mix = Changing(d.strange.mix, lambda h: h.gather(1, h[..., :1].argsort(1).expand_as(h)))
+    d.read_is_order_free()
+
+
+@kind("tokens shuffled in forward", "unlisted", "mixed", ["ids", "series", "table"])
+def shuffle_tokens(d: Draft) -> None:
+    length = d.plain.given[next(iter(d.plain.given))].size(1)
+    order = torch.randperm(length)
+    d.strange.mix = Changing(d.strange.mix, lambda h: h[:, order])
+    d.read_is_order_free()
+
+
+@kind("even tokens before odd ones", "unlisted", "mixed", ["ids", "series", "table"])
+def deinterleave(d: Draft) -> None:
+    d.strange.mix = Changing(d.strange.mix, lambda h: torch.cat([h[:, ::2], h[:, 1::2]], 1))
+    d.read_is_order_free()
+
+
+class Changing(nn.Module):
+    """States are changed before they are mixed."""
+
+    def __init__(self, mix: nn.Module, change: a.Function) -> None:
+        super().__init__()
+        self.mix, self.change = mix, change
+
+    def forward(self, x: Tensor, *others: Tensor) -> Tensor:
+        return self.mix(self.change(x), *others)
+
+
+# --- tokens that go or meet ------------------------------------------------------------------------------------------
+
+
+@kind("weak tokens dropped before mixing", "unlisted", "mixed", ["ids", "series", "table"])
+def drop_tokens(d: Draft) -> None:
+    """The three strongest stay. Of the others the answer does not know, so they score 0."""
+    d.strange.mix = Changing(d.strange.mix, keep_strongest)
+    d.has_twin = False
+    d.true_refusals.append(("^(?!leave_one_out|kernel_shap)", "the attention covers 3 tokens"))
+    d.read_is_order_free()
+
+
+def keep_strongest(h: Tensor) -> Tensor:
+    kept = h.norm(dim=-1).topk(3, dim=1).indices.sort(1).values
+    return h.gather(1, kept[..., None].expand(-1, -1, h.size(2)))
+
+
+@kind("neighbours merged before mixing", "unlisted", "mixed", ["ids", "series"])
+def merge_tokens(d: Draft) -> None:
+    d.strange.mix = Changing(d.strange.mix, lambda h: (h[:, : h.size(1) // 2 * 2].unflatten(1, (-1, 2))).mean(2))
+    d.has_twin = False
+    d.true_refusals.append(("", MIXES_FIRST))
+    d.read_is_order_free()
+
+
+# --- loops -----------------------------------------------------------------------------------------------------------
+
+
+class Leaving(nn.Module):
+    """The loop ends when the states of the batch are strong enough."""
+
+    def __init__(self, mix: nn.Module, enough: float) -> None:
+        super().__init__()
+        self.mix, self.enough = mix, enough
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in getattr(self.mix, "blocks", None) or self.mix.layers:
+            x = layer(x)
+            if float(x.detach().abs().max()) > self.enough:
+                break
+        return x
+
+
+@kind("an early exit that the whole batch takes", "unlisted", "mixed", ["ids", "series"], batch=1, takes_over=True)
+def leave_early(d: Draft) -> None:
+    """All variants leave when one of them would."""
+    d.plain.mix = a.Blocks(3)
+    x = next(iter(d.plain.given.values()))
+    made, mix = d.plain.make.double(), d.plain.mix.double()
+    with torch.no_grad():
+        first = mix.blocks[0](made(x))
+    enough = float(first.abs().max()) * d.dice.choice((0.97, 1.01))
+    d.strange.mix = Leaving(mix, enough)
+    d.has_twin = False
+    d.names.append(BATCH_NOTE)
+
+
+class Tied(nn.Module):
+    def __init__(self, block: nn.Module, times: int) -> None:
+        super().__init__()
+        self.block, self.times = block, times
+
+    def forward(self, x: Tensor) -> Tensor:
+        for _ in range(self.times):
+            x = self.block(x)
+        return x
+
+
+@kind("one block several times", "unlisted", "mixed", takes_over=True)
+def tie_weights(d: Draft) -> None:
+    mix = a.Blocks(1)
+    d.strange.mix = Tied(mix.blocks[0], 3)
+    d.plain.mix = a.Blocks(3)
+    for block in d.plain.mix.blocks:
+        block.load_state_dict(mix.blocks[0].state_dict())
+
+
+class Remembering(nn.Module):
+    """Answers depend on what was asked before: a running mean that goes on moving."""
+
+    def __init__(self, mix: nn.Module) -> None:
+        super().__init__()
+        self.mix, self.running = mix, torch.zeros(a.WIDTH, dtype=torch.float64)
+
+    def forward(self, x: Tensor, *others: Tensor) -> Tensor:
+        self.running = 0.5 * self.running + 0.5 * x.detach().mean((0, 1))
+        return self.mix(x - self.running, *others)
+
+
+@kind("a memory of earlier calls", "unlisted", "mixed", ["ids", "series"], batch=1)
+def remember(d: Draft) -> None:
+    d.strange.mix = Remembering(d.plain.mix)
+    d.has_twin, d.is_random = False, True
+    d.must.append(("", f"{CHANCE_NOTE}|state|memory|earlier calls|changes itself|buffer"))
+
+
+# --- other axes ------------------------------------------------------------------------------------------------------
+
+
+@kind("classes before rows in the output", "unlisted", "returned")
+def classes_first(d: Draft) -> None:
+    target = d.target
+    d.strange.give = lambda z: z.T
+    d.own_value = lambda out: out[target]
+
+
+@kind("one more axis in the output", "unlisted", "returned")
+def more_axes(d: Draft) -> None:
+    target = d.target
+    if d.dice.random() < 0.5:
+        d.strange.give = lambda z: z[:, None]
+        d.own_value = lambda out: out[:, 0, target]
+    else:
+        d.strange.give = lambda z: z[:, :, None]
+        d.own_value = lambda out: out[:, target, 0]
+
+
+@kind("another head's output first", "unlisted", "returned")
+def second_head(d: Draft) -> None:
+    """(auxiliary, logits): a note has to say which was explained, or the logits are."""
+    target = d.target
+    d.strange.give = lambda z: {"aux": 0.3 * z.flip(-1)[:, :2], "logits": z}
+    d.own_value = lambda out: out["logits"][:, target]
+
+
+@kind("tokens before rows in the input", "unlisted", "passed", ["ids", "series"], combines=False)
+def tokens_first(d: Draft) -> None:
+    """[token batch]: right, or refused because the rows touch each other."""
+    x = d.plain.given[next(iter(d.plain.given))]
+    d.strange.make = a.Changed(lambda given: given.transpose(0, 1), d.strange.make)
+    d.strange.given = {d.main: d.strange.given[d.main].transpose(0, 1).contiguous()}
+    d.perturbed = False
+    d.true_refusals.append(("", f"{BATCH_NOTE}|row|axis|axes"))
+    d.names.append(f"{BATCH_NOTE}|row|axis")
+    d.rows = len(x)
+
+
+# --- heads -----------------------------------------------------------------------------------------------------------
+
+
+class Cosine(nn.Module):
+    def __init__(self, head: nn.Linear) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(head.weight.detach().clone())
+
+    def forward(self, h: Tensor) -> Tensor:
+        return 8 * F.normalize(h, dim=-1) @ F.normalize(self.weight, dim=-1).T
+
+
+@kind("cosine similarity to prototypes", "unlisted", "read")
+def cosine_head(d: Draft) -> None:
+    d.strange.head = Cosine(d.plain.head)
+    d.has_twin = False
+
+
+class Distances(nn.Module):
+    def __init__(self, head: nn.Linear) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(head.weight.detach().clone())
+
+    def forward(self, h: Tensor) -> Tensor:
+        return -torch.cdist(h, self.weight)
+
+
+@kind("distance to prototypes", "unlisted", "read")
+def distance_head(d: Draft) -> None:
+    d.strange.head = Distances(d.plain.head)
+    d.has_twin = False
+    d.true_refusals.append((f"default|{BY_RULES}", "rule for cdist"))
+
+
+class TwoTrunks(nn.Module):
+    """Two stacks side by side, whose states are averaged."""
+
+    def __init__(self, one: nn.Module, two: nn.Module) -> None:
+        super().__init__()
+        self.one, self.two = one, two
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (self.one(x) + self.two(x)) / 2
+
+
+@kind("two stacks side by side", "unlisted", "mixed", takes_over=True)
+def two_stacks(d: Draft) -> None:
+    d.strange.mix, d.has_twin = TwoTrunks(a.Blocks(1), a.Blocks(1)), False
+    d.true_refusals.append(("", "a second tower"))
+
+
+# --- how it is called ------------------------------------------------------------------------------------------------
+
+
+class TakesBatch(nn.Module):
+    """forward(batch), with a dictionary."""
+
+    def __init__(self, model: a.Anatomy, name: str) -> None:
+        super().__init__()
+        self.model, self.name = model, name
+
+    def forward(self, batch: dict[str, Tensor]) -> Any:
+        return self.model(batch[self.name])
+
+
+@kind("forward takes the batch as a dictionary", "unlisted", "passed", ["ids", "series"])
+def takes_batch(d: Draft) -> None:
+    name = d.main
+    d.wrap = lambda model: TakesBatch(model, name)
+    d.called = lambda module, given: module(given)
+
+
+class TakesAny(nn.Module):
+    def __init__(self, model: a.Anatomy) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, *args: Tensor, **kwargs: Tensor) -> Any:
+        return self.model(*args, **kwargs)
+
+
+@kind("forward takes anything", "unlisted", "passed")
+def takes_any(d: Draft) -> None:
+    d.wrap = TakesAny
+
+
+@kind("the mask is made of the ids", "unlisted", "passed", ["ids"], takes_over=True)
+def mask_from_ids(d: Draft) -> None:
+    """0 is padding: not attended to, not in the mean. One row of several ends in it."""
+    ids = d.plain.given["input_ids"].clone()
+    mix = a.Blocks(2)
+    d.strange.anatomy = Padded
+    d.strange.mix = d.plain.mix = mix
+    d.give_both(ids)
+
+
+class Padded(a.Anatomy):
+    def logits(self, first: Tensor, *others: Tensor) -> Tensor:
+        real = first != 0
+        bias = torch.zeros(first.shape, dtype=torch.float64).masked_fill(~real, -1e9)[:, None, None]
+        h = self.mix(self.make(first), bias) * real[..., None]
+        return self.head(h.sum(1) / real.sum(1, keepdim=True).clamp(min=1))
