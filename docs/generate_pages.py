@@ -354,7 +354,7 @@ SECTIONS = {  # caption -> pages in reading order
     "A text classifier": "notebooks/text pairs similarity",
     "A language model, retrieval": "notebooks/passages language-models prompts cite logs reasoning seq2seq prompt-page",
     "A data set": "bulk bulk-summary compare-runs integrations",
-    "My own module": "doctor your-attention models models-others write-a-rule",
+    "My own module": "doctor your-attention models models-others real write-a-rule",
     "Choose a method": "notebooks/judge-my-model judge methods recipes planted machines",
     "Understand a metric": "metrics which-metric",
     "Question attention": "notebooks/audit-attention audit",
@@ -368,7 +368,7 @@ REFERENCE = {  # heading -> public names; a test checks that every name is here
     "Explain": "explain Explanation load compare Comparison explain_classes ClassGrid Target TargetLike",
     "Language models": "generate explain_generation Generation cite Citation Citations cite_log CitedLog LogSummary "
     "trace_reasoning Hop Hops check_answer AnswerCheck",
-    "Similarity": "explain_similarity Similarity",
+    "Similarity": "explain_similarity Similarity explain_ranking Ranking",
     "Judge": "judge Judgement judge_metrics MetricTrust",
     "Data sets": "bulk BulkRun summarise_bulk BulkSummary compare_runs RunComparison",
     "Attention": "inspect_attention AttentionView audit Audit swap_heads HeadSwaps compare_redistribution RuleGrid",
