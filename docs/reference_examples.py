@@ -28,6 +28,8 @@ EXAMPLES = {
     "Hops": "hops.records()[0]",
     "explain_similarity": 'alike = why.explain_similarity("demo/shared-words", "a red boat", "my boat is old")',
     "Similarity": "alike.records()[0]",
+    "explain_ranking": 'order = why.explain_ranking("demo/shared-words", "a red boat", ["my boat", "her lamp"])',
+    "Ranking": "order.contrast()[0]",
     "judge": 'judged = why.judge(bert, ["a fine film", "a dull film"], ["libragrad"], ["comprehensiveness"])',
     "Judgement": "judged.verdict, judged.to_pandas()",
     "bulk": 'run = why.bulk(bert, ["a fine film", "a dull film"], ["libragrad"], out="run")',

@@ -38,6 +38,7 @@ from whyformer._explain.diagnose import diagnose as diagnose
 from whyformer._explain.explain import explain as explain
 from whyformer._explain.generation import explain_generation as explain_generation
 from whyformer._explain.hops import trace_reasoning as trace_reasoning
+from whyformer._explain.ranking import explain_ranking as explain_ranking
 from whyformer._explain.redistribution_rules import compare_redistribution as compare_redistribution
 from whyformer._explain.similarity import explain_similarity as explain_similarity
 from whyformer._judge import Judgement as Judgement
@@ -79,5 +80,6 @@ from whyformer.results.explanation import load as load
 from whyformer.results.generation import Generation as Generation
 from whyformer.results.hops import Hop as Hop
 from whyformer.results.hops import Hops as Hops
+from whyformer.results.ranking import Ranking as Ranking
 from whyformer.results.rule_grid import RuleGrid as RuleGrid
 from whyformer.results.similarity import Similarity as Similarity
