@@ -31,6 +31,7 @@ from whyformer._engine import make_recipe as make_recipe
 from whyformer._engine import record as record
 from whyformer._explain.answer_check import check_answer as check_answer
 from whyformer._explain.attention import inspect_attention as inspect_attention
+from whyformer._explain.check import check as check
 from whyformer._explain.classes import explain_classes as explain_classes
 from whyformer._explain.compare import compare as compare
 from whyformer._explain.decoding import generate as generate

@@ -36,7 +36,8 @@ COLUMNS = {
     "prediction_name": pa.string(), "probability": pa.float32(), "target": pa.int32(), "target_name": pa.string(),
     "scores": pa.list_(pa.float32()), "rows": pa.int32(), "columns": pa.int32(), "tokens": pa.list_(pa.string()),
     "special": pa.list_(pa.bool_()), "starts": pa.list_(pa.int32()), "ends": pa.list_(pa.int32()),
-    "map_png": pa.binary(), "content": pa.string(),
+    "map_png": pa.binary(), "content": pa.string(), "hidden_units": pa.int32(), "top_hidden": pa.float32(),
+    "all_hidden": pa.float32(),
 }  # fmt: skip
 
 

@@ -223,3 +223,14 @@ def test_the_next_batch_of_images_is_encoded_while_one_is_explained(tmp_path, mo
     with pytest.raises(KeyError):  # no rows were made
         make_rows(worker, write_images(tmp_path, 6))
     assert begun == seen == [[0, 1], [2, 3], [4, 5]]
+
+
+def test_check_stores_the_answers_with_parts_hidden(tmp_path):
+    """The columns hold what explain(check=True) says of each text alone; without check they are empty."""
+    texts = ["a gorgeous, witty film", "dull and slow", "neither good nor bad"]
+    model = why.open("demo/sentiment")
+    asked, plain = (why.bulk(model, texts, out=tmp_path / name, check=name == "check") for name in ("check", "plain"))
+    for text, row in zip(texts, asked.records(), strict=True):
+        _, top, nothing = why.explain(model, text, check=True).hiding.answers[0].tolist()
+        assert [row["top_hidden"], row["all_hidden"]] == pytest.approx([top, nothing], abs=1e-4)
+    assert all(row["top_hidden"] is None and row["hidden_units"] is None for row in plain.records())

@@ -204,8 +204,8 @@ def test_scores_per_layer_are_joined_too(suffix, tmp_path):
 def test_offsets_are_in_every_table():
     e = a_long_text()
     rows = e.formats[".csv"](e).decode().splitlines()
-    assert rows[2].split(",")[-5:] == ["Dr.", "0", "3", "no", "2.0"]
-    assert rows[1].split(",")[-5:] == ["[CLS]", "", "", "yes", "1.0"]
+    assert rows[2].split(",")[-7:] == ["Dr.", "0", "3", "no", "2.0", "", ""]
+    assert rows[1].split(",")[-7:] == ["[CLS]", "", "", "yes", "1.0", "", ""]
     assert "<td>14-16</td>" in re.sub(r"<td[^>]*>", "<td>", e.formats[".html"](e).decode())
     assert '"spans": [null, [0, 3], [4, 7]' in re.sub(r",(?! )", ", ", e.formats[".json"](e).decode())
 

@@ -79,6 +79,8 @@ def make_bulk_plan(
         "whyformer": __version__,
         "torch": torch.__version__,
     }
+    if setup.check:
+        fields["check"] = True
     if setup.windows is not False:
         fields["windows"] = setup.windows
     return BulkPlan(archive.as_json_value(fields))

@@ -71,6 +71,7 @@ def bulk(
     truncate: bool = False,
     windows: bool | int = False,
     maps: bool = False,
+    check: bool = False,
     retry_failed: bool = False,
     grow: bool = False,
 ) -> BulkRun:
@@ -93,12 +94,20 @@ def bulk(
     has a process.
     truncate: cut texts that are too long instead of recording an error. windows: explain them in overlapping windows,
     as `explain` does; a number says how many tokens windows share. maps: also store each map as a PNG.
+    check: also ask the model with the highest words or patches hidden, and with everything hidden, as `explain` does;
+    the answers are in the columns `top_hidden` and `all_hidden`.
     """
     folder = check_run_folder(out)
     if folder is None:
         raise OutputError("out must be the path of a folder.")
     check_run_data(data)
-    for name, flag in {"truncate": truncate, "maps": maps, "retry_failed": retry_failed, "grow": grow}.items():
+    for name, flag in {
+        "truncate": truncate,
+        "maps": maps,
+        "check": check,
+        "retry_failed": retry_failed,
+        "grow": grow,
+    }.items():
         check_run_flag(name, flag)
     check_run_counts(
         workers=workers,
@@ -112,6 +121,8 @@ def bulk(
     windows = check_windows(windows)
     if truncate and windows is not False:
         raise InputError("truncate and windows cannot be combined. Choose one.", code="E_OPTION")
+    if check and windows is not False:
+        raise InputError("check and windows cannot be combined. Choose one.", code="E_OPTION")
     if grow and limit is not None:
         raise InputError("grow and limit cannot be combined: a larger sample is another one.", code="E_OPTION")
     check_engine_name(engine, address)
@@ -136,7 +147,7 @@ def bulk(
         chosen = label_methods(wanted)
         setup = WorkerSetup(
             os.fspath(model) if isinstance(model, str | os.PathLike) else opened, tuple(wanted), target, truncate,
-            maps, loaders or count_loaders(site), uses_loader_processes(site), windows,
+            maps, loaders or count_loaders(site), uses_loader_processes(site), windows, check,
         )  # fmt: skip
         trial = None if stored and not grow else TrialRun(setup, opened, items)
         settings = choose_settings(

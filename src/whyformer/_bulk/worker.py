@@ -27,6 +27,7 @@ from whyformer._bulk.rows import Prediction, make_bulk_row, make_error_row
 from whyformer._bulk.stopping import StopOverdue, StopRequest
 from whyformer._engine import Capture, TargetLike, TargetNames, probabilities_of, read_logits
 from whyformer._explain.explain import as_model
+from whyformer._explain.hiding import add_hiding
 from whyformer._explain.method_call import MethodCall, MethodLike, label_methods
 from whyformer._explain.sharing import explain_by_each, record_for_methods, share_captures
 from whyformer._explain.windows import WindowedTexts
@@ -107,6 +108,7 @@ class WorkerSetup(ModelSetup):
     loaders: int  # threads that load items
     loads_in_processes: bool = False  # each thread has a process that decodes images
     windows: bool | int = False  # for texts that are too long
+    check: bool = False  # also ask with the highest units hidden, and with everything hidden
 
     def make_worker(self, model: Model) -> "ShardWorker":
         return ShardWorker(self, model)
@@ -205,11 +207,18 @@ class ShardWorker:
         if encoded is None:
             encoded = encode_batch(self.model, batch)
         run = partial(
-            record_for_methods, model=self.model, encoded=encoded, target=self.choose_targets(batch), versus=None
+            record_for_methods,
+            model=self.model,
+            encoded=encoded,
+            target=self.choose_targets(batch),
+            versus=None,
+            extra_sites=("probe",) if self.setup.check else (),
         )
         captures = share_captures(list(methods.values()), run, tolerate=(Exception,))
         explanations, failed = explain_by_each(methods, captures, self.model, encoded, tolerate=(Exception,))
         capture = next((capture for capture in captures if isinstance(capture, Capture)), None)
+        if self.setup.check and capture is not None:
+            explanations = {label: add_hiding(one, capture["probe"]) for label, one in explanations.items()}
         predictions = [Prediction()] * len(batch)
         if capture is not None and capture.fixed is None and all(target.index >= 0 for target in capture.targets):
             logits = read_logits(encoded, capture.logits)[0].detach()

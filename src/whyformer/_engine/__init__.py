@@ -47,6 +47,7 @@ from whyformer._engine.targets import (
     Answer,
     Answers,
     FunctionReading,
+    Reading,
     Scale,
     Target,
     TargetKind,
@@ -59,5 +60,6 @@ from whyformer._engine.targets import (
     probabilities_of,
     read_logits,
     refuse_encoder_decoders,
+    restore_target_like,
 )
 from whyformer._engine.tracing import MASK_THRESHOLD

@@ -16,6 +16,7 @@ from torch import nn
 from whyformer._engine import Capture, TargetLike, pick_target
 from whyformer._explain.alternatives import name_alternatives
 from whyformer._explain.default_method import STAND_INS, choose_default_method
+from whyformer._explain.hiding import add_hiding, is_cheap_to_hide
 from whyformer._explain.method_call import MethodCall, MethodLike, choose_method
 from whyformer._explain.picture_streams import lists_pictures
 from whyformer._explain.sharing import explain_by_call, record_for_methods
@@ -44,6 +45,7 @@ def explain(
     answer: str | Sequence[int] | None = None,
     windows: bool | int = False,
     through_tower: bool = False,
+    check: bool | None = False,
     **settings: Setting,
 ) -> Explanation:
     """How much each patch or token of the inputs counts for the target, by default the model's own prediction.
@@ -65,6 +67,9 @@ def explain(
     token, the target by default the class with the largest mean logit; `Explanation.windows` has each window's answer.
     through_tower=True: the scores of images between words are traced through the vision tower, to the patches that
     enter it; by attnlrp unless another method that can is given.
+    check=True: the model is asked again with the highest words or patches hidden, and with everything hidden
+    (`Explanation.hiding`): an answer that does not change does not depend on them. None: for images and for texts of up
+    to 512 tokens, unless weights are offloaded.
     health=True: methods that propagate relevance also check whether it is conserved (`Explanation.health`), and run
     again to measure how much rounding changes the scores (`Explanation.conditioning`).
     precision: "float32" or "float64", if not the model's own; the weights are copied for the call.
@@ -75,8 +80,13 @@ def explain(
     if isinstance(inputs, Model | nn.Module):
         raise InputError("The inputs are a model. The model comes first: explain(model, inputs).")
     model = as_model(model)
+    if not isinstance(check, bool | None):
+        raise InputError(f"check must be True, False or None, got {check!r}.", code="E_OPTION")
+    if check and (windows is not False or through_tower):
+        option = "windows" if windows is not False else "through_tower"
+        raise InputError(f"check and {option} cannot be combined. Choose one.", code="E_OPTION")
     if lists_pictures(inputs, model):
-        return explain_each(model, inputs, call, target, versus, settings)
+        return explain_each(model, inputs, call, target, versus, settings, check=check)
     if answer is not None:
         inputs = add_answer_to_text(model, inputs, answer, windows)
     if windows is not False:
@@ -88,7 +98,7 @@ def explain(
     if through_tower:
         call = call or choose_method("attnlrp", settings)
         return explain_through_tower(call, model, encoded, target, versus)
-    return explain_encoded(model, encoded, call, target, versus, settings)
+    return explain_encoded(model, encoded, call, target, versus, settings, check=check)
 
 
 def explain_encoded(
@@ -98,12 +108,17 @@ def explain_encoded(
     target: TargetLike,
     versus: TargetLike = None,
     settings: Mapping[str, Setting] = MappingProxyType({}),
+    *,
+    check: bool | None = False,
 ) -> Explanation:
     """By this method, or by default (None) with these settings. A refusal names the methods that work."""
 
+    checks = is_cheap_to_hide(model, encoded) if check is None else check
+
     def explain_by(call: MethodCall) -> Explanation:
-        capture = record_for_methods([call], model, encoded, target, versus)
-        return explain_by_call(call, model, encoded, capture)
+        capture = record_for_methods([call], model, encoded, target, versus, ("probe",) if checks else ())
+        explanation = explain_by_call(call, model, encoded, capture)
+        return add_hiding(explanation, capture["probe"]) if checks else explanation
 
     with name_alternatives(call, model, encoded, target):
         return explain_by_choice(call, encoded, settings, explain_by)
@@ -125,13 +140,15 @@ def explain_each(
     target: TargetLike,
     versus: TargetLike,
     settings: Mapping[str, Setting],
+    *,
+    check: bool | None,
 ) -> Explanation:
     """Examples that cannot share a batch, one after the other, as one explanation."""
     count = len(inputs)
     aims = [(pick_target(target, i, count), pick_target(versus, i, count)) for i in range(count)]
     encoded = [model.encode(one) for one in inputs]
     each = zip(encoded, aims, strict=True)
-    return join_explanations([explain_encoded(model, one, call, *aim, settings) for one, aim in each])
+    return join_explanations([explain_encoded(model, one, call, *aim, settings, check=check) for one, aim in each])
 
 
 def add_answer_to_text(model: Model, inputs: InputLike, answer: str | Sequence[int], windows: bool | int) -> Prompt:

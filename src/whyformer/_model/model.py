@@ -29,7 +29,10 @@ from whyformer._model.weight_files import WeightFiles, describe_weights
 from whyformer._plain.small_table import make_card
 from whyformer._plain.torch_state import neutral_torch
 from whyformer._plain.versions import collect_versions
+from whyformer._plain.words import list_some
 from whyformer.errors import InputError, TargetError
+
+LONGEST_QUOTE = 40  # characters of an unknown part of a text in a note
 
 if TYPE_CHECKING:
     from transformers import BaseImageProcessor, PreTrainedTokenizerBase, ProcessorMixin, SequenceFeatureExtractor
@@ -420,11 +423,12 @@ class Model:
         unknown = getattr(self.tokenizer, "unk_token_id", None)
         if unknown is None or unknown in [getattr(self.tokenizer, f"{end}_token_id", None) for end in ("eos", "bos")]:
             return ()
-        counts = [sum(i == unknown and not s for i, s in zip(one.ids, one.special, strict=True)) for one in texts]
+        found = [[i for i, own in enumerate(one.ids) if own == unknown and not one.special[i]] for one in texts]
         return tuple(
-            f"{count} of {len(one) - sum(one.special)} tokens of {name} are unknown to this model."
-            for count, one, name in zip(counts, texts, names, strict=True)
-            if count
+            f"{len(at)} of {len(one) - sum(one.special)} tokens of {name} are unknown to this model: "
+            f"{list_some(quote_pieces(one, at))}."
+            for at, one, name in zip(found, texts, names, strict=True)
+            if at
         )
 
     @property
@@ -588,3 +592,9 @@ def _find_token_mask(inputs: Mapping[str, Tensor], main: Tensor, axis: int) -> T
             return ~tensor.bool().cpu()
     shape = (main.size(axis), main.size(1 - axis)) if main.dim() >= 2 else (main.size(0), 1)
     return torch.ones(shape, dtype=torch.bool)
+
+
+def quote_pieces(one: text.TokenizedText, positions: Sequence[int]) -> list[str]:
+    """The parts of a text at these tokens, each once, in quotes."""
+    parts = [one.pieces[i] if one.spans[i] is None else one.text[slice(*(one.spans[i] or ()))] for i in positions]
+    return list(dict.fromkeys(repr(part.strip()[:LONGEST_QUOTE]) for part in parts))

@@ -85,6 +85,12 @@ class Pieces:
             segments.append(None if is_padding else now)
         return tuple(segments)
 
+    def is_unknown(self, i: int) -> bool:
+        """Whether the tokenizer read this part of the text as its token for what it does not know, such as [UNK]."""
+        span, name = self.spans[i], self.pieces[i]
+        covered = "" if span is None or self.text is None else self.text[slice(*span)]
+        return name.strip("[]<|>").casefold() in ("unk", "unknown") and bool(covered.strip()) and covered != name
+
     def find_place(self, i: int) -> tuple[int, int] | None:
         """The (start, end) of piece i, counted from the beginning of its own text."""
         span = self.spans[i]

@@ -48,7 +48,10 @@ def join_groups(tokens: ScoredTokens, groups: Sequence[Sequence[int]]) -> Pieces
     assert isinstance(tokens, Pieces) and tokens.text is not None
     spans = [find_group_span(tokens, group) for group in groups]
     return Pieces(
-        pieces=tuple(tokens.text[slice(*s)] if s else tokens.pieces[g[0]] for s, g in zip(spans, groups, strict=True)),
+        pieces=tuple(
+            tokens.text[slice(*span)] if span and not all(map(tokens.is_unknown, group)) else tokens.pieces[group[0]]
+            for span, group in zip(spans, groups, strict=True)
+        ),
         special=tuple(tokens.special[group[0]] for group in groups),
         padding=(False,) * len(groups),
         spans=tuple(spans),

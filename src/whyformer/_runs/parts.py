@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 PARTS_FOLDER = "parts"
 KINDS = ("image", "text", "tensors")
-LAYOUT = 2  # of the parts; 1: without the column `content`
+LAYOUT = 3  # of the parts; 2: without the answers with parts hidden; 1: without `content`
 GROWING = ("data", "methods")  # the fields of a plan that a run can grow by: parts are the same with more of them
 REPAIR = "Run whyformer bulk again with the same arguments: it replaces damaged parts."
 # The columns of a part in order, with their types as pyarrow names them; in brackets: a list of these.
@@ -36,8 +36,9 @@ COLUMN_TYPES = {
     "source": "string", "label": "string", "prediction": "int32", "prediction_name": "string", "probability": "float",
     "target": "int32", "target_name": "string", "scores": "[float]", "rows": "int32", "columns": "int32",
     "tokens": "[string]", "special": "[bool]", "starts": "[int32]", "ends": "[int32]", "map_png": "binary",
-    "content": "string",
+    "content": "string", "hidden_units": "int32", "top_hidden": "float", "all_hidden": "float",
 }  # fmt: skip
+NOT_SUMMARISED = ("map_png", "hidden_units", "top_hidden", "all_hidden")  # not read again from parts
 ARRAY_COLUMNS = {"scores": np.float64, "special": np.bool_, "starts": np.int64, "ends": np.int64}  # as they are read
 
 
@@ -77,6 +78,9 @@ class BulkRow:
     ends: Sequence[int] | np.ndarray | None = None
     map_png: bytes | None = None
     content: str | None = None  # a hash of the input
+    hidden_units: int | None = None  # how many words or patches `top_hidden` hides; None if this was not checked
+    top_hidden: float | None = None  # the answer with the highest of them hidden: a probability if there is one
+    all_hidden: float | None = None  # the same with every word or patch hidden
 
     @property
     def grid(self) -> tuple[int, int] | None:
@@ -242,7 +246,7 @@ def read_part(path: Path, columns: Sequence[str] | None = None) -> "pa.Table":
 
 
 def iterate_part_rows(path: Path, plan: PlanFields, number: int | None) -> Iterator[BulkRow]:
-    """The rows of one part of a run without their maps, after its checksum was compared."""
+    """The rows of one part of a run, without their maps and checks, after its checksum was compared."""
     from pyarrow import BufferReader, parquet
 
     contents, facts = read_sealed_file(path, REPAIR)
@@ -250,7 +254,7 @@ def iterate_part_rows(path: Path, plan: PlanFields, number: int | None) -> Itera
         if is_part_of(facts, RunPlan(get_plan_fields(plan)).fingerprint, number):  # parts were not to grow then
             raise InputError(f"{path} was written by an earlier version of whyformer. {REPAIR}", code="E_DATA")
         raise InputError(f"{path} belongs to another run, or to another place in it. {REPAIR}", code="E_DATA")
-    names = [name for name in COLUMN_TYPES if name != "map_png"]
+    names = [name for name in COLUMN_TYPES if name not in NOT_SUMMARISED]
     try:
         file = parquet.ParquetFile(BufferReader(contents))
         if missing := sorted(set(names) - set(file.schema_arrow.names)):

@@ -63,6 +63,9 @@ def run_bulk(
     windows: options.WindowsOption = False,
     overlap: options.OverlapOption = None,
     maps: Annotated[bool, make_option("--maps", "Also store each map as a PNG.")] = False,
+    check: Annotated[
+        bool, make_option("--check", "Also ask the model with the highest words hidden, and with everything hidden.")
+    ] = False,
     retry_failed: Annotated[bool, make_option("--retry-failed", "Try items that failed again.")] = False,
     grow: Annotated[
         bool, make_option("--grow", "Add items or methods to the run that is there, and compute only these.")
@@ -83,7 +86,7 @@ def run_bulk(
         model, examples, methods, out=out, target=target,
         device=device, engine=engine, address=address, workers=workers, batch_size=batch_size,
         memory=None if memory is None else max(1, int(memory * 1e9)), shard=shard, threads=threads, loaders=loaders,
-        limit=limit, truncate=truncate, windows=options.choose_windows(windows, overlap), maps=maps,
+        limit=limit, truncate=truncate, windows=options.choose_windows(windows, overlap), maps=maps, check=check,
         retry_failed=retry_failed, grow=grow,
     )  # fmt: skip
     if as_json:

@@ -57,6 +57,14 @@ def run_explain(
     health: Annotated[
         bool, make_option("--health", "Check whether relevance is conserved, and whether rounding changes the scores.")
     ] = False,
+    check: Annotated[
+        bool,
+        make_option(
+            "--check/--no-check",
+            "Ask the model again with the highest words hidden, and with everything hidden. "
+            "By default for texts of up to 512 tokens and for images.",
+        ),
+    ] = True,
     messages: prompts.MessagesOption = None,
     tokens: prompts.TokensFileOption = None,
     words: Annotated[bool, make_option("--words", "Score whole words instead of tokens.")] = False,
@@ -95,6 +103,7 @@ def run_explain(
     from whyformer.results.joining import join_explanations
 
     name = method[0] if method else None
+    asks = None if check else False  # where it costs little
     if source.is_given:
         source.check()
         model = prompts.DEFAULT_LANGUAGE_MODEL if model == options.DEFAULT_MODEL else model
@@ -105,13 +114,15 @@ def run_explain(
     if source.is_given:
         targets = parsing.parse_targets(opened, target, versus)
         given = source.make_prompt(opened)
-        explanation = why.explain(opened, given, name, **targets, **settings)
+        explanation = why.explain(opened, given, name, **targets, check=asks, **settings)
     else:
         given = None
         check_method_call(name or DEFAULT_METHODS.get(f"{opened.kind}s"), settings)
         items = gather_inputs(opened, inputs, pair)
         batches = running.iterate_batches(items, parsing.parse_targets(opened, target, versus))
-        parts = [why.explain(opened, batch, name, **aim, windows=split, **settings) for batch, aim in batches]
+        parts = [
+            why.explain(opened, batch, name, **aim, windows=split, check=asks, **settings) for batch, aim in batches
+        ]
         explanation = join_explanations(parts)
     for unit in wanted:
         explanation = getattr(explanation, unit)()

@@ -16,15 +16,14 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from whyformer._engine import TargetLike, pick_examples
+from whyformer._engine import TargetLike, pick_examples, restore_target_like
 from whyformer._explain.explain import explain_encoded
 from whyformer._explain.method_call import choose_method
 from whyformer._model import EncodedBatch, Model
-from whyformer.errors import InputError, TargetError
+from whyformer.errors import InputError
 from whyformer.methods._registry import Method, Setting
 from whyformer.results.explanation import Explanation
 from whyformer.results.joining import join_explanations
-from whyformer.targets import parse
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,15 +97,3 @@ class Rerun:
         if len(targets) != len(rows):
             raise InputError(f"Got {len(targets)} targets for {len(rows)} rows; pass one for all, or one per row.")
         return targets, [None] * len(rows)
-
-
-def restore_target_like(index: int | None, spec: str | None) -> TargetLike:
-    """What to pass as target= (or versus=) to explain the same score again."""
-    if spec is not None:
-        return parse(spec)
-    if index is not None and index < 0:
-        raise TargetError(
-            "This target is a function of the output or a representation, so it cannot be explained again on other "
-            "inputs here. Use one of whyformer.targets."
-        )
-    return index

@@ -31,6 +31,7 @@ from whyformer.results._fields import restore_explanation_fields
 from whyformer.results.conditioning import NOTES, Conditioning, drop_settled_notes, note_undetermined
 from whyformer.results.given_scores import FINGERPRINT, GivenScores, arrange_given_scores, write_fingerprints
 from whyformer.results.health import Health
+from whyformer.results.hiding import Hiding, name_hidden_unit
 from whyformer.results.result import LoadableResult, choose_formats, require_captured
 from whyformer.results.windows import COUNTS as WINDOW_COUNTS
 from whyformer.results.windows import Window, read_window_details
@@ -46,6 +47,7 @@ from whyformer.show.report import escape_html
 from whyformer.show.score_rows import ScoreRow, list_score_rows
 from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
+from whyformer.show.wording import describe_sum
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -335,6 +337,17 @@ class Explanation(LoadableResult):
         found = Conditioning.from_details(self.details)
         return require_captured(found, f"No estimate of rounding errors was kept: {reason}")
 
+    @property
+    def hiding(self) -> Hiding:
+        """What the model says with the highest words hidden, and with every word; needs `explain(..., check=True)`."""
+        advice = "This explanation was not checked. Pass check=True to explain(), or use whyformer.check(model, e)."
+        return require_captured(self.find_hiding(), advice)
+
+    def find_hiding(self) -> Hiding | None:
+        """The same, or None."""
+        units = ["part" if self.has_images_and_words else name_hidden_unit(one) for one in self.tokens]
+        return Hiding.from_details(self.details, units, self.targets)
+
     def with_conditioning(self, conditioning: Conditioning) -> "Explanation":
         """The same scores with another measurement of how much rounding can change them."""
         notes = tuple(note for note in self.notes if note not in NOTES.values())
@@ -349,6 +362,8 @@ class Explanation(LoadableResult):
             yield from [""] if i else []
             yield terminal.render_title(target, self.method, name=name, class_specific=self.class_specific)
             yield from self._render_example(i, screen)
+            yield Text(describe_sum(self._panel_of(i)), style=terminal.DIM_STYLE)
+            yield from terminal.render_check(self._check_lines(i))
         yield from terminal.render_notes(self.notes)
 
     def _render_example(self, example: int, screen: Screen) -> list[Text]:
@@ -364,6 +379,11 @@ class Explanation(LoadableResult):
         if isinstance(tokens, Pieces):
             return terminal.render_text(tokens, self.scores[example], signed=self.signed, screen=screen)
         return terminal.render_map(self.map(example), signed=self.signed, screen=screen)
+
+    def _check_lines(self, example: int) -> tuple[str, ...]:
+        """What hiding showed, and what it speaks against; nothing where it was not tried."""
+        hiding = self.find_hiding()
+        return () if hiding is None else hiding.list_lines(example)
 
     def panels(self, label: str | None = None) -> list[Panel]:
         """One panel per example, to draw; `label` replaces the name of the method."""
@@ -383,8 +403,14 @@ class Explanation(LoadableResult):
             notes=drop_settled_notes(self.notes, own),
             caution="" if own is None else own.caution,
             streams=self._stream_panels(i),
+            check=self._check_lines(i),
+            hidden_answers=self._answers_when_hidden(i),
             **{name: getattr(self, name) for name in ("signed", "class_specific", "model", "settings", "versions")},
         )
+
+    def _answers_when_hidden(self, example: int) -> tuple[float, float] | None:
+        hiding = self.find_hiding()
+        return None if hiding is None else (hiding.answers[example, 1].item(), hiding.answers[example, 2].item())
 
     @property
     def has_images_and_words(self) -> bool:

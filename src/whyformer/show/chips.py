@@ -18,6 +18,7 @@ from whyformer.show.colours import find_limits
 from whyformer.show.visible import JOINERS, make_visible
 
 GRAPHEME = regex.compile(r"\X")
+UNKNOWN_MARK = " [unknown]"  # behind a part of a text that the model cannot read
 VIRAMA = 9  # combining class of the sign that joins two Indic consonants into one letter
 
 BLANK_SIGNS = str.maketrans({"\n": "⏎", "\r": "⏎", "\t": "⇥", " ": "␣"})  # instead of a tokenizer's own, such as Ċ
@@ -77,7 +78,7 @@ def make_chips(pieces: Pieces, scores: Tensor) -> tuple[list[Chip], str]:
         text = pieces.text[start:end]
         if text.strip():
             before += make_gap_visible(text[: len(text) - len(text.lstrip())])
-            name = make_visible(text.strip())
+            name = make_visible(text.strip()) + UNKNOWN_MARK * pieces.is_unknown(group[0])
             end -= len(text) - len(text.rstrip())
         # otherwise it covers only blanks, or characters already drawn: show its blanks as signs, or its name
         chips.append(Chip(name, total, special, before, tuple(group)))
@@ -154,3 +155,8 @@ def get_piece_text(pieces: Pieces, i: int) -> str:
     span = pieces.spans[i]
     characters = pieces.text[span[0] : span[1]] if span is not None and pieces.text is not None else ""
     return (characters if characters.strip() else characters.translate(BLANK_SIGNS)) or pieces.pieces[i]
+
+
+def name_piece(pieces: Pieces, i: int) -> str:
+    """The same, and whether the model cannot read it."""
+    return get_piece_text(pieces, i) + UNKNOWN_MARK * pieces.is_unknown(i)

@@ -11,7 +11,7 @@ from torch import Tensor
 from whyformer._plain.tokens import Grid, Pieces, ScoredTokens
 from whyformer.errors import InputError
 from whyformer.show.canvas import Canvas
-from whyformer.show.chips import get_piece_text
+from whyformer.show.chips import name_piece
 from whyformer.show.colours import AGAINST_COLOUR, FOR_COLOUR, UNSIGNED_STOPS, find_limits, paint_scores, to_hex
 from whyformer.show.drawing import DIM_INK, LINE_COLOUR, Drawing, apply_style, make_figure
 from whyformer.show.figures import draw_image_grid, draw_panel_table
@@ -29,7 +29,7 @@ MAX_LINKED_TOKENS = 96  # on each side
 def name_positions(tokens: ScoredTokens, patches: Sequence[int] | None, length: int) -> tuple[str, ...]:
     """A name for every position that attention sees: the piece of a text, or row,column of a patch."""
     if isinstance(tokens, Pieces):
-        return tuple(get_piece_text(tokens, i).strip() or tokens.pieces[i] for i in range(len(tokens)))
+        return tuple(name_piece(tokens, i).strip() or tokens.pieces[i] for i in range(len(tokens)))
     names = {index: f"{i // tokens.columns},{i % tokens.columns}" for i, index in enumerate(patches or ())}
     return tuple(names.get(index, "special") for index in range(length))
 

@@ -8,7 +8,7 @@ from whyformer.show.html import Html, make_element
 from whyformer.show.marked_text import mark_words_inline
 from whyformer.show.panel import Panel
 from whyformer.show.report import to_data_uri
-from whyformer.show.wording import format_headline, format_score
+from whyformer.show.wording import describe_sum, format_headline, format_score
 
 SMALL_PRINT = "font-size:.85em;opacity:.7"
 
@@ -54,8 +54,11 @@ def make_panel_fragment(panel: Panel) -> Html:
     )
     if panel.caution:
         head = make_element("div", head, make_element("div", panel.caution, style=SMALL_PRINT))
+    if panel.check:
+        head = make_element("div", head, *(make_element("div", line) for line in panel.check))
     parts = [make_part_fragment(part, named=bool(panel.streams)) for part in panel.drawn]
-    return make_element("div", head, *parts, style="margin:.5rem 0")
+    total = make_element("div", describe_sum(panel), style=SMALL_PRINT)
+    return make_element("div", head, *parts, total, style="margin:.5rem 0")
 
 
 def make_part_fragment(panel: Panel, *, named: bool) -> Html:

@@ -14,7 +14,7 @@ from whyformer.show.marked_text import mark_words
 from whyformer.show.page_facts import list_facts
 from whyformer.show.page_tables import choose_fold
 from whyformer.show.panel import Panel
-from whyformer.show.wording import format_headline, shorten_text
+from whyformer.show.wording import describe_sum, format_headline, shorten_text
 
 IMAGE_SIDE = 640  # pixels of the longer side of an image on a page
 TOP_PATCHES = 10
@@ -35,11 +35,11 @@ def make_explanation_page(panels: Sequence[Panel]) -> str:
 
 def make_panel_blocks(panel: Panel) -> list[Html]:
     """The map or words of one panel, then its numbers and notes."""
-    blocks: list[Html] = []
+    blocks = report.make_check(panel.check)
     for part in panel.drawn:
         blocks += [make_element("h3", part.label)] if panel.streams else []
         blocks += make_image_blocks(part) if part.is_image else make_text_blocks(part)
-    return [*blocks, report.make_notes(panel.notes)]
+    return [*blocks, make_element("p", describe_sum(panel), class_="dim"), report.make_notes(panel.notes)]
 
 
 def collect_facts(*panels: Panel) -> dict[str, Content]:

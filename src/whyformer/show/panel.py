@@ -30,6 +30,8 @@ class Panel:
     versions: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     caution: str = ""  # one short line below the title, if the scores should not be taken at face value
+    check: tuple[str, ...] = ()  # what the model says with parts of the input hidden, and what that speaks against
+    hidden_answers: tuple[float, float] | None = None  # highest units hidden, everything hidden
     streams: tuple["Panel", ...] = ()  # of an example with images and words: each of them; the label says which
 
     @property

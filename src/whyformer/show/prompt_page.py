@@ -84,7 +84,7 @@ def make_answer_section(view: PromptView) -> Html:
     reset = make_element("button", whole.removeprefix("the ").capitalize(), type="button", id="reset", hidden=True)
     needs_script = make_element("noscript", make_element("p", "Choosing answer tokens needs JavaScript."))
     hint = make_element("p", explain_choice(view), id="hint")
-    head = report.make_section("Answer", hint, needs_script, anchor="answer")
+    head = report.make_section("Answer", *report.make_check(view.check), hint, needs_script, anchor="answer")
     sticky = make_element("div", box, make_element("div", chosen, reset, class_="chosen-row"), class_="sticky")
     limit = "colours end at the 99.9th percentile of all words" if len(view.chips) > 1000 else ""
     top = make_element(

@@ -119,6 +119,7 @@ class PromptView:
     settings: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     notes: Sequence[str] = ()
+    check: Sequence[str] = ()  # what the model says with parts of the prompt hidden
 
     def __post_init__(self) -> None:
         length, answers = len(self.pieces), len(self.pieces) - self.prompt_length
@@ -289,7 +290,7 @@ def view_panel(panel: Panel) -> PromptView | None:
 
 def list_panel_fields(panel: Panel) -> dict[str, Any]:
     """What a view has in common with a panel."""
-    names = ("signed", "model", "settings", "versions", "notes")
+    names = ("signed", "model", "settings", "versions", "notes", "check")
     return {"method": panel.label, **{name: getattr(panel, name) for name in names}}
 
 

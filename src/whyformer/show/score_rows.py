@@ -47,6 +47,8 @@ class ScoreRow(NamedTuple):
     end: int | None = None
     special: bool | None = None
     score: float = 0.0
+    top_hidden: float | None = None  # the answer with the highest words hidden, where that was checked
+    all_hidden: float | None = None
 
 
 def list_score_rows(panels: Sequence[Panel]) -> Iterator[ScoreRow]:
@@ -54,9 +56,10 @@ def list_score_rows(panels: Sequence[Panel]) -> Iterator[ScoreRow]:
     for example, panel in enumerate(panels):
         target, tokens = panel.target, panel.tokens
         about = (example, panel.name, panel.model, panel.label)
+        hidden = panel.hidden_answers or (None, None)
         answer = (target.label, target.index, target.versus_label, target.probability)
         for place, score in enumerate(panel.scores.tolist()):
-            row = ScoreRow(*about, *answer, place, score=score)
+            row = ScoreRow(*about, *answer, place, score=score, top_hidden=hidden[0], all_hidden=hidden[1])
             if isinstance(tokens, Grid):
                 yield row._replace(row=place // tokens.columns, column=place % tokens.columns)
             elif not tokens.padding[place]:

@@ -197,6 +197,11 @@ def render_plain_legend(between: tuple[float, float], *, signed: bool) -> Text:
     return Text(f"-9 is {low} (against), +9 is {high} (for)" if signed else f"'  ' is {low}, '@@' is {high}")
 
 
+def render_check(lines: Sequence[str]) -> list[Text]:
+    """What hiding parts of the input showed: the numbers, and in bold what they speak against."""
+    return [Text(make_visible(line), style="bold" if i else "") for i, line in enumerate(lines)]
+
+
 def render_notes(lines: Sequence[str]) -> list[Text]:
     """The notes, if there are any."""
     return [Text("\n".join(f"note: {make_visible(line)}" for line in lines), style=DIM_STYLE)] if lines else []

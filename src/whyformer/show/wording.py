@@ -8,6 +8,8 @@ from whyformer._engine import Target
 from whyformer.show.panel import Panel
 from whyformer.show.visible import make_visible
 
+EXACT = 0.01  # a sum that differs from the output by less than this share of it is the output
+
 
 def name_target(target: Target) -> str:
     return name_class_or_token(target.index, target.label, target.position is not None)
@@ -43,6 +45,19 @@ def format_probability(target: Target) -> str:
 def format_headline(panel: Panel) -> str:
     """'Why Bengal? 80.6%'"""
     return f"Why {describe_target(panel.target)}? {format_certainty(panel.target)}"
+
+
+def describe_sum(panel: Panel) -> str:
+    """What has a score, what the scores sum to, and the output that they are about."""
+    unit = next((name[:-1] for name in ("words", "sentences", "paragraphs") if name in panel.settings), "token")
+    unit = "patch" if panel.is_image else unit
+    total, output = float(panel.scores.double().sum()), panel.target.score
+    if not (panel.signed and panel.class_specific):
+        return f"One score for each {unit}, sum {total:.3g}; not in units of the model's output."
+    what = "output" if panel.target.versus is None else "difference of the two outputs"
+    if abs(total - output) <= EXACT * abs(output):
+        return f"One score for each {unit}; together they are the model's {what}, {output:.3g}."
+    return f"One score for each {unit}, sum {total:+.3g}; the model's {what} is {output:.3g}."
 
 
 def explain_colours(signs: Iterable[bool]) -> str:

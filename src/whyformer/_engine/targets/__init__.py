@@ -47,6 +47,6 @@ from whyformer._engine.targets.target_kinds import (
     settle_target,
 )
 from whyformer._engine.targets.target_like import Settled, TargetKind, TargetLike
-from whyformer._engine.targets.target_text import is_target_text, parse
+from whyformer._engine.targets.target_text import is_target_text, parse, restore_target_like
 from whyformer._engine.targets.task import Task, find_task, refuse_encoder_decoders
 from whyformer._engine.targets.terms import Scale, TermSum

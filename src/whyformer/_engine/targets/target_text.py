@@ -25,7 +25,7 @@ from whyformer._engine.targets.target_kinds import (
     Tokens,
     Value,
 )
-from whyformer._engine.targets.target_like import TargetKind
+from whyformer._engine.targets.target_like import TargetKind, TargetLike
 from whyformer._engine.targets.terms import Scale
 from whyformer.errors import TargetError, suggest_nearest
 
@@ -48,6 +48,18 @@ def parse(text: str) -> TargetKind:
         return parse_rest(rest)
     except (ValueError, RecursionError):
         raise TargetError(f"{text[:80]!r} is not a target. Write it like {example}.") from None
+
+
+def restore_target_like(index: int | None, spec: str | None) -> TargetLike:
+    """What to pass as target= (or versus=) to explain the same score again."""
+    if spec is not None:
+        return parse(spec)
+    if index is not None and index < 0:
+        raise TargetError(
+            "This target is a function of the output or a representation, so it cannot be explained again on other "
+            "inputs here. Use one of whyformer.targets."
+        )
+    return index
 
 
 def is_target_text(text: Any, labels: Collection[str] | None = None) -> bool:

@@ -76,7 +76,7 @@ def explain_by_each_name(
         checks = health and (name is None or (name in METHODS and METHODS[name].recipe is not None))
         settings: dict[str, Any] = {"health": True} if checks else {}
         try:
-            one = explain(model, encoded, name, target=target, versus=versus, **settings)
+            one = explain(model, encoded, name, target=target, versus=versus, check=None, **settings)
         except WhyformerError as error:
             if len(names) == 1:
                 raise
@@ -108,8 +108,15 @@ def show_map(explained: Explanation) -> dict[str, Any]:
         "class_specific": explained.class_specific,
         "notes": [make_visible(note) for note in explained.notes],
         "cautions": describe_cautions(explained),
+        "check": list_check_lines(explained),
         "cost": {name: shorten_number(passes) for name, passes in explained.spent.items()},
     }
+
+
+def list_check_lines(explained: Explanation) -> list[str]:
+    """What the model says with parts hidden, and what that speaks against."""
+    hiding = explained.find_hiding()
+    return [] if hiding is None else list(hiding.list_lines())
 
 
 def describe_cautions(explained: Explanation) -> dict[str, str | None]:

@@ -12,7 +12,7 @@ from whyformer._engine import Target
 from whyformer._plain.tokens import Pieces
 from whyformer._plain.words import group_by_unit
 from whyformer.results.explanation import Explanation
-from whyformer.show.chips import get_piece_text, make_scored_text
+from whyformer.show.chips import make_scored_text, name_piece
 from whyformer.show.overlay import choose_colour_scale
 from whyformer.show.visible import make_visible
 
@@ -55,7 +55,7 @@ def describe_units(explanation: Explanation) -> dict[str, list[dict[str, Any]]]:
 def describe_unit(pieces: Pieces, i: int, tokens: list[int]) -> dict[str, Any]:
     start, end = pieces.spans[i] or (None, None)
     return {
-        "text": make_visible(get_piece_text(pieces, i)),
+        "text": make_visible(name_piece(pieces, i)),
         "start": start,
         "end": end,
         "tokens": tokens,

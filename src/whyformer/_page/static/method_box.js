@@ -9,12 +9,14 @@ export function makeMethodBox({ model, choose, check }) {
   select.addEventListener("change", () => choose(select.value));
   const about = make("p", { class: "about" });
   const signs = make("div", { class: "signs" });
-  const element = make("div", { class: "method" }, make("div", { class: "field" }, make("label", { for: id }, "Method"), select), about, signs, makeModelNotes(model));
+  const hidden = make("div", { class: "about", "data-key": "hidden-answers" });
+  const element = make("div", { class: "method" }, make("div", { class: "field" }, make("label", { for: id }, "Method"), select), about, hidden, signs, makeModelNotes(model));
 
   function show({ method, map, checked, isChecking }) {
     select.value = method;
     const chosen = model.methods.find((each) => each.name === method);
     fill(about, chosen ? describeMethod(chosen, model.default_why) : "");
+    fill(hidden, map?.check?.map((line, i) => make("p", {}, i ? make("strong", {}, line) : line)));
     fill(signs, map ? listSigns(map).map(makeSign) : null, map && !checked && makeCheck(isChecking));
   }
 
