@@ -22,7 +22,7 @@ EXAMPLES = {
     "cite": 'cited = why.cite("demo/reader", prompt, by=passages)',
     "Citations": "cited.to_pandas()",
     "Citation": "cited[0].verdict, cited[0].share",
-    "check": 'print(why.check(bert, why.explain(bert, "a fine film")).hiding)',
+    "check": "why.check(bert, e).hiding",
     "check_answer": 'check = why.check_answer("demo/reader", prompt)',
     "AnswerCheck": "check.verdict",
     "trace_reasoning": 'hops = why.trace_reasoning("demo/reader", prompt)',
