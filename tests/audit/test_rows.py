@@ -1,5 +1,6 @@
 """The rows of an audit: on disk once added, read back when resumed, locked, and never mixed with another plan's."""
 
+import json
 import os
 
 import pytest
@@ -20,6 +21,17 @@ def test_rows_are_there_again_bit_for_bit(tmp_path):
     with AuditRows(tmp_path / "run", {"seed": 0}) as again:
         assert again.of("shape", "") == [ROW, {**ROW, "example": 4}]
         assert not again.missing("shape", "", [3, 4]) and again.missing("shape", "", [3, 5])
+
+
+def test_a_row_that_is_there_is_not_written_again(tmp_path):
+    """After a kill a batch is computed again of which some rows were written."""
+    others = [{**ROW, "example": 4}, {**ROW, "example": 5, "attention": "x"}]
+    add(tmp_path, ROW)
+    add(tmp_path, {**ROW, "value": 9}, *others)
+    add(tmp_path, ROW, *others)
+    written = [line for path in sorted((tmp_path / "rows").iterdir()) for line in path.read_text().splitlines()]
+    rows = [row for row in map(json.loads, written) if "test" in row]
+    assert rows == [ROW, *others]
 
 
 def test_rows_in_memory_are_those_that_will_be_read(tmp_path):

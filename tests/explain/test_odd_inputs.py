@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import animal
+from torch import nn
 
 import whyformer as why
 from whyformer.errors import InputError, MethodError, NotCaptured, TargetError
@@ -146,3 +147,42 @@ def test_record_refuses_what_is_no_site(keep):
     model = why.open(animal("bert").module)
     with pytest.raises(NotCaptured, match="site"):
         why.record(model, model.encode(animal("bert").inputs), keep=keep)
+
+
+class Tagger(nn.Module):
+    """A module of one's own that says little about what it takes; `fails` is how it fails by itself."""
+
+    def __init__(self, fails=None):
+        super().__init__()
+        self.words, self.places, self.fails = nn.Embedding(40, 8), nn.Embedding(16, 8), fails
+        self.attention, self.head = nn.MultiheadAttention(8, 2, batch_first=True), nn.Linear(8, 2)
+
+    def forward(self, ids):
+        if self.fails is not None:
+            self.fails()
+        x = self.words(ids) + self.places.weight[: ids.size(1)]
+        batch, length, width = x.shape
+        x = x.reshape(batch, length, width)
+        return self.head(self.attention(x, x, x)[0].mean(1))
+
+
+@pytest.mark.parametrize("shape", [(1, 2, 3), (1, 1, 1), (1, 2, 3, 4), (2, 20)])
+def test_inputs_that_the_operations_of_an_own_module_do_not_take_are_refused(shape):
+    with pytest.raises(InputError, match="Tagger cannot run on these inputs: ids int64") as raised:
+        why.explain(Tagger().eval(), torch.ones(shape, dtype=torch.long), "rollout", target=0)
+    assert raised.value.code == "E_TENSOR" and raised.value.__cause__ is not None
+
+
+def stop():
+    raise RuntimeError("not today")
+
+
+def insist():
+    assert not Tagger, "not today"
+
+
+@pytest.mark.parametrize("fails", [stop, insist, lambda: {}["a name"], lambda: len(3), lambda: None.shape])
+def test_what_an_own_module_raises_itself_is_not_touched(fails):
+    with pytest.raises((RuntimeError, AssertionError, KeyError, TypeError, AttributeError)) as raised:
+        why.explain(Tagger(fails).eval(), torch.ones(1, 4, dtype=torch.long), "rollout", target=0)
+    assert not isinstance(raised.value, why.WhyformerError)

@@ -9,6 +9,7 @@ import transformers as hf
 from chat_templates import TEMPLATES, make_chat_tokenizer
 
 import whyformer as why
+from whyformer._model.prompt.chat_bounds import MOST_STEPS, STEPS, compile_bounded
 from whyformer.errors import InputError
 
 SYSTEM, USER = "You are kind.", "Where is the Tower?"
@@ -245,6 +246,46 @@ def test_a_template_that_multiplies_its_text_is_refused_before_it_is_rendered(te
     with pytest.raises(InputError, match="makes more than 200,000 characters of these messages") as error:
         why.Prompt.from_messages(why.open(open_chat("chatml").module, tokenizer=tokenizer), TALK)
     assert error.value.code == "E_TXT_TOO_LONG" and time.perf_counter() - start < 10
+
+
+ENDLESS = {
+    "silent loops": "{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}"
+    "{% endfor %}{% endfor %}{% endfor %}",
+    "loops in a filter": "{% for a in range(99999) %}{% set x = range(99999) | list | sort | length %}{% endfor %}",
+    "macros": "{% macro m0() %}{% endmacro %}"
+    + "".join(f"{{% macro m{n + 1}() %}}{{{{ m{n}() }}}}{{{{ m{n}() }}}}{{% endmacro %}}" for n in range(40))
+    + "{{ m40() }}",
+    "a recursive loop": "{% for a in range(9) recursive %}{% if loop.depth < 12 %}{{ loop(range(9)) }}{% endif %}"
+    "{% endfor %}",
+    "long texts": "{% set t = 'ab' * 99999 %}{% for a in range(99999) %}{% set x = t.replace('a', 'c') %}{% endfor %}",
+    "long lists": "{% set t = [1] * 99999 %}{% for a in range(99999) %}{% set x = t + t %}{% endfor %}",
+}
+
+
+@pytest.mark.parametrize("template", ENDLESS.values(), ids=ENDLESS)
+def test_a_template_that_does_not_end_is_stopped_before_it_is_rendered(template, monkeypatch):
+    tokenizer = copy.deepcopy(make_chat_tokenizer("chatml"))
+    tokenizer.chat_template = template
+    monkeypatch.setattr(tokenizer, "apply_chat_template", lambda *_, **__: pytest.fail("it was rendered"))
+    with pytest.raises(InputError, match="takes more than 1,000,000 steps for these messages") as error:
+        why.Prompt.from_messages(why.open(open_chat("chatml").module, tokenizer=tokenizer), TALK)
+    assert error.value.code == "E_TXT_TOO_LONG"
+
+
+def test_a_long_chat_takes_few_steps():
+    """Twenty thousand rounds, which look at a text of 100,000 characters now and then."""
+    talk = [{"role": ("user", "assistant")[n % 2], "content": "a"} for n in range(999)]
+    source = make_chat_tokenizer("chatml").chat_template
+    template = compile_bounded(
+        "{% for a in range(20) %}{% for b in messages %}{{ loop.length }}{% endfor %}{% endfor %}"
+    )
+    before = STEPS.set([0])
+    try:
+        assert "".join(template.generate(messages=talk)) == "999" * 999 * 20
+        assert "".join(compile_bounded(source).generate(messages=talk))
+        assert STEPS.get()[0] < MOST_STEPS / 10
+    finally:
+        STEPS.reset(before)
 
 
 @pytest.mark.parametrize("tools", [True, 5, "search", SEARCH, torch.zeros(())])

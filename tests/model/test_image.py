@@ -6,6 +6,8 @@ import os
 import random
 import socket
 import struct
+import subprocess
+import sys
 import zlib
 
 import numpy as np
@@ -13,6 +15,7 @@ import pytest
 from PIL import Image
 
 from whyformer._model.image import as_image, read_image, read_image_bytes
+from whyformer._plain.native_lines import NO_NATIVE_LINES
 from whyformer.errors import InputError
 
 RED, BLUE, WHITE = (255, 0, 0), (0, 0, 255), (255, 255, 255)
@@ -367,3 +370,41 @@ def test_codes_of_images(image, code):
     with pytest.raises(InputError) as raised:
         as_image(image)
     assert raised.value.code == code
+
+
+# --- what Pillow and its libraries print ------------------------------------------------------------------------------
+
+DAMAGED = """
+import logging, random, sys
+from io import BytesIO
+from PIL import Image
+from whyformer._model.image import read_image_bytes
+
+random, colours = random.Random(5), Image.effect_noise((40, 40), 90).convert("RGB")
+for number, compression in enumerate(["raw", "tiff_lzw", "jpeg", "tiff_deflate", "packbits", "group4"] * 30):
+    file = BytesIO()
+    (colours.convert("1") if compression == "group4" else colours).save(file, "TIFF", compression=compression)
+    data = bytearray(file.getvalue())
+    for _ in range(6):
+        data[random.randrange(len(data) if number % 2 else 200)] = random.randrange(256)
+    try:
+        read_image_bytes(bytes(data), "a file")
+    except Exception as error:
+        print(type(error).__name__, getattr(error, "code", ""))
+print("the end", file=sys.stderr)
+"""
+
+
+def test_nothing_that_pillow_or_libtiff_says_reaches_the_terminal():
+    done = subprocess.run([sys.executable, "-c", DAMAGED], capture_output=True, text=True, check=True)
+    assert done.stderr == "the end\n"
+    assert set(done.stdout.splitlines()) <= {f"InputError E_IMG_{code}" for code in ("BROKEN", "FORMAT", "SHAPE",
+                                                                                    "TOO_LARGE", "VALUES")}  # fmt: skip
+    assert done.stdout.count("E_IMG_BROKEN") > 20
+
+
+def test_standard_error_leads_where_it_did_after_lines_were_dropped(capfd):
+    with NO_NATIVE_LINES, NO_NATIVE_LINES:
+        os.write(2, b"dropped")
+    os.write(2, b"kept")
+    assert capfd.readouterr().err == "kept"

@@ -1,5 +1,6 @@
 """open(): a model from a folder, a name or a module, or a clear error."""
 
+import base64
 import json
 import logging
 import os
@@ -20,6 +21,7 @@ from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_b
 from PIL import Image
 from safetensors.torch import load_file, save_file
 from tiny_text import bert, byte_pairs, gpt2, wordpiece
+from tokenizers import normalizers
 from torch import nn
 
 import whyformer
@@ -379,6 +381,64 @@ def test_code_of_a_tokenizer_is_not_run(folder, tmp_path):
     with pytest.raises(UnsafeModel, match=r"The tokenizer in .* needs its own Python code \(auto_map\)"):
         whyformer.open(folder)
     assert not (tmp_path / "sang").exists()
+
+
+def replace_all(old, new):
+    return {"type": "Replace", "pattern": {"String": old}, "content": new}
+
+
+def chain(kind, *steps):
+    """Steps, nested once more than they need be."""
+    return {"type": "Sequence", kind: [{"type": "Sequence", kind: list(steps)}]}
+
+
+MANY_A = chain("normalizers", *[replace_all("a", "a" * 50)] * 5)
+EACH_BYTE = {"type": "Replace", "pattern": {"Regex": ""}, "content": "x" * 2000}
+TABLE = base64.b64encode(b"\4\0\0\0\0\0\0\0" + b"x" * 5000 + b"\0").decode()
+TWICE = [{"Sequence": {"id": "A", "type_id": 0}}] * 2
+MARK = {"[X]": {"id": "[X]", "ids": [1] * 100, "tokens": ["[X]"] * 100}}
+GROWING = [
+    {"normalizer": MANY_A},
+    {"normalizer": MANY_A, "added_tokens": [{"id": 0, "content": "a" * 9, "normalized": True, "special": False}]},
+    {"normalizer": EACH_BYTE},
+    {"normalizer": chain("normalizers", *[{"type": "Prepend", "prepend": "ab"}] * 9)},
+    {"normalizer": chain("normalizers", *[{"type": "ByteLevel"}] * 10)},
+    {"normalizer": {"type": "Precompiled", "precompiled_charsmap": TABLE}},
+    {"pre_tokenizer": chain("pretokenizers", *[{"type": "ByteLevel", "add_prefix_space": False}] * 30)},
+    {"post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "[X]"}}] * 20,
+                        "pair": [], "special_tokens": MARK}},
+    {"post_processor": chain("processors", *[{"type": "TemplateProcessing", "single": TWICE, "pair": [],
+                                              "special_tokens": {}}] * 20)},
+    {"decoder": chain("decoders", *[replace_all("a", "a" * 50)] * 5)},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("steps", GROWING, ids=lambda steps: " ".join(steps))
+def test_a_tokenizer_that_makes_texts_far_longer_is_refused_before_it_is_built(folder, monkeypatch, steps):
+    """It runs in compiled code, which ends the process when there is no memory."""
+    file = folder / "tokenizer.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | steps))
+    monkeypatch.setattr(hf.AutoTokenizer, "from_pretrained", lambda *_, **__: pytest.fail("it was built"))
+    with pytest.raises(UnsafeModel, match=r"can make a text [\d,]+ times as long") as caught:
+        whyformer.open(folder)
+    assert caught.value.code == "E_MODEL_TOKENIZER"
+
+
+def test_a_tokenizer_that_is_made_of_other_files_is_looked_at_too(folder, monkeypatch):
+    loaded = byte_pairs()
+    loaded.backend_tokenizer.normalizer = normalizers.Sequence([normalizers.Replace("a", "a" * 50)] * 5)
+    monkeypatch.setattr(hf.AutoTokenizer, "from_pretrained", lambda *_, **__: loaded)
+    with pytest.raises(UnsafeModel, match="625,000,000 times as long"):
+        whyformer.open(folder)
+
+
+@pytest.mark.parametrize("padding", [10**9, 2**40])
+def test_padding_that_a_tokenizer_asks_for_is_not_done(folder, padding):
+    file = folder / "tokenizer.json"
+    asked = {"strategy": {"Fixed": padding}, "direction": "Right", "pad_to_multiple_of": None, "pad_id": 0,
+             "pad_type_id": 0, "pad_token": "[PAD]"}  # fmt: skip
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"padding": asked}))
+    assert whyformer.explain(whyformer.open(folder), "a film", "rollout").scores.numel() < 20
 
 
 @pytest.mark.parametrize("key", ["_attn_implementation", "attn_implementation", "_attn_implementation_internal"])

@@ -60,7 +60,8 @@ class AuditRows:
         return any((test, attention, example) not in self.stored for example in examples)
 
     def add(self, rows: Sequence[AuditRow]) -> None:
-        """Keep these rows. When this returns they are on disk."""
+        """Keep these rows, but not those that are kept already. When this returns they are on disk."""
+        rows = [row for row in rows if self.missing(row["test"], row["attention"], [row["example"]])]
         if self._store is not None and rows:
             written = [json.loads(json.dumps(row, allow_nan=False)) for row in rows]  # as they will read back
             self._store.write_rows(next(self._free_numbers), written)

@@ -5,10 +5,11 @@ frame of an animation is used. Floating-point grey up to 1 is read as 0 to 1, ab
 size is checked before decoding, because a PNG of 10 kB can hold 400 MB.
 """
 
+import logging
 import os
 import struct
 import warnings
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -18,6 +19,7 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from whyformer._model.arrays import image_from_array
+from whyformer._plain.native_lines import NO_NATIVE_LINES
 from whyformer._plain.paths import find_url
 from whyformer._plain.shared_context import SharedContext
 from whyformer.errors import InputError, quote_type
@@ -31,6 +33,7 @@ DECODE_ERRORS = (OSError, ValueError, SyntaxError, EOFError, struct.error)  # wh
 
 # Pillow warns about files that we refuse anyway, and about unused tags. The filters belong to the whole process.
 SILENCE = SharedContext(partial(warnings.catch_warnings, action="ignore"))
+logging.getLogger("PIL").addHandler(logging.NullHandler())  # or its records go to the terminal where nothing is set up
 
 
 def as_image(source: ImageSource) -> Image.Image:
@@ -103,7 +106,8 @@ def _decode_image(image: Image.Image, name: str) -> Image.Image:
     if max(width, height) > 50 * min(width, height):
         raise InputError(f"{name!r} is {width} x {height} pixels: too long and thin for an image.", code="E_IMG_SHAPE")
     try:
-        image.load()
+        with NO_NATIVE_LINES if image.format == "TIFF" else nullcontext():
+            image.load()
     except DECODE_ERRORS as error:
         raise _make_damage_error(name, error) from None
     try:

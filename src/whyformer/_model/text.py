@@ -23,6 +23,7 @@ from PIL import Image
 
 from whyformer._model.preprocessors import Tokenizer
 from whyformer._model.spans import align_pieces, correct_offsets
+from whyformer._plain.failure import is_failure
 from whyformer._plain.paths import IMAGE_SUFFIXES, is_file_path
 from whyformer._plain.tokens import Pieces, name_pair, pad_pieces, take_pieces
 from whyformer.errors import InputError, quote_type
@@ -136,8 +137,8 @@ def _call_tokenizer(tokenizer: Tokenizer, parts: Sequence[str], name: str, *, sp
             *parts, split_special_tokens=split, return_special_tokens_mask=True,
             return_offsets_mapping=tokenizer.is_fast, padding=False, truncation=False, verbose=False,
         )  # fmt: skip
-    except Exception as error:
-        if not type(tokenizer).__module__.startswith("transformers."):
+    except BaseException as error:
+        if not is_failure(error) or not type(tokenizer).__module__.startswith("transformers."):
             raise  # the user's own tokenizer
         reason = f"The tokenizer of this model fails on {name}: {str(error)[:200]}."
         advice = "Its files may be damaged or belong to another model."

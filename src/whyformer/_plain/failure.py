@@ -32,3 +32,8 @@ def make_memory_error(error: BaseException) -> ResourceError:
         f"Out of memory: {first[:200]} Explain fewer or shorter inputs at once, keep less of a run with `with "
         "whyformer.engine(recompute=True):`, or open the model with dtype=torch.bfloat16."
     )
+
+
+def is_failure(error: BaseException) -> bool:
+    """Whether code failed: an Exception, or a panic of compiled code, which is none; not Ctrl-C."""
+    return isinstance(error, Exception) or type(error).__name__ == "PanicException"

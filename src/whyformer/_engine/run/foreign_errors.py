@@ -1,8 +1,10 @@
 """Translates exceptions of torch and model libraries during a forward into InputError.
 
-An exception that the user's own module raises is not touched.
+What the user's own module raises is not touched: a `raise` or an `assert`, and a mistake in its code. An operation of
+torch that it calls, and taking a shape apart, fail because of the inputs.
 """
 
+import dis
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
@@ -24,7 +26,8 @@ def refuse_unsuitable_inputs(module: nn.Module, inputs: Mapping[str, Tensor]) ->
     try:
         yield
     except FOREIGN_ERRORS as error:
-        if isinstance(error, torch.OutOfMemoryError) or not comes_from_library(error.__traceback__):
+        is_of_inputs = comes_from_library(error.__traceback__) or comes_from_operation(error)
+        if isinstance(error, torch.OutOfMemoryError) or not is_of_inputs:
             raise
         name = type(unwrap(module)).__name__
         if "can't allocate memory" in str(error):
@@ -51,6 +54,17 @@ def comes_from_library(traceback: TracebackType | None) -> bool:
         traceback = traceback.tb_next
     home = "" if traceback is None else str(traceback.tb_frame.f_globals.get("__name__", ""))
     return home.partition(".")[0] in LIBRARIES or home in CALLERS
+
+
+def comes_from_operation(error: Exception) -> bool:
+    """What the innermost frame was doing: calling torch, or taking apart a shape of another length."""
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    if traceback is None:
+        return False
+    does = dis.opname[traceback.tb_frame.f_code.co_code[traceback.tb_lasti]]
+    return does.startswith("UNPACK") or (type(error) is RuntimeError and not does.startswith(("RAISE", "RERAISE")))
 
 
 def describe_tensor(tensor: Tensor) -> str:

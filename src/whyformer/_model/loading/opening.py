@@ -21,6 +21,7 @@ from whyformer._model.loading.config_fields import check_processor_fields
 from whyformer._model.loading.holders import OpenedModule, read_holder
 from whyformer._model.loading.image_transform import ProcessorLike, as_image_processor
 from whyformer._model.loading.library import OPEN_CLIP_CONFIG, is_library_name, load_library_folder, load_library_model
+from whyformer._model.loading.tokenizer_growth import read_steps, refuse_growing_tokenizer, take_steps
 from whyformer._model.model import InputKind, Model, ModelLike
 from whyformer._model.offload import find_unloaded_weights
 from whyformer._model.pictures import find_placeholder, is_joint_processor
@@ -30,6 +31,7 @@ from whyformer._model.two_streams import has_two_streams, wrap_two_streams
 from whyformer._model.unwrap import unwrap
 from whyformer._model.weight_files import find_weight_files, name_source
 from whyformer._plain.archive import FilePath
+from whyformer._plain.failure import is_failure
 from whyformer._plain.paths import find_url
 from whyformer.errors import (
     IncompleteModel,
@@ -340,10 +342,14 @@ def _load_preprocessor(what: str, folder: Path | str, name: str) -> Any:
     kinds = {"tokenizer": "AutoTokenizer", "image processor": "AutoImageProcessor", "processor": "AutoProcessor"}
     kinds["feature extractor"] = "AutoFeatureExtractor"
     kind: Any = getattr(transformers, kinds[what])
+    if what != "image processor" and (steps := _find_tokenizer_file(folder)) is not None:
+        refuse_growing_tokenizer(read_steps(steps), name)  # before added tokens go through them
     try:
         with checkpoint.SILENT_TRANSFORMERS:
-            return kind.from_pretrained(folder, trust_remote_code=False)
-    except Exception as error:
+            loaded = kind.from_pretrained(folder, trust_remote_code=False)
+    except BaseException as error:
+        if not is_failure(error):
+            raise
         if any(_has_custom_code(file) for file in present):
             reason = "needs its own Python code (auto_map), which whyformer does not run"
             raise UnsafeModel(f"The {what} in {name} {reason}.") from None
@@ -352,6 +358,23 @@ def _load_preprocessor(what: str, folder: Path | str, name: str) -> Any:
             problem = f"The {what} in {name} could not be loaded: {first_line_of(error)}"
             raise IncompleteModel(problem, code=code) from None
         return None
+    backend = getattr(getattr(loaded, "tokenizer", loaded), "backend_tokenizer", None)
+    if backend is not None:
+        refuse_growing_tokenizer(take_steps(backend), name)  # a tokenizer may be made of other files
+    return loaded
+
+
+def _find_tokenizer_file(folder: Path | str) -> Path | None:
+    """Of a folder, or of a name on the hub."""
+    from transformers.utils.hub import cached_file
+
+    if isinstance(folder, Path):
+        return folder / TOKENIZER_FILES[0]
+    try:
+        found = cached_file(folder, TOKENIZER_FILES[0])
+    except (OSError, ValueError):  # there is none, or the hub cannot be reached, which loading it will say
+        return None
+    return None if found is None else Path(found)
 
 
 def _has_custom_code(file: Path) -> bool:
