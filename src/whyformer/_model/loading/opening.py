@@ -21,7 +21,7 @@ from whyformer._model.loading.config_fields import check_processor_fields
 from whyformer._model.loading.holders import OpenedModule, read_holder
 from whyformer._model.loading.image_transform import ProcessorLike, as_image_processor
 from whyformer._model.loading.library import OPEN_CLIP_CONFIG, is_library_name, load_library_folder, load_library_model
-from whyformer._model.loading.tokenizer_growth import read_steps, refuse_growing_tokenizer, take_steps
+from whyformer._model.loading.tokenizer_growth import find_parts, read_parts, refuse_growing_tokenizer
 from whyformer._model.model import InputKind, Model, ModelLike
 from whyformer._model.offload import find_unloaded_weights
 from whyformer._model.pictures import find_placeholder, is_joint_processor
@@ -343,7 +343,7 @@ def _load_preprocessor(what: str, folder: Path | str, name: str) -> Any:
     kinds["feature extractor"] = "AutoFeatureExtractor"
     kind: Any = getattr(transformers, kinds[what])
     if what != "image processor" and (steps := _find_tokenizer_file(folder)) is not None:
-        refuse_growing_tokenizer(read_steps(steps), name)  # before added tokens go through them
+        refuse_growing_tokenizer(read_parts(steps), name)  # before added tokens go through them
     try:
         with checkpoint.SILENT_TRANSFORMERS:
             loaded = kind.from_pretrained(folder, trust_remote_code=False)
@@ -360,7 +360,7 @@ def _load_preprocessor(what: str, folder: Path | str, name: str) -> Any:
         return None
     backend = getattr(getattr(loaded, "tokenizer", loaded), "backend_tokenizer", None)
     if backend is not None:
-        refuse_growing_tokenizer(take_steps(backend), name)  # a tokenizer may be made of other files
+        refuse_growing_tokenizer(find_parts(backend), name)  # a tokenizer may be made of other files
     return loaded
 
 

@@ -37,7 +37,7 @@ def refuse_growing_tokenizer(steps: dict[str, Json], name: str) -> None:
             )
 
 
-def read_steps(file: Path) -> dict[str, Json]:
+def read_parts(file: Path) -> dict[str, Json]:
     """The content of a tokenizer.json; nothing if it cannot be read, which loading it will say."""
     try:
         found = json.loads(file.read_bytes())
@@ -46,7 +46,7 @@ def read_steps(file: Path) -> dict[str, Json]:
     return found if isinstance(found, dict) else {}
 
 
-def take_steps(backend: Any) -> dict[str, Json]:
+def find_parts(backend: Any) -> dict[str, Json]:
     """The same of a tokenizer that is loaded, perhaps from files of another kind."""
     parts = {part: getattr(backend, part, None) for chain in CHAINS for part in chain}
     return {part: json.loads(one.__getstate__()) for part, one in parts.items() if one is not None}
@@ -77,7 +77,7 @@ def measure_growth(step: dict[str, Any]) -> int:
         case {"type": "Metaspace"}:
             return WIDEST
         case {"type": "TemplateProcessing", "special_tokens": dict(special)}:
-            return max(1, *(count_tokens(step.get(form), special) for form in ("single", "pair")))
+            return max(1, *(measure_template(step.get(form), special) for form in ("single", "pair")))
     return 1
 
 
@@ -90,7 +90,7 @@ def measure_longest(encoded: str) -> int:
     return max(1, *map(len, table[4 + int.from_bytes(table[:4], "little") :].split(b"\0")))
 
 
-def count_tokens(template: Any, special: dict[str, Any]) -> int:
+def measure_template(template: Any, special: dict[str, Any]) -> int:
     """How many tokens a template makes of texts with one token each."""
     total = 0
     for piece in template if isinstance(template, list) else []:
