@@ -1,8 +1,8 @@
 """Odd things to throw at the library, drawn by a seeded generator, and what must be true whatever happens.
 
-    ATTACK_SEED=7 make slow
+    ATTACK_SEED=7 ATTACK_SIZE=2.5 make slow
 
-A fresh seed draws fresh calls; the seed is part of every report of a failure.
+A fresh seed draws fresh calls; the seed is part of every report of a failure. The size multiplies how many are drawn.
 """
 
 import os
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 SEED = int(os.environ.get("ATTACK_SEED", "1"))
+SIZE = float(os.environ.get("ATTACK_SIZE", "1"))
 
 
 def make_random(part: str) -> Random:

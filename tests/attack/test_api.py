@@ -9,12 +9,22 @@ from random import Random
 import numpy as np
 import pytest
 import torch
-from attack.odd import MODES, ODD_TARGETS, ODD_VALUES, SEED, describe_state, describe_torch, make_random, odd_tensors
+from attack.odd import (
+    MODES,
+    ODD_TARGETS,
+    ODD_VALUES,
+    SEED,
+    SIZE,
+    describe_state,
+    describe_torch,
+    make_random,
+    odd_tensors,
+)
 from conftest import IMAGES_ONLY, QUICK, animal
 
 import whyformer as why
 
-CALLS = 2000
+CALLS = int(2000 * SIZE)
 MODELS = ("vit", "bert", "gpt2", "encoder", "gpt", "llama")
 
 

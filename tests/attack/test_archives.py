@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 import torch
-from attack.odd import SEED, make_random
+from attack.odd import SEED, SIZE, make_random
 from PIL import Image
 from safetensors import safe_open
 from safetensors.torch import load_file, save
@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save
 import whyformer as why
 from whyformer.show.terminal import Screen
 
-FILES = 1000
+FILES = int(1000 * SIZE)
 ODD_JSON = [
     None, True, -1, 0, 1, 2**70, 1e308, -1e-320, "", "x", "\x1b[31m", "=1+1", [], {}, [[]], {"a": 1}, [None], "<b>",
     10**400, {"float": "inf"}, {"float": "nan"}, {"float": {}}, {"dtype": "float32", "shape": [1], "data": [1.0]},

@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from attack.odd import SEED, make_random
+from attack.odd import SEED, SIZE, make_random
 from PIL import Image
 from typer.testing import CliRunner
 
@@ -21,7 +21,7 @@ import whyformer
 from whyformer.cli import app
 from whyformer.errors import CODES, find_exit_code
 
-CALLS, PROCESSES = 1000, 40
+CALLS, PROCESSES = int(1000 * SIZE), int(40 * SIZE)
 SECONDS = 120  # for one call; more is a hang
 ERROR_EXIT_CODES = {2, 3, 4, 5, 130}
 FAILED_ITEMS = 6
