@@ -60,7 +60,9 @@ class Draft(Rules):
     has_twin: bool = True
     trusts_refusals: bool = True  # what the plain model is refused, the strange one may be
     is_random: bool = False
+    remembers: bool = False  # a forward changes the model, so that by hand each begins with a copy
     reorder: Tensor | None = None  # the number of the plain model's token for each of the strange one
+    spread: tuple[Tensor, int] | None = None  # where the plain model's tokens are, of how many; the others score 0
     rows: int | None = None  # where they are not on the first axis
     called: Callable[[nn.Module, Given], Any] = lambda module, given: module(**given)
     own_tokens: slice = field(

@@ -51,9 +51,9 @@ def draw_draft_of(kind: Kind, dice: random.Random, alone: bool) -> Draft:
     return draft
 
 
-def draw_questions(count: int, seed: int) -> Iterator[Question]:
+def draw_questions(count: int, seed: int, first: int = 0) -> Iterator[Question]:
     """So many models: of every family as many, at least, and then every kind as often as the others."""
-    for number, name in enumerate(islice(list_kinds(), count)):
+    for number, name in islice(enumerate(list_kinds()), first, first + count):
         yield draw_question(name, seed * 10_000 + number)
 
 

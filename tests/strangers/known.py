@@ -55,23 +55,18 @@ KNOWN = (
     "NaN for other classes",
     # 11 passed
     "labels in the batch",
-    # new geometry
+    # unlisted
     "channels last",
     "image cropped in forward",
-    # new together
     "answers to an image and its mirror image averaged",
-    # new numbers
     "differences of a series",
-    # new dropped
     "weak tokens dropped before mixing",
-    # new memory
     "a memory of earlier calls",
-    # new axes
     "classes before rows in the output",
     "one more axis in the output",
     "tokens before rows in the input",
-    # new passed
     "forward takes the batch as a dictionary",
+    "image padded in forward",
     # 11 passed
     "labels to a model of a library",
     # 12 false alarm

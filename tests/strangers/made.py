@@ -9,6 +9,7 @@ from strangers.draft import WITHOUT_ORACLE, Draft, Given, remove_tokens
 from strangers.kinds import kind
 from torch import Tensor, nn
 
+NO_SLOPE_NOTE = "no slope|as codes|rounds them"
 BY_NUMBERS = "lrp|gradient_x_input|saliency"  # methods that score the numbers as they were given
 
 # --- images that are changed in forward ------------------------------------------------------------------------------
@@ -53,6 +54,7 @@ def normalise_pixels(d: Draft) -> None:
     """By arithmetic in forward, or by a module before the patches."""
     mean, spread = draw_statistics(d)
     change_pixels(d, lambda x: (x - mean) / spread, lambda x: x * spread + mean)
+    d.unknown = BY_NUMBERS  # a shift is part of the function of the pixels that were given
     if d.dice.random() < 0.5:
         d.strange.make = nn.Sequential(Normalise(mean, spread), d.plain.make)
 
@@ -60,6 +62,7 @@ def normalise_pixels(d: Draft) -> None:
 @kind("pixels divided by 255", "2 pixels", "made", ["image"])
 def divide_pixels(d: Draft) -> None:
     change_pixels(d, lambda x: x / 255, lambda x: x * 255)
+    d.unknown = "saliency"  # a slope by pixels of 0 to 255
 
 
 @kind("BatchNorm2d before the patches", "2 pixels", "made", ["image"])
@@ -69,6 +72,7 @@ def norm_of_batch_first(d: Draft) -> None:
     norm.running_mean.copy_(mean.flatten())
     norm.running_var.copy_(spread.flatten() ** 2 - norm.eps)
     change_pixels(d, norm.forward, lambda x: x * spread + mean)
+    d.unknown = BY_NUMBERS
     d.strange.make = nn.Sequential(norm, d.plain.make)
 
 
@@ -105,6 +109,7 @@ SATURATING = {
 
 def change_numbers(d: Draft, name: str) -> None:
     """Some steps or columns lie wholly where the change is flat."""
+    d.names.append(NO_SLOPE_NOTE)
     change, x = SATURATING[name], d.plain.given["x"].clone()
     for row, place in enumerate(d.decides):
         flat = {place, d.dice.randrange(x.size(1))}
@@ -146,6 +151,7 @@ class Rows(nn.Module):
 
 @kind("numbers in buckets", "3 no nudge", "made", ["table"])
 def bucket_numbers(d: Draft) -> None:
+    d.names.append(NO_SLOPE_NOTE)
     make, x = Buckets(), d.plain.given["x"]
     d.strange.make, d.plain.make = make, Rows(make.table)
     d.plain.given = {"input_ids": torch.bucketize(x, make.edges)}
@@ -175,6 +181,7 @@ class Whole(nn.Module):
 
 @kind("codes in a table of numbers", "3 no nudge", "made", ["table"])
 def code_columns(d: Draft) -> None:
+    d.names.append(NO_SLOPE_NOTE)
     make = Codes()
     with torch.no_grad():
         make.codes.weight.mul_(0.15)
@@ -193,6 +200,7 @@ def float_ids(d: Draft) -> None:
     ids = d.plain.given["input_ids"]
     d.strange.make = a.Changed(lambda x: x.long(), d.plain.make)
     d.unknown = BY_NUMBERS
+    d.names.append(NO_SLOPE_NOTE)
     d.strange.given = {"x": ids.double()}
     d.remove = remove_id
 
@@ -219,6 +227,9 @@ class Missing(nn.Module):
 
 @kind("a learned vector in the place of a token", "3 no nudge", "made", ["ids"])
 def replace_token(d: Draft) -> None:
+    """The note that the ids are also read by a rule is true here."""
+    d.true_notes.append("in another way")
+    d.names.append("in another way")
     make = d.plain.make
     vector = make.table.weight[7].detach().clone()
     own = a.Words(make.places is not None)

@@ -5,14 +5,16 @@ that look inside: the scores of the same function written plainly, with the same
 planted token, if it changes the answer by far most, has the highest score under methods that are signed.
 """
 
+import copy
 from collections.abc import Callable, Sequence
 from itertools import combinations
 from math import factorial
 from typing import Any
 
 import torch
+from strangers import anatomy as a
 from strangers.draft import Draft, Given, matches, remove_tokens
-from torch import Tensor
+from torch import Tensor, nn
 
 import whyformer as why
 from whyformer.errors import WhyformerError
@@ -36,27 +38,34 @@ class Oracle:
         self.draft = self.rules = draft
         self.kinds = tuple(draft.kinds)
         self.anatomy, self.twin = draft.strange.build(), draft.plain.build()
-        self.module = draft.wrap(self.anatomy)
+        self.module = draft.wrap(self.fresh(self.anatomy))
 
     # --- by hand -----------------------------------------------------------------------------------------------------
 
     def values(self, of: str) -> list[Callable[[Given], float]]:
         """What of the answer is explained: the logit beneath what is returned, or the number that is returned."""
-        d, module = self.draft, self.anatomy
+        d = self.draft
 
         def read_logit(given: Given) -> float:
-            return float(module.logits(*given.values())[0, d.logit_of_target])
+            return float(self.logits(given)[0, d.logit_of_target])
 
         def read_probability(given: Given) -> float:
-            logits = module.logits(*given.values())
+            logits = self.logits(given)
             return float(logits.softmax(-1)[0, d.target] if d.probability is None else d.probability(logits)[0])
 
         def read_own(given: Given) -> float:
-            return float(d.own_value(d.called(self.module, given)).flatten()[0])
+            return float(d.own_value(d.called(self.fresh(self.module), given)).flatten()[0])
 
         if of == "probability":
             return [read_probability]
         return [read_logit] * d.has_logits + [read_own] * (d.own_value is not None)
+
+    def logits(self, given: Given) -> Tensor:
+        return self.fresh(self.anatomy).logits(*given.values())
+
+    def fresh(self, module: nn.Module) -> Any:
+        """The model as it is before a question."""
+        return copy.deepcopy(module) if self.draft.remembers else module
 
     @torch.no_grad()
     def leave_one_out(self, row: int, of: str = "score") -> Row:
@@ -133,7 +142,7 @@ class Oracle:
         d = self.draft
         decided = [row for row in range(d.batch) if self.is_decided(row)]
         for row in decided:
-            scores = content(e, row)[: self.length]
+            scores = sum_to_patches(content(e, row)) if d.modality == "image" else content(e, row)[: self.length]
             if int(scores.argmax()) != d.decides[row]:
                 return f"{e.method} gives {shorten(scores)}, token {d.decides[row]} decides."
         return "" if decided or d.must else None
@@ -143,7 +152,7 @@ class Oracle:
         if d.target_passed is not None or d.is_random:
             return ""
         with torch.no_grad():
-            logits = self.anatomy.logits(*d.strange.given.values())
+            logits = self.logits(d.strange.given)
         own = logits.softmax(-1)[:, d.target] if d.probability is None else d.probability(logits)
         for row, target in enumerate(e.targets):
             if target.probability is not None and abs(target.probability - float(own[row])) > CLOSE:
@@ -175,6 +184,9 @@ class Oracle:
     def place(self, scores: Tensor) -> Tensor:
         """The plain model's scores at the tokens of the strange one."""
         scores = scores[self.draft.own_tokens]
+        if self.draft.spread is not None:
+            places, length = self.draft.spread
+            scores = torch.zeros(length, dtype=scores.dtype).index_copy(0, places, scores)
         return scores if self.draft.reorder is None else scores[self.draft.reorder]
 
     def is_decided(self, row: int) -> bool:
@@ -208,6 +220,14 @@ def content(e: why.Explanation, row: int) -> Tensor:
         return e.scores[row].double()
     kept = ~(torch.tensor(tokens.special) | torch.tensor(tokens.padding))
     return e.scores[row][kept].double()
+
+
+def sum_to_patches(scores: Tensor) -> Tensor:
+    """Where each pixel has a score of its own."""
+    if len(scores) != a.SIDE**2:
+        return scores
+    side = a.SIDE // a.PATCH
+    return scores.view(side, a.PATCH, side, a.PATCH).sum((1, 3)).flatten()
 
 
 def is_close(scores: Tensor, wanted: Tensor, tolerance: float = CLOSE) -> bool:

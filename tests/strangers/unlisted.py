@@ -33,6 +33,7 @@ def transpose_image(d: Draft) -> None:
 
 @kind("channels last", "unlisted", "made", ["image"])
 def channels_last(d: Draft) -> None:
+    d.names.append("crops, turns or frames|channel")
     change_pixels(d, lambda x: x.permute(0, 3, 1, 2), lambda x: x.permute(0, 2, 3, 1))
     d.remove = lambda given, patches: [
         {"x": removed["x"].permute(0, 2, 3, 1)}
@@ -43,6 +44,7 @@ def channels_last(d: Draft) -> None:
 @kind("image cropped in forward", "unlisted", "made", ["image"])
 def crop_image(d: Draft) -> None:
     """The patches cover the middle of what is given, not all of it."""
+    d.names.append("crops, turns or frames|channel")
     edge = d.dice.choice((2, 3))
     crop = lambda x: x[:, :, edge:-edge, edge:-edge]  # noqa: E731
     x = d.plain.given["x"]
@@ -213,9 +215,11 @@ class Remembering(nn.Module):
 
 @kind("a memory of earlier calls", "unlisted", "mixed", ["ids", "series"], batch=1)
 def remember(d: Draft) -> None:
-    d.strange.mix = Remembering(d.plain.mix)
-    d.has_twin, d.is_random = False, True
-    d.must.append(("", f"{CHANCE_NOTE}|state|memory|earlier calls|changes itself|buffer"))
+    """What the model answers now, from the memory that it has now, is to be explained: of every variant too."""
+    d.strange.mix = Remembering(d.strange.mix)
+    d.plain.mix = Changing(d.plain.mix, lambda h: h - 0.5 * h.detach().mean((0, 1)))
+    d.remembers = True
+    d.names.append(f"{CHANCE_NOTE}|state|memory|earlier calls|changes itself|buffer")
 
 
 # --- other axes ------------------------------------------------------------------------------------------------------
@@ -361,3 +365,116 @@ class Padded(a.Anatomy):
         bias = torch.zeros(first.shape, dtype=torch.float64).masked_fill(~real, -1e9)[:, None, None]
         h = self.mix(self.make(first), bias) * real[..., None]
         return self.head(h.sum(1) / real.sum(1, keepdim=True).clamp(min=1))
+
+
+# --- more geometry ---------------------------------------------------------------------------------------------------
+
+
+@kind("image rolled in forward", "unlisted", "made", ["image"])
+def roll_image(d: Draft) -> None:
+    """By whole patches, around the edges."""
+    by = (a.PATCH * d.dice.choice((1, 2)), a.PATCH * d.dice.choice((0, 1)))
+    back = (-by[0], -by[1])
+    change_pixels(d, lambda x: x.roll(by, (2, 3)), lambda x: x.roll(back, (2, 3)))
+    numbers = torch.arange(a.PATCHES).view(a.SIDE // a.PATCH, -1)
+    d.reorder = numbers.roll([step // a.PATCH for step in back], (0, 1)).flatten()
+    d.decides = [int((d.reorder == place).nonzero()) for place in d.decides]
+
+
+@kind("a grey image repeated for three channels", "unlisted", "made", ["image"])
+def repeat_grey(d: Draft) -> None:
+    change = d.dice.choice((lambda x: x.repeat(1, 3, 1, 1), lambda x: x.expand(-1, 3, -1, -1)))
+    grey = d.plain.given["x"][:, :1].contiguous()
+    d.strange.make = a.Changed(change, d.plain.make)
+    d.give_both(grey.repeat(1, 3, 1, 1), grey)
+
+
+@kind("image padded in forward", "unlisted", "made", ["image"])
+def pad_image(d: Draft) -> None:
+    """The last column of patches is empty, and belongs to nothing that was given."""
+    small = d.plain.given["x"][..., : a.SIDE - a.PATCH].contiguous()
+    d.strange.make = a.Changed(lambda x: F.pad(x, (0, a.PATCH)), d.plain.make)
+    d.give_both(F.pad(small, (0, a.PATCH)), small)
+    d.perturbed = False
+    d.names.append("crops, turns or frames")
+    d.unknown = BY_NUMBERS
+
+
+class Picked(nn.Module):
+    def __init__(self, mix: nn.Module, kept: Tensor) -> None:
+        super().__init__()
+        self.mix, self.kept = mix, kept
+
+    def forward(self, x: Tensor, *others: Tensor) -> Tensor:
+        return self.mix(x[:, self.kept], *others)
+
+
+@kind("patches in another order", "unlisted", "mixed", ["image"])
+def shuffle_patches(d: Draft) -> None:
+    """Class token first; after it the patches, with their positions, in any order."""
+    first = [0] if isinstance(d.plain.make, a.Patches) and d.plain.make.first is not None else []
+    d.strange.mix = Picked(d.strange.mix, torch.tensor([*first, *(torch.randperm(a.PATCHES) + len(first)).tolist()]))
+
+
+# --- which axis holds the tokens -------------------------------------------------------------------------------------
+
+
+class Variates(nn.Module):
+    """Each channel of a series is a token, as in iTransformer."""
+
+    def __init__(self, steps: int) -> None:
+        super().__init__()
+        self.line = nn.Linear(steps, a.WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.line(x)
+
+
+@kind("channels of a series as tokens", "unlisted", "made", ["series"], combines=False)
+def channels_as_tokens(d: Draft) -> None:
+    """For half of the models as many as there are steps."""
+    steps = d.dice.choice((5, 8))
+    channels = steps if d.dice.random() < 0.5 else 6
+    make = Variates(steps)
+    x = torch.randn(d.batch, steps, channels).double()
+    d.strange.make, d.plain.make = a.Changed(lambda x: x.mT, make), make
+    d.give_both(x.mT.contiguous(), x)
+    d.perturbed, d.unknown = False, BY_NUMBERS
+    d.true_refusals.append(("", f"which is which is not known|{MIXES_FIRST}|cannot run after tokens were deleted"))
+    d.names.append("channel|axis|which is which")
+
+
+@kind("every second step left out", "unlisted", "made", ["series"])
+def every_second(d: Draft) -> None:
+    x = d.plain.given["x"]
+    x[range(d.batch), [place // 2 * 2 for place in d.decides]] = x[range(d.batch), d.decides]
+    d.decides = [place // 2 * 2 for place in d.decides]
+    d.strange.make = a.Changed(lambda x: x[:, ::2], d.plain.make)
+    d.give_both(x[:, ::2].contiguous(), x)
+    d.spread = (torch.arange(0, x.size(1), 2), x.size(1))
+
+
+# --- tokens that are their own filling -------------------------------------------------------------------------------
+
+
+@kind("id 0 is a word", "unlisted", "made", ["ids"])
+def zero_is_a_word(d: Draft) -> None:
+    """What replaces a removed word is this word, so that removing it cannot show what it does."""
+    ids = d.plain.given["input_ids"].clone()
+    ids[ids == 7] = 0
+    with torch.no_grad():
+        d.plain.make.table.weight[0] = d.plain.make.table.weight[7]
+    d.give_both(ids)
+    d.must.append(("leave_one_out|kernel_shap", "same|equal|already|fill|padding|replace"))
+
+
+# --- squashed answers ------------------------------------------------------------------------------------------------
+
+
+@kind("logits squashed by tanh", "unlisted", "returned")
+def squash(d: Draft) -> None:
+    target = d.target
+    d.strange.give = lambda z: 3 * torch.tanh(z / 3)
+    d.own_value = lambda out: out[:, target]
+    d.probability = lambda z: (3 * torch.tanh(z / 3)).softmax(-1)[:, target]
+    d.has_twin = False
