@@ -366,7 +366,8 @@ SECTIONS = {  # caption -> pages in reading order
 REFERENCE = {  # heading -> public names; a test checks that every name is here
     "Models and inputs": "open Model TextPair Prompt Region Grid Pieces InputLike DataLike",
     "Explain": "explain Explanation check load compare Comparison explain_classes ClassGrid Target TargetLike",
-    "Language models": "generate explain_generation Generation cite Citation Citations cite_log CitedLog LogSummary "
+    "Language models": "generate explain_generation Generation cite Citations Claim Citation "
+    "measure_citations CitationAgreement cite_log CitedLog LogSummary "
     "trace_reasoning Hop Hops check_answer AnswerCheck",
     "Similarity": "explain_similarity Similarity explain_ranking Ranking",
     "Judge": "judge Judgement judge_metrics MetricTrust",

@@ -109,8 +109,9 @@ def test_who_runs_retrieval(capsys):
             "is loaded with salt": "is loaded with tea"}  # fmt: skip
     names: dict[str, object] = {"why": why}
     exec(put(take("README.md", containing="why.cite("), mine), names)
-    answer, verdict, text = capsys.readouterr().out.strip().split(" | ")
-    assert (answer.strip(), verdict, text) == ("salt", "supported", "The Aurora left in March and carries salt.")
+    answer, reading, text = capsys.readouterr().out.strip().split(" | ")
+    assert answer.strip() == "salt" and reading.startswith("rests on passage 1")
+    assert text == "The Aurora left in March and carries salt."
     names["c"].save("sources.html")
     assert "carries salt" in Path("sources.html").read_text()
 

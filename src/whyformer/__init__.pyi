@@ -15,6 +15,8 @@ from whyformer._audit import audit as audit
 from whyformer._audit import swap_heads as swap_heads
 from whyformer._bulk.result import BulkRun as BulkRun
 from whyformer._bulk.run import bulk as bulk
+from whyformer._cite.agreement import CitationAgreement as CitationAgreement
+from whyformer._cite.agreement import measure_citations as measure_citations
 from whyformer._cite.log_run import CitedLog as CitedLog
 from whyformer._cite.log_run import cite_log as cite_log
 from whyformer._cite.log_summary import LogSummary as LogSummary
@@ -73,6 +75,7 @@ from whyformer.results.answer_check import AnswerCheck as AnswerCheck
 from whyformer.results.attention_view import AttentionView as AttentionView
 from whyformer.results.citations import Citation as Citation
 from whyformer.results.citations import Citations as Citations
+from whyformer.results.citations import Claim as Claim
 from whyformer.results.class_grid import ClassGrid as ClassGrid
 from whyformer.results.comparison import Comparison as Comparison
 from whyformer.results.diagnosis import Diagnosis as Diagnosis

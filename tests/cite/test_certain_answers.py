@@ -116,7 +116,7 @@ def choose_questions(count):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_the_planted_passage_is_first_and_supported_where_the_answer_is_certain(dtype):
+def test_the_answer_rests_on_the_planted_passage_where_it_is_certain(dtype):
     """The reader with its last norm scaled by 3; with log p the planted passage came first in 1 of 10."""
     bundled = why.open("demo/reader")
     module = bundled.module.to(dtype)
@@ -127,21 +127,9 @@ def test_the_planted_passage_is_first_and_supported_where_the_answer_is_certain(
         prompt = why.Prompt.from_text(model, question.text, answer=f" {question.answer}")
         cited = why.cite(model, prompt)
         assert cited.log_probability > -1e-3
-        assert cited[0].text == question.passages[question.source].text and cited[0].verdict == "supported"
-        assert [one.verdict for one in cited[1:]].count("supported") == 0
+        assert [one.text for one in cited.rests_on] == [question.passages[question.source].text]
+        assert cited[0] == cited.rests_on[0] and cited.claim.how == "one"
         assert [one.name for one in cited.apart] == ["question"] and len(cited) == len(question.passages)
-
-
-def test_an_answer_of_another_passage_gets_a_caution():
-    """The passage with the wrong value makes it less unlikely, and supports nothing."""
-    model = why.open("demo/reader")
-    passages = ["The Aurora carries tea. It left in March.", "The Orion carries salt.", "The Iris carries wool."]
-    text = "\n\n".join([*passages, "Question: What does the Aurora carry?\nAnswer:"])
-    cited = why.cite(model, text, answer=" salt")
-    assert cited.log_probability < -6.9 and "supported" not in {one.verdict for one in cited}
-    assert any("would hardly give this answer itself" in note for note in cited.notes)
-    right = why.cite(model, text, answer=" tea")
-    assert right[0].verdict == "supported" and not any("Caution" in note for note in right.notes)
 
 
 def test_passages_of_the_tiny_decoder_are_scored_in_log_odds():

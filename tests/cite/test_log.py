@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 import whyformer as why
 from whyformer._cite.log import LogLine, read_log, tell_apart
+from whyformer._cite.log_summary import summarise_rows
 from whyformer.cli import app
 from whyformer.errors import CODES, InputError, MethodError, OutputError
 
@@ -32,7 +33,7 @@ def log(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def run(model, log, tmp_path_factory):
-    return why.cite_log(model, log, out=tmp_path_factory.mktemp("run") / "log", shard=4, **QUICK)
+    return why.cite_log(model, log, out=tmp_path_factory.mktemp("run") / "log", shard=4, workers=1)
 
 
 def test_every_record_is_a_row_in_order(log, run):
@@ -48,13 +49,14 @@ def test_every_record_is_a_row_in_order(log, run):
 
 def test_a_row_says_what_cite_says(model, log, run):
     row = next(iter(run.rows()))
-    cited = why.cite(model, json.loads(log.read_text("utf-8").splitlines()[0]), effort="fast")
+    cited = why.cite(model, json.loads(log.read_text("utf-8").splitlines()[0]))
     stored = json.loads(row["citations"])
-    names = ("name", "id", "score", "share", "drop", "verdict", "metadata")
+    names = ("name", "id", "score", "share", "role", "metadata")
     assert [[one[name] for name in names] for one in stored] == [
         [getattr(one, name) for name in names] for one in cited
     ]
     assert (row["answer"], row["log_odds"]) == (cited.prompt.answer_text, cited.log_odds)
+    assert (row["how"], tuple(row["rests_on"])) == (cited.claim.how, cited.claim.rests_on)
 
 
 @pytest.mark.parametrize("kind", MALFORMED)
@@ -101,10 +103,10 @@ def test_records_in_memory_may_hold_documents_of_libraries(model, tmp_path):
 
 
 def test_the_same_call_computes_nothing_and_another_is_refused(model, log, run):
-    again = why.cite_log(model, log, out=run.folder, **QUICK)
+    again = why.cite_log(model, log, out=run.folder, workers=1)
     assert (again.computed, again.failed) == (0, 3)
     with pytest.raises(OutputError, match="another cited log: methods cite by"):
-        why.cite_log(model, log, out=run.folder, by="sentence", **QUICK)
+        why.cite_log(model, log, out=run.folder, by="sentence", workers=1)
 
 
 def test_a_log_grows(model, tmp_path):
@@ -122,7 +124,7 @@ def test_a_log_grows(model, tmp_path):
 
 
 def test_failed_records_are_tried_again(model, log, run):
-    again = why.cite_log(model, log, out=run.folder, retry_failed=True, **QUICK)
+    again = why.cite_log(model, log, out=run.folder, retry_failed=True, workers=1)
     assert (again.computed, again.failed) == (3, 3)
 
 
@@ -150,15 +152,15 @@ def test_the_summary_counts_what_the_rows_say(run):
     assert sum(one.count for one in found.errors) == 3 and {one.line for one in found.errors} <= {5, 10, 15}
     sources = [one for row in rows if row["citations"] for one in json.loads(row["citations"])]
     assert sum(one.offered for one in found.documents) == len(sources)
-    needed = set()
-    for row in rows:
-        told = json.loads(row["sentences"] or "[]")
-        names = {name for one in told if one["verdict"] == "supported" for name in one["sources"]}
-        needed |= {one["id"] for one in json.loads(row["citations"] or "[]") if one["name"] in names}
+    needed = {
+        source["id"]
+        for row in rows
+        for source in json.loads(row["citations"] or "[]")
+        if source["name"] in row["rests_on"]
+    }
     assert needed and needed == {one.key for one in found.documents if one.used}
-    assert sum(found.answers.values()) == 12 and found.answers["supported"] > 6
-    without = sum(count for verdict, count in found.sentences.items() if verdict != "supported")
-    assert len(found.unsupported) == without
+    assert sum(found.answers.values()) == 12 and found.answers["one"] > 6
+    assert all(one.tried == one.offered for one in found.documents)
     saved = json.loads((run.folder / "summary.json").read_text())
     assert saved["never_used"] == [one.key for one in found.never_used] and saved["records"] == 15
     assert "Documents never used" in (run.folder / "summary.html").read_text()
@@ -170,11 +172,66 @@ def test_the_summary_counts_what_the_rows_say(run):
     )
 
 
+def test_documents_are_called_unused_only_where_they_were_left_out(model, tmp_path):
+    file = write_log(tmp_path / "log.jsonl", 3)
+    found = why.cite_log(model, file, out=tmp_path / "run", **QUICK).summarise()
+    assert found.documents and found.never_used == [] and "None was left out" in str(found)
+    assert found.answers == {} and found.rates["no_source"] == (0, 0)
+
+
+def test_abstentions_marks_and_sentences_without_a_source_are_counted_apart():
+    def row(line, kind, how, *sentences):
+        told = [
+            {"text": "It is.", "kind": "claim", "how": "one", "rests_on": [], "around": [], "marks": [], **one}
+            for one in sentences
+        ]
+        return {
+            "id": str(line), "line": line, "error": None, "kind": kind, "how": how, "rests_on": [],
+            "sentences": json.dumps(told), "citations": "[]",
+        }  # fmt: skip
+
+    found = summarise_rows(
+        [
+            row(1, "claim", "one", {"marks": [{"finding": "right"}, {"finding": "no such number"}]}, {"around": [1]}),
+            row(2, "claim", "hardly any", {"how": "hardly any"}, {"how": "", "kind": "greeting"}),
+            row(3, "abstention", "", {"how": "", "kind": "abstention"}),
+            {"id": "4", "line": 4, "error": "E_DATA", "message": "no"},
+        ]
+    )
+    assert found.rates == {
+        "no_source": (1, 3), "borderline": (1, 3), "abstentions": (1, 3), "wrong_marks": (1, 2),
+        "missing_marks": (1, 2), "errors": (1, 4),
+    }  # fmt: skip
+    assert [one.line for one in found.unsourced] == [2] and found.answers == {"one": 1, "hardly any": 1}
+    for condition, holds in {
+        "no_source > 5%": True, "no_source>33.4%": False, "no_source > 1": False, "no_source >= 1": True,
+        "errors >= 25 %": True, "errors > 25%": False,
+    }.items():  # fmt: skip
+        assert found.fails(condition) == holds, condition
+
+
+@pytest.mark.parametrize("condition", ["no_source", "no_sauce > 5%", "no_source < 5%", "5% > no_source", ""])
+def test_a_condition_that_cannot_be_read_is_refused(condition):
+    with pytest.raises(InputError, match=r"no condition, such as"):
+        why.LogSummary(1, 1).fails(condition)
+
+
+def test_the_gate_has_an_exit_status_of_its_own(tmp_path):
+    file, out = write_log(tmp_path / "log.jsonl", 3), str(tmp_path / "run")
+    words = ["cite", str(file), "-M", "demo/reader", "-o", out, "--workers", "1", "--effort", "fast", "--fail-if"]
+    assert CliRunner().invoke(app, [*words, "errors > 0"]).exit_code == 0
+    assert CliRunner().invoke(app, [*words, "errors >= 0"]).exit_code == 8
+    refused = CliRunner().invoke(app, [*words, "error > 0"])
+    assert refused.exit_code == 2 and "Did you mean 'errors'" in " ".join(refused.stderr.split())
+    single = CliRunner().invoke(app, ["cite", "a.\n\nb.\n\nc?", "--fail-if", "errors > 0"])
+    assert single.exit_code == 2 and "is for a log" in single.stderr
+
+
 def test_the_command_prints_the_summary(log, tmp_path):
     words = ["cite", str(log), "-M", "demo/reader", "-o", str(tmp_path / "run"), "--workers", "1", "--effort"]
     shown = CliRunner().invoke(app, [*words, "fast"])
     assert shown.exit_code == 6, shown.output
-    assert "15 records: 12 cited, 3 with an error." in shown.stdout and "Documents never used" in shown.stdout
+    assert "15 records: 12 cited, 3 with an error." in shown.stdout
     again = CliRunner().invoke(app, [*words, "fast", "--json"])
     assert json.loads(again.stdout)["cited"] == 12
 

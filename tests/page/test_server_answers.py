@@ -129,7 +129,7 @@ def test_a_language_model_writes_cites_and_writes_again_without_a_passage():
     cited = answer_cite(ask(bodies.CiteBody, "demo/reader", answered))
     expected = why.cite(model, why.Prompt.from_text(model, PROMPT, written["ids"]))
     assert [one["name"] for one in cited["sources"]] == [one.name for one in expected]
-    assert cited["verdict"]["words"] == str(expected.support) == "supported by passage 1"
+    assert cited["reading"]["words"] == str(expected.claim) and cited["reading"]["rests_on"] == ["passage 1"]
     passages = answer_passages(ask(bodies.PassagesBody, "demo/reader", given))["passages"]
     assert passages[cited["sources"][0]["index"]]["text"] == cited["sources"][0]["text"]
     without = answer_generate(ask(bodies.GenerateBody, "demo/reader", given, without=[0]))

@@ -12,10 +12,30 @@ import whyformer as why
 from whyformer._engine.targets.target import Target
 from whyformer._plain.tokens import Pieces
 from whyformer.errors import InputError
-from whyformer.results.citations import Citation, Citations, Faithfulness, TopDrop
+from whyformer.results.citations import (
+    Citation,
+    Citations,
+    Claim,
+    Mark,
+    OtherReading,
+    Quotation,
+    State,
+    Values,
+)
 from whyformer.show.terminal import Screen
 
 EVIL = "<script>alert(1)</script> =1+1 \x1b[31m"
+
+
+def make_claim(**more):
+    values = {"passage 2": Values(0.75, 0.25, 0.5, 0.125, (6.0, -2.0, 4.0, -4.0))}
+    states = {"passage 2": State(("tea",), ("salt",)), "passage 1": State((), ("tea", "salt"))}
+    facts = dict(
+        text="tea and salt [1]", kind="claim", how="one", rests_on=("passage 2",), also=("passage 1",), effect=10.0,
+        values=values, states=states, marks=(Mark("[1]", 1, "passage 1", "right"),), written="I do not know.",
+        quotations=(Quotation("left in May", "passage 1", "in part"),), by_log_p=OtherReading("one", ("passage 2",)),
+    )  # fmt: skip
+    return Claim(**facts | more)
 
 
 def made(**more):
@@ -24,49 +44,64 @@ def made(**more):
     facts = dict(
         prompt=why.Prompt((1, 2, 3, 4), pieces, 3, regions),
         citations=(
-            Citation("passage 2", "passage", 1, 2, EVIL, 2.0, 0.5, 3.25, "supported"),
-            Citation("passage 1", "passage", 0, 1, "a", 0.5, 0.125, -0.125, None, is_control=True),
+            Citation("passage 2", "passage", 1, 2, EVIL, 2.0, 0.5, "rests on"),
+            Citation("passage 1", "passage", 0, 1, "a", 0.5, 0.125, "also"),
         ),
         target=Target(-1, "'d'", 1.5),
         scores=torch.tensor([0.5, 2.0, -1.5, 0.0], dtype=torch.float64),
         rest=-1.5,
         log_probability=-0.25,
-        margin=0.75,
-        together=None,
-        faithfulness=Faithfulness(0.5, (-0.6, 0.625), 32, 0, (TopDrop(1, 3.25, 1.0, (0.5, 1.5), 8),)),
-        method="libragrad",
-        settings={"recipe": "libra"},
+        log_odds=1.25,
+        method="ablations",
+        settings={},
         model="tiny",
         versions={"torch": "2"},
-        spent={"forward": 9.0, "relevance": 1.0},
+        claim=make_claim(),
+        sentences=(make_claim(),),
+        spent={"forward": 9.0, "cost": 8.5},
         notes=("A note.",),
         apart=(Citation("question", "question", 2, 3, f"why? {EVIL}", -1.5, -0.375),),
-        log_odds=1.25,
     )
     return Citations(**facts | more)
 
 
-def test_the_table_in_a_terminal():
+def test_the_answer_is_told_in_lines_with_the_numbers_that_decide():
+    lines = made().describe()
+    assert lines[0] == "tea and salt [1] [1]"
+    assert lines[1] == "The answer rests on passage 2, also passage 1."
+    assert lines[2].startswith("Its probability per token: 0.75 with all sources, 0.25 without passage 2, 0.5 with it")
+    assert lines[3] == "In summed log-odds: 6.0, -2.0, 4.0, -4.0. Half of the effect of 10.0 decides."
+    assert lines[4] == 'Without passage 2: "I do not know."'
+    assert lines[5].startswith("Of its words, passage 2 contains tea; it lacks salt.")
+    assert lines[6:] == ["[1] is right.", '"left in May" is found in part in passage 1.']
+    plain = make_claim(marks=(), quotations=())
+    assert len(made(claim=plain, sentences=(plain,)).describe()) == 6
     text = made().render(Screen(width=120, colours=None))
-    assert "passage 2" in text and "supported" in text and "+3.25" in text and "(control)" in text
-    assert (
-        "drop by more than 0.75" in text
-        and "Not a source, never left out: question -38 %" in text
-        and "score 0.50 over 32 random ablations" in text
-    )
-    assert "random scores: -0.60 to 0.62 (95 %)" in text or "random scores: -0.60 to 0.63 (95 %)" in text
-    assert "fall by 3.25; without random ones by 1.00 (0.50 to 1.50)" in " ".join(text.split())
-    assert "\x1b" not in text and "A note." in text and "Not a source, never left out: question -38 %" in text
+    assert "\x1b" not in text and "A note." in text
 
 
-def test_what_is_inside_chance_is_called_so():
-    inside = Faithfulness(0.5, (-0.6, 0.625), 32, 0, (TopDrop(1, 0.25, 1.0, (0.5, 1.5), 8),))
-    outside = Faithfulness(0.75, (-0.6, 0.625), 32, 0, (TopDrop(1, 3.25, 1.0, (0.5, 1.5), 8),))
-    for found, times in ((inside, 1), (outside, 0)):
-        text = " ".join(made(faithfulness=found).render(Screen(width=120, colours=None)).split())
-        assert text.count("no better than chance") == times and text.count("no more than by chance") == times
-        page = Citations.formats[".html"](made(faithfulness=found)).decode()
-        assert page.count("(no better than chance)") == 2 * times
+@pytest.mark.parametrize(
+    ("claim", "words"),
+    [
+        (dict(how="any of", rests_on=("a", "b", "c"), also=()), "rests on any of a, b and c"),
+        (dict(how="together", rests_on=("a", "b"), also=()), "rests on a and b together"),
+        (dict(how="several", rests_on=(), also=("a",)), "rests on several sources, also a"),
+        (
+            dict(how="hardly any", rests_on=(), also=(), against=("a",)),
+            "hardly rests on any source; a speaks against it",
+        ),
+        (dict(how="against", rests_on=(), also=(), against=("a",)), "is made less likely by a"),
+        (dict(how="", rests_on=(), also=()), "was not measured: nothing was left out"),
+        (dict(kind="abstention", how=""), "is an abstention, no claim"),
+        (dict(kind="unfinished", how=""), "is unfinished, so no claim"),
+        (
+            dict(also=(), around=(OtherReading("one", ("passage 2",)), OtherReading("several", ()))),
+            "rests on passage 2 (borderline: rests on several sources)",
+        ),
+    ],
+)  # fmt: skip
+def test_readings_in_words(claim, words):
+    assert str(make_claim(**claim)) == words
 
 
 def test_one_share_per_source():
@@ -80,47 +115,34 @@ def test_one_share_per_source():
     assert "+50.0 %" in Citations.formats[".html"](one).decode()
 
 
-def test_files_of_earlier_versions_are_read(tmp_path):
+def test_a_file_of_an_earlier_version_says_what_to_do(tmp_path):
     made().save(tmp_path / "c.json")
     saved = json.loads((tmp_path / "c.json").read_text())
-    del saved["apart"], saved["log_odds"]
-    (tmp_path / "c.json").write_text(json.dumps(saved))
-    back = Citations.load(tmp_path / "c.json")
-    assert back.apart == () and back.log_odds is None and back.citations == made().citations and str(back)
-
-
-def test_a_score_that_is_undefined_is_said_to_be():
-    nan = float("nan")
-    found = made(faithfulness=Faithfulness(nan, (nan, nan), 8, 0))
-    assert "No linear datamodelling score" in found.render(Screen(width=200, colours=None))
+    (tmp_path / "c.json").write_text(json.dumps({**saved, "support": None}))
+    with pytest.raises(InputError, match="earlier version, whose verdicts are no longer given; cite again"):
+        Citations.load(tmp_path / "c.json")
 
 
 def test_the_page_escapes_what_it_shows():
     page = Citations.formats[".html"](made()).decode()
     assert "<script>alert" not in page and "&lt;script&gt;" in page and "\x1b" not in page
-    assert "supported" in page and "<script>alert" not in made().to_html()
+    assert "rests on" in page and "<script>alert" not in made().to_html()
 
 
 def test_the_csv_has_a_row_for_each_source():
     rows = list(csv.DictReader(StringIO(Citations.formats[".csv"](made()).decode())))
     assert [row["name"] for row in rows] == ["passage 2", "passage 1"]
-    assert (rows[0]["rank"], rows[0]["score"], rows[0]["drop"]) == ("1", "2.0", "3.25")
-    assert (rows[0]["control"], rows[1]["control"], rows[1]["verdict"]) == ("no", "yes", "")
+    assert (rows[0]["rank"], rows[0]["score"], rows[0]["without"]) == ("1", "2.0", "0.25")
+    assert (rows[0]["role"], rows[1]["role"], rows[1]["without"]) == ("rests on", "also", "")
 
 
 def test_json_comes_back(tmp_path):
-    for one in (made(), made(faithfulness=None, margin=None)):
+    unmeasured = Claim("d", "claim", "")
+    for one in (made(), made(claim=unmeasured, sentences=(unmeasured,))):
         one.save(tmp_path / "c.json")
         back = Citations.load(tmp_path / "c.json")
-        assert back.citations == one.citations and back.prompt == one.prompt and back.faithfulness == one.faithfulness
+        assert back.citations == one.citations and back.prompt == one.prompt and back.claim == one.claim
         assert torch.equal(back.scores, one.scores) and back.target == one.target and str(back) == str(one)
-
-
-def test_an_undefined_score_comes_back_from_json(tmp_path):
-    nan = float("nan")
-    made(faithfulness=Faithfulness(nan, (nan, nan), 8, 0)).save(tmp_path / "c.json")
-    found = Citations.load(tmp_path / "c.json").faithfulness
-    assert found.lds != found.lds and found.chance[0] != found.chance[0] and found.samples == 8
 
 
 def test_the_json_is_as_documented(tmp_path):
@@ -129,11 +151,14 @@ def test_the_json_is_as_documented(tmp_path):
     assert saved["kind"] == "citations"
     assert saved["citations"][0] == {
         "name": "passage 2", "kind": "passage", "start": 1, "stop": 2, "text": EVIL, "score": 2.0, "share": 0.5,
-        "drop": 3.25, "verdict": "supported", "is_control": False, "id": None, "metadata": {},
+        "role": "rests on", "copies": [], "id": None, "metadata": {},
     }  # fmt: skip
-    assert saved["faithfulness"]["drops"][0] == {
-        "size": 1, "drop": 3.25, "chance": 1.0, "interval": [0.5, 1.5], "draws": 8,
+    claim = saved["claim"]
+    assert (claim["how"], claim["rests_on"], claim["written"]) == ("one", ["passage 2"], "I do not know.")
+    assert claim["values"]["passage 2"] == {
+        "with_all": 0.75, "without": 0.25, "alone": 0.5, "with_none": 0.125, "log_odds": [6.0, -2.0, 4.0, -4.0],
     }  # fmt: skip
+    assert "writer" not in claim
 
 
 @pytest.mark.parametrize(
@@ -142,9 +167,10 @@ def test_the_json_is_as_documented(tmp_path):
         {"citations": []},
         {"scores": {"dtype": "float64", "shape": [1], "data": [0.0]}},
         {"prompt": None},
-        {"margin": "much"},
+        {"log_odds": "much"},
+        {"claim": None},
     ],
-    ids=["no citations", "other scores", "no prompt", "no number"],
+    ids=["no citations", "other scores", "no prompt", "no number", "no claim"],
 )
 def test_a_damaged_file_is_refused(tmp_path, damage):
     made().save(tmp_path / "c.json")
@@ -154,8 +180,9 @@ def test_a_damaged_file_is_refused(tmp_path, damage):
         Citations.load(tmp_path / "c.json")
 
 
-def test_an_unknown_verdict_is_refused(tmp_path):
+def test_unknown_words_are_refused(tmp_path):
     one = made()
-    made(citations=(replace(one[0], verdict="perhaps"),)).save(tmp_path / "c.json")
-    with pytest.raises(InputError):
-        Citations.load(tmp_path / "c.json")
+    for more in ({"citations": (replace(one[0], role="perhaps"),)}, {"claim": make_claim(how="perhaps")}):
+        made(**more).save(tmp_path / "c.json")
+        with pytest.raises(InputError):
+            Citations.load(tmp_path / "c.json")

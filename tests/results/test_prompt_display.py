@@ -147,11 +147,11 @@ def test_citations_are_a_page_with_the_sources_as_regions():
     found = why.cite(decoder(), make_prompt(), by="passage", effort="thorough")
     view = found.view()
     assert [one.name for one in view.regions] == [*sorted(one.name for one in found), "question"]
-    for row, one in zip(view.citations, found.list_shown(), strict=True):
+    for row, one in zip(view.citations, found, strict=True):
         assert view.cells[view.find_cell(row.start)].name == row.name == one.name
-        assert (row.share, row.drop) == (one.share, one.drop)
+        assert (row.share, row.role) == (one.share, one.role)
     page = type(found).formats[".html"](found).decode()
-    assert 'id="citations"' in page and "linear datamodelling score" in page and found.describe()[0] in page
+    assert 'id="citations"' in page and found.describe()[1] in page
 
 
 def test_hops_are_a_page_with_a_bar_for_each_hop():

@@ -3,7 +3,7 @@
 import torch
 
 from whyformer._plain.tokens import NamedTokens, Pieces
-from whyformer.show.prompt_view import CitationRow, FaithfulnessRow, HopRow, PromptView
+from whyformer.show.prompt_view import CitationRow, HopRow, PromptView
 
 
 def make_pieces(words: list[str], *, special: frozenset[int] = frozenset()) -> Pieces:
@@ -32,8 +32,8 @@ def show_prompt(word: str = "cabinet", **changes) -> PromptView:
         method=word,
         model=word,
         steps=steps,
-        citations=(CitationRow(word, 0, 3, 0.8, word, 1.5, word), CitationRow("second", 3, 6, -0.2, "", None)),
-        faithfulness=(FaithfulnessRow(word, 0.7, 0.1, (-0.2, 0.3)),),
+        citations=(CitationRow(word, 0, 3, 0.8, word, (word,) * 4, word), CitationRow("second", 3, 6, -0.2, "")),
+        reading_notes=(word,),
         hops=(HopRow("hop 0", steps[1], 4.5, 1.0), HopRow(word, steps[0], 2.0, -0.5)),
         settings={word: word},
         versions={word: word},

@@ -12,6 +12,7 @@ from tiny_prompts import decoder, make_prompt
 
 import whyformer as why
 from whyformer._cite.log_summary import summarise_rows
+from whyformer.results.citations import Mark, Quotation, State, Values
 from whyformer.show.footnotes import NotedSource, number_sources, write_markdown
 from whyformer.show.terminal import Screen
 
@@ -47,10 +48,21 @@ def cited():
 def put_everywhere(cited, text):
     """The same citations with this text in every field that others write."""
     sources = [replace(one, text=text, id=text, metadata={text: text, "list": [text]}) for one in (*cited.citations,)]
-    sentences = tuple(
-        replace(one, text=text, verdict="supported", sources=(sources[0].name,)) for one in cited.sentences
+    sentences = tuple(put_in_claim(one, sources[0].name, text) for one in cited.sentences)
+    claim = put_in_claim(cited.claim, sources[0].name, text)
+    return replace(
+        cited, citations=tuple(sources), claim=claim, sentences=sentences, notes=(text,), method=text, model=text
     )
-    return replace(cited, citations=tuple(sources), sentences=sentences, notes=(text,), method=text, model=text)
+
+
+def put_in_claim(claim, name, text):
+    """Everything that a claim has from others: its text, what the model said instead, marks, quotations and words."""
+    return replace(
+        claim, text=text, how="one", rests_on=(name,), also=(text,), 
+        values={name: Values(0.5, 0.25, None, 0.1, (1.0,))},
+        effect=1.0, states={name: State((text,), (text,), judged=True)}, marks=(Mark(text, 1, text, "right"),),
+        quotations=(Quotation(text, text, "verbatim"),), written=text, writer=None,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("payload", PAYLOADS, ids=range(len(PAYLOADS)))
@@ -67,9 +79,10 @@ def test_no_field_of_citations_adds_an_element(cited, payload):
 @pytest.mark.parametrize("payload", PAYLOADS, ids=range(len(PAYLOADS)))
 def test_no_field_of_a_log_adds_an_element(payload):
     def summarise(text):
-        source = {"name": text, "key": text, "text": text, "verdict": None}
-        told = [{"text": text, "verdict": "not supported", "sources": []}]
-        row = {"id": text, "line": 1, "verdict": "not supported", "error": None, "message": None}
+        source = {"name": text, "key": text, "text": text, "role": ""}
+        told = [{"text": text, "kind": "claim", "how": "hardly any", "rests_on": [], "around": [], "marks": []}]
+        row = {"id": text, "line": 1, "kind": "claim", "how": "hardly any", "rests_on": [], "error": None}
+        row["message"] = None
         good = {**row, "citations": json.dumps([source]), "sentences": json.dumps(told)}
         return summarise_rows([good, {**row, "error": "E_DATA", "message": text}])
 
@@ -81,7 +94,7 @@ def test_no_field_of_a_log_adds_an_element(payload):
 
 
 def test_footnotes_are_numbered_in_the_order_of_the_answer():
-    told = [("It is tea.", "supported", ["b", "a"]), ("It left\nin May.", "undecided", []), ("So.", "supported", ["b"])]
+    told = [("It is tea.", "", ["b", "a"]), ("It left\nin May.", "hardly any", []), ("So.", "", ["b"])]
     sentences, names = number_sources(told)
     sources = [
         NotedSource("a", "one", id="d1", metadata={"page": 4}),
@@ -89,6 +102,6 @@ def test_footnotes_are_numbered_in_the_order_of_the_answer():
         NotedSource("c", "three"),
     ]
     written = write_markdown("Why 'tea'?", sentences, sources, names)
-    assert "It is tea.[^1][^2] It left in May. *(undecided)* So.[^1]" in written
+    assert "It is tea.[^1][^2] It left in May. *(hardly any)* So.[^1]" in written
     assert "[^1]: **b**: two\n[^2]: **a**, d1: one; page: 4\n" in written
     assert "[^3]" not in written and "| c |" in written

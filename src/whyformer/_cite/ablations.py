@@ -1,63 +1,119 @@
-"""The log-odds of an answer while some sources of its prompt are left out.
+"""The runs of a model behind the ablations of an answer: sources deleted, and the log-odds of every token read.
 
-Left out means deleted: the tokens are not there, and those after them move up. All ablations go through the model in
-one call of the probe, in batches. For many, tokens before the first deleted one are read once, from the cache of
-keys and values; for few, making the cache costs more than it saves. An ablation is asked for once, however often it
-is drawn.
+Deleted means: the tokens are not there, and those after them move up. Several ablations go through the model in one
+call of the probe, in batches.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from whyformer._engine import Probe, engine
-from whyformer.methods._players import Players, ask_coalitions
+from whyformer._cite.dependence import NOTHING, Sources
+from whyformer._cite.design import Vector
+from whyformer._cite.measuring import Ablations
+from whyformer._cite.sources import make_source_players
+from whyformer._engine import Answer, Answers, Capture, FunctionReading, Probe, TermSum, find_output, record
+from whyformer._explain.explain import explain_and_probe
+from whyformer._explain.method_call import MethodLike, choose_method
+from whyformer._model import EncodedBatch, Model
+from whyformer._model.prompt import Prompt, Region
+from whyformer.methods._players import Players, choose_players
+from whyformer.methods._registry import Setting
+from whyformer.results.explanation import Explanation
 
-FEW = 20  # ablations
+Copies: TypeAlias = Sequence[Sequence[Region]]  # of each source, the places where its text is
+PER_BACKWARD = 2  # forwards that a backward or relevance pass counts as
 
 
-class Ablations:
-    """Asks a model for the log-odds of its answer to a prompt without some of its sources."""
+@dataclass(frozen=True)
+class TokenReading(FunctionReading):
+    """Reads the log-odds of every token of the target, as columns of `logits`; the score is their sum."""
 
-    def __init__(self, probe: Probe, players: Players, full: float | None = None) -> None:
-        """full: the log-odds with all sources, if they are known."""
-        self.probe, self.players = probe, players
-        self.full = float(probe.before.score.double()) if full is None else full
-        self.known: dict[tuple[bool, ...], float] = {(True,) * players.count: self.full}
-        self.forwards = 0.0  # that were asked for, each counted by the share of the tokens that it reads
+    def read(self, encoded: EncodedBatch, returned: Any, of: Tensor) -> Answers:
+        assert isinstance(self.function, TermSum)
+        terms = self.function.pick_examples(of).follow_tokens(encoded).terms
+        output = find_output(returned, self.function.module)
+        places = torch.tensor([[term.at[0] for term in row] for row in terms], device=output.device)
+        ids = torch.tensor([[term.at[1] for term in row] for row in terms], device=output.device)
+        rows = torch.arange(len(places), device=output.device)[:, None]
+        odds = find_log_odds(output[rows, places].flatten(0, 1), ids.flatten()).view(ids.shape)
+        return Answers(odds.sum(-1), odds.sum(-1), odds)
 
-    def ask(self, keep: Tensor) -> Tensor:
-        """[n]: the log-odds with only these sources, keep [n source] bool."""
-        rows = [tuple(row) for row in keep.bool().tolist()]
-        new = [row for row in dict.fromkeys(rows) if row not in self.known]
-        if new:
-            with engine(reuse_prefix=False if len(new) <= FEW else None):
-                (answers,) = ask_coalitions(self.probe, [self.players], [torch.tensor(new)], fill="delete", of="score")
-            self.known |= dict(zip(new, answers.tolist(), strict=True))
-            self.forwards += float(self.count_forwards(torch.tensor(new)).sum())
-        return torch.tensor([self.known[row] for row in rows], dtype=torch.float64)
 
-    def count_forwards(self, keep: Tensor) -> Tensor:
-        """[n]: the share of the tokens that is left, keep [n source] bool: what an ablation costs beside a forward."""
-        return self.players.keep(keep).double().mean(1)
+def find_log_odds(logits: Tensor, ids: Tensor) -> Tensor:
+    """[n] in float64 of logits [n word]: that of the token minus the logarithm of the summed exponentials of others."""
+    wide = logits.double()
+    others = wide.scatter(-1, ids[:, None], -torch.inf).logsumexp(-1)
+    return wide.gather(-1, ids[:, None])[:, 0] - others
 
-    def take_affordable(self, keep: Tensor, forwards: float) -> Tensor:
-        """As many of these ablations [n source], from the first one on, as cost no more than so many forwards."""
-        return keep[: int((self.count_forwards(keep).cumsum(0) <= forwards).sum())]
 
-    def leave_out(self, sets: Sequence[Sequence[int]]) -> Tensor:
-        """[set source] bool: False for the sources of each set."""
-        keep = torch.ones(len(sets), self.players.count, dtype=torch.bool)
-        for row, left_out in zip(keep, sets, strict=True):
-            row[list(left_out)] = False
-        return keep
+@dataclass(frozen=True)
+class Opened:
+    """An answer with all its sources: its ablations, and the relevance of its tokens if it was asked for."""
 
-    def ask_without(self, sets: Sequence[Sequence[int]]) -> Tensor:
-        """[n]: how much the log-odds fall without each of these sets of sources."""
-        return self.full - self.ask(self.leave_out(sets))
+    ablations: Ablations
+    capture: Capture
+    explanation: Explanation | None
+    relevance: Tensor | None  # [token]
 
-    def learn(self, left_out: Sequence[int], log_odds: float) -> None:
-        """The log-odds without these sources, which another run has found."""
-        (row,) = self.leave_out([left_out]).tolist()
-        self.known[tuple(row)] = log_odds
+
+def open_answer(
+    model: Model,
+    prompt: Prompt,
+    copies: Copies,
+    tokens: Sequence[int],
+    method: MethodLike | None,
+    settings: dict[str, Setting],
+) -> Opened:
+    """One run of the whole prompt; with a method, its explanation of the log-odds of these tokens of the answer."""
+    players = make_source_players(prompt, copies)
+    if method is None:
+        capture = record(model, model.encode(prompt), target=Answer(tuple(tokens), score="log_odds"), keep={"probe"})
+        explanation, relevance, cost = None, None, 1.0
+    else:
+        call = choose_method(method, settings)
+        reruns = "probe" in call.method.needs
+        if reruns and call.settings.get("fill", "") is None:
+            call = choose_method(method, {**settings, "fill": "delete"})
+        target = Answer(tuple(tokens), score="log_odds" if reruns else "tempered")
+        with choose_players([players]):
+            explanation, capture = explain_and_probe(model, model.encode(prompt), call, target)
+        relevance, spent = explanation.scores[0].double().cpu(), explanation.spent
+        backward = spent.get("backward", 0.0) + spent.get("relevance", 0.0)
+        cost = spent.get("forward", 0.0) + PER_BACKWARD * backward
+    ablations = make_ablations(capture["probe"], prompt, players)
+    logits, ids = capture.logits[0], torch.tensor([prompt.answer_ids[token] for token in tokens])
+    if len(logits) == len(prompt.ids):  # else only those from which these tokens are predicted
+        logits = logits[[prompt.prompt_length - 1 + token for token in tokens]]
+    ablations.learn(ablations.everything, as_vector(find_log_odds(logits, ids.to(logits.device))))
+    ablations.forwards = cost
+    return Opened(ablations, capture, explanation, relevance)
+
+
+def make_ablations(probe: Probe, prompt: Prompt, players: Players) -> Ablations:
+    """Those of one probe, of the tokens that its target has."""
+    probe.reading = TokenReading(probe.reading.function)  # type: ignore[attr-defined]
+    always = torch.zeros(1, players.count, dtype=torch.bool)
+
+    def run(sets: Sequence[Sources]) -> list[Vector]:
+        keep = torch.tensor([[j in kept for j in range(players.count)] for kept in sets])
+        of = torch.zeros(len(sets), dtype=torch.long)
+        return [as_vector(row) for row in probe.keep_only(players.keep(keep), of, "delete").logits]
+
+    sizes = [int((players.owner == number).sum()) for number in range(players.count)]
+    return Ablations(run, sizes, int(players.keep(always).sum()))
+
+
+def as_vector(values: Tensor) -> Vector:
+    found: Vector = values.detach().double().cpu().numpy().astype(np.float64)
+    return found
+
+
+def list_kept(prompt: Prompt, copies: Copies, kept: Sources = NOTHING) -> list[int]:
+    """The tokens of the prompt, without its answer, if only these sources are kept."""
+    owner = make_source_players(prompt, copies).owner
+    return [i for place, i in enumerate(prompt.ids[: prompt.prompt_length]) if int(owner[place]) in {-1, *kept}]

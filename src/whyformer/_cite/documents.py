@@ -1,7 +1,7 @@
 """What cite() is given, as a prompt with an answer and documents: a text, messages, a Prompt or a record of a log."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from typing_extensions import TypeIs
 
@@ -11,7 +11,6 @@ from whyformer._model.prompt import DocumentLike, Prompt, Region, SplitBy, add_a
 from whyformer._plain.json_value import JsonValue
 from whyformer._plain.progress import show_progress
 from whyformer.errors import InputError
-from whyformer.results.citations import Citations
 
 
 def make_cited_prompt(
@@ -52,6 +51,7 @@ def choose_unit(prompt: Prompt, by: SplitBy | Sequence[Region] | None) -> SplitB
 
 # --- many -------------------------------------------------------------------------------------------------------------
 
+Found = TypeVar("Found")
 ManyPrompts: TypeAlias = list[str] | list[Prompt] | list[list[Mapping[str, JsonValue]]]
 
 
@@ -75,8 +75,8 @@ def refuse_shared_answer(*given: object) -> None:
         )
 
 
-def cite_each(cite_one: Callable[..., Citations], prompts: Sequence[object]) -> list[Citations]:
-    """The citations of each prompt; an error says which prompt it is about."""
+def cite_each(cite_one: Callable[..., Found], prompts: Sequence[object]) -> list[Found]:
+    """What is found of each prompt; an error says which prompt it is about."""
     found = []
     with show_progress(len(prompts), "citing") as progress:
         for number, one in enumerate(prompts, 1):

@@ -1,50 +1,39 @@
 """What cite() spends on one answer: said beforehand, counted afterwards.
 
-    fast      one relevance pass; verdicts by how certain the answer is, so fewer of them
-    checked   also as many coded ablations as 12 forwards allow, for verdict and scores; if the model would rather say
-              something else, a relevance pass of that, and fewer ablations
-    thorough  the same, 8 candidates left out alone, 64 random ablations for the scores, 32 fresh ones to measure them
+    fast      one relevance pass: scores of the sources, and nothing about what the answer rests on
+    checked   16 coded ablations and direct checks; of more than eight sources also a relevance pass, which chooses
+    thorough  all subsets of up to eight sources; of more, each alone and left out, and the pairs of five
 
-A relevance pass costs a forward, which also has the probabilities of the answer, and about two more. An ablation costs
-the share of the tokens of the prompt that it reads: without half of them, half a forward. An answer of several
-sentences costs that for each of them too.
+An ablation counts as the share of the tokens that it reads, a relevance pass as three forwards.
 """
 
 from dataclasses import dataclass
 
-from whyformer._cite.faithfulness import RANDOM_SETS, TOP_SIZES
+from whyformer._cite.design import MOST_UNITS
 from whyformer.errors import InputError
 
 PER_RELEVANCE = 3  # forwards
-RIVAL = PER_RELEVANCE + 2  # forwards: what another answer rests on
-CONFIRMED = 5  # sets of candidates that are left out together, in a thorough search
+OPENING = 6  # forwards more, to find a source in a group that was left out as one
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is asked of the model for one answer or sentence."""
+    """How much is asked of the model."""
 
-    forwards: int  # for relevance and coded ablations
-    checks: int = 0  # candidates that are left out alone
-    samples: int = 0  # random ablations for the scores
-    measured: int = 0  # random ablations that measure them
+    forwards: int = 0  # for the answer; 0: nothing is left out
+    each: int = 0  # more for each further sentence
+    is_complete: bool = False
 
     @property
     def leaves_out(self) -> bool:
-        return self.forwards > PER_RELEVANCE
+        return self.is_complete or self.forwards > 0
 
-    def count_forwards(self) -> int:
-        """At most, a relevance pass counted as three."""
-        checked = self.checks + CONFIRMED if self.checks else 0
-        measured = self.measured + (RANDOM_SETS + 1) * len(TOP_SIZES) if self.measured else 0
-        return self.forwards + checked + self.samples + measured
+    def count_more(self, sources: int) -> int:
+        """Forwards more where sources are left out in groups."""
+        return OPENING if sources > MOST_UNITS else 0
 
 
-EFFORTS: dict[str, Effort] = {
-    "fast": Effort(PER_RELEVANCE),
-    "checked": Effort(12),
-    "thorough": Effort(12, checks=8, samples=64, measured=32),
-}
+EFFORTS = {"fast": Effort(), "checked": Effort(14, 4), "thorough": Effort(is_complete=True)}
 
 
 def choose_effort(name: str) -> Effort:
@@ -53,14 +42,15 @@ def choose_effort(name: str) -> Effort:
     return EFFORTS[name]
 
 
-def describe_effort(name: str, sentences: int = 1, own_runs: str = "") -> str:
-    """What one answer costs, in a sentence. own_runs: a method whose runs of the model are not counted in it."""
-    parts = sentences + 1 if sentences > 1 else 1
-    forwards = choose_effort(name).count_forwards() * parts
-    more = f", and those of {own_runs}" if own_runs else ""
-    return f"{name}: at most {forwards} forwards, a relevance pass counted as three{more}"
-
-
-def describe_log_effort(name: str) -> str:
-    """What a record of a log costs, in a sentence."""
-    return f"{describe_effort(name)}, for each record, and as many for each sentence if an answer has several"
+def describe_effort(name: str) -> str:
+    """What an answer costs, in a sentence."""
+    plan = choose_effort(name)
+    if plan.is_complete:
+        return "thorough: all subsets of up to eight sources; of more, each alone and left out, and the pairs of five"
+    if not plan.leaves_out:
+        return f"fast: {PER_RELEVANCE} forwards; nothing is left out"
+    many = plan.forwards + PER_RELEVANCE - 1 + OPENING
+    return (
+        f"checked: at most {plan.forwards} forwards an answer, of more than eight sources {many}, and {plan.each} for "
+        "each further sentence"
+    )

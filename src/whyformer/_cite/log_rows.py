@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from whyformer._bulk.items import Item, mark_content
 from whyformer._cite.log import LogLine
 from whyformer._plain.failure import describe_failure
-from whyformer.results.citations import Citation, Citations
+from whyformer.results.citations import Citation, Citations, write_claim
 from whyformer.show.wording import shorten_text
 
 # The columns of a part in order, with their types as pyarrow names them.
 LOG_COLUMNS = {
     "id": "string", "position": "int64", "line": "int64", "error": "string", "message": "string", "answer": "string",
-    "verdict": "string", "log_probability": "double", "log_odds": "double", "sentences": "string",
-    "citations": "string", "notes": "[string]", "content": "string",
+    "kind": "string", "how": "string", "rests_on": "[string]", "log_probability": "double", "log_odds": "double",
+    "sentences": "string", "citations": "string", "notes": "[string]", "content": "string",
 }  # fmt: skip
 KEPT_TEXT = 200  # characters of a source
 
@@ -33,10 +33,12 @@ class LogRow:
     error: str | None = None  # a code
     message: str | None = None
     answer: str | None = None
-    verdict: str | None = None  # of the whole answer
+    kind: str | None = None  # claim, abstention, greeting or unfinished
+    how: str | None = None  # it depends on its sources
+    rests_on: tuple[str, ...] = ()  # names of sources
     log_probability: float | None = None
     log_odds: float | None = None
-    sentences: str | None = None  # JSON: text, verdict and sources of each sentence of the answer
+    sentences: str | None = None  # JSON: each sentence of the answer as in the file of a result
     citations: str | None = None  # JSON: the sources, highest score first
     notes: tuple[str, ...] = ()
     content: str | None = None  # a hash of the record
@@ -46,10 +48,12 @@ def make_log_row(item: Item, cited: Citations) -> LogRow:
     return LogRow(
         item.id, item.position, find_line(item),
         answer=cited.prompt.answer_text,
-        verdict=None if cited.support is None else cited.support.verdict,
+        kind=cited.claim.kind,
+        how=cited.claim.how,
+        rests_on=cited.claim.rests_on,
         log_probability=cited.log_probability,
         log_odds=cited.log_odds,
-        sentences=write_json([vars(one) for one in cited.sentences]),
+        sentences=write_json([write_claim(one) for one in cited.sentences]),
         citations=write_json([describe_source(one) for one in cited]),
         notes=cited.notes,
         content=mark_content(item.content, "text"),
@@ -68,7 +72,7 @@ def find_line(item: Item) -> int:
 def describe_source(one: Citation) -> dict[str, object]:
     """A source as it is stored. key: what tells documents apart across records, the id or a hash of the text."""
     digest = hashlib.sha256(one.text.encode("utf-8", "backslashreplace")).hexdigest()[:12]
-    names = ("name", "id", "score", "share", "drop", "verdict", "metadata")
+    names = ("name", "id", "score", "share", "role", "copies", "metadata")
     fields = {name: getattr(one, name) for name in names}
     return {**fields, "key": digest if one.id is None else one.id, "text": shorten_text(one.text, KEPT_TEXT)}
 

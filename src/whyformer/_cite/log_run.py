@@ -23,7 +23,7 @@ from whyformer._bulk.plan import BatchSettings, BulkPlan, describe_preprocessing
 from whyformer._bulk.queue import ShardTask
 from whyformer._bulk.site import check_engine_name, choose_engine, choose_site, open_here
 from whyformer._bulk.stopping import listen_for_stop
-from whyformer._bulk.trial import DEFAULT_SHARD, TRIED, UNUSABLE
+from whyformer._bulk.trial import TRIED, UNUSABLE
 from whyformer._bulk.worker import ModelSetup
 from whyformer._cite.log import parse_log_line, read_log
 from whyformer._cite.log_rows import LOG_COLUMNS, LogRow, make_log_error, make_log_row
@@ -33,6 +33,7 @@ from whyformer._explain.explain import ModelLike
 from whyformer._model import Model
 from whyformer._plain import archive
 from whyformer._plain.json_value import JsonValue
+from whyformer._plain.progress import show_progress
 from whyformer._plain.torch_state import neutral_torch
 from whyformer._plain.versions import __version__
 from whyformer._runs.arguments import check_run_counts, check_run_flag, check_run_folder
@@ -44,6 +45,7 @@ from whyformer.errors import OutputError, WhyformerError
 from whyformer.methods._registry import Setting
 
 CITED = "cite"  # what takes the place of a method in the plan
+RECORDS_OF_A_SHARD = 16  # few, so that progress is seen soon and little is lost
 
 
 @dataclass(frozen=True)
@@ -65,9 +67,11 @@ class CiteWorker:
 
     def run(self, task: ShardTask, upcoming: ShardTask | None = None) -> bytes:
         rows = []
-        for item in task.items:
-            self.check_stop()
-            rows.append(self.cite_item(item))
+        with show_progress(len(task.items), "records") as progress:
+            for item in task.items:
+                self.check_stop()
+                rows.append(self.cite_item(item))
+                progress.advance()
         return encode_part(rows, task.number, self.setup.fingerprint, LOG_COLUMNS)
 
     def cite_item(self, item: Item) -> LogRow:
@@ -111,7 +115,7 @@ class CitedLog:
             yield from read_part(path).to_pylist()
 
     def summarise(self) -> LogSummary:
-        """Unsupported sentences, documents that were never used, verdicts and errors."""
+        """What answers rest on, sentences that rest on no source, documents that were never used, and errors."""
         return summarise_rows(self.rows())
 
 
@@ -131,7 +135,6 @@ def cite_log(
     limit: int | None = None,
     retry_failed: bool = False,
     grow: bool = False,
-    seed: int = 0,
     **settings: Setting,
 ) -> CitedLog:
     """Cite the sources of every record of a log, and write one row per record to Parquet files in a folder.
@@ -141,7 +144,7 @@ def cite_log(
 
     records: a file of JSON lines, or dictionaries. Each has "messages", "prompt" or a "request" and its "response", and
     perhaps "id", "documents" and "answer"; docs/logs.md has them all.
-    by, seed, settings: as for cite(), for every record.
+    by, settings: as for cite(), for every record.
     engine, workers, address, device, shard, threads, limit, retry_failed: as for bulk().
     grow: the log has more records than when the folder was filled; only those are cited.
     """
@@ -156,13 +159,13 @@ def cite_log(
     site = choose_site(model, device, engine, workers)
     opened = open_here(model, site)
     items = ItemList(log, limit)
-    chosen = {"by": by, "seed": seed, **settings}
+    chosen = {"by": by, **settings}
     setup = CiteSetup(os.fspath(model) if isinstance(model, str | os.PathLike) else opened, settings=chosen)
     with lock_folder(folder), listen_for_stop() as stop:
         stored = read_stored_settings(folder)
         if not stored:
             try_records(setup.make_worker(opened), items)
-        size = int(shard or stored.get("shard") or DEFAULT_SHARD)
+        size = int(shard or stored.get("shard") or RECORDS_OF_A_SHARD)
         plan = make_log_plan(
             opened, items, chosen, site.device, BatchSettings(size, 1, int(threads or stored.get("threads") or 1))
         )
@@ -201,7 +204,7 @@ def make_log_plan(
     """Everything that the rows depend on."""
     template = str(getattr(model.tokenizer, "chat_template", None))
     fields = {
-        "layout": 1,
+        "layout": 2,
         "model": {**describe_planned_model(model), "device": device.type},
         "preprocessing": describe_preprocessing(model),
         "template": hashlib.sha256(template.encode("utf-8", "backslashreplace")).hexdigest(),

@@ -1,6 +1,7 @@
-"""What a cited log says as a whole: sentences that no source supports, documents that are never used, errors."""
+"""What a cited log says as a whole: what answers rest on, documents that are never used, abstentions, errors."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,6 +10,8 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from whyformer._plain import archive
+from whyformer.errors import InputError, suggest_nearest
+from whyformer.results.citations import ABSTENTION, AGAINST, CLAIM, HARDLY_ANY, MISSING, RIGHT
 from whyformer.results.result import Result, choose_formats
 from whyformer.show import report, terminal
 from whyformer.show.html import Content
@@ -17,29 +20,32 @@ from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
 from whyformer.show.wording import shorten_text
 
-SUPPORTED = "supported"
 SHOWN_LINES = 20  # of a table in a terminal
 MOST_LINES = 1_000  # of a table on the page and in the file
+NO_SOURCE = (HARDLY_ANY, AGAINST)
+CONDITION = re.compile(r"\s*(\w+)\s*(>=|>)\s*(\d+(?:\.\d+)?)\s*(%?)\s*")
 
 
 @dataclass(frozen=True)
-class UnsupportedSentence:
-    """A sentence of an answer that no source supports."""
+class UnsourcedSentence:
+    """A sentence of an answer that hardly rests on any source, or that the sources make less likely."""
 
     id: str  # of the record
     line: int
     text: str
-    verdict: str
+    how: str
 
 
 @dataclass
 class DocumentUse:
-    """How often a document was offered, and how often an answer needed it."""
+    """How often a document was offered, left out to try it, and rested on."""
 
     key: str  # its id, or a hash of its text
     text: str
     offered: int = 0
-    used: int = 0
+    tried: int = 0  # in records in which sources were left out
+    used: int = 0  # a sentence rests on it, alone or with others
+    beside: int = 0  # it is named as also, or as speaking against a sentence
 
 
 @dataclass
@@ -60,13 +66,16 @@ class LogSummary(Result):
     """
 
     formats = choose_formats(".json .html .csv .txt")
-    csv_columns = ("key", "offered", "used", "text")
+    csv_columns = ("key", "offered", "tried", "used", "beside", "text")
 
     count: int  # of records
     cited: int
-    answers: Mapping[str, int] = field(default_factory=dict)  # verdict -> whole answers
-    sentences: Mapping[str, int] = field(default_factory=dict)  # verdict -> sentences
-    unsupported: Sequence[UnsupportedSentence] = ()  # the first thousand
+    answers: Mapping[str, int] = field(default_factory=dict)  # how they depend on sources -> whole answers
+    sentences: Mapping[str, int] = field(default_factory=dict)  # the same of sentences that are claims
+    abstentions: int = 0  # answers that make no claim, but say that they cannot
+    borderline: int = 0  # sentences
+    marks: Mapping[str, int] = field(default_factory=dict)  # what was found of marks such as [1] -> their number
+    unsourced: Sequence[UnsourcedSentence] = ()  # the first thousand
     documents: Sequence[DocumentUse] = ()  # by how often they are offered
     errors: Sequence[LogErrors] = ()  # most frequent first
 
@@ -75,18 +84,51 @@ class LogSummary(Result):
 
     @property
     def never_used(self) -> list[DocumentUse]:
-        """Documents that were offered and that no answer needed, the most offered first."""
-        return [one for one in self.documents if not one.used]
+        """Documents that were left out to try them and that no answer rested on, the most offered first."""
+        return [one for one in self.documents if one.tried and not one.used]
+
+    @property
+    def rates(self) -> dict[str, tuple[int, int]]:
+        """What a gate can ask for: how many, of how many."""
+        claims, marks = sum(self.sentences.values()), sum(self.marks.values())
+        return {
+            "no_source": (sum(self.sentences.get(how, 0) for how in NO_SOURCE), claims),
+            "borderline": (self.borderline, claims),
+            "abstentions": (self.abstentions, self.cited),
+            "wrong_marks": (marks - self.marks.get(RIGHT, 0), marks),
+            "missing_marks": (self.marks.get(MISSING, 0), marks),
+            "errors": (self.count - self.cited, self.count),
+        }
+
+    def fails(self, condition: str) -> bool:
+        """Whether a condition such as "no_source > 5%" or "errors >= 1" holds; of nothing, the share is 0."""
+        found = CONDITION.fullmatch(condition)
+        if found is None or found[1] not in self.rates:
+            hint = suggest_nearest(found[1], tuple(self.rates)) if found else ""
+            raise InputError(
+                f'{condition!r} is no condition, such as "no_source > 5%" or "errors >= 1".{hint} Rates: '
+                f"{', '.join(self.rates)}.",
+                code="E_OPTION",
+            )
+        count, total = self.rates[found[1]]
+        value = (100 * count / total if total else 0.0) if found[4] else float(count)
+        return value > float(found[3]) or (found[2] == ">=" and value == float(found[3]))
 
     def describe(self) -> list[str]:
         failed = self.count - self.cited
         lines = [f"{self.count:,} records: {self.cited:,} cited, {failed:,} with an error."]
         lines += [f"Answers: {list_counts(self.answers)}."] if self.answers else []
-        lines += [f"Sentences: {list_counts(self.sentences)}."] if self.sentences else []
-        if self.documents:
+        lines += [f"Sentences that claim something: {list_counts(self.sentences)}."] if self.sentences else []
+        lines += [f"{self.abstentions:,} answers are abstentions, which claim nothing."] if self.abstentions else []
+        lines += [f"{self.borderline:,} of these sentences are borderline."] if self.borderline else []
+        lines += [f"Marks in the answers: {list_counts(self.marks)}."] if self.marks else []
+        tried = [one for one in self.documents if one.tried]
+        if tried:
             lines.append(
-                f"Documents: {len(self.documents):,}, of which {len(self.never_used):,} were never needed by an answer."
+                f"Documents: {len(tried):,} were left out; no answer rests on {len(self.never_used):,} of them."
             )
+        elif self.documents:
+            lines.append(f"Documents: {len(self.documents):,}. None was left out, so which are used is not known.")
         return lines
 
     # --- displaying ---
@@ -104,12 +146,12 @@ class LogSummary(Result):
         def cut(text: str) -> str:
             return make_visible(shorten_text(" ".join(text.split()), width))
 
-        told = [(cut(one.id), one.line, one.verdict, cut(one.text)) for one in self.unsupported[:most]]
+        told = [(cut(one.id), one.line, one.how, cut(one.text)) for one in self.unsourced[:most]]
         unused = [(cut(one.key), one.offered, cut(one.text)) for one in self.never_used]
         errors = [(one.code, one.count, one.line, cut(one.message)) for one in self.errors]
-        total = sum(count for verdict, count in self.sentences.items() if verdict != SUPPORTED)
+        total = self.rates["no_source"][0]
         for title, head, rows, count in (
-            ("Sentences without support", ("record", "line", "verdict", "sentence"), told, total),
+            ("Sentences that rest on no source", ("record", "line", "how", "sentence"), told, total),
             ("Documents never used", ("document", "offered", "text"), unused[:most], len(unused)),
             ("Errors", ("code", "records", "line", "first message"), errors[:most], len(errors)),
         ):
@@ -143,11 +185,11 @@ class LogSummary(Result):
         return {**fields, "never_used": [one.key for one in self.never_used]}
 
     def _list_rows(self) -> Iterator[tuple[CellValue, ...]]:
-        yield from ((one.key, one.offered, one.used, one.text) for one in self.documents)
+        yield from (tuple(getattr(one, name) for name in self.csv_columns) for one in self.documents)
 
 
 def list_counts(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{count:,} {verdict}" for verdict, count in counts.items())
+    return ", ".join(f"{count:,} {how}" for how, count in counts.items())
 
 
 def name_table(title: str, shown: int, total: int) -> str:
@@ -159,32 +201,39 @@ def name_table(title: str, shown: int, total: int) -> str:
 
 def summarise_rows(rows: Iterable[archive.Fields]) -> LogSummary:
     """Counts over the rows of a cited log, read once."""
-    records = cited = 0
+    counts: Counter[str] = Counter()
     answers: Counter[str] = Counter()
     sentences: Counter[str] = Counter()
-    unsupported: list[UnsupportedSentence] = []
+    marks: Counter[str] = Counter()
+    unsourced: list[UnsourcedSentence] = []
     documents: dict[str, DocumentUse] = {}
     errors: dict[str, LogErrors] = {}
     for row in rows:
-        records += 1
+        counts["records"] += 1
         if row["error"] is not None:
             own = errors.setdefault(row["error"], LogErrors(row["error"], 0, row["line"], row["message"] or ""))
             own.count += 1
             continue
-        cited += 1
-        answers.update([row["verdict"]] if row["verdict"] else [])
-        told = json.loads(row["sentences"] or "[]")
+        counts["cited"] += 1
+        counts["abstentions"] += row["kind"] == ABSTENTION
+        answers.update([row["how"]] if row["how"] else [])
+        told = [one for one in json.loads(row["sentences"] or "[]") if one["kind"] == CLAIM and one["how"]]
         for one in told:
-            sentences[one["verdict"]] += 1
-            if one["verdict"] != SUPPORTED and len(unsupported) < MOST_LINES:
-                unsupported.append(UnsupportedSentence(row["id"], row["line"], one["text"], one["verdict"]))
-        needed = {name for one in told if one["verdict"] == SUPPORTED for name in one["sources"]}
+            sentences[one["how"]] += 1
+            counts["borderline"] += bool(one["around"])
+            marks.update(mark["finding"] for mark in one["marks"] if mark["finding"])
+            if one["how"] in NO_SOURCE and len(unsourced) < MOST_LINES:
+                unsourced.append(UnsourcedSentence(row["id"], row["line"], one["text"], one["how"]))
+        needed = {name for one in [row, *told] for name in one["rests_on"]}
         for source in json.loads(row["citations"] or "[]"):
-            own_use = documents.setdefault(source["key"], DocumentUse(source["key"], source["text"]))
-            own_use.offered += 1
-            own_use.used += source["name"] in needed or source["verdict"] == SUPPORTED
+            use = documents.setdefault(source["key"], DocumentUse(source["key"], source["text"]))
+            use.offered += 1
+            use.tried += bool(row["how"])
+            use.used += source["name"] in needed
+            use.beside += bool(source["role"]) and source["name"] not in needed
     return LogSummary(
-        records, cited, dict(answers.most_common()), dict(sentences.most_common()), tuple(unsupported),
+        counts["records"], counts["cited"], dict(answers.most_common()), dict(sentences.most_common()),
+        counts["abstentions"], counts["borderline"], dict(marks.most_common()), tuple(unsourced),
         tuple(sorted(documents.values(), key=lambda one: -one.offered)),
         tuple(sorted(errors.values(), key=lambda one: -one.count)),
     )  # fmt: skip

@@ -1,26 +1,27 @@
-"""cite: score the parts of a prompt for its answer, and verify the highest by leaving them out.
+"""cite: what an answer and each of its sentences rest on, measured on the model that is asked.
 
     c = cite(model, prompt, by="passage")            prompt: with an answer, from generate() or Prompt.from_text(...)
-    c[0].name, c[0].verdict; print(c.support); c.save("why.html")
+    c.claim.how, c.claim.rests_on, c.claim.values, c.claim.instead; print(c); c.save("why.html")
 
-One explanation of the log-odds of the answer gives a score to every token, and a relevance to every source; its forward
-also has the probabilities of the answer. Then the model reads the prompt without the first source and without others
-(verification.py), which gives the scores of the sources (estimate.py) and the verdict on the answer (calibration.py).
-Log-odds, because the slope of a log-probability is 1 - p: it rounds to 0 where the model is certain. Tempered
-(targets/terms.py), because the log-odds of a sharp model are a contrast with one other word.
+The model reads the prompt without some of its sources, by a code (design.py) and by direct checks (measuring.py), and
+what it makes of every token of the answer is read (ablations.py). How that is read is in dependence.py. Log-odds, since
+log p of an answer that the model is certain of hardly changes.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from math import exp
 from typing import overload
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from whyformer._cite.ablations import Ablations
-from whyformer._cite.calibration import CHECKED, FAST, judge_support, measure_features
+from whyformer._cite.ablations import Opened, list_kept, open_answer
+from whyformer._cite.answer_parts import AnswerPart, check_cited_marks, divide_answer, find_quotations, number_labels
+from whyformer._cite.dependence import NOTHING, Dependence, Sources
+from whyformer._cite.design import MOST_UNITS, Vector, make_units
 from whyformer._cite.documents import (
     ManyPrompts,
     choose_unit,
@@ -29,46 +30,38 @@ from whyformer._cite.documents import (
     make_cited_prompt,
     refuse_shared_answer,
 )
-from whyformer._cite.effort import PER_RELEVANCE, RIVAL, Effort, choose_effort, describe_effort
-from whyformer._cite.estimate import Table, Vector
-from whyformer._cite.faithfulness import measure_faithfulness
-from whyformer._cite.likelihood import Likelihood, measure_likelihood
-from whyformer._cite.mention import find_asked_words, is_mentioned, match_question
-from whyformer._cite.sources import find_sources, make_source_players
-from whyformer._cite.verification import Evidence, find_evidence, find_rival_basis
-from whyformer._engine import SCORE_NAMES, Answer, Capture, Scale
-from whyformer._explain.explain import ModelLike, as_model, explain_and_probe
+from whyformer._cite.effort import Effort, choose_effort, describe_effort
+from whyformer._cite.measuring import Measured, measure_claim, measure_completely, sum_tokens
+from whyformer._cite.sources import DividedPrompt, find_sources, merge_copies
+from whyformer._cite.states import CheckerLike, CheckFunction, find_states, open_checker
+from whyformer._engine import SCORE_NAMES, Answer
+from whyformer._explain.explain import ModelLike, as_model
 from whyformer._explain.method_call import MethodLike, choose_method
-from whyformer._model import AnswerPart, Model, PromptLike, refuse_learned_prompt
+from whyformer._explain.token_generation import generate_tokens
+from whyformer._model import AnswerPart as Selection
+from whyformer._model import Model, PromptLike, refuse_learned_prompt
 from whyformer._model.prompt import DocumentLike, Prompt, Region, SplitBy
 from whyformer._plain.json_value import JsonValue
 from whyformer._plain.progress import Wait, show_activity
-from whyformer._plain.random_generator import make_generator
-from whyformer._plain.sentences import find_sentence_starts
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import InputError, MethodError, TargetError
-from whyformer.methods._players import Players, choose_players
 from whyformer.methods._registry import Setting
-from whyformer.methods.context_cite import draw_ablations
 from whyformer.results.citations import (
-    CAUTION,
-    CONTRADICTED,
-    NOT_NEEDED,
-    NOT_SUPPORTED,
-    ONE,
-    SUPPORTED,
-    UNDECIDED,
+    ABLATIONS,
+    AGAINST,
+    ALSO,
+    CLAIM,
+    RESTS_ON,
+    SEVERAL,
     Citation,
     Citations,
-    Faithfulness,
-    Support,
+    Claim,
+    OtherReading,
+    Values,
 )
-from whyformer.results.explanation import Explanation
 
-CITE_METHOD = "attnlrp"  # the best of one relevance pass on demo/reader (docs/language-models.md)
-MOST = 2**31  # of any count
-CITED_SCORE: Scale = "tempered"
-WORST_FIRST = (CONTRADICTED, NOT_SUPPORTED, UNDECIDED, SUPPORTED)
+CITE_METHOD = "attnlrp"  # what chooses among many sources; the best of one relevance pass on demo/reader
+LONGER = 8  # tokens that the model may say instead, more than the answer has
 
 
 @overload
@@ -79,11 +72,11 @@ def cite(
     *,
     answer: str | Sequence[int] | None = None,
     documents: Sequence[DocumentLike] | None = None,
-    select: AnswerPart | Answer = None,
+    select: Selection | Answer = None,
     within: Region | str | None = None,
-    method: MethodLike = CITE_METHOD,
+    method: MethodLike | None = None,
     effort: str = "checked",
-    seed: int = 0,
+    checker: CheckerLike | None = None,
     **settings: Setting,
 ) -> Citations: ...
 
@@ -98,9 +91,9 @@ def cite(
     documents: None = None,
     select: None = None,
     within: Region | str | None = None,
-    method: MethodLike = CITE_METHOD,
+    method: MethodLike | None = None,
     effort: str = "checked",
-    seed: int = 0,
+    checker: CheckerLike | None = None,
     **settings: Setting,
 ) -> list[Citations]: ...
 
@@ -113,14 +106,14 @@ def cite(
     *,
     answer: str | Sequence[int] | None = None,
     documents: Sequence[DocumentLike] | None = None,
-    select: AnswerPart | Answer = None,
+    select: Selection | Answer = None,
     within: Region | str | None = None,
-    method: MethodLike = CITE_METHOD,
+    method: MethodLike | None = None,
     effort: str = "checked",
-    seed: int = 0,
+    checker: CheckerLike | None = None,
     **settings: Setting,
 ) -> Citations | list[Citations]:
-    """Which passages or documents of a prompt its answer comes from, each with a verdict from leaving it out.
+    """Which passages or documents of a prompt its answer, and each sentence of it, rests on: measured by leaving out.
 
     prompt: a Prompt with an answer; a text or a list of messages with answer=, a text or token ids; or a record of a
     log, such as a request and its response of an API like that of OpenAI. A list of these, each with its answer, gives
@@ -131,223 +124,276 @@ def cite(
     occur in it, of (start, stop) in characters or of regions; or a function of its text. By default documents and
     results of tools, if there are several, else passages. The question, instructions and
     what the system or the assistant says are no sources: they are shown apart (`apart`) and never left out.
-    select: the part of the answer that is cited for: a text that occurs in it, numbers of its tokens, a slice or
-    targets.Answer(...); by default all of it.
+    select: the part of the answer to ask for: a text that occurs in it, numbers of its tokens, a slice or
+    targets.Answer(...); by default all of it, and each of its sentences.
     within: only sources in this part of the prompt: a region, its name ("user 1"), or a text. The rest, such as a
     question, always stays.
-    method: any method; the score of a source is the sum over its tokens. Methods that remove words remove sources
-    instead, by deleting them.
-    effort: "fast", one relevance pass (3 forwards); "checked", sources left out to confirm what the answer rests on,
-    and for the scores (12 forwards, an ablation counted by the tokens that it reads); "thorough", 64 random ablations
-    more for the scores and 32 fresh ones to measure them (at most 139). An answer of several sentences costs as much
-    for each.
-    seed: of all random numbers.
+    method: what scores the tokens; by default nothing does, and a source has the weight that ablations give it. Of more
+    than eight sources, attnlrp chooses those that are asked about one by one.
+    effort: "checked", at most 14 forwards and 4 for each further sentence, an ablation counted by the tokens that it
+    reads; "fast", one relevance pass and no reading; "thorough", all subsets of up to eight sources.
+    checker: what judges whether a source states a sentence: a model that reads two texts, or a function of the text of
+    a source and the sentence, which returns True, False or a probability.
     """
     try:
-        choose_method(method, settings)  # refuse misspelt names before the model is opened
+        choose_method(method or CITE_METHOD, settings)  # refuse misspelt names before the model is opened
     except MethodError:
         refuse_former_options(settings)
         raise
-    plan = choose_effort(effort)
-    check_counts(seed=seed)
+    plan, check = choose_effort(effort), open_checker(checker)
     model = as_model(model)
     refuse_learned_prompt(model.module, "cite")
     if is_list_of_prompts(prompt):
         refuse_shared_answer(answer, documents, select)
-        same = {"within": within, "method": method, "effort": effort, "seed": seed, **settings}
+        same = {"within": within, "method": method, "effort": effort, "checker": check, **settings}
         return cite_each(partial(cite, model, by=by, **same), prompt)
     prompt = make_cited_prompt(model, prompt, answer, documents)
     divided = find_sources(prompt, choose_unit(prompt, by), within)
-    study = Study(model, prompt, divided.sources, method, settings, plan, seed)
-    sentences = list_sentences(prompt) if select is None else []
-    with show_activity(
-        Wait(f"citing, {describe_effort(effort, max(len(sentences), 1), name_own_runs(method, settings))}")
-    ):
-        whole = study.examine(aim_at_part(select))
-        parts = [study.examine(one) for one in sentences]
-    per_source = sum_regions(whole.scores, divided.sources)
-    rest = float(whole.scores.sum() - per_source.sum())
-    found = whole.evidence
-    is_fitted = found.scores is not found.relevance
-    total = float(abs(found.scores).sum()) + (0.0 if is_fitted else abs(rest))
-    magnitude = float(per_source.abs().sum()) + abs(rest)
-    target = whole.explanation.targets[0]  # named by the answer: 'Lisbon' for the log-odds of 'Lisbon'
-    cited = list_citations(divided.sources, torch.from_numpy(found.scores), total, [whole, *parts])
-    return Citations(
-        prompt=prompt,
-        citations=tuple(sorted(cited, key=lambda one: -one.score)),
-        apart=list_citations(divided.apart, sum_regions(whole.scores, divided.apart), magnitude),
-        target=replace(target, label=target.label.removeprefix(SCORE_NAMES[CITED_SCORE].format(""))),
-        scores=whole.scores,
-        rest=rest,
-        log_odds=whole.log_odds,
-        log_probability=whole.likelihood.log_probability,
-        margin=found.margin if plan.leaves_out else None,
-        together=found.drop if len(found.basis) > 1 else None,
-        faithfulness=whole.faithfulness,
-        method=whole.explanation.method,
-        settings=whole.explanation.settings,
-        model=whole.explanation.model,
-        versions=whole.explanation.versions,
-        spent=sum_counts([whole.spent, *(part.spent for part in parts)]),
-        notes=(*whole.explanation.notes, *list_doubts(whole)),
-        support=join_support(whole.support, [part.support for part in parts]),
-        sentences=tuple(part.support for part in parts) or (whole.support,),
-    )
+    with show_activity(Wait(f"citing, {describe_effort(effort)}")):
+        return Study(model, prompt, divided, list_answer_parts(prompt, select), plan, check, method, settings).examine()
 
 
-@dataclass(frozen=True)
-class Examined:
-    """What was found out about the answer, or a part of it."""
+FORMER_OPTIONS = {
+    "verify": "effort='fast' leaves nothing out", "samples": "effort='thorough' tries all subsets",
+    "seed": "nothing is drawn at random any more",
+}  # fmt: skip
 
-    explanation: Explanation
-    scores: Tensor  # [token]
-    log_odds: float
-    likelihood: Likelihood
-    mentioned: bool
-    evidence: Evidence
-    support: Support
-    basis: tuple[int, ...]  # the sources that the answer is said to rest on
-    features: Mapping[str, float]
-    faithfulness: Faithfulness | None
-    spent: Mapping[str, float]
+
+def refuse_former_options(settings: Mapping[str, Setting]) -> None:
+    for name, instead in FORMER_OPTIONS.items():
+        if name in settings:
+            raise InputError(f"cite() has no option {name}: {instead}.", code="E_OPTION")
 
 
 @dataclass(frozen=True)
 class Study:
-    """Asks one model about one prompt and its sources."""
+    """Asks one model about one prompt, its answer and its sources."""
 
     model: Model
     prompt: Prompt
-    sources: Sequence[Region]
-    method: MethodLike
-    settings: Mapping[str, Setting]
+    divided: DividedPrompt
+    parts: Sequence[AnswerPart]  # of the answer that is asked about
     plan: Effort
-    seed: int = 0
-
-    @property
-    def reruns(self) -> bool:
-        """Whether the method removes sources itself. Its scores are kept, and nothing is explained twice."""
-        return bool(name_own_runs(self.method, self.settings))
+    check: CheckFunction | None
+    method: MethodLike | None
+    settings: Mapping[str, Setting]
 
     @cached_property
-    def asked(self) -> Table:
-        """[word source]: which sources contain each word of the question."""
-        return find_asked_words(self.prompt, self.sources)
+    def copies(self) -> list[tuple[Region, ...]]:
+        """The places of each source."""
+        return merge_copies(self.divided.sources)
 
-    def examine(self, aim: Answer) -> Examined:
-        """The sources of this part of the answer, and whether they support it."""
-        players = make_source_players(self.prompt, self.sources)
-        tokens = sorted(aim.find_tokens(self.prompt))  # as their logits are, where only these were computed
-        explanation, capture = explain_sources(self.model, self.prompt, self.method, self.settings, aim, players)
-        scores = explanation.scores[0].double().cpu()
-        relevance = sum_regions(scores, self.sources).numpy()
-        likelihood = measure_likelihood(capture.logits[0], self.prompt, tokens)
-        mentioned = is_mentioned(self.prompt, tokens, self.sources)
-        spent: list[Mapping[str, float]] = [explanation.spent, {"cost": count_forwards(explanation)}]
-        log_odds, faithfulness = float(explanation.targets[0].score), None
-        evidence = Evidence(relevance, int(relevance.argmax()), relevance)
-        if self.plan.leaves_out:
-            ablations, before = Ablations(capture["probe"], players, log_odds), Counter(capture["probe"].spent)
-            evidence = self._find_evidence(ablations, relevance, spent, likelihood)
-            faithfulness = self._measure(ablations, evidence)
-            spent += [ablations.probe.spent - before, {"cost": ablations.forwards}]
-        rule = CHECKED if self.plan.leaves_out else FAST
-        topic = match_question(self.asked, evidence.likely_basis)
-        features = measure_features(likelihood, evidence, mentioned, topic)
-        probability = rule.estimate_support(features)
-        verdict = judge_support(probability, bool(evidence.against))
-        basis = evidence.likely_basis if verdict == SUPPORTED else evidence.basis
-        support = Support(
-            cut_answer_text(self.prompt, tokens), verdict,
-            sources=tuple(self.sources[i].name for i in basis),
-            how=evidence.how or (ONE if basis else ""),
-            against=tuple(self.sources[i].name for i in evidence.against),
-            probability=probability,
-            drop=evidence.drop if self.plan.leaves_out else None,
-        )  # fmt: skip
-        return Examined(
-            explanation, scores, log_odds, likelihood, mentioned, evidence, support, basis, features, faithfulness,
-            sum_counts(spent),
-        )  # fmt: skip
+    @property
+    def sources(self) -> list[Region]:
+        return [places[0] for places in self.copies]
 
-    def _find_evidence(
-        self,
-        ablations: Ablations,
-        relevance: Vector,
-        spent: list[Mapping[str, float]],
-        likelihood: Likelihood,
-    ) -> Evidence:
-        """What the answer rests on; if the model would rather say something else, also what that rests on."""
-        plan, rival, more = self.plan, likelihood.rival, None
-        if rival is not None and (self.reruns or self._says_the_same(*rival)):
-            rival = None
-        if plan.samples:
-            generator = make_generator(self.seed, ablations.probe.fingerprints[0])
-            more = draw_ablations(len(relevance), plan.samples, generator)
-        left = plan.forwards - PER_RELEVANCE - RIVAL * (rival is not None)
-        found = find_evidence(ablations, relevance, left, likelihood.least_log_odds, plan.checks, more, self.asked)
-        if rival is not None:
-            found.against = self._find_rivals(rival, spent) or found.against
-        return replace(found, scores=relevance) if self.reruns else found
+    @cached_property
+    def opened(self) -> Opened:
+        is_chosen = not self.plan.leaves_out or (len(self.copies) > MOST_UNITS and not self.plan.is_complete)
+        method = self.method or (CITE_METHOD if is_chosen else None)
+        return open_answer(self.model, self.prompt, self.copies, self.tokens, method, dict(self.settings))
 
-    def _says_the_same(self, place: int, token: int) -> bool:
-        """Whether the answer, written from there on with other blanks or capitals, begins with this token."""
-        rest, tokenizer = cut_answer_text(self.prompt, range(place, len(self.prompt.answer))), self.model.tokenizer
-        if tokenizer is None or not rest:
-            return False
-        writings = {before + text for before in ("", " ") for text in (rest, rest.lower(), rest.capitalize())}
-        return any(tokenizer(text, add_special_tokens=False)["input_ids"][:1] == [token] for text in writings)
+    @cached_property
+    def tokens(self) -> list[int]:
+        """Those of the answer that are measured, in order."""
+        return sorted(token for part in self.parts for token in part.tokens)
 
-    def _find_rivals(self, rival: tuple[int, int], spent: list[Mapping[str, float]]) -> tuple[int, ...]:
-        """The sources that make the model prefer this token in that place of the answer."""
-        place, token = rival
-        before = list(self.prompt.ids[: self.prompt.prompt_length + place])
-        other, aim = Prompt.from_tokens(self.model, before, [token]), Answer(None)
-        players = make_source_players(other, self.sources)
-        explanation, capture = explain_sources(self.model, other, self.method, self.settings, aim, players)
-        relevance = sum_regions(explanation.scores[0].double().cpu(), self.sources).numpy()
-        ablations = Ablations(capture["probe"], players, float(explanation.targets[0].score))
-        containing = [i for i, one in enumerate(self.sources) if token in self.prompt.ids[one.start : one.stop]]
-        found = find_rival_basis(ablations, relevance, containing)
-        spent += [explanation.spent, ablations.probe.spent, {"cost": count_forwards(explanation) + ablations.forwards}]
+    def place(self, part: AnswerPart) -> list[int]:
+        """Where the tokens of a part are among those that are measured."""
+        return [self.tokens.index(token) for token in part.tokens]
+
+    @cached_property
+    def relevance(self) -> list[float]:
+        """Of each source; 0 without a relevance pass."""
+        scores = self.opened.relevance
+        return [0.0 if scores is None else sum(sum_region(scores, one) for one in places) for places in self.copies]
+
+    @cached_property
+    def units(self) -> list[Sources]:
+        return make_units(self.relevance)
+
+    def examine(self) -> Citations:
+        parts = self.parts
+        claimed = [one for one in parts if one.kind == CLAIM]
+        tokens = tuple(sorted({token for one in claimed or parts for token in one.tokens}))
+        kind = CLAIM if claimed else parts[0].kind
+        whole = AnswerPart(" ".join(one.text for one in claimed or parts), kind, tokens)
+        measured = self.measure(whole, is_first=True)
+        claim = self.describe_claim(whole, measured)
+        claims = [claim if one.tokens == tokens else self.examine_part(one) for one in parts]
+        return self.make_result(claim, claims, measured, self.place(whole))
+
+    def examine_part(self, part: AnswerPart) -> Claim:
+        return self.describe_claim(part, self.measure(part) if part.kind == CLAIM else None)
+
+    def measure(self, part: AnswerPart, *, is_first: bool = False) -> Measured | None:
+        """None if nothing is left out. The first part may cost more: it asks for the ablations that all share."""
+        ablations, plan, tokens = self.opened.ablations, self.plan, self.place(part)
+        if not plan.leaves_out:
+            return None
+        if plan.is_complete:
+            return measure_completely(ablations, tokens)
+        limit = ablations.forwards + (plan.forwards - 1 if is_first else plan.each)
+        return measure_claim(ablations, tokens, self.units, limit + plan.count_more(len(self.copies)))
+
+    # --- one claim ---
+
+    def describe_claim(self, part: AnswerPart, measured: Measured | None) -> Claim:
+        """What is said of a part of the answer; nothing of what is no claim."""
+        claim = Claim(part.text, part.kind, "", quotations=find_quotations(part.text, self.sources))
+        if part.kind != CLAIM:
+            return claim
+        labels = number_labels(self.prompt, self.divided.sources)
+        first = {one.name: places[0].name for places in self.copies for one in places}
+        labels = {number: first[name] for number, name in labels.items()}
+        claim = replace(claim, states=find_states(part.text, self.sources, self.check))
+        if measured is None:
+            return check_cited_marks(claim, labels)
+        named = measured.reading.sources if not measured.opposes else ()
+        around = [one for one in measured.around if one is not None]
+        return check_cited_marks(
+            replace(
+                claim,
+                how=measured.reading.how,
+                rests_on=self.name(named),
+                also=self.name(measured.also),
+                against=self.name(measured.against),
+                effect=measured.effect,
+                around=tuple(map(self.name_reading, around)) if measured.is_borderline else (),
+                by_log_p=None if measured.by_log_p is None else self.name_reading(measured.by_log_p),
+                values=self.find_values(measured, self.place(part)),
+                is_cut=measured.is_cut,
+                writer=partial(self.write_instead, part.tokens, frozenset(named)),
+            ),
+            labels,
+        )
+
+    def name(self, sources: Sequence[int]) -> tuple[str, ...]:
+        return tuple(self.sources[j].name for j in sources)
+
+    def name_reading(self, reading: Dependence) -> OtherReading:
+        return OtherReading(reading.how, self.name(reading.sources))
+
+    def find_values(self, measured: Measured, tokens: Sequence[int]) -> dict[str, Values]:
+        """Of each named source, from the runs that were made."""
+        ablations = self.opened.ablations
+        everything, found = ablations.everything, {}
+        for j in dict.fromkeys((*measured.reading.sources, *measured.also, *measured.against)):
+            sets = (everything, everything - {j}, frozenset([j]), NOTHING)
+            odds = [ablations.known.get(one) for one in sets]
+            summed = [None if one is None else sum_tokens(one, tokens) for one in odds]
+            log_p = [None if one is None else sum_tokens(one, tokens, of_log_p=True) for one in odds]
+            shares = [None if one is None else exp(one / len(tokens)) for one in log_p]
+            found[self.sources[j].name] = Values(*shares, tuple(summed))  # type: ignore[arg-type, call-arg]
         return found
 
-    def _measure(self, ablations: Ablations, evidence: Evidence) -> Faithfulness | None:
-        """On ablations that the scores were not fitted to."""
-        if not self.plan.measured:
-            return None
-        scores, fingerprint = torch.from_numpy(evidence.scores), ablations.probe.fingerprints[0]
-        return measure_faithfulness(ablations, scores, self.plan.measured, self.seed + 10, fingerprint)
+    def write_instead(self, tokens: Sequence[int], without: Sources) -> str:
+        """What the model says there without these sources, or else without any."""
+        kept = self.opened.ablations.everything - without if without else NOTHING
+        before = list_kept(self.prompt, self.copies, kept) + list(self.prompt.answer_ids[: tokens[0]])
+        shortened = Prompt.from_tokens(self.model, before)
+        ids = generate_tokens(self.model, shortened, len(tokens) + LONGER)
+        tokenizer = self.model.tokenizer
+        return " ".join(map(str, ids)) if tokenizer is None else tokenizer.decode(ids).strip()
 
+    # --- the result ---
 
-# --- what is asked for ------------------------------------------------------------------------------------------------
+    def make_result(
+        self, claim: Claim, claims: Sequence[Claim], measured: Measured | None, tokens: Sequence[int]
+    ) -> Citations:
+        opened = self.opened
+        weights = np.array(self.relevance) if measured is None else measured.weights
+        scores = opened.relevance if opened.relevance is not None else self.spread(weights)
+        inside = sum(sum_region(scores, one) for one in self.divided.sources)
+        rest = float(scores.sum()) - inside
+        total = float(np.abs(weights).sum()) + (abs(rest) if measured is None else 0.0)
+        explained, full = opened.explanation, opened.ablations.known[opened.ablations.everything]
+        target = opened.capture.targets[0]
+        spent = {**(explained.spent if explained is not None else {"forward": 1.0}), "cost": opened.ablations.forwards}
+        spent["forward"] = spent.get("forward", 0.0) + opened.capture["probe"].spent["forward"]
+        return Citations(
+            prompt=self.prompt,
+            citations=tuple(sorted(self.list_citations(weights, total, [claim, *claims]), key=lambda one: -one.score)),
+            apart=tuple(
+                make_citation(one, score := sum_region(scores, one), score / total if total else 0.0)
+                for one in self.divided.apart
+            ),
+            target=replace(target, label=target.label.removeprefix(SCORE_NAMES["log_odds"].format(""))),
+            scores=scores,
+            rest=rest,
+            log_odds=sum_tokens(full, tokens),
+            log_probability=sum_tokens(full, tokens, of_log_p=True),
+            method=ABLATIONS if explained is None else explained.method,
+            settings={} if explained is None else explained.settings,
+            model=self.model.name,
+            versions=self.model.describe_versions(),
+            spent=spent,
+            notes=(*(self.prompt.notes if explained is None else explained.notes), *self.list_notes(claims)),
+            claim=claim,
+            sentences=tuple(claims),
+        )
 
+    def spread(self, weights: Vector) -> Tensor:
+        """[token]: the weight of each source divided among its tokens."""
+        scores = torch.zeros(len(self.prompt.ids), dtype=torch.float64)
+        for places, weight in zip(self.copies, weights, strict=True):
+            for one in places:
+                scores[one.start : one.stop] = float(weight) / sum(map(len, places))
+        return scores
 
-def refuse_former_options(settings: Mapping[str, Setting]) -> None:
-    """What is left out, and how often, was asked for by two counts once."""
-    for name in ("verify", "samples"):
-        if name in settings:
-            raise InputError(
-                f"cite() has no option {name}: effort= says how much is left out: 'fast' (nothing), 'checked' or "
-                "'thorough' (96 random ablations, with the linear datamodelling score).",
-                code="E_OPTION",
+    def list_citations(self, weights: Vector, total: float, claims: Sequence[Claim]) -> list[Citation]:
+        return [
+            replace(
+                make_citation(places[0], float(weight), float(weight) / total if total else 0.0),
+                role=find_role(places[0].name, claims),
+                copies=tuple(one.name for one in places[1:]),
             )
+            for places, weight in zip(self.copies, weights, strict=True)
+        ]
+
+    def list_notes(self, claims: Sequence[Claim]) -> list[str]:
+        notes = []
+        for places in self.copies:
+            if len(places) > 1:
+                names = " and ".join(one.name for one in places)
+                notes.append(f"{names} have the same text: they are one source, left out together.")
+        cut = sum(one.is_cut for one in claims)
+        if cut:
+            what = "A sentence" if cut == 1 else f"{cut} sentences"
+            notes.append(f"{what} would need more direct checks than effort='checked' makes: {SEVERAL} is said there.")
+        if not self.plan.leaves_out:
+            notes.append(
+                "Nothing was left out (effort='fast'): scores are relevance, what the answer rests on is not known."
+            )
+        return notes
 
 
-def check_counts(**counts: int) -> None:
-    for name, value in counts.items():
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < MOST:
-            raise InputError(f"{name} must be a whole number >= 0 and below 2**31, got {value!r:.80}.", code="E_OPTION")
+def find_role(name: str, claims: Sequence[Claim]) -> str:
+    for role, lists in ((RESTS_ON, "rests_on"), (ALSO, "also"), (AGAINST, "against")):
+        if any(name in getattr(one, lists) for one in claims):
+            return role
+    return ""
 
 
-def name_own_runs(method: MethodLike, settings: Mapping[str, Setting]) -> str:
-    """The method, if it runs the model as often as it likes, or ""."""
-    chosen = choose_method(method, settings).method
-    return chosen.name if "probe" in chosen.needs else ""
+def make_citation(one: Region, score: float, share: float) -> Citation:
+    return Citation(
+        one.name, one.kind, one.start, one.stop, one.text, score, share, id=one.id, metadata=one.metadata or {}
+    )
 
 
-def aim_at_part(select: AnswerPart | Answer) -> Answer:
+def sum_region(scores: Tensor, one: Region) -> float:
+    return float(scores[one.start : one.stop].sum())
+
+
+def list_answer_parts(prompt: Prompt, select: Selection | Answer) -> list[AnswerPart]:
+    """The sentences of the answer, or the selected part of it."""
+    if select is None:
+        return divide_answer(prompt)
+    tokens = tuple(sorted(aim_at_part(select).find_tokens(prompt)))
+    return [AnswerPart(cut_answer_text(prompt, tokens), CLAIM, tokens)]
+
+
+def aim_at_part(select: Selection | Answer) -> Answer:
     """The selected part of the answer as a target."""
     if not isinstance(select, Answer):
         return Answer(select)
@@ -356,115 +402,8 @@ def aim_at_part(select: AnswerPart | Answer) -> Answer:
     return Answer(select.select, unit=select.unit)
 
 
-# --- scores -----------------------------------------------------------------------------------------------------------
-
-
-def explain_sources(
-    model: Model,
-    prompt: Prompt,
-    method: MethodLike,
-    settings: Mapping[str, Setting],
-    aim: Answer,
-    players: Players,
-    score: Scale = CITED_SCORE,
-) -> tuple[Explanation, Capture]:
-    """The explanation of the answer, and the capture it is from: its logits, and a probe of the log-odds of the answer.
-
-    Methods that remove parts of the input get the sources as players.
-    score: what other methods explain. Those that rerun the model explain the log-odds, as ablations do.
-    """
-    call = choose_method(method, settings)
-    reruns = "probe" in call.method.needs
-    if reruns and call.settings.get("fill", "") is None:
-        call = choose_method(method, {**settings, "fill": "delete"})
-    target = Answer(aim.select, unit=aim.unit, score="log_odds" if reruns else score)
-    with choose_players([players]):
-        return explain_and_probe(model, model.encode(prompt), call, target)
-
-
-def count_forwards(explanation: Explanation) -> float:
-    """What an explanation costs: its forwards, and two for each backward or relevance pass."""
-    passes = {name: explanation.spent.get(name, 0.0) for name in ("forward", "backward", "relevance")}
-    return passes["forward"] + (PER_RELEVANCE - 1) * (passes["backward"] + passes["relevance"])
-
-
-def sum_regions(scores: Tensor, regions: Sequence[Region]) -> Tensor:
-    """[region]: the sum of the scores of its tokens."""
-    return torch.tensor([float(scores[one.start : one.stop].sum()) for one in regions], dtype=scores.dtype)
-
-
-def list_sentences(prompt: Prompt) -> list[Answer]:
-    """The sentences of the answer as targets; none if there is only one."""
-    count = len(find_sentence_starts(prompt.answer_text))
-    return [Answer(number, unit="sentence") for number in range(count)] if count > 1 else []
-
-
 def cut_answer_text(prompt: Prompt, tokens: Sequence[int]) -> str:
     """The text of these tokens of the answer."""
     spans = [prompt.pieces.spans[prompt.prompt_length + token] for token in tokens]
     known = [span for span in spans if span is not None]
     return prompt.text[min(one[0] for one in known) : max(one[1] for one in known)].strip() if known else ""
-
-
-def list_citations(
-    parts: Sequence[Region], scores: Tensor, total: float, examined: Sequence[Examined] = ()
-) -> tuple[Citation, ...]:
-    """Parts of the prompt with their scores and, of sources, verdicts, in its order; total: what shares are of.
-
-    examined: the whole answer, then its sentences. A source that one of them rests on is judged by that one.
-    """
-    return tuple(
-        Citation(
-            one.name, one.kind, one.start, one.stop, one.text, score,
-            share=score / total if total else 0.0,
-            drop=next((found.evidence.drops[i,] for found in examined if (i,) in found.evidence.drops), None),
-            verdict=name_source_verdict(i, examined),
-            id=one.id, metadata=one.metadata or {},
-        )
-        for i, (one, score) in enumerate(zip(parts, scores.tolist(), strict=True))
-    )  # fmt: skip
-
-
-def name_source_verdict(source: int, examined: Sequence[Examined]) -> str | None:
-    """None for a source that was never left out, alone or with others that say the same."""
-    resting = [one.support.verdict for one in examined if source in one.basis]
-    if resting:
-        return SUPPORTED if SUPPORTED in resting else CAUTION
-    if any(source in one.evidence.against for one in examined):
-        return CONTRADICTED
-    return NOT_NEEDED if any((source,) in one.evidence.drops for one in examined) else None
-
-
-def join_support(whole: Support, sentences: Sequence[Support]) -> Support:
-    """Several sentences are supported as well as the worst of them, by all the sources that they rest on."""
-    if not sentences:
-        return whole
-    worst = min(sentences, key=lambda one: (WORST_FIRST.index(one.verdict), one.probability))
-    return replace(
-        whole,
-        verdict=worst.verdict,
-        sources=tuple(dict.fromkeys(name for one in sentences for name in one.sources)),
-        how="",
-        against=tuple(dict.fromkeys(name for one in sentences for name in one.against)),
-        probability=worst.probability,
-    )
-
-
-def list_doubts(whole: Examined) -> list[str]:
-    """What speaks against support, in sentences."""
-    doubts, likelihood = [], whole.likelihood
-    if not likelihood.is_plausible:
-        doubts.append(
-            "Caution: the model would hardly give this answer itself. Its log-probability is "
-            f"{likelihood.log_probability:z.1f}; of answers that it draws it is about {likelihood.expected:z.1f}."
-        )
-    if not whole.mentioned:
-        doubts.append(
-            "Caution: no source contains the answer as it is written. It may be put in other words, derived or made up."
-        )
-    return doubts
-
-
-def sum_counts(counts: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Passes through the model, by kind."""
-    return {name: sum(one.get(name, 0.0) for one in counts) for name in dict.fromkeys(k for one in counts for k in one)}

@@ -211,16 +211,26 @@ def is_inside(source: Region, part: Region) -> bool:
     return whole[0] <= own[0] and own[1] <= whole[1]
 
 
-def make_source_players(prompt: Prompt, sources: Sequence[Region]) -> Players:
-    """The source that each token of prompt and answer belongs to."""
+def merge_copies(sources: Sequence[Region]) -> list[tuple[Region, ...]]:
+    """The places of each source: those with the same text are one source, which is left out at all of them."""
+    places: dict[object, list[Region]] = {}
+    for number, one in enumerate(sources):
+        text = " ".join(one.text.split()).casefold()
+        places.setdefault(text or number, []).append(one)
+    return [tuple(some) for some in places.values()]
+
+
+def make_source_players(prompt: Prompt, copies: Sequence[Sequence[Region]]) -> Players:
+    """The source that each token of prompt and answer belongs to; copies: the places of each source."""
     owner = torch.full((len(prompt.ids),), -1)
-    for number, source in enumerate(sources):
-        owner[source.start : source.stop] = number
+    for number, places in enumerate(copies):
+        for one in places:
+            owner[one.start : one.stop] = number
     owner[prompt.prompt_length - 1 :] = -1
-    for number, source in enumerate(sources):
+    for number, places in enumerate(copies):
         if not bool((owner == number).any()):
             raise InputError(
-                f"{source.name} is the last token of the prompt, at which the answer is read, so it cannot be left "
+                f"{places[0].name} is the last token of the prompt, at which the answer is read, so it cannot be left "
                 "out. Choose parts that end before it."
             )
-    return Players(owner, len(sources), (1, len(sources)))
+    return Players(owner, len(copies), (1, len(copies)))

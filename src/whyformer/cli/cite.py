@@ -10,7 +10,7 @@ import whyformer as why
 from whyformer.cli import destination, options, output, prompts, running
 from whyformer.cli.gathering import read_text_file
 from whyformer.cli.options import Number, Word, list_examples, make_option
-from whyformer.cli.shell import FAILED_EXIT_CODE, app
+from whyformer.cli.shell import FAILED_EXIT_CODE, GATE_EXIT_CODE, app
 from whyformer.errors import InputError
 
 if TYPE_CHECKING:
@@ -46,12 +46,14 @@ def run_cite(
     select: Annotated[Word, make_option("--select", "The part of the answer to cite sources for.", "TEXT")] = None,
     method: Annotated[Word, options.make_method_option("See: whyformer methods.")] = None,
     effort: Annotated[
-        str, make_option("--effort", "fast, checked or thorough: 3, 12 or up to 139 forwards.", "EFFORT")
+        str, make_option("--effort", "fast (scores alone), checked (14 forwards) or thorough.", "EFFORT")
     ] = "checked",
+    checker: Annotated[
+        Word, make_option("--checker", "A model of two texts that judges whether a source states a sentence.", "MODEL")
+    ] = None,
     max_new_tokens: Annotated[
         int, make_option("-n --max-new-tokens", "Tokens to generate at most, without --answer.", min=1)
     ] = 20,
-    seed: Annotated[int, make_option("--seed", "Of the random ablations.", min=0, show_default=True)] = 0,
     device: options.DeviceOption = None,
     engine: Annotated[str, make_option("--engine", "Where the workers of a log run: local or ray.")] = "local",
     address: Annotated[Word, make_option("--address", "The Ray cluster to join.")] = None,
@@ -60,29 +62,35 @@ def run_cite(
     threads: Annotated[Number, make_option("--threads", "Threads of each worker; default: 1.", "N")] = None,
     limit: options.LimitOption = None,
     retry_failed: Annotated[bool, make_option("--retry-failed", "Try records that failed again.")] = False,
+    fail_if: Annotated[
+        Word, make_option("--fail-if", 'Exit with 8 if this holds for a log, such as "no_source > 5%".', "CONDITION")
+    ] = None,
     grow: Annotated[bool, make_option("--grow", "The log has more records than before; cite only those.")] = False,
     out: options.OutOption = None,
     as_json: options.JsonOption = False,
     debug: options.DebugOption = False,
 ) -> None:
-    """Score the passages, sentences, documents or roles of a prompt for its answer, and verify the highest."""
-    from whyformer._cite.effort import describe_effort, describe_log_effort
-    from whyformer._cite.run import CITE_METHOD, list_sentences, name_own_runs
+    """What the answer to a prompt, and each of its sentences, rests on: passages, sentences, documents or roles."""
+    from whyformer._cite.effort import describe_effort
     from whyformer._explain.method_call import choose_method
 
-    chosen = choose_method(method or CITE_METHOD, {}).method
+    chosen = None if method is None else choose_method(method, {}).method
     if prompt is not None and Path(prompt).suffix.lower() in LOG_SUFFIXES:
         given = {"--prompt": file, "--answer": answer, "--messages": messages, "--tokens": tokens}
         given |= {"--documents": documents, "--select": select}
         check_log_options(prompt, out, given)
+        if fail_if is not None:
+            why.LogSummary(0, 0).fails(fail_if)  # refuse a condition that cannot be read before the log is cited
         running.silence_libraries()
-        output.print_to_terminal(describe_log_effort(effort))
+        output.print_to_terminal(f"{describe_effort(effort)}, for each record")
         run = why.cite_log(
             model, prompt, out=str(out), by=by, device=device, engine=engine, address=address, workers=workers,
-            shard=shard, threads=threads, limit=limit, retry_failed=retry_failed, grow=grow, seed=seed,
-            within=within, method=method or CITE_METHOD, effort=effort,
+            shard=shard, threads=threads, limit=limit, retry_failed=retry_failed, grow=grow,
+            within=within, method=method, effort=effort, checker=checker,
         )  # fmt: skip
-        return show_run(run, as_json=as_json)
+        return show_run(run, fail_if, as_json=as_json)
+    if fail_if is not None:
+        raise InputError("--fail-if is for a log, a .jsonl file.", code="E_USAGE")
     source = prompts.PromptSource(None if prompt is None else [prompt], file, answer, messages, tokens)
     source.check()
     files = [*source.files, *([documents] if documents else [])]
@@ -92,9 +100,8 @@ def run_cite(
     read = source.make_prompt(opened, found)
     if not read.answer:
         read = why.generate(opened, read, max_new_tokens=max_new_tokens)
-    parts = 1 if select else max(len(list_sentences(read)), 1)
-    output.print_to_terminal(describe_effort(effort, parts, name_own_runs(chosen, {})))
-    cited = why.cite(opened, read, by, within=within, select=select, method=chosen, effort=effort, seed=seed)
+    output.print_to_terminal(describe_effort(effort))
+    cited = why.cite(opened, read, by, within=within, select=select, method=chosen, effort=effort, checker=checker)
     running.show_result(cited, out, as_json=as_json)
 
 
@@ -119,9 +126,13 @@ def read_document_file(path: str) -> "list[DocumentLike]":
     return found if isinstance(found, list) else [found]
 
 
-def show_run(run: "CitedLog", *, as_json: bool) -> None:
-    """Print what the log says as a whole; the exit status says whether some records failed."""
-    running.show_result(run.summarise(), as_json=as_json)
+def show_run(run: "CitedLog", fail_if: str | None, *, as_json: bool) -> None:
+    """Print what the log says as a whole; the exit status says whether the gate failed, or else some records."""
+    summary = run.summarise()
+    running.show_result(summary, as_json=as_json)
     output.print_saved(run.folder)
+    if fail_if is not None and summary.fails(fail_if):
+        output.print_to_terminal(f"The condition holds: {fail_if}")
+        raise typer.Exit(GATE_EXIT_CODE)
     if run.failed:
         raise typer.Exit(FAILED_EXIT_CODE)

@@ -30,6 +30,7 @@ Why did the transformer say that? Three things to do first:
 -M takes a folder, a name on the hub or a bundled model (demo/pets, demo/sentiment, demo/reader).
 No file at hand? whyformer demo --sample cat.jpg writes one. All commands: whyformer --help"""
 FAILED_EXIT_CODE = 6  # finished, but some rows have no number because something failed
+GATE_EXIT_CODE = 8  # finished, and the condition of --fail-if holds
 
 
 class CommandGroup(TyperGroup):

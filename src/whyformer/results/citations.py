@@ -1,12 +1,12 @@
-"""Citations: which parts of a prompt an answer comes from, and whether leaving them out changes it.
+"""Citations: what an answer and each of its sentences rest on, measured by leaving sources out.
 
 c = cite(model, prompt, by="passage")
-c[0].name; c[0].verdict; print(c); c.save("why.html")
+c.claim.rests_on, c.claim.how, c.claim.values, c.claim.instead; print(c); c.save("why.html")
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from math import isclose
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -24,161 +24,247 @@ from whyformer.results.result import LoadableResult, choose_formats
 from whyformer.show import report, terminal
 from whyformer.show.footnotes import MarkedSentence, NotedSource, number_sources, write_markdown, write_marked_text
 from whyformer.show.prompt_page import make_prompt_page
-from whyformer.show.prompt_view import CitationRow, FaithfulnessRow, PromptView, view_prompt
+from whyformer.show.prompt_view import CitationRow, PromptView, view_prompt
 from whyformer.show.score_rows import CellValue
 from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
-from whyformer.show.wording import format_score, shorten_text
+from whyformer.show.wording import shorten_text
 
-SUPPORTED, NOT_NEEDED, CONTRADICTED, CAUTION = "supported", "not needed", "contradicted", "caution"
-VERDICTS = (SUPPORTED, NOT_NEEDED, CONTRADICTED, CAUTION)
-NOT_SUPPORTED, UNDECIDED = "not supported", "undecided"
-ANSWER_VERDICTS = (SUPPORTED, NOT_SUPPORTED, CONTRADICTED, UNDECIDED)
-ONE, EITHER, TOGETHER = "one", "either", "together"
-SHOWN = 10  # sources in a terminal
+HARDLY_ANY, ONE, ANY_OF, TOGETHER = "hardly any", "one", "any of", "together"
+SEVERAL, AGAINST, UNMEASURED = "several", "against", ""
+KINDS = (HARDLY_ANY, ONE, ANY_OF, TOGETHER, SEVERAL, AGAINST, UNMEASURED)
+CLAIM, ABSTENTION, GREETING, UNFINISHED = "claim", "abstention", "greeting", "unfinished"
+SENTENCES = (CLAIM, ABSTENTION, GREETING, UNFINISHED)
+ABLATIONS = "ablations"  # the name of what gives the scores where no other method was asked for
+RESTS_ON, ALSO = "rests on", "also"  # roles of a source; the third is AGAINST
+RIGHT, ANOTHER, UNUSED, MISSING = "right", "another source", "unused", "no such number"
+VERBATIM, IN_PART, NOWHERE = "verbatim", "in part", "nowhere"
 LONGEST_ID = 24  # characters of an id in a terminal
-DROP_HEADING = "log-odds fall by"
-HEADINGS = ("source", "score", "share", "verdict", DROP_HEADING, "text")
-NARROW_HEADINGS = ("source", "score", "share", "verdict", "drop", "text")  # of a terminal
+LISTED = 4  # words that are listed as contained or lacking
+HEADINGS = ("source", "share", "role", "p with all", "without it", "it alone", "with none", "text")
 
 REGION = {"name": str, "kind": str, "start": int, "stop": int, "text": str, "characters": (None, [int])}
 CITATION = {
     "name": str, "kind": str, "start": int, "stop": int, "text": str, "score": float, "share": float,
-    "drop": (None, float), "verdict": (None, str), "is_control": bool,
+    "role": str, "copies": [str], "id": (None, str), "metadata": {str: object},
 }  # fmt: skip
-IDENTITY = {"id": (None, str), "metadata": {str: object}}  # which files of earlier versions do not have
-DROP = {"size": int, "drop": float, "chance": float, "interval": [float], "draws": int}
-FAITHFULNESS = {"lds": (None, float), "chance": (None, [float]), "samples": int, "seed": int, "drops": [DROP]}
 PROMPT = {"ids": [int], "pieces": PIECES, "prompt_length": int, "regions": [REGION], "notes": [str]}
-SUPPORT = {
-    "text": str, "verdict": str, "sources": [str], "how": str, "against": [str], "probability": float,
-    "drop": (None, float),
+OPTIONAL = (None, float)
+VALUES = {
+    "with_all": float, "without": OPTIONAL, "alone": OPTIONAL, "with_none": float, "log_odds": [OPTIONAL],
+}  # fmt: skip
+READ = {"how": str, "rests_on": [str]}
+STATE = {"contains": [str], "lacks": [str], "judged": (None, bool), "probability": OPTIONAL}
+MARK = {"text": str, "number": int, "source": (None, str), "finding": str}
+QUOTATION = {"text": str, "source": (None, str), "finding": str}
+CLAIM_FIELDS = {
+    "text": str, "kind": str, "how": str, "rests_on": [str], "also": [str], "against": [str], "effect": OPTIONAL,
+    "around": [READ], "by_log_p": (None, READ), "values": {str: VALUES}, "states": {str: STATE}, "marks": [MARK],
+    "quotations": [QUOTATION], "is_cut": bool, "written": (None, str),
 }  # fmt: skip
 SCHEMA = {
     "prompt": PROMPT, "citations": [CITATION], "target": TARGET, "scores": Tensor, "rest": float,
-    "log_probability": float, "margin": (None, float), "together": (None, float), "faithfulness": (None, FAITHFULNESS),
-    "method": str, "settings": {str: object}, "model": str, "versions": {str: str}, "spent": {str: float},
-    "notes": [str], "apart": [CITATION], "log_odds": (None, float), "support": (None, SUPPORT), "sentences": [SUPPORT],
+    "log_probability": float, "log_odds": float, "method": str, "settings": {str: object}, "model": str,
+    "versions": {str: str}, "spent": {str: float}, "notes": [str], "apart": [CITATION], "claim": CLAIM_FIELDS,
+    "sentences": [CLAIM_FIELDS],
 }  # fmt: skip
 
 
-@dataclass(frozen=True, repr=False)
-class Citation:
-    """One part of the prompt, its score for the answer and, if it is a source, what leaving it out does."""
-
-    name: str
-    kind: str
-    start: int  # its first token
-    stop: int  # one past its last token
-    text: str
-    score: float  # effort "fast": the sum of the relevance of its tokens; else its weight in the log-odds (estimate.py)
-    share: float  # of the scores of all sources, "fast" also of the rest, by magnitude; with the sign of the score
-    drop: float | None = None  # of the log-odds of the answer, or of a sentence, without it; None if not left out
-    verdict: str | None = None  # supported, not needed, contradicted or caution; None if it was not verified
-    is_control: bool = False  # left out to see what leaving out an unimportant source changes
-    id: str | None = None  # of the document that it is, or is part of
-    metadata: JsonObject = field(default_factory=dict, hash=False)  # of that document
-
-    def __repr__(self) -> str:
-        verdict, text = f", {self.verdict}" if self.verdict else "", fit_in_line(make_visible(self.text))
-        return f"<Citation {make_visible(self.name)}: {self.share:.0%}{verdict}, {text!r}>"
-
-    def _repr_html_(self) -> str:
-        """A small card for notebooks."""
-        drop = None if self.drop is None else f"{self.drop:+.2f} log-odds"
-        facts = {"share": f"{self.share:.0%}", "verdict": self.verdict, "without it": drop, "text": self.text}
-        return make_card(self.name, facts.items())
+# --- what is said of one claim ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Support:
-    """Whether the sources support the answer, or a sentence of it, and which of them."""
+class Values:
+    """What the model makes of a claim with and without one source: its probability, per token (geometric mean)."""
 
-    text: str
-    verdict: str  # supported, not supported, contradicted or undecided
-    sources: tuple[str, ...]  # names of those that the answer rests on
-    how: str  # "one"; "either": each is enough; "together": all are needed; "": none, or each sentence has its own
-    against: tuple[str, ...]  # names of those without which it is likelier, or another answer less likely
-    probability: float  # that a source states it, by the calibration
-    drop: float | None  # of the log-odds without these sources; None if nothing was left out
+    with_all: float
+    without: float | None  # None: not measured
+    alone: float | None
+    with_none: float
+    log_odds: tuple[float | None, ...]  # the same four as summed log-odds, by which the reading is decided
+
+
+@dataclass(frozen=True)
+class OtherReading:
+    """How the claim would be read by another margin, or by log p."""
+
+    how: str
+    rests_on: tuple[str, ...]
 
     def __str__(self) -> str:
-        denied = f"contradicted by {join_names(self.against)}" if self.against else ""
-        if self.verdict == SUPPORTED and self.sources:
-            one_of = ("either of " if len(self.sources) == 2 else "any of ") * (self.how == EITHER)
-            together = " together" * (self.how == TOGETHER)
-            return f"supported by {one_of}{join_names(self.sources)}{together}{', ' * bool(denied)}{denied}"
-        if self.verdict == CONTRADICTED and denied:
-            return denied
-        return "not supported by any source" if self.verdict == NOT_SUPPORTED else self.verdict
+        return describe_dependence(self.how, self.rests_on)
+
+
+@dataclass(frozen=True)
+class State:
+    """Whether a source states the claim: a comparison of words, and the judgement of a checker if there is one."""
+
+    contains: tuple[str, ...]  # words and numbers of the claim that are in the source
+    lacks: tuple[str, ...]  # those that are not
+    judged: bool | None = None  # by the checker
+    probability: float | None = None
+
+    @property
+    def is_stated(self) -> bool:
+        """By the checker; without one, whether no word is lacking."""
+        return self.judged if self.judged is not None else bool(self.contains) and not self.lacks
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A mark such as [2] in the answer: whether the claim rests on the source that it names."""
+
+    text: str
+    number: int
+    source: str | None
+    finding: str  # right, another source, unused, no such number; "" if the claim was not measured
+
+
+@dataclass(frozen=True)
+class Quotation:
+    """A quotation in the answer, and where it is."""
+
+    text: str
+    source: str | None
+    finding: str  # verbatim, in part, nowhere
+
+
+@dataclass(frozen=True)
+class Claim:
+    """The answer, or a sentence of it, and what it rests on."""
+
+    text: str
+    kind: str  # claim; abstention, greeting or unfinished, of which nothing is said
+    how: str  # hardly any, one, any of, together, several, against; "": nothing was left out
+    rests_on: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()  # sources that pass one of the two direct checks
+    against: tuple[str, ...] = ()  # sources without which the claim is likelier
+    effect: float | None = None  # E: the summed log-odds with all sources minus those without any
+    around: tuple[OtherReading, ...] = ()  # at .45 E and .55 E, where one of them differs
+    by_log_p: OtherReading | None = None
+    values: Mapping[str, Values] = field(default_factory=dict)  # of each source that is named
+    states: Mapping[str, State] = field(default_factory=dict)  # of every source
+    marks: tuple[Mark, ...] = ()
+    quotations: tuple[Quotation, ...] = ()
+    is_cut: bool = False  # the limit of forwards was reached before all checks were made
+    written: str | None = field(default=None, compare=False)  # what `instead` has found
+    writer: Callable[[], str] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def instead(self) -> str | None:
+        """What the model says without what the claim rests on, or else without any source.
+
+        It is generated when it is read for the first time. None if nothing was left out, or in a loaded file to which
+        it was not saved.
+        """
+        if self.written is None and self.writer is not None:
+            object.__setattr__(self, "written", self.writer())
+        return self.written
+
+    @property
+    def is_borderline(self) -> bool:
+        return bool(self.around)
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """All sources that are named, in the order of their roles."""
+        return tuple(dict.fromkeys([*self.rests_on, *self.also, *self.against]))
+
+    def find_case(self, source: str) -> str:
+        """Rests on it and it states it; states it but was not needed; rests on it though not stated; neither."""
+        state = self.states.get(source)
+        is_stated = state is not None and state.is_stated
+        if source in (*self.rests_on, *self.also):
+            return "rests on it and it states it" if is_stated else "rests on it though it does not state it"
+        return "states it but the model did not need it" if is_stated else "neither"
+
+    def __str__(self) -> str:
+        if self.kind != CLAIM:
+            return "is unfinished, so no claim" if self.kind == UNFINISHED else f"is {article(self.kind)}, no claim"
+        said = describe_dependence(self.how, self.against if self.how == AGAINST else self.rests_on)
+        said += f", also {join_names(self.also)}" if self.also else ""
+        if self.against and self.how != AGAINST:
+            said += f"; {join_names(self.against)} speak{'s' * (len(self.against) == 1)} against it"
+        others = " or ".join(dict.fromkeys(str(one) for one in self.around if str(one) != said))
+        return f"{said} (borderline: {others})" if others else said
+
+
+def article(noun: str) -> str:
+    return f"{'an' if noun[:1] in 'aeiou' else 'a'} {noun}"
+
+
+def describe_dependence(how: str, names: Sequence[str]) -> str:
+    named = join_names(names)
+    said = {
+        HARDLY_ANY: "hardly rests on any source",
+        ONE: f"rests on {named}",
+        ANY_OF: f"rests on any of {named}",
+        TOGETHER: f"rests on {named} together",
+        SEVERAL: "rests on several sources",
+        AGAINST: f"is made less likely by {named or 'the sources'}",
+    }
+    return said.get(how, "was not measured: nothing was left out")
 
 
 def join_names(names: Sequence[str]) -> str:
     return " and ".join([*filter(None, [", ".join(names[:-1])]), *names[-1:]])
 
 
-@dataclass(frozen=True)
-class TopDrop:
-    """How much the log-odds fall without the sources with the highest scores, and without random ones."""
-
-    size: int  # sources left out
-    drop: float
-    chance: float  # the mean over random sets of this size
-    interval: tuple[float, float]  # 95 % of that mean, by bootstrap
-    draws: int
-
-    @property
-    def is_chance(self) -> bool:
-        """Whether random sources take as much with them."""
-        return self.drop <= self.interval[1]
+# --- the result -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Faithfulness:
-    """Whether the scores predict what the model does without some of the sources, beside chance."""
+@dataclass(frozen=True, repr=False)
+class Citation:
+    """One part of the prompt, its score for the answer and, if it is a source, the part that it plays."""
 
-    lds: float  # linear datamodelling score; NaN if nothing changes the answer
-    chance: tuple[float, float]  # the middle 95 % for random scores, on the same ablations
-    samples: int
-    seed: int
-    drops: tuple[TopDrop, ...] = ()
+    name: str
+    kind: str
+    start: int  # its first token
+    stop: int  # one past its last token
+    text: str
+    score: float  # its weight in the log-odds of the answer (least squares over ablations); "fast": its relevance
+    share: float  # of the magnitudes of all scores; with the sign of the score
+    role: str = ""  # rests on, also, against: of the answer or one of its sentences; "" for none
+    copies: tuple[str, ...] = ()  # the same text at other places, left out together with it
+    id: str | None = None  # of the document that it is, or is part of
+    metadata: JsonObject = field(default_factory=dict, hash=False)  # of that document
 
-    @property
-    def is_chance(self) -> bool:
-        """Whether random scores do as well."""
-        return self.chance[0] <= self.lds <= self.chance[1]
+    def __repr__(self) -> str:
+        role, text = f", {self.role}" if self.role else "", fit_in_line(make_visible(self.text))
+        return f"<Citation {make_visible(self.name)}: {self.share:.0%}{role}, {text!r}>"
+
+    def _repr_html_(self) -> str:
+        """A small card for notebooks."""
+        return make_card(self.name, {"share": f"{self.share:.0%}", "role": self.role, "text": self.text}.items())
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Citations(LoadableResult):
-    """The sources of an answer, highest score first. Question, instructions and roles are no sources: see `apart`.
+    """The sources of an answer, highest score first, and what it rests on. Question and roles are in `apart`.
 
-    Files: .json has everything and can be loaded again; .html and .txt show the table, .md the answer with footnotes;
-    .csv has a row for each source.
+    Files: .json has everything and can be loaded again; .html and .txt show it, .md the answer with footnotes; .csv has
+    a row for each source.
     """
 
     formats = choose_formats(".json .html .md .csv .txt")
-    csv_columns = ("rank", "name", "kind", "start", "stop", "score", "share", "drop", "verdict", "control", "text")
+    csv_columns = ("rank", "name", "kind", "start", "stop", "score", "share", "role", "without", "alone", "text")
 
     prompt: Prompt
     citations: tuple[Citation, ...]  # sources only
     target: Target  # the answer, or the selected part of it
-    scores: Tensor  # [token]
+    scores: Tensor  # [token]; without a relevance pass, the score of a source divided among its tokens
     rest: float  # the sum of the scores of all tokens that belong to no source
-    log_probability: float  # of the answer, in full context
-    margin: float | None  # a larger change of the log-odds is a verdict; None if nothing was verified
-    together: float | None  # how much they fall without all top sources at once
-    faithfulness: Faithfulness | None
+    log_probability: float  # of the answer, with all sources
+    log_odds: float  # the same, summed over its tokens
     method: str
     settings: Mapping[str, JsonValue]
     model: str
     versions: Mapping[str, str]
+    claim: Claim  # the answer, or the selected part of it
+    sentences: tuple[Claim, ...] = ()  # each of its sentences; of one, the same as claim
     spent: Mapping[str, float] = field(default_factory=dict)  # passes through the model, by kind
     notes: tuple[str, ...] = ()
     apart: tuple[Citation, ...] = ()  # question, instructions and roles, in order; never left out
-    log_odds: float | None = None  # of the answer in full context, summed over its tokens; None in older files
-    support: Support | None = None  # of the answer, or its selected part; None in older files
-    sentences: tuple[Support, ...] = ()  # of each of its sentences; of one, the same as support
 
     def __len__(self) -> int:
         return len(self.citations)
@@ -190,264 +276,254 @@ class Citations(LoadableResult):
         return iter(self.citations)
 
     def __repr__(self) -> str:
-        first = self.citations[0]
-        return f"<Citations of {len(self)} sources by {make_visible(self.method)}: {make_visible(first.name)} first>"
+        return f"<Citations of {len(self)} sources: the answer {make_visible(str(self.claim))}>"
 
     @property
-    def supported(self) -> tuple[Citation, ...]:
-        """The sources without which the answer would be unlikely."""
-        return tuple(one for one in self.citations if one.verdict == SUPPORTED)
+    def rests_on(self) -> tuple[Citation, ...]:
+        """The sources that the answer, or a sentence of it, rests on."""
+        return tuple(one for one in self.citations if one.role == RESTS_ON)
 
     @property
     def has_fitted_scores(self) -> bool:
-        """Whether the scores are weights that were fitted to ablations, and not sums over the tokens of a source."""
-        sums = [float(self.scores[one.start : one.stop].sum()) for one in self.citations]
-        return any(
-            not isclose(one.score, total, rel_tol=1e-6, abs_tol=1e-9)
-            for one, total in zip(self.citations, sums, strict=True)
-        )
+        """Whether the scores of sources are weights in ablations, while those of tokens are of a relevance pass."""
+        return self.method != ABLATIONS and self.claim.effect is not None
 
     def mark_answer(self) -> tuple[list[MarkedSentence], list[str]]:
-        """The answer with the numbers of the sources that support it, and the names of these sources."""
-        if not self.sentences:  # of an earlier version
-            return number_sources([(self.prompt.answer_text, None, [one.name for one in self.supported])])
-        return number_sources(
-            [(one.text, one.verdict, one.sources if one.verdict == SUPPORTED else ()) for one in self.sentences]
-        )
+        """The answer with the numbers of the sources that it rests on, and the names of these sources."""
+        return number_sources([(one.text, describe_remark(one), one.rests_on) for one in self.sentences])
 
     # --- displaying ---
 
     def view(self) -> PromptView:
         """The prompt with its scores and citations, for display; sources and what is apart are its parts."""
         sentences, names = self.mark_answer()
+        values = self.find_values()
         return view_prompt(
             self.prompt,
             (*self.citations, *self.apart),
             magnitude=sum(abs(float(self.scores[one.start : one.stop].sum())) for one in self.citations)
             + abs(self.rest),
-            headline=f"Why {make_visible(self.target.label)}?",
+            headline=f"What does {make_visible(self.target.label)} rest on?",
             signed=True,
             citations=[
                 CitationRow(
-                    one.name,
-                    one.start,
-                    one.stop,
-                    one.share,
-                    name_verdict(one),
-                    one.drop,
-                    one.text,
-                    one.id,
-                    one.metadata,
-                    names.index(one.name) + 1 if one.name in names else None,
+                    one.name, one.start, one.stop, one.share, one.role, list_probabilities(values.get(one.name)),
+                    one.text, one.id, one.metadata, names.index(one.name) + 1 if one.name in names else None,
                 )
-                for one in self.list_shown()
+                for one in self.citations
             ],
-            has_fitted_scores=self.has_fitted_scores,
             marked=sentences,
-            verdict_notes=describe_verdicts(self),
-            faithfulness=list(list_figures(self.faithfulness)) if self.faithfulness is not None else [],
+            has_fitted_scores=self.has_fitted_scores,
+            reading_notes=self.describe(),
             **{name: getattr(self, name) for name in ("scores", "method", "model", "settings", "versions", "notes")},
-        )
+        )  # fmt: skip
+
+    def find_values(self) -> dict[str, Values]:
+        """Of each named source, for the first sentence that names it, or for the whole answer."""
+        return {name: value for one in (*reversed(self.sentences), self.claim) for name, value in one.values.items()}
 
     def _list_parts(self, screen: Screen) -> Iterator[RenderableType]:
-        """The sources with the highest scores as a table, then what their verdicts rest on."""
-        yield Text(f"{make_visible(self.target.label)}, by {make_visible(self.method)}", "bold")
-        sentences, marks = self.mark_answer()
-        yield Text(make_visible(write_marked_text(sentences)))
-        shown = [self.name_source(one, marks) for one in self.list_shown()]
-        rows = [[name, *list_cells(one, 10_000)[1:]] for name, one in zip(shown, self.list_shown(), strict=True)]
-        columns = list(zip(NARROW_HEADINGS, *rows, strict=True))[:-1]
-        width = max(screen.width - sum(max(map(len, column)) + 2 for column in columns), 20)
-        rows = [[*row[:-1], shorten_text(row[-1], width)] for row in rows]
-        right = ("score", "share", "drop")
-        yield from ("", terminal.render_table(NARROW_HEADINGS, rows, right=right, wrapped=("text",)), "")
-        for one in self.apart:
-            head = f"Not a source, never left out: {one.name} {100 * one.share:+z.0f} %  "
-            text = shorten_text(" ".join(one.text.split()), max(screen.width - len(head), 20))
-            yield Text(make_visible(head + text))
-        yield from (Text(make_visible(line), "dim") for line in self.describe())
+        yield from (Text(line) for line in self.describe())
         yield from terminal.render_notes(self.notes)
 
-    def name_source(self, one: Citation, marks: Sequence[str]) -> str:
-        """A source in a terminal: with its mark in the answer, and by its id if it has one."""
-        mark = f"[{marks.index(one.name) + 1}] " if one.name in marks else ""
-        return mark + (one.name if one.id is None else shorten_text(one.id, LONGEST_ID))
-
-    def list_shown(self) -> list[Citation]:
-        """The sources with the highest scores, and those that were left out."""
-        return [one for index, one in enumerate(self.citations) if index < SHOWN or one.drop is not None]
-
     def describe(self) -> list[str]:
-        """What verdicts and scores rest on, in sentences."""
-        return [*describe_verdicts(self), *describe_faithfulness(self)]
+        """The answer in six lines, and one for each sentence if there are several."""
+        lines = [make_visible(write_marked_text(self.mark_answer()[0]))]
+        several = len(self.sentences) > 1
+        for n, one in enumerate([self.claim, *(self.sentences if several else ())]):
+            name = "The answer" if not n else f'"{shorten_text(" ".join(one.text.split()), 60)}"'
+            lines.append(f"{name} {one}.")
+        lines += describe_numbers(self.claim) if self.claim.kind == CLAIM else []
+        return [make_visible(line) for line in lines]
 
     def to_html(self) -> str:
-        sources, apart = ([list_cells(one, 10_000) for one in some] for some in (self.citations, self.apart))
-        headings = ["not a source", *HEADINGS[1:]]
+        values = self.find_values()
+        rows = [
+            [
+                name_source_in_full(one),
+                f"{100 * one.share:+.0f} %",
+                one.role,
+                *list_probabilities(values.get(one.name)),
+                one.text,
+            ]
+            for one in self.citations
+        ]
         return report.make_fragment(
-            report.make_table(HEADINGS, sources, caption="Sources, highest score first"),
-            report.make_table(headings, apart, caption="Not sources, never left out") if apart else None,
             *(report.make_element("p", line) for line in self.describe()),
+            report.make_table(HEADINGS, [[make_visible(shorten_text(cell, 300)) for cell in row] for row in rows]),
             report.make_notes(self.notes) if self.notes else None,
         )
 
     # --- files ---
 
     def to_fields(self) -> archive.WrittenFields:
-        found = self.faithfulness
-        if found is None or found.lds == found.lds:
-            return vars(self)
-        return {**vars(self), "faithfulness": {**asdict(found), "lds": None, "chance": None}}  # undefined
+        claims = {"claim": write_claim(self.claim), "sentences": [write_claim(one) for one in self.sentences]}
+        return {**vars(self), **claims}
 
     @classmethod
     def _from_fields(cls, saved: archive.Fields) -> "Citations":
-        saved = {
-            "apart": [],
-            "log_odds": None,
-            "support": None,
-            "sentences": [],
-            **saved,
-        }  # which files of earlier versions do not have
-        check_schema(saved.get("prompt"), {"regions": [{}]}, "the prompt")
-        for part in (*saved["prompt"]["regions"], *saved.get("citations", ()), *saved["apart"]):
-            check_schema({"id": None, "metadata": {}, **part}, IDENTITY, "a source")
+        if isinstance(saved, Mapping) and "support" in saved:
+            raise SchemaError("the citations are of an earlier version, whose verdicts are no longer given; cite again")
         check_schema(saved, SCHEMA, "the citations")
         prompt, length = saved["prompt"], len(saved["prompt"]["ids"])
         if tuple(saved["scores"].shape) != (length,) or not 0 < prompt["prompt_length"] <= length:
             raise SchemaError("scores and tokens of the citations do not fit each other")
-        if not saved["citations"] or not all(one["verdict"] in (None, *VERDICTS) for one in saved["citations"]):
+        if not saved["citations"] or not all(
+            one["role"] in ("", RESTS_ON, ALSO, AGAINST) for one in saved["citations"]
+        ):
             raise SchemaError("the citations are damaged")
         pieces = restore_saved_tokens(prompt["pieces"], length)
         assert isinstance(pieces, Pieces)
         regions = tuple(restore_region(one) for one in prompt["regions"])
-        found = saved["faithfulness"]
+        parts = {
+            name: tuple(Citation(**{**one, "copies": tuple(one["copies"])}) for one in saved[name])
+            for name in ("citations", "apart")
+        }
+        whole = Prompt(tuple(prompt["ids"]), pieces, prompt["prompt_length"], regions, tuple(prompt["notes"]))
         return Citations(
-            **saved
-            | {name: tuple(Citation(**one) for one in saved[name]) for name in ("citations", "apart")}
-            | {
-                "prompt": Prompt(
-                    tuple(prompt["ids"]), pieces, prompt["prompt_length"], regions, tuple(prompt["notes"])
-                ),
+            **{
+                **saved,
+                **parts,
+                "prompt": whole,
                 "target": restore_saved_target(saved["target"]),
-                "faithfulness": None if found is None else restore_faithfulness(found),
                 "notes": tuple(saved["notes"]),
-                "support": None if saved["support"] is None else restore_support(saved["support"]),
-                "sentences": tuple(restore_support(one) for one in saved["sentences"]),
+                "claim": restore_claim(saved["claim"]),
+                "sentences": tuple(restore_claim(one) for one in saved["sentences"]),
             }
         )
 
     def _list_rows(self) -> Iterator[tuple[CellValue, ...]]:
         """One row for each source, highest score first."""
+        values = self.find_values()
         for rank, one in enumerate(self.citations, 1):
-            values = {**vars(one), "rank": rank, "control": one.is_control}
-            yield tuple(values[column] for column in self.csv_columns)
+            own = values.get(one.name)
+            more = {"without": own.without, "alone": own.alone} if own is not None else {"without": None, "alone": None}
+            fields: dict[str, Any] = {**vars(one), "rank": rank, **more}
+            yield tuple(fields[column] for column in self.csv_columns)
 
     def _make_markdown(self) -> str:
-        """The answer with a footnote for each source that supports it."""
+        """The answer with a footnote for each source that it rests on."""
         sentences, names = self.mark_answer()
+        values = self.find_values()
         sources = [
-            NotedSource(one.name, one.text, name_verdict(one), one.share, one.drop, one.id, one.metadata)
+            NotedSource(
+                one.name, one.text, one.role, one.share, list_probabilities(values.get(one.name)), one.id, one.metadata
+            )
             for one in self.citations
         ]
-        headline = f"Why {self.target.label}?"
-        return write_markdown(headline, sentences, sources, names, [*self.describe(), *self.notes])
+        headline = f"What does {self.target.label} rest on?"
+        return write_markdown(headline, sentences, sources, names, [*self.describe()[1:], *self.notes])
 
     def _make_page(self) -> str:
         """A page with the answer, its sources, and the prompt with its scores."""
         return make_prompt_page(self.view())
 
 
-def name_verdict(one: Citation, control: str = "control") -> str:
-    return one.verdict or (control if one.is_control else "")
+# --- in words ---------------------------------------------------------------------------------------------------------
 
 
-def list_figures(found: Faithfulness) -> Iterator[FaithfulnessRow]:
-    name = f"linear datamodelling score, {found.samples} ablations{INSIDE_CHANCE * found.is_chance}"
-    yield FaithfulnessRow(name, found.lds, None, found.chance)
-    for one in found.drops:
-        sources = "source" if one.size == 1 else f"{one.size} sources"
-        name = f"drop without the top {sources}{INSIDE_CHANCE * one.is_chance}"
-        yield FaithfulnessRow(name, one.drop, one.chance, one.interval)
+def name_source_in_full(one: Citation) -> str:
+    own = one.name if one.id is None else f"{one.name} ({shorten_text(one.id, LONGEST_ID)})"
+    return f"{own}, the same as {join_names(one.copies)}" if one.copies else own
 
 
-INSIDE_CHANCE = " (no better than chance)"
+def describe_remark(one: Claim) -> str:
+    """What is said beside a sentence: what it is if it is no claim, and if it rests on nothing that has a number."""
+    if one.kind != CLAIM:
+        return one.kind
+    return one.how if one.how in (HARDLY_ANY, SEVERAL, AGAINST) else ""
 
 
-def list_cells(one: Citation, width: int) -> list[str]:
-    drop = "" if one.drop is None else f"{one.drop:+z.2f}"
-    numbers = [format_score(one.score, signed=True), f"{100 * one.share:+z.0f} %"]
-    return [one.name, *numbers, name_verdict(one, "(control)"), drop, shorten_text(" ".join(one.text.split()), width)]
+def write_probability(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2g}" if value < 0.995 else f"{value:.3g}"
 
 
-def describe_support(result: Citations) -> list[str]:
-    if result.support is None:
-        return []
-    chance = result.support.probability
-    figure = f"{chance:.2f}" if 0.01 <= chance < 0.995 else "below 0.01" if chance < 0.01 else "above 0.99"
-    lines = [
-        f"The answer is {result.support}. Estimated probability that the sources state it: {figure}, by a rule fitted "
-        "to small models that were trained to read."
-    ]
-    if len(result.sentences) > 1:
-        lines += [f"{shorten_text(' '.join(one.text.split()), 60)}: {one}." for one in result.sentences]
-    return lines
+def list_probabilities(values: Values | None) -> tuple[str, str, str, str]:
+    """With all sources, without this one, with it alone, without any; per token."""
+    if values is None:
+        return ("",) * 4
+    with_all, without, alone, with_none = values.with_all, values.without, values.alone, values.with_none
+    return tuple(map(write_probability, (with_all, without, alone, with_none)))  # type: ignore[return-value]
 
 
-def describe_verdicts(result: Citations) -> list[str]:
-    odds = "" if result.log_odds is None else f", its log-odds {result.log_odds:z.2f}"
-    certainty = format_score(result.log_probability, signed=False)
-    lines = describe_support(result)
-    lines.append(f"The log-probability of the answer is {certainty}{odds} with the whole prompt.")
-    if result.margin is None:
-        return [*lines, "No source was left out: the verdict rests on the relevance and on how certain the answer is."]
-    lines.append(
-        f"A source is needed if the log-odds drop by more than {result.margin:z.2f} without it. It speaks against the "
-        "answer if they rise by more than that, or if another answer, which the model would rather give, rests on it."
-    )
-    if result.together is not None:
-        lines.append(f"Without all that the answer rests on they fall by {result.together:z.2f}.")
-    return lines
-
-
-def describe_faithfulness(result: Citations) -> list[str]:
-    found = result.faithfulness
-    if found is None:
-        return []
+def describe_numbers(claim: Claim) -> Iterator[str] | list[str]:
+    """The numbers that decide, what the model says instead, words, marks and what was not measured."""
+    first = next(iter(claim.named), None)
+    values = claim.values.get(first) if first else None
     lines = []
-    if found.lds == found.lds:
-        chance = ". It is inside this range: the scores predict ablations no better than chance" * found.is_chance
+    if values is not None:
+        figures = list_probabilities(values)
+        odds = ["–" if one is None else f"{one:.1f}" for one in values.log_odds]
         lines.append(
-            f"Linear datamodelling score {found.lds:z.2f} over {found.samples} random ablations; random scores: "
-            f"{found.chance[0]:z.2f} to {found.chance[1]:z.2f} (95 %){chance}."
+            f"Its probability per token: {figures[0]} with all sources, {figures[1]} without {first}, {figures[2]} "
+            f"with it alone, {figures[3]} without any."
+        )
+        lines.append(f"In summed log-odds: {', '.join(odds)}. Half of the effect of {claim.effect:.1f} decides.")
+    elif claim.effect is not None:
+        lines.append(f"All sources together change its summed log-odds by {claim.effect:+.1f}.")
+    if claim.instead is not None:
+        without = join_names(claim.rests_on) or "any source"
+        lines.append(f'Without {without}: "{shorten_text(" ".join(claim.instead.split()), 160)}"')
+    lines.append(describe_states(claim, first))
+    lines += [f"{one.text} is {one.finding}." for one in claim.marks if one.finding]
+    lines += [
+        f'"{one.text}" is found {one.finding}{f" in {one.source}" * bool(one.source)}.' for one in claim.quotations
+    ]
+    return lines
+
+
+def describe_states(claim: Claim, first: str | None) -> str:
+    """The words that the first named source contains, or else the source that contains most; and a judgement."""
+    most = first or max(claim.states, key=lambda name: len(claim.states[name].contains), default=None)
+    if most is None or most not in claim.states:
+        return "Whether a source states it was not compared."
+    state = claim.states[most]
+    lacks = f"; it lacks {list_words(state.lacks)}" if state.lacks else ""
+    judged = [name for name, one in claim.states.items() if one.judged]
+    if state.judged is not None:
+        told = (
+            f"Stated, by the checker, in {join_names(judged)}." if judged else "Stated, by the checker, in no source."
         )
     else:
-        lines.append("No linear datamodelling score: no ablation changes the answer, or all scores are equal.")
-    for one in found.drops:
-        sources = "source" if one.size == 1 else f"{one.size} sources"
-        lines.append(
-            f"Without the top {sources} the log-odds fall by {one.drop:z.2f}; without random ones by "
-            f"{one.chance:z.2f} ({one.interval[0]:z.2f} to {one.interval[1]:z.2f})"
-            f"{', so no more than by chance' * one.is_chance}."
-        )
-    return lines
+        told = "Whether a source states it was not judged: no checker."
+    return f"Of its words, {most} contains {list_words(state.contains) or 'none'}{lacks}. {told}"
+
+
+def list_words(words: Sequence[str]) -> str:
+    return ", ".join([*words[:LISTED], *(["..."] if len(words) > LISTED else [])])
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
+def write_claim(claim: Claim) -> dict[str, Any]:
+    return {name: value for name, value in asdict(replace(claim, writer=None)).items() if name != "writer"}
+
+
+def restore_claim(saved: archive.Fields) -> Claim:
+    if saved["how"] not in KINDS or saved["kind"] not in SENTENCES:
+        raise SchemaError("a claim of the citations is damaged")
+    read = [OtherReading(one["how"], tuple(one["rests_on"])) for one in saved["around"]]
+    other = saved["by_log_p"]
+    return Claim(
+        **{
+            **saved,
+            **{name: tuple(saved[name]) for name in ("rests_on", "also", "against")},
+            "around": tuple(read),
+            "by_log_p": None if other is None else OtherReading(other["how"], tuple(other["rests_on"])),
+            "values": {
+                name: Values(**{**one, "log_odds": tuple(one["log_odds"])}) for name, one in saved["values"].items()
+            },
+            "states": {
+                name: State(tuple(one["contains"]), tuple(one["lacks"]), one["judged"], one["probability"])
+                for name, one in saved["states"].items()
+            },
+            "marks": tuple(Mark(**one) for one in saved["marks"]),
+            "quotations": tuple(Quotation(**one) for one in saved["quotations"]),
+        }
+    )
+
+
 def restore_region(saved: archive.Fields) -> Region:
     index = saved["characters"]
     return Region(**{**saved, "characters": None if index is None else (index[0], index[1])})
-
-
-def restore_support(saved: archive.Fields) -> Support:
-    if saved["verdict"] not in ANSWER_VERDICTS:
-        raise SchemaError("the verdict of the citations is damaged")
-    return Support(**{**saved, "sources": tuple(saved["sources"]), "against": tuple(saved["against"])})
-
-
-def restore_faithfulness(saved: archive.Fields) -> Faithfulness:
-    drops = tuple(TopDrop(**{**one, "interval": tuple(one["interval"])}) for one in saved["drops"])
-    nan = float("nan")
-    lds, chance = (nan, (nan, nan)) if saved["lds"] is None else (saved["lds"], tuple(saved["chance"]))
-    return Faithfulness(**{**saved, "lds": lds, "chance": chance, "drops": drops})

@@ -1,4 +1,4 @@
-"""An answer with a mark for each source that supports a sentence of it: [1] in a terminal, a footnote in Markdown.
+"""An answer with a mark for each source that a sentence of it rests on: [1] in a terminal, a footnote in Markdown.
 
 The Aurora carries tea.[^1]
 
@@ -12,22 +12,16 @@ from whyformer._plain.json_value import JsonValue
 from whyformer.show.markdown import escape_markdown
 from whyformer.show.wording import shorten_text
 
-SUPPORTED = "supported"
 NOTED_TEXT = 300  # characters of a source in a footnote
 
 
 @dataclass(frozen=True)
 class MarkedSentence:
-    """A sentence of an answer, and the sources that support it, by their numbers."""
+    """A sentence of an answer, and the sources that it rests on, by their numbers."""
 
     text: str
-    verdict: str | None  # None if nothing was verified
+    remark: str = ""  # what is said beside it, such as "hardly any"
     marks: tuple[int, ...] = ()
-
-    @property
-    def remark(self) -> str:
-        """What is said beside a sentence that is not supported."""
-        return "" if self.verdict in (None, SUPPORTED) else str(self.verdict)
 
 
 @dataclass(frozen=True)
@@ -36,9 +30,9 @@ class NotedSource:
 
     name: str
     text: str
-    verdict: str = ""
+    role: str = ""
     share: float = 0.0
-    drop: float | None = None
+    probabilities: tuple[str, str, str, str] = ("", "", "", "")  # with all, without it, it alone, with none
     id: str | None = None
     metadata: Mapping[str, JsonValue] | None = None
 
@@ -49,14 +43,14 @@ class NotedSource:
 
 
 def number_sources(
-    sentences: Sequence[tuple[str, str | None, Sequence[str]]],
+    sentences: Sequence[tuple[str, str, Sequence[str]]],
 ) -> tuple[list[MarkedSentence], list[str]]:
-    """Sentences (text, verdict, names of sources) with marks from 1 on, and the name of each mark."""
+    """Sentences (text, remark, names of sources) with marks from 1 on, and the name of each mark."""
     names = list(dict.fromkeys(name for _, _, sources in sentences for name in sources))
     numbers = {name: number for number, name in enumerate(names, 1)}
     marked = [
-        MarkedSentence(" ".join(text.split()), verdict, tuple(sorted(numbers[name] for name in sources)))
-        for text, verdict, sources in sentences
+        MarkedSentence(" ".join(text.split()), remark, tuple(sorted(numbers[name] for name in sources)))
+        for text, remark, sources in sentences
     ]
     return marked, names
 
@@ -79,7 +73,8 @@ def write_markdown(
     """The answer with footnotes, all sources in a table, and remarks. sources: highest score first; marks: by name."""
     by_name = {one.name: one for one in sources}
     lines = [f"# {escape_line(headline)}", "", " ".join(map(mark_sentence, sentences)), ""]
-    lines += ["| source | id | share | verdict | log-odds fall by | text |", "|---|---|---:|---|---:|---|"]
+    lines += ["| source | id | share | role | p with all | without it | it alone | with none | text |"]
+    lines += ["|---|---|---:|---|---:|---:|---:|---:|---|"]
     lines += map(write_source_row, sources)
     lines += ["", *(f"- {escape_line(remark)}" for remark in remarks)]
     lines += ["", *(f"[^{n}]: {write_note(by_name[name])}" for n, name in enumerate(marks, 1) if name in by_name)]
@@ -92,8 +87,8 @@ def mark_sentence(one: MarkedSentence) -> str:
 
 
 def write_source_row(one: NotedSource) -> str:
-    drop = "" if one.drop is None else f"{one.drop:+.2f}"
-    cells = (one.name, one.id or "", f"{100 * one.share:+.0f} %", one.verdict, drop, shorten_text(one.text, 80))
+    share, text = f"{100 * one.share:+.0f} %", shorten_text(one.text, 80)
+    cells = (one.name, one.id or "", share, one.role, *one.probabilities, text)
     return f"| {' | '.join(map(escape_line, cells))} |"
 
 

@@ -33,7 +33,7 @@ HOP_COLOURS = len(REGION_COLOURS)  # regions with a colour of their own in the b
 BY_RELEVANCE = (
     "From one relevance pass. Citations rest on what changes without a source, and may rank sources otherwise."
 )
-VERDICT_KINDS = {"supported": "good", "contradicted": "bad"}
+ROLE_KINDS = {"rests on": "good", "against": "bad"}
 
 
 def make_prompt_page(view: PromptView) -> str:
@@ -221,28 +221,19 @@ def mark_cell(view: PromptView, cell: PromptCell) -> Html:
 
 
 def make_citation_section(view: PromptView) -> Html:
-    """The cited regions with their verdicts, and how faithful the scores are."""
+    """What was measured, and the sources with the parts that they play."""
     largest = max(abs(row.share) for row in view.citations)
     rows = [make_citation_cells(view, row, largest) for row in view.citations]
-    mean = "" if view.faithfulness else ", averaged over ablations"
-    caption = f"Drop: how much lower the log-odds of the answer are without the region{mean}"
-    table = report.make_table(["region", "share", "verdict", "drop", "text"], rows, caption=caption, bars=14)
-    figures = [
-        [row.name, row.value, row.chance, "" if row.interval is None else "{:.3g} to {:.3g}".format(*row.interval)]
-        for row in view.faithfulness
-    ]
-    head = ["figure", "value", "by chance", "95 % by chance"]
-    faithful = report.make_table(head, figures, caption="How faithful the scores are")
-    notes = [make_element("p", line) for line in view.verdict_notes]
+    head = ["source", "share", "role", "p with all", "without it", "it alone", "with none", "text"]
+    caption = "p: the probability of the answer, or of the sentence that names the source, per token"
+    table = report.make_table(head, rows, caption=caption, bars=14)
     marked = make_element("p", *make_marked_answer(view), class_="marked") if view.marked else None
-    documents = make_document_table(view)
-    return report.make_section(
-        "Citations", marked, *notes[:1], table, documents, *notes[1:], faithful if figures else None, anchor="citations"
-    )
+    notes = [make_element("p", line) for line in view.reading_notes[1 if view.marked else 0 :]]
+    return report.make_section("Citations", marked, *notes, table, make_document_table(view), anchor="citations")
 
 
 def make_marked_answer(view: PromptView) -> Iterable[Content]:
-    """The sentences of the answer, each with links to the regions that support it."""
+    """The sentences of the answer, each with links to the sources that it rests on."""
     rows = {row.mark: row for row in view.citations if row.mark is not None}
     for sentence in view.marked:
         yield make_visible(sentence.text)
@@ -250,7 +241,7 @@ def make_marked_answer(view: PromptView) -> Iterable[Content]:
             anchor = find_anchor(view, view.find_cell(rows[mark].start)) if mark in rows else "#citations"
             yield from (" ", make_element("a", f"[{mark}]", href=anchor))
         if sentence.remark:
-            yield from (" ", report.make_verdict_badge(sentence.remark, VERDICT_KINDS.get(sentence.remark, "")))
+            yield from (" ", report.make_verdict_badge(sentence.remark, ROLE_KINDS.get(sentence.remark, "")))
         yield " "
 
 
@@ -268,14 +259,14 @@ def write_metadata(row: CitationRow) -> str:
 
 
 def make_citation_cells(view: PromptView, row: CitationRow, largest: float) -> list[Content]:
-    kind, anchor = VERDICT_KINDS.get(row.verdict, ""), find_anchor(view, view.find_cell(row.start))
-    badge = report.make_verdict_badge(row.verdict, kind) if row.verdict else "not verified"
+    kind, anchor = ROLE_KINDS.get(row.role, ""), find_anchor(view, view.find_cell(row.start))
+    badge = report.make_verdict_badge(row.role, kind) if row.role else ""
     number = "" if row.mark is None else f"[{row.mark}] "
     own = f" ({row.id})" if row.id is not None else ""
     link = make_element("a", shorten_text(make_visible(f"{number}{row.name}{own}"), 60), href=anchor)
     bar = make_element("span", *make_share(row.share, largest, signed=view.signed), class_="share-cell")
     text = shorten_text(make_visible(" ".join(row.text.split())), CITED_TEXT)
-    return [link, bar, badge, "–" if row.drop is None else f"{row.drop:+.3g}", text]
+    return [link, bar, badge, *row.probabilities, text]
 
 
 def make_hop_section(view: PromptView) -> Html:

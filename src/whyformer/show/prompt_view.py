@@ -61,28 +61,18 @@ class TopSpan:
 
 @dataclass(frozen=True)
 class CitationRow:
-    """One region that the answer is credited to, and what leaving it out does."""
+    """One source, the part that it plays for the answer, and what leaving it out does."""
 
     name: str
     start: int  # tokens of the region
     stop: int
     share: float
-    verdict: str  # supported, not needed, contradicted, caution, or "" where it was not verified
-    drop: float | None = None  # of the log-odds of the answer when the region is left out
+    role: str  # rests on, also, against, or "" for none
+    probabilities: tuple[str, str, str, str] = ("", "", "", "")  # with all, without it, it alone, with none
     text: str = ""
     id: str | None = None  # of the document that it is, or is part of
     metadata: Mapping[str, Any] = field(default_factory=dict)
     mark: int | None = None  # its number in the marked answer
-
-
-@dataclass(frozen=True)
-class FaithfulnessRow:
-    """A figure of faithfulness beside what chance gives."""
-
-    name: str
-    value: float
-    chance: float | None = None
-    interval: tuple[float, float] | None = None  # 95 % by chance
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,9 +101,8 @@ class PromptView:
     steps: Tensor | None = None  # [answer token, token]
     citations: Sequence[CitationRow] = ()
     has_fitted_scores: bool = False  # those of citations are not the sums over their tokens
-    marked: Sequence[MarkedSentence] = ()  # the answer with the numbers of the citations that support it
-    verdict_notes: Sequence[str] = ()  # what the verdicts rest on
-    faithfulness: Sequence[FaithfulnessRow] = ()
+    marked: Sequence[MarkedSentence] = ()  # the answer with the numbers of the sources that it rests on
+    reading_notes: Sequence[str] = ()  # what was measured, in sentences
     hops: Sequence[HopRow] = ()
     magnitude: float | None = None  # what shares are of; None: the sum of the magnitudes of all cells
     settings: Mapping[str, Any] = field(default_factory=dict)

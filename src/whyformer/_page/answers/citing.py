@@ -15,7 +15,7 @@ from whyformer._page.answers.units import (
     shorten_numbers,
 )
 from whyformer._page.answers.writing import list_sources
-from whyformer.results.citations import Citation, Citations, Support
+from whyformer.results.citations import Citation, Citations, Claim
 from whyformer.results.explanation import Explanation
 from whyformer.show.chips import make_scored_text
 from whyformer.show.visible import make_visible
@@ -30,8 +30,9 @@ def answer_cite(question: PageQuestion) -> dict[str, Any]:
         "answer": found.prompt.answer_text,
         "prompt_text": found.prompt.text[: found.prompt.answer_start],
         "target": make_visible(found.target.label),
-        "verdict": None if found.support is None else show_support(found.support),
-        "sentences": [show_support(one) for one in found.sentences],
+        "reading": show_claim(found.claim),
+        "lines": found.describe()[1:],
+        "sentences": [show_claim(one) for one in found.sentences],
         "sources": [describe_citation(found, one, order.get(one.name)) for one in found.citations],
         "apart": [describe_citation(found, one, None) for one in found.apart],
         "regions": [
@@ -44,7 +45,7 @@ def answer_cite(question: PageQuestion) -> dict[str, Any]:
         "scale": {unit: describe_scale(e) for unit, e in by_unit.items()},
         "signed": True,
         "log_probability": shorten_number(found.log_probability),
-        "notes": [make_visible(note) for note in (*found.notes, *found.describe())],
+        "notes": [make_visible(note) for note in found.notes],
         "method": found.method,
         "code": recipes.write_cite(question),
     }
@@ -70,16 +71,15 @@ def describe_scale(explained: Explanation) -> dict[str, Any]:
     return describe_limits(*text.between, "")
 
 
-def show_support(support: Support) -> dict[str, Any]:
+def show_claim(claim: Claim) -> dict[str, Any]:
     return {
-        "text": support.text,
-        "verdict": support.verdict,
-        "words": make_visible(str(support)),
-        "sources": [make_visible(name) for name in support.sources],
-        "against": [make_visible(name) for name in support.against],
-        "how": support.how,
-        "probability": shorten_number(support.probability),
-        "drop": None if support.drop is None else shorten_number(support.drop),
+        "text": claim.text,
+        "kind": claim.kind,
+        "how": claim.how,
+        "words": make_visible(str(claim)),
+        "rests_on": [make_visible(name) for name in claim.rests_on],
+        "also": [make_visible(name) for name in claim.also],
+        "against": [make_visible(name) for name in claim.against],
     }
 
 
@@ -94,6 +94,5 @@ def describe_citation(found: Citations, one: Citation, index: int | None) -> dic
         "end": spans[-1][1] if spans else None,
         "score": shorten_number(one.score),
         "share": shorten_number(one.share),
-        "drop": None if one.drop is None else shorten_number(one.drop),
-        "verdict": one.verdict,
+        "role": one.role,
     }

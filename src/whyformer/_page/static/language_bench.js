@@ -126,7 +126,7 @@ function makeAnswerBench(desk, settings) {
     known.passages = [...cited.sources].sort((a, b) => a.index - b.index);
     view.answer = cited.answer;
     showAll();
-    announce(`${cited.verdict?.words ?? "Explained"}.`);
+    announce(cited.reading ? `The answer ${cited.reading.words}.` : "Explained.");
     if (view.method) colourBy(view.method);
   }
 
@@ -272,7 +272,7 @@ function makeAnswerBench(desk, settings) {
     restore,
     describe() {
       if (!known.cited) return null;
-      const title = `${known.cited.verdict?.words ?? "Where the answer comes from"}`;
+      const title = known.cited.reading?.words ?? "Where the answer comes from";
       return { title, name: shorten(known.cited.answer, 40), model: model.name, kind: model.kind, input: withAnswer(), request: makeRequest(), choice: { span: view.span } };
     },
   };

@@ -22,7 +22,7 @@ export function makeOrigin({ toggle, answerAgain, describeWithout }) {
     const { cited } = shown;
     const ranked = [...cited.sources, ...(cited.apart ?? [])].sort((a, b) => (b.share ?? 0) - (a.share ?? 0)).slice(0, RANKED);
     if (!ranked.length) { fill(ranking, make("p", { class: "about" }, "This prompt has no passages to choose from. The words are coloured by what they gave to the answer.")); return; }
-    fill(ranking, cited.verdict ? make("p", { class: "verdict-words" }, capitalise(cited.verdict.words), ".") : null,
+    fill(ranking, (cited.lines ?? []).map((line, n) => make("p", { class: n ? "about" : "verdict-words" }, line)),
       make("ol", { class: "ranked" }, ranked.map(makeRanked)));
   }
 
@@ -69,8 +69,4 @@ function makeTrack(share) {
   const fillBar = make("span", { class: share < 0 ? "fill a14" : "fill f14" });
   fillBar.style.setProperty("width", `${Math.min(100 * Math.abs(share ?? 0), 100)}%`);
   return make("span", { class: "track", "aria-hidden": "true" }, fillBar);
-}
-
-function capitalise(words) {
-  return words.charAt(0).toUpperCase() + words.slice(1);
 }

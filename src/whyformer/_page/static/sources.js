@@ -55,7 +55,7 @@ export function describeWords({ text, units, regions, maps: [map], code }, why) 
   const letters = [...text], from = first ? first.start : letters.length;
   const { scores, scale, signed, method, notes = [] } = map;
   return {
-    answer: letters.slice(from).join(""), prompt_text: letters.slice(0, from).join(""), sources: [], apart: [], verdict: null,
+    answer: letters.slice(from).join(""), prompt_text: letters.slice(0, from).join(""), sources: [], apart: [], reading: null,
     units, regions, scores, scale, signed, method, code, notes: [why, ...notes],
   };
 }
