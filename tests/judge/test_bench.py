@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tiny_text
 import torch
+import transformers
 from judge.bench_parts import BRIGHTNESS, FIRST_SCORE, PICKY, SHARE, TOUCHY, brightness, pictures, tiny
 from PIL import Image
 from tiny_tokenizers import SlowPieces
@@ -248,3 +249,38 @@ def test_a_method_in_another_precision_is_measured_on_the_model_itself():
     alone = a_bench(data, (partial(lrp, precision="float32"),))
     group = alone.explain_group(examples, alone.model.encode([one.content for one in data.examples]))
     assert group.base["probe"].before.logits.dtype == torch.float64
+
+
+class WithoutMask(torch.nn.Module):
+    """Sums its words, so that padding would be one more word."""
+
+    def __init__(self):
+        super().__init__()
+        self.words = torch.nn.Embedding(30, 3, dtype=torch.float64)
+
+    def forward(self, input_ids):
+        return self.words(input_ids).sum(1)
+
+
+def test_a_model_that_takes_no_mask_is_judged_one_by_one():
+    """Texts of different length cannot share a batch; the numbers are those of each alone."""
+    torch.manual_seed(0)
+    model = opened(WithoutMask())
+    texts = [torch.arange(1, 4 + i) for i in range(4)]
+    run = partial(why.judge, model, methods="gradient_x_input", metrics="comprehensiveness", report=False)
+    together = run(texts)
+    assert not together.failed
+    for i, text in enumerate(texts):
+        np.testing.assert_allclose(together.rows.value[i], run([text]).rows.value[0], rtol=1e-9)
+
+
+def test_a_regression_falls_by_its_output_and_not_by_a_probability():
+    config = transformers.BertConfig(
+        vocab_size=len(tiny_text.WORDS), hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=16, num_labels=1, problem_type="regression",
+    )  # fmt: skip
+    model = opened(transformers.BertForSequenceClassification(config).eval(), tokenizer=tiny_text.wordpiece())
+    texts = ["the film is good", "not good"]
+    made = why.judge(model, texts, "gradient_x_input", "comprehensiveness", report=False)
+    described = made.table.descriptions["comprehensiveness"]
+    assert described.startswith("How much the explained output falls when the highest-scored tokens")

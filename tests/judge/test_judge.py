@@ -27,6 +27,7 @@ from whyformer.cli import app
 from whyformer.data import Data, Example
 from whyformer.errors import InputError, MethodError, MetricError, OutputError, TargetError
 from whyformer.methods._registry import METHODS
+from whyformer.metrics import parameter_randomisation
 from whyformer.results.result import Result
 from whyformer.show.terminal import Screen
 
@@ -165,7 +166,28 @@ def test_the_usual_metrics_fit_what_is_known():
     model = opened(tiny_text.bert(), tokenizer=tiny_text.wordpiece())
     bare, marked = Data("x", (Example("a", "film"),)), Data("x", (Example("a", "film", 0, rationale=((0, 4),)),))
     assert list(choose_default_metrics(model, bare)) == ["comprehensiveness", "sufficiency"]
-    assert list(choose_default_metrics(model, marked)) == ["comprehensiveness", "sufficiency", "token_f1", "auprc"]
+    usual = ["comprehensiveness", "sufficiency", "token_f1(k='marked')", "auprc"]
+    assert list(choose_default_metrics(model, marked)) == usual  # as many words as people marked
+
+
+WEIGHTS_AT_ONCE = partial(parameter_randomisation, stages=1)
+
+
+def test_the_recommended_method_is_tested_for_class_and_weights(tmp_path):
+    """The numbers are the means of both metrics on a few examples, and are kept beside the rows."""
+    texts = [
+        f"{word} {thing}" for word in ("a good", "a bad", "an awful", "a superb") for thing in ("film", "plot", "cast")
+    ]
+    made = judge("demo/sentiment", texts, ["libragrad", "rollout"], "comprehensiveness", out=tmp_path / "run")
+    assert made.finalist is not None and made.verdict.startswith(f"On this data use {made.finalist.method}")
+    again = judge("demo/sentiment", texts, made.finalist.method, ["class_swap", WEIGHTS_AT_ONCE])
+    for line, (mean, low, high) in zip(
+        (again.table.of(metric)[0] for metric in again.table.metrics), made.finalist.correlations.values(), strict=True
+    ):
+        own = next(one for one in again.table.of(line.metric) if one.method == made.finalist.method)
+        assert mean == pytest.approx(own.mean, abs=1e-6) and low <= mean <= high
+    assert (tmp_path / "run" / "finalist" / "rows").is_dir()
+    assert f"{next(iter(made.finalist.correlations.values()))[0]:.2f}" in made.verdict
 
 
 def test_quick_takes_every_method_of_one_pass():

@@ -50,5 +50,5 @@ def test_the_false_rate_in_the_verdict_is_the_one_that_was_measured():
     rows = [line for line in section.splitlines() if line.startswith("| ") and "*" not in line]
     counts = [(int(a), int(b)) for row in rows for a, b in re.findall(r"(\d+) of (\d+)", row)]
     hits, tables = (sum(column) for column in zip(*counts, strict=True))
-    assert f"{hits} of {tables:,}" == FALSE_RATE and f"Together {FALSE_RATE}" in section
+    assert round(hits / tables, 2) == FALSE_RATE and f"Together {hits} of {tables:,}" in section
     assert hits <= 0.05 * tables and all(hit <= 0.08 * runs for hit, runs in counts)

@@ -10,7 +10,7 @@ from judge.planted_rows import many, plant_table, rows_from, table_of
 from whyformer._judge.report import format_example_counts
 from whyformer._judge.rows import Row
 from whyformer._judge.table import Line, Table, format_line, format_passes, rank_methods, tabulate_rows
-from whyformer._judge.verdict import FALSE_RATE, list_cautions, write_metric_sentence, write_verdict
+from whyformer._judge.verdict import list_cautions, write_metric_sentence, write_verdict
 from whyformer.data import Problem
 from whyformer.metrics._registry import choose_metric
 
@@ -251,10 +251,9 @@ def test_the_verdict(tmp_path):
     values = {"good": many(2.0), "same": many(1.0, seed=1), "chance": many(1.0, seed=2), "bad": many(0.0, seed=3)}
     said = write_verdict(table_of(tmp_path, values))
     assert said == (
-        "On this data use good: it is the best, or not significantly different from the best, in first_score. "
+        "On this data use good: it is significantly better than chance in first_score, and than every other method. "
         "same is not significantly different from chance in first_score. bad is worse than chance in first_score. "
-        "Where no method differs from the controls, at most 5 % of such tables recommend one: 3 methods and 1 metric "
-        f"are tested together (measured with 12 methods and 10 metrics of noise: {FALSE_RATE})."
+        "Where no method is better than the controls, 2 % of tables recommend one."
     )
 
 

@@ -214,7 +214,7 @@ def a_finalist_is_tested_for_class_and_weights(tmp_path):
     good, bad = ["gorgeous", "witty", "superb", "charming"], ["awful", "boring", "dreadful", "clumsy"]
     frames = ["the plot is {} in every way", "a {} film from the first scene", "what a {} story it is"]
     texts = [frame.format(word) for frame in frames for word in (*good, *bad)]
-    return why.judge("demo/sentiment", texts, ["libragrad", "rollout"], ["comprehensiveness"], report=False).verdict
+    return why.judge("demo/sentiment", texts, ["libragrad", "rollout"], ["comprehensiveness"]).verdict
 
 
 @situation(r"output", never=["the target's probability", "the probability"])

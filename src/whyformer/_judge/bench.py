@@ -32,6 +32,7 @@ from whyformer.results.conditioning import Conditioning
 from whyformer.results.explanation import Explanation
 
 CurveSteps = dict[str, Sequence[float]]  # the x values of each metric's curve
+EncodedGroup = tuple[Sequence[PreparedExample], EncodedBatch]  # examples that run together
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,27 +71,31 @@ class Bench:
     def make_shard(self, indices: Sequence[int]) -> Shard:
         """All rows of these examples."""
         prepared = [prepare_example(self.model, self.data, index) for index in indices]
-        examples, encoded = self.encode_examples(prepared)
+        examples, groups = self.encode_examples(prepared)
         curve_steps: CurveSteps = {}
         rows = self.fail_all([example for example in examples if example.failure is not None])
-        if encoded is not None:
-            ready = [example for example in examples if example.failure is None]
-            rows += self.measure_rows(ready, encoded, curve_steps)
+        for group, encoded in groups:
+            rows += self.measure_rows(group, encoded, curve_steps)
         by_key = {(row.example, row.method, row.metric): row for row in rows}
         return Shard(tuple(by_key[index, m, k] for index in indices for m, k in self.pairs), curve_steps)
 
-    def encode_examples(self, examples: Sequence[PreparedExample]) -> tuple[list[PreparedExample], EncodedBatch | None]:
-        """The examples, with the reason as `failure` where the model rejects one, and a batch of the others."""
+    def encode_examples(self, examples: Sequence[PreparedExample]) -> tuple[list[PreparedExample], list[EncodedGroup]]:
+        """The examples, with the reason as `failure` where the model rejects one, and the others in batches.
+
+        One batch, or one for each example where the model cannot take them together: texts of different length without
+        an attention mask.
+        """
         ready = [example for example in examples if example.failure is None]
         try:
-            return list(examples), self.model.encode([example.content for example in ready]) if ready else None
+            return list(examples), [(ready, self.model.encode([one.content for one in ready]))] if ready else []
         except Exception as error:
             if len(ready) == 1:
-                return [e if e.failure is not None else replace(e, failure=reason_of(error)) for e in examples], None
-        alone = {example.place: self.encode_examples([example])[0][0] for example in ready}
-        checked = [alone.get(example.place, example) for example in examples]
-        contents = [example.content for example in checked if example.failure is None]
-        return checked, self.model.encode(contents) if contents else None
+                return [e if e.failure is not None else replace(e, failure=reason_of(error)) for e in examples], []
+        alone = {example.place: self.encode_examples([example]) for example in ready}
+        checked = [alone[one.place][0][0] if one.place in alone else one for one in examples]
+        if sum(one.failure is None for one in checked) < len(ready):  # without the rejected ones
+            return self.encode_examples(checked)
+        return checked, [group for _, groups in alone.values() for group in groups]
 
     # --- explaining ---------------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from rich.console import RenderableType
 from rich.table import Table as Grid
 from rich.text import Text
 
+from whyformer._judge.finalist import Finalist
 from whyformer._judge.plan import JudgePlan
 from whyformer._judge.rows import RowTable
 from whyformer._judge.table import HEADINGS, Line, Table, format_line
@@ -39,6 +40,9 @@ class Judgement(Result):
     problems: tuple[Problem, ...] = field(default=(), repr=False)  # rows of the data that could not be used
     folder: Path | None = None
     notes: tuple[str, ...] = field(default=(), repr=False)  # on the data as a whole
+    finalist: Finalist | None = field(
+        default=None, repr=False
+    )  # how the recommended method depends on class and weights
 
     formats: ClassVar[Mapping[str, Callable[[Any], bytes]]] = {
         ".csv": lambda judgement: encode_utf8(judgement.table.to_csv()),
@@ -68,7 +72,7 @@ class Judgement(Result):
     @property
     def verdict(self) -> str:
         """Which method to use on this data, what to mind about it, and which are no better than the controls."""
-        return write_verdict(self.table)
+        return write_verdict(self.table, self.finalist)
 
     @property
     def sentences(self) -> list[str]:

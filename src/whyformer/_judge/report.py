@@ -47,7 +47,7 @@ def make_judgement_page(judgement: Judgement, bench: Bench) -> str:
     if problems := tabulate_problems(judgement):
         contents["failed"] = "What could not be measured"
         sections.append(report.make_section("What could not be measured", problems, anchor="failed"))
-    first, *others = list_verdict(judgement.table)
+    first, *others = list_verdict(judgement.table, judgement.finalist)
     verdict = join_html(
         [make_element("p", make_element("strong", first)), *(make_element("p", other) for other in others)]
     )

@@ -12,10 +12,12 @@ from whyformer._explain.explain import ModelLike, as_model
 from whyformer._explain.method_call import MethodLike
 from whyformer._judge.bench import Bench
 from whyformer._judge.controls import add_controls
+from whyformer._judge.finalist import check_finalist
 from whyformer._judge.judgement import Judgement, encode_utf8
 from whyformer._judge.plan import JudgePlan, make_judge_plan
 from whyformer._judge.rows import JudgeStore, RowTable
 from whyformer._judge.table import tabulate_rows
+from whyformer._judge.verdict import find_winner
 from whyformer._plain import archive
 from whyformer._plain.progress import Wait, show_activity, show_progress
 from whyformer._plain.torch_state import neutral_torch
@@ -71,6 +73,7 @@ def judge(
     split, columns, classes: which part of the data, its columns by role, and what the model calls its labels, as for
         `whyformer.data.read`.
     limit: use this many examples, sampled at random. batch_size: examples per batch; it is part of the plan.
+    report: check how the recommended method depends on class and weights, and write report.html into `out`.
     """
     folder = check_run_folder(out)
     check_run_data(data)
@@ -89,10 +92,10 @@ def judge(
     bench = Bench(model, data, chosen_methods, chosen_metrics, target, kind)
     if folder is None:
         with tempfile.TemporaryDirectory() as temporary:
-            return replace(run_judgement(bench, plan, Path(temporary)), folder=None)
+            return replace(run_judgement(bench, plan, Path(temporary), checks_finalist=report), folder=None)
     with lock_folder(folder):
         write_or_check_plan(plan, folder)
-        judgement = run_judgement(bench, plan, folder)
+        judgement = run_judgement(bench, plan, folder, checks_finalist=report)
         judgement.save(folder / "table.csv")
         judgement.save(folder / "table.txt")
         problems = "".join(f"{make_visible(str(problem))}\n" for problem in data.problems)
@@ -105,8 +108,8 @@ def judge(
     return judgement
 
 
-def run_judgement(bench: Bench, plan: JudgePlan, folder: Path) -> Judgement:
-    """Compute the rows that are missing, then the table of all rows."""
+def run_judgement(bench: Bench, plan: JudgePlan, folder: Path, *, checks_finalist: bool) -> Judgement:
+    """Compute the rows that are missing, then the table of all rows, and check the method that it recommends."""
     store = JudgeStore(folder, plan)
     missing = [shard for shard in range(plan.shards) if store.read(shard) is None]
     total = sum(len(plan.indices(shard)) for shard in missing)
@@ -116,4 +119,6 @@ def run_judgement(bench: Bench, plan: JudgePlan, folder: Path) -> Judgement:
             progress.advance(len(plan.indices(shard)))
     rows = RowTable(store)
     table = tabulate_rows(rows, bench.metrics, class_blind=bench.class_blind, kind=bench.kind)
-    return Judgement(plan, rows, table, bench.data.problems, folder, bench.data.notes)
+    winner = find_winner(table) if checks_finalist else None
+    finalist = None if winner is None else check_finalist(bench, winner, folder)
+    return Judgement(plan, rows, table, bench.data.problems, folder, bench.data.notes, finalist)

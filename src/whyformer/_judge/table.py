@@ -15,18 +15,20 @@ intersection-union test; Berger, Technometrics 1982).
 import csv
 import io
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from itertools import permutations
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
 
 from whyformer._judge.controls import is_control
+from whyformer._judge.order import as_pseudo_values
 from whyformer._judge.rows import RowTable
 from whyformer._judge.weaknesses import describe_judged_metric, describe_weakness
 from whyformer._plain.small_table import make_small_table
-from whyformer._plain.statistics import Combiner, Pair, bootstrap, paired_tests
+from whyformer._plain.statistics import Combiner, Pair, bootstrap, compute_t_interval, find_complete_rows, paired_tests
 from whyformer._runs.choice import is_chance
 from whyformer._runs.preparation import KindOfInput
 from whyformer.metrics._registry import MetricCall
@@ -175,6 +177,17 @@ class Line:
         return has_enough_values(self.count, self.expected) and not self.infinite
 
 
+@dataclass(frozen=True)
+class Lead:
+    """How much better one row is than another on the examples that both have, with its 95 % interval."""
+
+    mean: float
+    low: float  # NaN below two examples
+    high: float
+    count: int
+    spread: float  # the standard deviation over examples
+
+
 @dataclass(frozen=True, repr=False)
 class Table:
     """All methods in all metrics."""
@@ -187,6 +200,7 @@ class Table:
     descriptions: Mapping[str, str] = field(default_factory=dict, repr=False)  # a sentence for each metric
     weaknesses: Mapping[str, str] = field(default_factory=dict, repr=False)  # a clause for each metric that has one
     class_blind: frozenset[str] = frozenset()  # methods whose map does not depend on the explained class
+    leads: Mapping[tuple[str, str, str], Lead] = field(default_factory=dict, repr=False)  # by metric, row and rival
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -318,16 +332,45 @@ def tabulate_rows(
             if steps is not None and (finite := np.isfinite(steps).all(1)).any():
                 curves.setdefault(metric, {})[method] = steps[finite].mean(0).tolist()
     weaknesses = {label: describe_weakness(metrics[label].metric.name, kind) for label in rows.metrics}
+    scale = name_output(rows)
     return Table(
         tuple(lines),
         better={label: metrics[label].metric.better for label in rows.metrics},
         kinds={label: str(metrics[label].metric.kind) for label in rows.metrics},
         curves=curves,
         at=rows.at,
-        descriptions={label: describe_judged_metric(metrics[label], kind) for label in rows.metrics},
+        descriptions={label: describe_judged_metric(metrics[label], kind, scale) for label in rows.metrics},
         weaknesses={label: weakness for label, weakness in weaknesses.items() if weakness},
         class_blind=class_blind,
+        leads={key: lead for metric in measured for key, lead in measure_leads(rows, metric)},
     )
+
+
+def name_output(rows: RowTable) -> str:
+    """What falls when something is removed: the probability of the target, or the output of a regression."""
+    explained = [row for row in rows.examples() if row.target >= 0]
+    is_number = bool(explained) and all(row.probability != row.probability for row in explained)
+    return "output" if is_number else "probability"
+
+
+def measure_leads(rows: RowTable, metric: MeasuredMetric) -> Iterator[tuple[tuple[str, str, str], Lead]]:
+    """Every row that is no control against every other row: the mean of the difference, by Student's t."""
+    name, values = rows.metrics[metric.k], [fill_pseudo_values(own, metric.combine) for own in metric.values]
+    for m, rival in permutations(range(len(values)), 2):
+        if m not in metric.all_controls and values[m].shape == values[rival].shape:
+            differences = metric.sign * (values[m] - values[rival])
+            known = differences[~np.isnan(differences)]
+            spread = float(known.std(ddof=1)) if len(known) > 1 else math.nan
+            yield (name, rows.methods[m], rows.methods[rival]), Lead(*compute_t_interval(known), len(known), spread)
+
+
+def fill_pseudo_values(values: np.ndarray, combine: Combiner | None) -> np.ndarray:
+    """[example]: what each example adds to the figure; NaN where it has no value."""
+    known = find_complete_rows(~np.isnan(values))
+    found = np.full(len(values), math.nan)
+    if known.any():
+        found[known] = as_pseudo_values(values[known], combine)
+    return found
 
 
 def make_line(rows: RowTable, metric: MeasuredMetric, m: int, significance: Significance) -> Line:

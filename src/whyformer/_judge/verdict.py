@@ -1,18 +1,30 @@
-"""The verdict: what the table means, in sentences."""
+"""The verdict: what the table means, in sentences.
 
+Metrics of faithfulness and localisation decide; plausibility, what people mark, informs and never decides. The first
+sentence names what speaks against a method in the same breath: where it is worse than a control or another method,
+and by how much another may be better. Where nothing can be recommended, it says how many examples would tell.
+"""
+
+import math
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from statistics import NormalDist
 
+from whyformer._judge.finalist import Finalist
 from whyformer._judge.rows import Row, RowTable
-from whyformer._judge.table import FEW_EXAMPLES, Line, Table, format_mean, has_enough_values
+from whyformer._judge.table import FEW_EXAMPLES, Lead, Line, Table, format_mean, format_p_value, has_enough_values
 from whyformer._runs.choice import is_chance
 from whyformer._runs.preparation import NOTE_SEPARATOR
 from whyformer.data import Problem
 
 STATE_WORDING = {"failed": "failed", "missing": "had no ground truth", "undefined": "are undefined"}
-DECIDING_KINDS = ("faithfulness", "localisation", "plausibility")  # kinds of metric by which a method is recommended
+DECIDING_KINDS = ("faithfulness", "localisation")  # kinds of metric by which a method is recommended
+INFORMING_KIND = "plausibility"
 MOST_NAMED = 3
-FALSE_RATE = "58 of 2,900"  # measured by benchmarks/judge_noise.py, see docs/judge.md
+MIN_TESTED = 6  # examples; of five, the exact test gives no p-value below 0.05
+FALSE_RATE = 0.02  # measured by benchmarks/judge_noise.py, see docs/judge.md
+MOST_NEEDED = 100_000  # examples; where more would be needed, none are advised
+POWER_QUANTILE = 0.84  # of the normal distribution: a real lead is found in 80 % of cases
 CONTROL_WORDING = {
     "centre_blob": "the same blob in the centre of every image",
     "random_pixels": "a random number for each pixel",
@@ -21,49 +33,69 @@ CONTROL_WORDING = {
 }
 
 
-def write_verdict(table: Table) -> str:
+def write_verdict(table: Table, finalist: Finalist | None = None) -> str:
     """One paragraph: the method to use, or why there is none; what to mind about it, and how the others compare."""
-    return " ".join(list_verdict(table))
+    return " ".join(list_verdict(table, finalist))
 
 
-def list_verdict(table: Table) -> list[str]:
+def list_verdict(table: Table, finalist: Finalist | None = None) -> list[str]:
     """The sentences of the verdict, the most important first.
 
     A metric decides if a method is significantly better in it than every control. A method is recommended only if it is
     significantly better than every control in every metric that decides. Methods with too few or infinite values in a
-    metric are left out there, and named.
+    metric are left out there, and named. finalist: how the recommended method depends on class and weights.
     """
     if not any(line.count for line in table.lines):
         return ["Nothing could be measured on this data: no metric has a value for any method."]
-    candidates = [metric for metric in table.metrics if table.kinds[metric] in DECIDING_KINDS] or list(table.metrics)
-    fair = [metric for metric in candidates if not find_unfit_controls(table, metric)]
-    deciding = [metric for metric in fair if any(line.beats_control and line.is_fit for line in table.of(metric))]
+    candidates, fair, deciding = list_candidate_metrics(table), list_fair_metrics(table), list_deciding_metrics(table)
     undecided = [metric for metric in fair if metric not in deciding]
-    winner = recommend_method(table, deciding) if deciding else None
-    if not deciding:
-        undecided = [metric for metric in undecided if rewards_control(table, metric)]
-        where = "any of these metrics" if fair == candidates else "any metric that allows a fair comparison"
+    winner = find_winner(table)
+    if winner is not None:
         parts = [
-            f"On this data no method is significantly better than {name_all_controls(table)} in {where}, so there is "
-            "nothing to recommend. Use more examples, or other metrics."
-        ]
-    elif winner is None:
-        parts = [write_refusal(table, deciding), *write_comparison_with_controls(table, deciding)]
-    else:
-        parts = [
-            write_recommendation(table, deciding, winner),
+            write_recommendation(table, deciding, winner, finalist),
+            *([] if finalist is None else finalist.describe()),
             *write_few_examples(table, deciding),
             *write_class_warnings(table, deciding, winner),
             *write_comparison_with_controls(table, deciding),
         ]
+    elif not candidates:
+        parts = [f"Nothing is recommended by {join_with_and(table.metrics)} alone."]
+    elif not deciding:
+        undecided = [metric for metric in undecided if rewards_control(table, metric)]
+        parts = [write_nothing_found(table, candidates, fair)]
+    else:
+        parts = [write_refusal(table, deciding), *write_comparison_with_controls(table, deciding)]
     weak = find_weak_metrics(table, deciding, undecided, winner)
     return [
         *parts,
         *write_left_out(table, candidates),
         *write_undecided(table, undecided),
-        *([] if winner is None else [write_false_rate(table)]),
+        *write_plausibility(table),
+        *(
+            []
+            if winner is None
+            else [f"Where no method is better than the controls, {100 * FALSE_RATE:.0f} % of tables recommend one."]
+        ),
         *write_weaknesses(table, weak),
     ]
+
+
+def list_candidate_metrics(table: Table) -> list[str]:
+    """The metrics that may decide: of faithfulness and localisation; without any, all but those of what people mark."""
+    chosen = [metric for metric in table.metrics if table.kinds[metric] in DECIDING_KINDS]
+    return chosen or [metric for metric in table.metrics if table.kinds[metric] != INFORMING_KIND]
+
+
+def list_deciding_metrics(table: Table) -> list[str]:
+    """Of the fair metrics, the ones in which a method is significantly better than every control."""
+    fair = list_fair_metrics(table)
+    return [metric for metric in fair if any(line.beats_control and line.is_fit for line in table.of(metric))]
+
+
+def find_winner(table: Table) -> str | None:
+    """The method that the verdict recommends."""
+    deciding = list_deciding_metrics(table)
+    return recommend_method(table, deciding) if deciding else None
 
 
 def find_unfit_controls(table: Table, metric: str) -> list[Line]:
@@ -82,27 +114,46 @@ def find_weak_metrics(table: Table, deciding: Sequence[str], undecided: Sequence
 
 
 def recommend_method(table: Table, metrics: Sequence[str], ignored: Collection[str] = ()) -> str | None:
-    """Of the methods that beat every control in all metrics, the one that is most often among the best.
+    """Of the methods that beat every control in all these metrics, the one that gives up least in any fair metric.
 
-    Ties go to the better mean rank, then to the fewer passes through the model.
+    First those that are significantly worse than a control in no metric that may decide. Then by the largest loss
+    (measure_loss) in any of these; then by the fewer passes through the model.
     """
     methods = {
         method: lines
         for method, lines in group_by_method(table, metrics).items()
         if method not in ignored and all(line.beats_control for line in lines) and len(lines) == len(metrics)
     }
+    compared = group_by_method(table, list_fair_metrics(table))
 
-    def key(method: str) -> tuple[int, int, float, str]:
+    def key(method: str) -> tuple[int, float, float, str]:
         passes = (n for line in methods[method] for n in (line.forward, line.backward, line.relevance))
-        ranks = sum(line.rank for line in methods[method])
-        return -count_wins(table, metrics, method), ranks, sum(n for n in passes if n == n), method
+        loss = max(measure_loss(table, line) for line in compared[method])
+        return len(list_lost_to_controls(table, method)), loss, sum(n for n in passes if n == n), method
 
     return min(methods, key=key, default=None)
 
 
-def count_wins(table: Table, metrics: Sequence[str], method: str) -> int:
-    """In how many metrics a method is the best or not significantly different from the best."""
-    return sum(any(line.method == method for line in table.tied(metric)) for metric in metrics)
+def measure_loss(table: Table, line: Line) -> float:
+    """How far a method is behind the best one in a metric, as a share of the range from the best to the worst row."""
+    means = [one.mean for one in table.of(line.metric) if one.is_fit]
+    best = next((one.mean for one in table.of(line.metric) if one.is_fit and not one.is_control), line.mean)
+    whole = max(means, default=0.0) - min(means, default=0.0)
+    return abs(best - line.mean) / whole if whole else 0.0
+
+
+def list_fair_metrics(table: Table) -> list[str]:
+    """The metrics that may decide and have no control with missing or infinite values."""
+    return [metric for metric in list_candidate_metrics(table) if not find_unfit_controls(table, metric)]
+
+
+def list_lost_to_controls(table: Table, method: str) -> list[Line]:
+    """The lines of this method, in metrics that may decide, that are significantly worse than the best control."""
+    return [line for metric in list_candidate_metrics(table) for line in table.of(metric) if is_lost(line, method)]
+
+
+def is_lost(line: Line, method: str) -> bool:
+    return line.method == method and line.beats_control is False
 
 
 def group_by_method(table: Table, metrics: Sequence[str]) -> dict[str, list[Line]]:
@@ -115,20 +166,129 @@ def group_by_method(table: Table, metrics: Sequence[str]) -> dict[str, list[Line
     return lines
 
 
+# --- the headline -----------------------------------------------------------------------------------------------------
+
+
+def write_recommendation(table: Table, deciding: Sequence[str], winner: str, finalist: Finalist | None) -> str:
+    """What to use, and what speaks against it."""
+    fair = list_fair_metrics(table)
+    lost = [
+        f"it is worse than {name_best_control(table, line.metric)} in {line.metric} ({format_p_value(line.p_control)})"
+        for line in list_lost_to_controls(table, winner)
+    ]
+    against = [
+        *lost,
+        *list_better_rivals(table, fair, winner),
+        *(["it ignores the class"] if winner in table.class_blind else []),
+        *([] if finalist is None else finalist.list_objections()),
+    ]
+    although = f", although {join_with_and(against)}" if against else ""
+    reason = f"it is significantly better than {name_all_controls(table)} in {join_with_and(deciding)}"
+    return f"On this data use {winner}{although}: {reason}{describe_open_leads(table, fair, winner)}."
+
+
+def name_best_control(table: Table, metric: str) -> str:
+    best = table.best_control(metric)
+    return "chance" if best is None else best.method
+
+
+def list_better_rivals(table: Table, metrics: Sequence[str], winner: str) -> Iterator[str]:
+    """In which metrics another method is better by the whole interval, and by how much."""
+    for metric in metrics:
+        certain = {rival: lead for rival, lead in find_leads_over(table, metric, winner).items() if lead.low > 0}
+        if certain:
+            rival, lead = max(certain.items(), key=lambda item: item[1].mean)
+            amount = f"{lead.mean:.2g}, 95 % {lead.low:.2g} to {lead.high:.2g}"
+            yield f"it is worse than {rival} in {metric} (by {amount})"
+
+
+def describe_open_leads(table: Table, metrics: Sequence[str], winner: str) -> str:
+    """By how much another method may be better: in each metric in which none is, the end of the farthest interval."""
+    found, has_better = [], False
+    for metric in metrics:
+        leads = {rival: lead for rival, lead in find_leads_over(table, metric, winner).items() if lead.high > 0}
+        if any(lead.low > 0 for lead in leads.values()):
+            has_better = True
+        elif leads:
+            rival, lead = max(leads.items(), key=lambda item: item[1].high)
+            found.append(f"by up to {lead.high:.2g} in {metric} ({rival})")
+    if not found:
+        is_alone = len(group_by_method(table, metrics)) == 1
+        return "" if is_alone or has_better else ", and than every other method"
+    counts = describe_counts(table, metrics)
+    return f"; with {counts} it is open whether another method is better {join_with_and(found)}"
+
+
+def describe_counts(table: Table, metrics: Sequence[str]) -> str:
+    counts = sorted({table.of(metric)[0].expected for metric in metrics})
+    return f"{counts[0]} examples" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} examples"
+
+
+def find_leads_over(table: Table, metric: str, method: str) -> dict[str, Lead]:
+    """How much better each other method is than this one. Methods that are not fit to be compared are left out."""
+    rivals = [line.method for line in table.of(metric) if not line.is_control and line.is_fit and line.method != method]
+    return {rival: table.leads[metric, rival, method] for rival in rivals if (metric, rival, method) in table.leads}
+
+
+# --- nothing to recommend ---------------------------------------------------------------------------------------------
+
+
+def write_nothing_found(table: Table, candidates: Sequence[str], fair: Sequence[str]) -> str:
+    """That no method is better than the controls in any metric, and how many examples would tell."""
+    where = "any of these metrics" if fair == candidates else "any metric that allows a fair comparison"
+    said = (
+        f"On this data no method is significantly better than {name_all_controls(table)} in {where}, so there is "
+        "nothing to recommend"
+    )
+    return f"{said}{describe_need(table, fair)}."
+
+
+def describe_need(table: Table, metrics: Sequence[str]) -> str:
+    """How many examples would show the largest lead over the controls, if it is real; or why that cannot be said."""
+    expected = max((table.of(metric)[0].expected for metric in metrics), default=0)
+    if expected < MIN_TESTED:
+        own = count_noun(expected, "example")
+        return f": with {own} no test can be significant, at least {MIN_TESTED} examples are needed"
+    if all(lead.low == lead.high == 0 for (metric, _, _), lead in table.leads.items() if metric in metrics):
+        return ": every value is the same, so these metrics tell nothing apart here"
+    tests = len({line.method for line in table.lines if not line.is_control}) * len(metrics)
+    needs = {
+        (metric, method): needed
+        for metric in metrics
+        for method in group_by_method(table, [metric])
+        if (needed := count_needed_examples(table, metric, method, tests)) <= MOST_NEEDED
+    }
+    if not needs:
+        return ": by its mean no method is ahead of every control"
+    (metric, method), needed = min(needs.items(), key=lambda item: item[1])
+    return f"; if the largest lead, that of {method} in {metric}, is real, about {needed:,} examples would show it"
+
+
+def count_needed_examples(table: Table, metric: str, method: str, tests: int) -> float:
+    """For the lead over the control that is hardest to beat, at 80 % power and corrected for this many tests."""
+    controls = [line.method for line in table.of(metric) if line.is_control and line.count]
+    leads = [lead for control in controls if (lead := table.leads.get((metric, method, control))) is not None]
+    if not leads or not all(lead.mean > 0 and lead.count > 1 for lead in leads):
+        return math.inf
+    quantile = NormalDist().inv_cdf(1 - 0.025 / tests) + POWER_QUANTILE
+    return max(MIN_TESTED, math.ceil((quantile * max(lead.spread / lead.mean for lead in leads)) ** 2))
+
+
+def write_plausibility(table: Table) -> list[str]:
+    """What people mark: the best method there, which decides nothing."""
+    own = [metric for metric in table.metrics if table.kinds[metric] == INFORMING_KIND]
+    best = [
+        f"{line.method} in {line.metric} ({format_mean(line.mean)})"
+        for metric in own
+        if (line := table.best(metric)) is not None
+    ]
+    if not best:
+        return []
+    says = "says what people mark and decides nothing" if len(own) == 1 else "say what people mark and decide nothing"
+    return [f"{join_with_and(own)} {says}: the highest mean has {join_with_and(best)}."]
+
+
 # --- sentences of the verdict -----------------------------------------------------------------------------------------
-
-
-def write_recommendation(table: Table, deciding: Sequence[str], winner: str) -> str:
-    wins = count_wins(table, deciding, winner)
-    if not wins:
-        return (
-            f"On this data use {winner}: of the methods that are significantly better than every control in all of "
-            f"{join_with_and(deciding)}, it has the best mean rank."
-        )
-    won = [metric for metric in deciding if count_wins(table, [metric], winner)]
-    share = f" ({wins} of the {len(deciding)} metrics that decide)" if len(deciding) > 1 else ""
-    best = "it is the best, or not significantly different from the best,"
-    return f"On this data use {winner}: {best} in {join_with_and(won)}{share}."
 
 
 def write_few_examples(table: Table, deciding: Sequence[str]) -> list[str]:
@@ -167,16 +327,6 @@ def describe_lack(line: Line) -> str:
     return f"values for only {line.count} of {line.expected} examples"
 
 
-def write_false_rate(table: Table) -> str:
-    """How often a table of this kind would recommend a method if there were nothing to find."""
-    methods = len({line.method for line in table.lines if not line.is_control})
-    tested = f"{count_noun(methods, 'method')} and {count_noun(len(table.metrics), 'metric')}"
-    return (
-        f"Where no method differs from the controls, at most 5 % of such tables recommend one: {tested} are tested "
-        f"together (measured with 12 methods and 10 metrics of noise: {FALSE_RATE})."
-    )
-
-
 def write_refusal(table: Table, deciding: Sequence[str]) -> str:
     """Why nothing is recommended although some methods beat the controls in some metrics."""
     matched = {
@@ -190,7 +340,7 @@ def write_refusal(table: Table, deciding: Sequence[str]) -> str:
     )
     if not matched:
         return start
-    closest = min(matched, key=lambda method: (len(matched[method]), -count_wins(table, deciding, method), method))
+    closest = min(matched, key=lambda method: (len(matched[method]), method))
     where = [
         f"in {line.metric}, where the best control is {name_control(table, line.metric)}" for line in matched[closest]
     ]
@@ -201,7 +351,7 @@ def write_class_warnings(table: Table, deciding: Sequence[str], winner: str) -> 
     """Sentences on a winner that ignores the class."""
     if winner not in table.class_blind:
         return []
-    parts = [f"{winner} ignores the class: its map is the same whichever class is explained."]
+    parts = ["Its map is the same whichever class is explained."]
     other = recommend_method(table, deciding, ignored=table.class_blind)
     if other is not None:
         parts.append(f"Of the methods that depend on the class, {other} comes first.")
@@ -319,7 +469,12 @@ def list_cautions(rows: RowTable, problems: Sequence[Problem], *, explains_label
     right = [row.predicted == row.label for row in examples if row.label >= 0 and row.predicted >= 0]
     if right:
         share = sum(right) / len(right)
-        cautions.append(f"The model is right on {sum(right)} of {len(right)} labelled examples ({share:.1%}).")
+        explained = (
+            ": what is judged are explanations of wrong answers" if not any(right) and not explains_labels else ""
+        )
+        cautions.append(
+            f"The model is right on {sum(right)} of {len(right)} labelled examples ({share:.1%}){explained}."
+        )
     unlabelled = sum(row.label < 0 and row.predicted >= 0 for row in examples)
     if explains_labels and unlabelled:
         without = count_noun(unlabelled, "example")

@@ -50,8 +50,9 @@ def describe_weakness(metric: str, kind: KindOfInput | None) -> str:
     return found if isinstance(found, str) else found[kind == "texts"]
 
 
-def describe_judged_metric(call: MetricCall, kind: KindOfInput | None) -> str:
-    """One sentence: what the metric measures, what is better, and its known weakness."""
+def describe_judged_metric(call: MetricCall, kind: KindOfInput | None, scale: str = "probability") -> str:
+    """One sentence: what the metric measures, what is better, and its known weakness. scale: of what falls."""
     weakness = describe_weakness(call.metric.name, kind)
     clauses = [call.metric.summary.rstrip("."), f"{call.metric.better} is better"]
-    return "; ".join([*clauses, *([f"known weakness: {weakness}"] if weakness else [])]).lstrip("; ") + "."
+    said = "; ".join([*clauses, *([f"known weakness: {weakness}"] if weakness else [])]).lstrip("; ") + "."
+    return said.replace("the target's", "the explained").replace("probability", scale) if scale == "output" else said

@@ -36,6 +36,7 @@ DEFAULT_METRICS = {
     "mask": ("pixel_accuracy", "mean_average_precision", "mean_iou"),
     "rationale": ("token_f1", "auprc"),
 }
+DEFAULT_SETTINGS: dict[str, dict[str, Any]] = {"token_f1": {"k": "marked"}}  # as many words as people marked
 
 
 def choose_judged_methods(methods: MethodLike | Sequence[MethodLike]) -> dict[str, MethodCall]:
@@ -129,7 +130,7 @@ def choose_default_metrics(model: Model, data: Data) -> dict[str, MetricCall]:
     chosen: dict[str, MetricCall] = {}
     for name in names:
         needs_labels = METRICS[name].needs_truth == "label"
-        settings = {"against": "prediction"} if needs_labels and not has_labels else {}
+        settings = {"against": "prediction"} if needs_labels and not has_labels else DEFAULT_SETTINGS.get(name, {})
         chosen[format_metric_label(name, settings)] = choose_metric(name, settings)
     return chosen
 
