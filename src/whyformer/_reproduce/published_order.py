@@ -33,7 +33,7 @@ def describe_orders(pairs: Sequence[PairOrder]) -> str:
         if some
     ]
     told = f"of the {len(pairs)} published pairs {', '.join(counts)}, on {describe_examples(pairs)}"
-    return told + describe_need(groups["undecided"])
+    return told + describe_more_examples(groups["undecided"])
 
 
 def describe_examples(pairs: Sequence[PairOrder]) -> str:
@@ -45,7 +45,7 @@ def describe_examples(pairs: Sequence[PairOrder]) -> str:
     return f"{of} of {total} examples, those for which both methods are defined"
 
 
-def describe_need(undecided: Sequence[PairOrder]) -> str:
+def describe_more_examples(undecided: Sequence[PairOrder]) -> str:
     """How much more data would decide."""
     if not undecided:
         return ""
