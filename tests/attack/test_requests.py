@@ -33,7 +33,8 @@ class Stalled:
     """Connections that send a part of a header and then nothing; the server ends them, and they come again."""
 
     def __init__(self, address, count):
-        self.address, self.held = address, [self.open() for _ in range(count)]
+        self.address = address
+        self.held = [self.open() for _ in range(count)]
 
     def open(self):
         made = socket.create_connection(self.address)

@@ -247,6 +247,30 @@ def test_killed_workers_nodes_and_callers_lose_nothing(cluster, tmp_path, kills)
     check_complete(run, [str(path.relative_to(images)) for path in sorted(images.rglob("*.png"))])
 
 
+@pytest.mark.slow
+def test_a_head_that_dies_ends_the_run_and_one_that_comes_back_finishes_it(cluster, tmp_path):
+    """Two clusters beside the one of the other tests, one after the other; the second knows nothing of the first."""
+    images, out = write_images(tmp_path / "images", 400), tmp_path / "run"
+    golden = hash_parts(run_bulk(images, tmp_path / "local").folder)
+    first = NodeKeeper()
+    try:
+        driver = start_driver(first, images, out)
+        while not list(out.glob("parts/part-*")):
+            assert driver.poll() is None, (tmp_path / "driver.log").read_text()[-2000:]
+            time.sleep(0.1)
+        first.cluster.remove_node(first.cluster.head_node, allow_graceful=False)
+        assert driver.wait(300) != 0  # it neither waits for ever nor takes the rest for done
+    finally:
+        first.close()
+    kept = len(list(out.glob("parts/part-*")))
+    second = NodeKeeper()
+    try:
+        assert start_driver(second, images, out).wait(900) == 0, (tmp_path / "driver.log").read_text()[-2000:]
+    finally:
+        second.close()
+    assert kept and hash_parts(out) == golden
+
+
 MANY = int(os.environ.get("IMAGES", 5_000))
 
 

@@ -72,15 +72,15 @@ def test_what_a_model_writes_arrives_while_it_writes(address):
     assert all(events[-1][1]["answer"].startswith(one["text"][:3]) for one in written)
 
 
-def start_slow(address, number):
-    """A job that takes a while, and its id."""
+def start_slow(address, number, position=0):
+    """A job that takes a while, and its id, once it has this place in the queue."""
     connection = socket.create_connection(("127.0.0.1", int(address.rsplit(":", 1)[1])))
     text = json.dumps(explain(number, methods="all"))
     head = f"POST /api/explain HTTP/1.1\r\nHost: {address[7:]}\r\nAuthorization: Bearer {TOKEN}\r\n"
     head += f"Content-Type: application/json\r\nAccept: text/event-stream\r\nContent-Length: {len(text)}\r\n\r\n"
     connection.sendall((head + text).encode())
     received = ""
-    while '"position":0' not in received:
+    while f'"position":{position}' not in received:
         received += connection.recv(4096).decode()
     return connection, json.loads(received.split("event: job")[1].split("data: ")[1].split("\n")[0])["job"]
 

@@ -21,8 +21,8 @@ class Limits:
     new_tokens: int = 256
     kept_answers: int = 64 * MEGABYTE
     kept_images: int = 256 * MEGABYTE
-    connections: int = 256
-    strangers: int = 64  # of these, whose last request had no token
+    connections: int = 768
+    strangers: int = 512  # of these, whose last request had no token
     header_seconds: float = 5.0  # for the header of a request to arrive
 
     def count_characters(self, max_tokens: int | None) -> int:

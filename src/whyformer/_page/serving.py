@@ -16,6 +16,7 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 DEFAULT_PORT = 8765
 STOP_SECONDS = 3
 KEEP_ALIVE_SECONDS = 15
+AT_ONCE = 64  # connections that are accepted before the others are read; far fewer than may be open without a token
 
 
 def serve(
@@ -46,7 +47,7 @@ def serve(
     config = uvicorn.Config(
         app, access_log=False, log_level="critical", server_header=False, date_header=False, proxy_headers=False,
         limit_concurrency=limits.connections, timeout_keep_alive=KEEP_ALIVE_SECONDS, lifespan="on",
-        timeout_graceful_shutdown=STOP_SECONDS, h11_max_incomplete_event_size=64_000, ws="none",
+        timeout_graceful_shutdown=STOP_SECONDS, h11_max_incomplete_event_size=64_000, ws="none", backlog=AT_ONCE,
         http=bound_connections(limits), loop="asyncio",
     )  # fmt: skip
     with listener, suppress(KeyboardInterrupt):  # which uvicorn raises again after it has ended
