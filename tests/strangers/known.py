@@ -69,6 +69,7 @@ KNOWN = (
     "image padded in forward",
     # 11 passed
     "labels to a model of a library",
+    "one text to a model of pairs",
     # 12 false alarm
     "dynamic int8",
     # 10 constant

@@ -28,7 +28,7 @@ class Whole(Rules):
     ask: Callable[..., why.Explanation]  # of a method and its settings
     ask_plainly: Callable[..., why.Explanation] | None = None
     by_hand: dict[str, Callable[[], Tensor]] = field(default_factory=dict)  # of the first row
-    check: Callable[[why.Explanation], str] | None = None
+    check: Callable[[why.Explanation], str | None] | None = None
     methods: tuple[str, ...] = ()  # "" is the default
 
     @property
@@ -143,6 +143,57 @@ def pair_of_texts(dice: random.Random, passed: Callable[[str, str], Any], name: 
     )
 
 
+def one_text(dice: random.Random) -> Whole:
+    """A model that reads pairs is given one text: its answer is about nothing, and a note says so."""
+    text = " ".join(dice.choices(WORDS, k=6))
+    return Whole(
+        kinds=("one text to a model of pairs",),
+        ask=partial(why.explain, entailment(), text),
+        check=lambda e: "",
+        must=[("", "pair|two texts|second text|hypothesis")],
+        methods=("attnlrp", "rollout"),
+    )
+
+
+# --- a series cut into patches ---------------------------------------------------------------------------------------
+
+
+def patched_series(dice: random.Random) -> Whole:
+    """PatchTST: a burst decides, in one patch of one channel."""
+    torch.manual_seed(dice.randrange(2**31))
+    config = hf.PatchTSTConfig(
+        num_input_channels=2, context_length=24, patch_length=4, patch_stride=4, d_model=16, num_attention_heads=2,
+        num_hidden_layers=2, ffn_dim=32, num_targets=3, use_cls_token=False, pooling_type="mean", scaling=None,
+        init_std=0.3,
+    )  # fmt: skip
+    model, target, patch = hf.PatchTSTForClassification(config).double().eval(), dice.randrange(3), dice.randrange(6)
+    x = 0.05 * torch.randn(1, 24, 2, dtype=torch.float64)
+    x[:, 4 * patch : 4 * patch + 4, dice.randrange(2)] += torch.tensor([3.0, -3, 3, -3], dtype=torch.float64)
+
+    with torch.no_grad():
+        parts = torch.eye(6, dtype=torch.bool).repeat_interleave(4, 1)[..., None]
+        logits = [model(past_values=y).prediction_logits[0, target] for y in (x, *torch.where(parts, 0, x).split(1))]
+    lost = (logits[0] - torch.stack(logits[1:])).abs()
+    is_decided = float(lost[patch]) > 3 * float(lost[torch.arange(6) != patch].max())
+
+    def check(e: why.Explanation) -> str | None:
+        """Whether the scores in the patch are larger than any beside it; scores may be of steps or of patches."""
+        if not is_decided:
+            return None
+        scores = e.scores[0].abs().double()
+        if len(scores) % 6:
+            return f"{e.method} gives {len(scores)} scores for 24 steps or 6 patches."
+        own = scores.view(2, 6, -1).sum((0, 2)) if len(scores) == 12 else scores.view(6, -1).sum(1)
+        return "" if int(own.argmax()) == patch else f"{e.method} gives {shorten(own)}, patch {patch} decides."
+
+    return Whole(
+        kinds=("a series cut into patches",),
+        ask=partial(why.explain, model, {"past_values": x}, target=target),
+        check=check,
+        methods=("leave_one_out", "gradient_x_input", "attnlrp", "rollout"),
+    )
+
+
 # --- a quantised model -----------------------------------------------------------------------------------------------
 
 
@@ -167,12 +218,21 @@ def quantised(dice: random.Random) -> Whole:
             variants = [ids.clone().index_fill_(1, torch.tensor([j]), 0) for j in range(7)]
             return torch.stack([model(ids)[0, target] - model(one)[0, target] for one in variants]).double()
 
+    def check(e: why.Explanation) -> str:
+        """By hand, or nearly what the model is explained by before it is quantised."""
+        scores = content(e, 0)
+        if e.method == "leave_one_out":
+            right, close = leave_one_out(), is_close(scores, leave_one_out())
+        else:
+            right = content(why.explain(plain, {"input_ids": ids}, e.method, target=target), 0)
+            close = float(torch.corrcoef(torch.stack([scores, right]))[0, 1]) > 0.8
+        return "" if close else f"{e.method} gives {shorten(scores)}, right is {shorten(right)}."
+
     return Whole(
         kinds=("dynamic int8",),
         ask=partial(why.explain, model, {"input_ids": ids}, target=target),
-        by_hand={"leave_one_out": leave_one_out},
-        check=None,
-        methods=("leave_one_out",),
+        check=check,
+        methods=("leave_one_out", "attnlrp", "gradient_x_input", "rollout"),
     )
 
 
@@ -234,6 +294,8 @@ PAIRS = {
 WHOLE: dict[str, tuple[str, Callable[[random.Random], Whole]]] = {
     "a span of an answer": ("9 readout", answer_span),
     "labels to a model of a library": ("11 passed", labels_of_library),
+    "one text to a model of pairs": ("11 passed", one_text),
+    "a series cut into patches": ("12 refused", patched_series),
     "dynamic int8": ("12 false alarm", quantised),
     "windows without a class token": ("10 constant", windowed),
     **{
