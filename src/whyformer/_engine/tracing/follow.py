@@ -47,6 +47,7 @@ class Follower:
         self.grid: tuple[int, int] | None = None if numbers is None else numbers.grid
         self.grids: list[tuple[tuple[int, int], tuple[int, int] | None]] = []  # all so far, with what they cover
         self.image: tuple[int, int] | None = None  # height and width of the image
+        self.shrinks = (1.0, 1.0)  # pixels of the given image for one of the image that the patches are cut from
         self.covers: tuple[int, int] | None = None  # pixels that the patches cover, if not all
         self.is_bordered = False  # patches are also cut from a border around the image: where they lie is not known
         self.cuts_elsewhere = False  # the first patch is not cut at the first pixel: a crop, a border, a turned image
@@ -94,6 +95,8 @@ class Follower:
             return self.follow_convolution(operation, result)
         if name in operations.GRID_POOLS and result.dim() == 4 and result.shape[-2:].numel() > 1:
             return self.follow_grid_pool(operation, result)
+        if name in operations.RESIZES and trace_of(operation.given[0]).is_pixels and result.dim() == 4:
+            return self.follow_resize(operation.given[0], result)
         if name in operations.RESIZES and self.numbers is not None and result.dim() == 4:
             return self.follow_grid_pool(operation, result)
         if name in operations.REDUCTIONS and result.shape != operation.given[0].shape:
@@ -163,9 +166,8 @@ class Follower:
         is_beside_sequence = any(_is_sequence(t) for t in traces)  # a pooled state that joins the tokens again
         if any(t.read is not None for t in traces) and not is_beside_sequence:
             return Trace(samples=samples, epoch=epoch, read=self.mix_reads(parts, traces))
-        images = [trace for trace in traces if trace.is_pixels]
-        if len(images) == len(traces) and axis % result.dim() == 1 and (whole := find_whole_image(parts)) is not None:
-            return Trace(samples=samples, is_pixels=True, pixels=number_pixels(whole))
+        if axis % result.dim() == 1 and (pixels := join_channels(parts, traces)) is not None:
+            return Trace(samples=samples, is_pixels=True, pixels=pixels)
         if self.numbers is not None:
             current = self.number_added(parts, traces, axis % result.dim())
         else:
@@ -228,8 +230,18 @@ class Follower:
             return self.numbers.label_grid(size, result.device)
         return torch.arange(size[0] * size[1], device=result.device, dtype=torch.int32).view(1, 1, *size)
 
+    def follow_resize(self, image: Tensor, result: Tensor) -> Trace:
+        """The image in another size, from whose pixels the patches are cut."""
+        trace = trace_of(image)
+        self.cuts_elsewhere |= self.is_window(trace.pixels)
+        self.shrinks = tuple(a * b / c for a, b, c in zip(self.shrinks, image.shape[-2:], result.shape[-2:], strict=True))  # type: ignore[assignment]
+        self.image = (result.size(-2), result.size(-1))
+        return Trace(samples=trace.samples, is_pixels=True)
+
     def set_grid(self, size: tuple[int, int], covers: tuple[int, int] | None) -> None:
         """The patches are those of this grid, as far as is known."""
+        if covers is not None:
+            covers = (round(covers[0] * self.shrinks[0]), round(covers[1] * self.shrinks[1]))
         if self.numbers is None or size == self.numbers.grid:
             self.grid, self.covers = size, covers
             self.grids.append((size, covers))
@@ -329,7 +341,11 @@ class Follower:
         if trace.tokens is not None and tokens is None and (axes := list_reduced_axes(operation, tensor)) is not None:
             tokens = self.merge_along(trace.tokens, axes, keepdim=result.dim() == tensor.dim())
         if trace.tokens is None or tokens is not None:
-            return Trace(samples, tokens, trace.epoch, trace.read, is_statistic=is_statistic)
+            image = find_image(operation, result)
+            return Trace(
+                samples, tokens, trace.epoch, trace.read, is_statistic=is_statistic, is_pixels=image.is_pixels,
+                pixels=image.pixels,
+            )  # fmt: skip
         read = None
         if self.length and operation.name not in operations.EXTREMA:
             read = self.weigh_tokens(trace, tensor.shape)
@@ -381,6 +397,7 @@ class Follower:
         leading = traces[1] if is_scaled else traces[0]
         is_softmax = name in operations.SOFTMAXES and (result.dim() >= 3 or is_over_tokens(operation))
         root, is_straight = find_elementwise_root(operation, result)
+        image = find_image(operation, result)
         output_of, output_scale = (
             (traces[0].output_of, traces[0].output_scale)
             if name in operations.IDENTITIES
@@ -396,7 +413,7 @@ class Follower:
             is_attention=is_softmax or (leading.is_attention and rest_is_attention),
             is_statistic=traces[0].is_statistic and rest_is_constant and result.shape == given[0].shape,
             is_weighted=bool(self.length) and (any(t.is_weighted for t in traces) or weighs_tokens(operation)),
-            is_pixels=traces[0].is_pixels and name in operations.IDENTITIES,
+            is_pixels=image.is_pixels,
             is_ids=any(t.is_ids for t in traces) and keeps_ids(operation, result),
             is_asked=traces[0].is_asked,
             is_rate=multiplies_by_constants(operation) or (name in operations.IDENTITIES and traces[0].is_rate),
@@ -406,7 +423,7 @@ class Follower:
             is_straight=is_straight,
             columns=provenance.broadcast_label(best.columns, result.shape),
             weights=provenance.broadcast_label(self.follow_weights(operation, traces), result.shape),
-            pixels=traces[0].pixels if name != "linear" and result.shape == given[0].shape else None,
+            pixels=image.pixels,
             output_of=output_of,
             output_scale=output_scale,
         )
@@ -456,10 +473,31 @@ def keeps_ids(operation: Operation, result: Tensor) -> bool:
     return operation.name in operations.IDENTITIES or (renumbers and not result.is_floating_point())
 
 
-def find_whole_image(parts: Sequence[Tensor]) -> Tensor | None:
-    """The image itself, of copies [batch channel height width] of it that may be shifted; None if there is none."""
-    is_same = all(part.dim() == 4 and part.shape == parts[0].shape for part in parts)
-    return next((part for part in parts if is_same and trace_of(part).pixels is None), None)
+def find_image(operation: Operation, result: Tensor) -> Trace:
+    """The trace of the operand whose pixels are where they were: arithmetic, norms and mixed colours do not move them."""
+    for tensor in operation.given if operation.name != "linear" else ():
+        trace = trace_of(tensor)
+        if trace.pixels is not None and result.shape == tensor.shape:
+            return trace if trace.is_pixels and is_plane(trace.pixels) else change_trace(trace, is_pixels=False)
+        if trace.is_pixels and trace.pixels is None and result.dim() == 4 and result.shape[-2:] == tensor.shape[-2:]:
+            return trace
+    return EMPTY_TRACE
+
+
+def is_plane(pixels: Tensor) -> bool:
+    """Whether the label of pixels has rows and columns, and no patches."""
+    return sum(size > 1 for size in pixels.shape) == 2
+
+
+def join_channels(parts: Sequence[Tensor], traces: Sequence[Trace]) -> Tensor | None:
+    """The label of an image [batch channel height width] from its channels, or from copies of it that may be shifted."""
+    if any(not trace.is_pixels or part.dim() != 4 for part, trace in zip(parts, traces, strict=True)):
+        return None
+    whole = next((part for part, trace in zip(parts, traces, strict=True) if trace.pixels is None), None)
+    if whole is not None:
+        return number_pixels(whole) if all(part.shape[-2:] == whole.shape[-2:] for part in parts) else None
+    first = traces[0].pixels
+    return first if first is not None and all(_is_same_label(trace.pixels, first) for trace in traces) else None
 
 
 def number_pixels(image: Tensor) -> Tensor:
@@ -765,7 +803,7 @@ def _is_same_label(a: Tensor | None, b: Tensor | None) -> bool:
 
 def _unsqueeze_trace(trace: Trace, part: Tensor, axis: int) -> Trace:
     add = lambda label: label.unsqueeze(axis) if label is not None and label.dim() == part.dim() else None  # noqa: E731
-    return replace(trace, samples=add(trace.samples), tokens=add(trace.tokens))
+    return replace(trace, samples=add(trace.samples), tokens=add(trace.tokens), pixels=add(trace.pixels))
 
 
 def find_covered_pixels(
