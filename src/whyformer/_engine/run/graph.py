@@ -32,6 +32,16 @@ DIFFERENTIABLE = (
 OWN_NAMESPACES = ("aten", "prims", "prim", "quantized")
 
 RULE_NODE = backward_class_of(RuleNode)
+WITHOUT_RULE = "whyformer_without_rule"
+
+
+def mark_without_rule(operation: Operation, results: Sequence[Tensor], path: str) -> None:
+    """Relevance cannot pass this operation. That is refused only if the answer depends on it, and not only a loss."""
+    before = (given.grad_fn.metadata.get(WITHOUT_RULE) for given in operation.dependent if given.grad_fn is not None)
+    reason = next(filter(None, before), f"No relevance rule for {operation.name}, called in {path}.")
+    for result in results:
+        if result.grad_fn is not None:
+            result.grad_fn.metadata[WITHOUT_RULE] = reason
 
 
 def refuse_unknown_nodes(score: Tensor, leaves: Sequence[Tensor] = ()) -> None:
@@ -43,6 +53,8 @@ def refuse_unknown_nodes(score: Tensor, leaves: Sequence[Tensor] = ()) -> None:
         if node is None or node in seen:
             continue
         seen.add(node)
+        if WITHOUT_RULE in node.metadata:
+            raise UnknownOperation(f"{node.metadata[WITHOUT_RULE]} Use a method without relevance.")
         name = node.name().rpartition("::")[2]
         if isinstance(node, RULE_NODE):
             waiting.extend(following for following, _ in node.next_functions[1:])  # the first is the operation itself

@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 
 from whyformer._engine.relevance import CallBuilder, OperationCall, RuleNode, Switch, attach_factors, needs_no_rule
 from whyformer._engine.run.cut_graph import CUTTING_OPERATIONS, Ignored, is_in_checkpoint
-from whyformer._engine.run.graph import refuse_missing_gradient
+from whyformer._engine.run.graph import mark_without_rule, refuse_missing_gradient
 from whyformer._engine.run.intervene import Intervention, apply_intervention, refuse_other_batch
 from whyformer._engine.run.model_writes import WriteGuard
 from whyformer._engine.run.own_functions import find_known_function, is_result_of_own_function
@@ -573,9 +573,8 @@ class Intercept(TorchFunctionMode):
             attach_trace(result, traces[0])
             described = CallBuilder(operation, result, batch=self.batch, step=self.step, place=self.path).build()
         if described is None:
-            raise UnknownOperation(
-                f"No relevance rule for {operation.name}, called in {self.path}. Use a method without relevance."
-            )
+            mark_without_rule(operation, results, self.path)
+            return result
         call, operands = described
         self.note_rule(operation, call, operands)
         made = RuleNode.apply(self.switch, call, result, *operands)
