@@ -41,6 +41,7 @@ from whyformer._model.prompted import refuse_learned_prompt
 from whyformer._model.spans import decode_with_spans
 from whyformer._model.tables_in_memory import is_column, is_of_library, list_column
 from whyformer._model.text import (
+    PAIR_FIELDS,
     TextPair,
     TextWindow,
     TokenizedText,

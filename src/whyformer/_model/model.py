@@ -172,7 +172,8 @@ class Model:
         """Turn a path, image, text, tensor, array, dictionary of inputs, or a list of these into a batch.
 
         A column of a table, such as a pandas Series, is a list.
-        TextPair("a question", "an answer") is a pair that the model reads together; in a list, a plain tuple is too.
+        TextPair("a question", "an answer") is a pair that the model reads together, and so is {"question": ...,
+        "context": ...} by any usual names. A plain tuple is one in a list, and for a model known to read pairs.
         {"text": "cat.jpg"} is a text, even where there is an image file of that name.
         A `Prompt` has its tokens already. A Whisper takes sounds: a WAV file, an array of samples, or a dictionary with
         "audio" and "decoder_input_ids".
@@ -191,6 +192,7 @@ class Model:
             inputs = inputs[0]
         if pictures.is_picture_record(inputs):
             return self._from_pictures(inputs)
+        inputs = self._read_pairs(inputs)
         if isinstance(inputs, text.TextPair | Prompt):
             inputs = [inputs]
         elif not isinstance(inputs, str):
@@ -223,6 +225,29 @@ class Model:
         )
 
     # --- images and texts ---------------------------------------------------------------------------------------------
+
+    @cached_property
+    def reads_pairs(self) -> bool:
+        """Whether the model is known to read two texts together, by its head or by what its classes are called."""
+        inner = unwrap(self.module)
+        is_cross_encoder = hasattr(getattr(inner, "config", None), "sentence_transformers") and len(self.labels or ()) == 1
+        has_head = type(inner).__name__.endswith(text.PAIR_HEADS)
+        return has_head or is_cross_encoder or any(map(text.is_pair_label, self.labels or ()))
+
+    def _read_pairs(self, inputs: Any) -> Any:
+        """Pairs of texts as what they are, if they were given as a tuple or by columns."""
+        if type(inputs) is tuple and text.is_text_pair(inputs) and self.reads_pairs:
+            return text.TextPair(*inputs)
+        return text.split_text_columns(inputs) or inputs
+
+    def _note_single(self, items: Sequence[OneInput]) -> tuple[str, ...]:
+        """A note if a model that reads pairs gets single texts."""
+        if not self.reads_pairs or all(map(text.is_text_pair, items)):
+            return ()
+        return (
+            f"{self.name} reads two texts together (a question and its context, a premise and a hypothesis) and got "
+            "one. Pass TextPair(first, second) to explain the answer to both.",
+        )
 
     def _from_sounds(self, sounds: Sequence[sound.Sound]) -> EncodedBatch:
         """Sounds, and what was written about them: given with each, or what the model writes before its last token."""
@@ -306,7 +331,7 @@ class Model:
         names = text.name_texts(len(items))
         items = [text.read_text_item(item, self.name) for item in items]
         texts = [self.tokenize(item, name) for item, name in zip(items, names, strict=True)]
-        return self.encode_tokens(texts, self.notes + self.note_unknown(texts, names))
+        return self.encode_tokens(texts, self.notes + self._note_single(items) + self.note_unknown(texts, names))
 
     def _from_prompts(self, items: Sequence[Prompt]) -> EncodedBatch:
         """A batch of prompts, with the places of their answers."""
@@ -380,7 +405,7 @@ class Model:
         self, inputs: InputLike, windows: int
     ) -> list[tuple[text.TokenizedText, list[text.TextWindow]]]:
         """Each text with the windows that it is split into; a text that is short enough is one window."""
-        found = read_arrays(as_input_list(inputs), are_images=False)
+        found = read_arrays(as_input_list(self._read_pairs(inputs)), are_images=False)
         items = [found] if isinstance(found, text.TextPair) or not isinstance(found, list | tuple) else list(found)
         if self.kind != "text":
             raise InputError(

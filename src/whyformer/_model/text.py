@@ -34,6 +34,17 @@ if TYPE_CHECKING:
     from whyformer._model.input_like import InputLike, OneInput
 
 MAX_CHARACTERS = 200_000
+PAIR_FIELDS = (  # usual names of the first and the second text of a pair
+    ("sentence1", "sentence2"),
+    ("premise", "hypothesis"),
+    ("question", "context"),
+    ("question1", "question2"),
+    ("question", "sentence"),
+    ("text_a", "text_b"),
+    ("text", "text_pair"),
+)
+PAIR_LABELS = ("entail", "contradict", "duplicate", "paraphrase", "equivalent")
+PAIR_HEADS = ("ForQuestionAnswering", "ForNextSentencePrediction")
 PRIVATE_PREFIX = "\ue000\uf8ff\ue000"  # private-use characters, put before the name of a special piece
 
 
@@ -145,15 +156,32 @@ def _call_tokenizer(tokenizer: Tokenizer, parts: Sequence[str], name: str, *, sp
         raise InputError(f"{reason} {advice}", code="E_MODEL_TOKENIZER") from None
 
 
+def find_pair_fields(item: "InputLike") -> tuple[str, str] | None:
+    """The names of the two texts in {"question": ..., "context": ...} and the like."""
+    return next((pair for pair in PAIR_FIELDS if isinstance(item, Mapping) and item.keys() == set(pair)), None)
+
+
 def is_text_record(item: "InputLike") -> "TypeGuard[Mapping[str, str]]":
-    """Whether this is {"text": ...}, perhaps with a "text_pair", as the pipelines of transformers take it."""
-    return isinstance(item, Mapping) and isinstance(item.get("text"), str) and item.keys() <= {"text", "text_pair"}
+    """Whether this is {"text": ...} or a pair by usual names, as the pipelines and tables of transformers have it."""
+    if not isinstance(item, Mapping) or not all(isinstance(part, str) for part in item.values()):
+        return False
+    return item.keys() == {"text"} or find_pair_fields(item) is not None
+
+
+def split_text_columns(item: "InputLike") -> "list[TextPair] | None":
+    """The pairs of {"premise": [...], "hypothesis": [...]}, a batch by columns."""
+    if (names := find_pair_fields(item)) is None:
+        return None
+    first, second = (item[name] for name in names)  # type: ignore[index, call-overload]
+    are_lists = all(isinstance(column, list | tuple) and all(isinstance(t, str) for t in column) for column in (first, second))
+    return [TextPair(a, b) for a, b in zip(first, second, strict=True)] if are_lists and len(first) == len(second) else None
 
 
 def read_text_item(item: "OneInput", model: str) -> "OneInput":
     """The text or pair that an item stands for; the name of an image file is refused unless it is called a text."""
     if is_text_record(item):
-        return TextPair(item["text"], item["text_pair"]) if "text_pair" in item else item["text"]
+        names = find_pair_fields(item)
+        return item["text"] if names is None else TextPair(item[names[0]], item[names[1]])
     if isinstance(item, str) and names_image_file(item):
         raise InputError(
             f"{item!r} is an image file, but {model} takes texts. Use a model for images, such as demo/pets. To "
@@ -168,6 +196,11 @@ def read_text_item(item: "OneInput", model: str) -> "OneInput":
 def names_image_file(text: str) -> bool:
     """Whether there is an image file of this name."""
     return text.lower().endswith(IMAGE_SUFFIXES) and is_file_path(text)
+
+
+def is_pair_label(label: str) -> bool:
+    """Whether a class says how two texts are related."""
+    return label.casefold().replace("not_", "").replace("not ", "").startswith(PAIR_LABELS)
 
 
 def is_text_pair(text: "OneInput") -> TypeGuard[tuple[str, str]]:

@@ -15,7 +15,7 @@ import numpy as np
 from PIL import Image
 from torch import Tensor
 
-from whyformer._model import OneInput, TextPair, read_image_bytes
+from whyformer._model import PAIR_FIELDS, OneInput, TextPair, read_image_bytes
 from whyformer._plain.paths import IMAGE_SUFFIXES, is_file_path
 from whyformer.data.example import (
     Cells,
@@ -37,15 +37,7 @@ Record = tuple[str, Cells | Problem]  # its place, and its fields
 
 # Usual names of columns; the first one that exists is used.
 TEXT_COLUMNS = ("text", "sentence", "review", "content", "tokens", "post_tokens")
-PAIR_COLUMNS = (  # the first and the second text of a pair; used if a table has both
-    ("sentence1", "sentence2"),
-    ("premise", "hypothesis"),
-    ("question", "context"),
-    ("question1", "question2"),
-    ("question", "sentence"),
-    ("text_a", "text_b"),
-    ("text", "text_pair"),
-)
+PAIR_COLUMNS = PAIR_FIELDS  # used if a table has both
 IMAGE_COLUMNS = ("image", "img", "picture", "file", "path")
 LABEL_COLUMNS = (
     "label",
