@@ -28,7 +28,7 @@ from whyformer._engine.plan import PlanRunner
 from whyformer._engine.probe import Probe, pick_examples
 from whyformer._engine.program import ProgramRunner
 from whyformer._engine.relevance import Recipe
-from whyformer._engine.run import Intervention, hold_other_tower, locate_image_tokens
+from whyformer._engine.run import Intervention, hold_other_tower, locate_image_tokens, settle_mask
 from whyformer._engine.targets import (
     ClassReading,
     TargetLike,
@@ -155,7 +155,8 @@ def route(request: RunRequest, runners: Sequence[R]) -> Iterator[tuple[R, dict[s
 
 
 def run_first_accepting(request: RunRequest) -> Capture:
-    request = replace(request, encoded=locate_image_tokens(request.model, request.encoded))
+    encoded = settle_mask(request.model, locate_image_tokens(request.model, request.encoded))
+    request = replace(request, encoded=encoded)
     runners: tuple[Runner, ...] = (PLAN, PROGRAM, FULL)
     for runner, reasons in route(request, runners):
         try:

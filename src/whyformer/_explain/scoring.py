@@ -211,7 +211,7 @@ def split_scores(
         raise UnsupportedModel(capture.obstacle)
     if in_sequence and (placed := capture.pick_slots(scores)) is not None:
         is_grid = isinstance(capture.tokens[0], Grid)
-        return (placed if is_grid else placed.masked_fill(find_padding(encoded, capture, placed), 0)), None, None
+        return (placed if is_grid else placed.masked_fill(find_padding(capture, placed), 0)), None, None
     is_image = getattr(encoded.inputs.get(encoded.main), "ndim", 0) == 4
     tokens, batch = capture.tokens[0], len(capture.tokens)
     if isinstance(tokens, Grid) and scores.dim() == 3 and len(scores) == batch:
@@ -227,7 +227,7 @@ def split_scores(
         return scores.flatten(1), scores, None
     elif (own := gather_own_scores(scores, capture, in_sequence)) is not None:
         added = gather_other_scores(scores, capture, in_sequence)
-        return own.masked_fill(find_padding(encoded, capture, own), 0), None, added
+        return own.masked_fill(find_padding(capture, own), 0), None, added
     seen = capture.get("mask", None).size(-1)
     if isinstance(tokens, Pieces) and scores.shape == (batch, seen):
         raise UnsupportedModel(
@@ -241,11 +241,8 @@ def split_scores(
     )
 
 
-def find_padding(encoded: EncodedBatch, capture: Capture, scores: Tensor) -> Tensor:
-    """[batch token]: which of the scored tokens are padding; from the mask of the input if it has these tokens."""
-    mask = encoded.token_mask
-    if capture.owners is None and mask is not None and mask.shape == scores.shape:
-        return ~mask.to(scores.device)
+def find_padding(capture: Capture, scores: Tensor) -> Tensor:
+    """[batch token]: which of the scored tokens are padding."""
     padding = [pieces.padding for pieces in capture.tokens if isinstance(pieces, Pieces)]
     return torch.tensor(padding, device=scores.device)
 

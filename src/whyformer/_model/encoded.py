@@ -7,6 +7,7 @@ from torch import Tensor
 
 from whyformer._model.kept_image import KeptImage
 from whyformer._model.pictures import Pictures
+from whyformer._model.token_masks import find_mask_name
 from whyformer._plain.fingerprint import fingerprint_tensor
 from whyformer._plain.tokens import PAIR, STREAMS, NamedTokens, Pieces, Stream
 
@@ -35,7 +36,13 @@ class EncodedBatch:
     origin: Tensor | None = None  # [batch token]: the place of each token before others were deleted; None: the same
     uncast: Tensor | None = None  # the explained input before it was rounded to the dtype of the model
     streams: tuple[Stream, ...] = ()  # if the model reads several sequences, their places in the joined one
+    inverts_mask: bool = False  # the model hides the tokens at which its mask is 1
     pictures: Pictures | None = None  # images between the words of the text, in one example
+
+    @property
+    def mask_name(self) -> str | None:
+        """The input that says which tokens are real."""
+        return find_mask_name(self.inputs, self.inputs[self.main])
 
     def is_picture(self, name: str) -> bool:
         """Whether an input belongs to the images and has no entry for each token."""

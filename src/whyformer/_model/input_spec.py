@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from whyformer._model.embedding import encoder_of
 from whyformer._model.preprocessors import ImageProcessor
+from whyformer._model.token_masks import is_added
 from whyformer._model.two_streams import TwoStreams
 from whyformer._model.unwrap import unwrap
 from whyformer.errors import InputError, suggest_nearest
@@ -80,7 +81,8 @@ class InputSpec:
             self.check_ids(inputs["input_ids"])
         if "pixel_values" in inputs and not is_joint:
             self._check_pixels(inputs["pixel_values"])
-        _check_masks(inputs)
+        if self.is_hugging_face:  # whose mask is 1 at real tokens
+            _check_masks(inputs)
 
     def check_ids(self, ids: Tensor, *, of_tokenizer: bool = False) -> None:
         """Every token id must be in the vocabulary, and the sequence must not be too long."""
@@ -290,7 +292,7 @@ def _check_masks(inputs: Mapping[str, Tensor]) -> None:
     """attention_mask must match the tokens and keep at least one token of every example."""
     main = next((inputs[name] for name in EXPLAINED_INPUTS[1:] if name in inputs), None)
     mask = inputs.get("attention_mask")
-    if main is None or mask is None or mask.dim() == 4:  # [batch head query key], made by the user
+    if main is None or mask is None or mask.dim() == 4 or is_added(mask):  # [batch head query key], made by the user
         return
     if main.dim() == 3 and not main.is_floating_point() and mask.shape == main.shape:  # [batch, choice, token]
         return

@@ -37,7 +37,17 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from whyformer._engine.run import find_fill_token
-from whyformer._model import PIXELS, EncodedBatch, Model, count_streams, pick_pictures, place_plain_pixels, unwrap
+from whyformer._model import (
+    PIXELS,
+    EncodedBatch,
+    Model,
+    count_streams,
+    pick_pictures,
+    place_plain_pixels,
+    read_mask,
+    unwrap,
+    write_mask,
+)
 from whyformer._plain.random_generator import make_generator
 from whyformer._plain.tokens import Grid
 from whyformer.errors import InputError, UnsupportedModel
@@ -239,7 +249,7 @@ def replace_tokens(model: Model, encoded: EncodedBatch, keep: Tensor, of: Tensor
     keep = send_to_device(keep, model.device)
     if fill == "delete":
         return delete_tokens(model, chosen, keep)
-    if fill == "pad" and ("attention_mask" in chosen.inputs or model.takes_attention_mask):
+    if fill == "pad" and takes_mask(model, chosen):
         return mask_tokens(model, *trim_padding(model, chosen, keep))
     ids = chosen.inputs[chosen.main]
     if ids.is_floating_point():
@@ -248,6 +258,11 @@ def replace_tokens(model: Model, encoded: EncodedBatch, keep: Tensor, of: Tensor
             "without perturbations."
         )
     return replace_main(chosen, torch.where(keep, ids, find_fill_token(model, fill)))
+
+
+def takes_mask(model: Model, encoded: EncodedBatch) -> bool:
+    """Whether tokens can be hidden by a mask."""
+    return encoded.mask_name is not None or model.takes_attention_mask
 
 
 def trim_padding(model: Model, chosen: EncodedBatch, keep: Tensor) -> tuple[EncodedBatch, Tensor]:
@@ -287,20 +302,20 @@ def mask_tokens(model: Model, chosen: EncodedBatch, keep: Tensor) -> EncodedBatc
 
     If no token of a text is left, all of it becomes padding that is attended to, since no model takes an empty input.
     """
-    main, like = chosen.inputs[chosen.main], chosen.inputs.get("attention_mask")
-    if like is None and chosen.batch_axis:
+    main, name = chosen.inputs[chosen.main], chosen.mask_name or "attention_mask"
+    if name not in chosen.inputs and chosen.batch_axis:
         raise InputError('Tokens of a [token batch channel] input cannot be masked. Use fill="delete".')
-    real = torch.ones_like(keep) if like is None else like.bool()
+    like = chosen.inputs.get(name, torch.ones_like(keep, dtype=torch.long))
+    real = read_mask(name, like, is_inverted=chosen.inverts_mask).to(keep.device)
     left = real & keep
     is_empty = ~left.any(-1, keepdim=True)
     mask = torch.where(is_empty, real, left)
-    dtype = torch.long if like is None else like.dtype
     if main.is_floating_point():
         main = torch.where((keep | ~real)[..., None], main, 0)
     elif not model.counts_positions or bool(is_empty.any()):  # a model that counts tokens would skip the padding token
         removed = ~keep & real & ~find_sounds(model, main) & (is_empty if model.counts_positions else True)
         main = torch.where(removed, model.padding, main)
-    inputs = {**chosen.inputs, chosen.main: main, "attention_mask": mask.to(dtype)}
+    inputs = {**chosen.inputs, chosen.main: main, name: write_mask(name, like, mask, is_inverted=chosen.inverts_mask)}
     return replace(chosen, inputs=inputs, token_mask=mask.cpu())
 
 
@@ -320,11 +335,11 @@ def delete_tokens(model: Model, chosen: EncodedBatch, keep: Tensor) -> EncodedBa
     mask = torch.arange(length, device=keep.device) < lengths[:, None]
     inputs = {name: compact_input(name, tensor, order, mask, model, chosen) for name, tensor in chosen.inputs.items()}
     if not bool(mask.all()):
-        if "attention_mask" not in inputs and not model.takes_attention_mask:
+        if not takes_mask(model, chosen):
             raise InputError(
                 "Texts of different lengths need an attention mask, which this model does not take. Pass one text."
             )
-        inputs.setdefault("attention_mask", mask.long())
+        inputs.setdefault(chosen.mask_name or "attention_mask", mask.long())
     at = order.cpu()
     special = chosen.special_mask.gather(1, at) & mask.cpu() if chosen.special_mask is not None else None
     origin = torch.where(mask.cpu(), at, -1)
@@ -335,22 +350,35 @@ def delete_tokens(model: Model, chosen: EncodedBatch, keep: Tensor) -> EncodedBa
 def compact_input(name: str, tensor: Tensor, order: Tensor, mask: Tensor, model: Model, chosen: EncodedBatch) -> Tensor:
     """One input of the model after tokens were deleted."""
     axis = chosen.batch_axis if tensor.dim() == 3 else 0
-    if tensor.dim() not in (2, 3) or tensor.size(axis) != chosen.batch:
-        return tensor
     main = chosen.inputs[chosen.main]
-    if tensor.size(1 - axis) != main.size(1 - (chosen.batch_axis if main.dim() == 3 else 0)):
-        return tensor  # it has no entry for each token: the sizes of images, a spectrogram
+    length = main.size(1 - (chosen.batch_axis if main.dim() == 3 else 0))
+    if name == chosen.mask_name:
+        return write_mask(name, tensor, mask, is_inverted=chosen.inverts_mask)
+    if tensor.dim() < 2 or tensor.size(axis) != chosen.batch:
+        return compact_shared(name, tensor, order, length)
     if name == "position_ids":  # those of the first tokens, whatever number the model starts from
         real = mask.new_ones(tensor.shape) if chosen.token_mask is None else chosen.token_mask.to(mask.device)
         first = torch.argsort((~real).to(torch.int8), dim=-1, stable=True)[:, : mask.size(1)]
         return torch.where(mask, tensor.gather(1, first), 0)
-    if name.endswith("padding_mask"):
-        return (~mask).to(tensor.dtype)
-    if name == "attention_mask":
-        return mask.to(tensor.dtype)
-    rows = tensor.transpose(0, axis)
-    at = order if tensor.dim() == 2 else order[..., None].expand(-1, -1, rows.size(-1))
-    moved = rows.gather(1, at)
     fill = model.padding if name == chosen.main and not tensor.is_floating_point() else 0
-    keeps = mask if tensor.dim() == 2 else mask[..., None]
-    return torch.where(keeps, moved, fill).transpose(0, axis)
+    moved = tensor.movedim(axis, 0)
+    own = (1,) if name == chosen.main else [at for at in range(1, tensor.dim()) if moved.size(at) == length]
+    for at in own:  # two for relations between tokens; none for the sizes of images, a spectrogram
+        axes = [order.size(1) if a == at else 1 for a in range(1, tensor.dim())]
+        index, keeps = (of.view(len(of), *axes) for of in (order, mask))
+        shape = [*moved.shape[:at], order.size(1), *moved.shape[at + 1 :]]
+        moved = torch.where(keeps, moved.gather(at, index.expand(shape)), fill)
+    return moved.movedim(0, axis)
+
+
+def compact_shared(name: str, tensor: Tensor, order: Tensor, length: int) -> Tensor:
+    """An input that all examples share, after tokens were deleted: a causal mask, whatever is deleted, stays one."""
+    if tensor.dim() < 2 or tuple(tensor.shape[-2:]) != (length, length):
+        return tensor
+    left = tensor[..., order[:, :, None], order[:, None, :]]
+    if not bool((left == left[..., :1, :, :]).all()):
+        raise InputError(
+            f"{name!r} has one matrix [{length}, {length}] of tokens for all examples, so tokens cannot be deleted one "
+            'by one. Give each example its own, or use fill="mean" or another that replaces tokens.'
+        )
+    return left[..., 0, :, :]

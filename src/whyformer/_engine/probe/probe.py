@@ -181,8 +181,7 @@ class Probe:
         has_ids = not self.encoded.inputs[self.encoded.main].is_floating_point()
         if has_ids and getattr(self.model.tokenizer, "mask_token_id", None) is not None:
             return "mask"
-        takes_mask = "attention_mask" in self.encoded.inputs or self.model.takes_attention_mask
-        return "pad" if takes_mask or has_ids else "delete"
+        return "pad" if has_ids or perturb.takes_mask(self.model, self.encoded) else "delete"
 
     @cached_property
     def before(self) -> Answers:
@@ -500,7 +499,7 @@ class Probe:
         way_out = "Use fill='mean'." if self.is_vectors else "Use fill='pad' or 'drop'."
         if not bool(lengths.all()):
             raise InputError(f"Deleting all tokens leaves an empty input. {way_out}")
-        takes_mask = "attention_mask" in self.encoded.inputs or self.model.takes_attention_mask
+        takes_mask = perturb.takes_mask(self.model, self.encoded)
         try:
             return self.run_by_length(keep, of, "delete", lengths, mixes=takes_mask)
         except InputError as error:

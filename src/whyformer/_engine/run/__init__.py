@@ -9,6 +9,7 @@ from whyformer._engine.run.image_tokens import locate_image_tokens, note_picture
 from whyformer._engine.run.intercept import Intercept, ModuleCall, StreamStep
 from whyformer._engine.run.intervene import Intervention, SiteChange, compute_attention_scores
 from whyformer._engine.run.known_code import are_modules_known
+from whyformer._engine.run.mask_reading import settle_mask
 from whyformer._engine.run.model_memo import ModelMemo
 from whyformer._engine.run.model_state import ModelState, is_torch_watched, read_torch_state, rounds_to_tf32
 from whyformer._engine.run.model_writes import WRITERS, WriteGuard
