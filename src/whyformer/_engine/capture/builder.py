@@ -195,7 +195,7 @@ class CaptureBuilder:
         mixed = find_unattended(self.mode, states) if states and self.mode.needs_gradient else ()
         missing = note_missing_attention(self.model, self.encoded, self.run)
         with pause_recording():
-            others = note_other_inputs(self.encoded, is_library=self.run.is_library_code)
+            others = note_other_inputs(self.model, self.encoded, self.run)
             others += note_ids_beside(self.model, self.encoded, self.run) + note_pictures(self.encoded.pictures)
         elsewhere = (CUT_ELSEWHERE,) if self.mode.follower.cuts_elsewhere and self.layout.patches is not None else ()
         on_states = note_mixed_states(mixed) if any(mixed) else ()

@@ -59,11 +59,16 @@ def change_tokens(given: Tensor, at: Tensor, axis: int) -> Tensor:
 
 
 def change_values(given: Tensor) -> Tensor:
-    """Other values of the same kind: each number that occurs becomes the next larger one, the largest the smallest."""
+    """Other numbers of the same range, and not the same ones in another order: a sum over all would not change."""
     values, which = given.unique(return_inverse=True)
-    if len(values) > 1:
-        return values.roll(-1)[which]
-    return given + 1 if given.is_floating_point() or int(values) < 1 else given - 1
+    if given.is_floating_point():
+        return values.roll(-1)[which] + max(float(values[-1] - values[0]) / 3, 1e-3)
+    if len(values) == 1:
+        return torch.where(given > 0, given - 1, given + 1)
+    unused = torch.arange(int(values[0]), int(values[-1]), device=given.device)
+    unused = unused[~torch.isin(unused, values)].to(given.dtype)
+    others = unused if len(unused) else values[-1:]
+    return others[which % len(others)]
 
 
 def differ(new: Tensor, old: Tensor) -> bool:

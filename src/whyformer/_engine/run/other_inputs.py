@@ -1,20 +1,42 @@
-"""Inputs that a model reads besides the explained one: they have no scores, and a note says so."""
+"""Inputs that a model reads besides the explained one: they have no scores, and a note says so.
 
+Whether an input matters is measured: does the answer change when it does? Masks, positions and lengths, which describe
+the tokens of the explained one, are known by their values and not asked for. Nor is code of libraries, whose inputs
+have known names.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import torch
 from torch import Tensor
 
-from whyformer._model import EncodedBatch
+from whyformer._engine.run.foreign_errors import FOREIGN_ERRORS
+from whyformer._engine.run.forward import Run, choose_relevance_dtype, run_plain
+from whyformer._engine.run.mask_reading import change_values, differ
+from whyformer._engine.run.model_memo import ModelMemo
+from whyformer._engine.run.quantised import has_rounding_layers
+from whyformer._engine.run.shadow import make_shadow
+from whyformer._model import EncodedBatch, Model, is_added, unwrap
+from whyformer._plain.failure import is_out_of_memory
+from whyformer.errors import WhyformerError
 
 CONTENT = {"pixel_values", "input_ids", "input_values", "input_features"}  # names that libraries give to what is read
-# Parts of names of inputs that describe the tokens of another one.
-DESCRIPTIONS = (
-    "mask position pos_ type segment length label bbox grid time age index cache size bias head order".split()
-)
+DESCRIPTIONS = {"attention_mask", "token_type_ids", "position_ids", "head_mask", "labels"}  # and to what describes it
+MOST_ALONE = 2  # inputs that are changed one by one; the others together
+READ: ModelMemo[bool] = ModelMemo()  # by the name of an input
 
 
-def note_other_inputs(encoded: EncodedBatch, *, is_library: bool) -> tuple[str, ...]:
-    """Which inputs have no scores. is_library: their names are those of libraries."""
+def note_other_inputs(model: Model, encoded: EncodedBatch, run: Run) -> tuple[str, ...]:
+    """Which inputs have no scores though the answer depends on them."""
     others = [name for name in encoded.inputs if name != encoded.main and not encoded.is_picture(name)]
-    read = [name for name in others if name in CONTENT or not (is_library or is_description(name, encoded))]
+    if run.is_library_code:
+        read = [name for name in others if name in CONTENT]
+    else:
+        asked = [name for name in others if name in CONTENT or not is_description(name, encoded)]
+        known = READ.recall(model.module) if asked else {}
+        known.update(measure_reading(model, encoded, run, [name for name in asked if name not in known]))
+        read = [name for name in asked if known[name]]
     if not read:
         return ()
     verb = "has" if len(read) == 1 else "have"
@@ -25,12 +47,41 @@ def note_other_inputs(encoded: EncodedBatch, *, is_library: bool) -> tuple[str, 
 
 
 def is_description(name: str, encoded: EncodedBatch) -> bool:
-    """Whether an input describes the tokens of the explained one, and is nothing to read."""
-    given = encoded.inputs[name]
-    if any(word in name.lower() for word in DESCRIPTIONS):
+    """Whether an input is the mask, the positions or the lengths of the tokens of the explained one."""
+    given, main = encoded.inputs[name], encoded.inputs[encoded.main]
+    length = main.size(1 - encoded.batch_axis) if main.dim() in (2, 3) else 0
+    if name in DESCRIPTIONS or name == encoded.mask_name or given.dtype == torch.bool or is_added(given):
         return True
-    return given.dim() < 2 or (given.dim() == 2 and not has_many_values(given))
+    if given.dim() == 1:
+        return not given.is_floating_point() and int(given.min()) > 0 and int(given.max()) == length
+    rises = given.double().diff(dim=-1)
+    is_padding_mask = bool(((given == 0) | (given == 1)).all()) and (is_constant_sign(rises) or given.dim() > 2)
+    is_counted = not given.is_floating_point() and bool((rises == 1).all())
+    return given.size(-1) == length > 1 and (is_padding_mask or is_counted)
 
 
-def has_many_values(given: Tensor) -> bool:
-    return len(given.flatten()[:4096].unique()) > 3
+def is_constant_sign(rises: Tensor) -> bool:
+    """Whether rows only rise or only fall, as masks of padding at one end do."""
+    return bool(((rises >= 0).all(-1) | (rises <= 0).all(-1)).all())
+
+
+def measure_reading(model: Model, encoded: EncodedBatch, run: Run, names: Sequence[str]) -> Mapping[str, bool]:
+    """Whether the answer changes with each of these inputs."""
+    if not names:
+        return {}
+    shadow, before = make_shadow(model.module), run.output.detach()
+    if choose_relevance_dtype(model) is not None or has_rounding_layers(unwrap(model.module)):
+        before = run_plain(shadow, encoded)
+    groups = [[name] for name in names[:MOST_ALONE]] + ([list(names[MOST_ALONE:])] if names[MOST_ALONE:] else [])
+
+    def changes(group: Sequence[str]) -> bool:
+        other = replace(encoded, inputs={**encoded.inputs, **{name: change_values(encoded.inputs[name]) for name in group}})
+        try:
+            return differ(run_plain(shadow, other), before)
+        except (WhyformerError, *FOREIGN_ERRORS) as error:  # it does not take these values, so it looks at them
+            if is_out_of_memory(error):
+                raise
+            return True
+
+    found = [(group, changes(group)) for group in groups]
+    return {name: is_read for group, is_read in found for name in group}
