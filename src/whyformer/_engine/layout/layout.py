@@ -224,6 +224,8 @@ def invert_order(tokens: Tensor, count: int) -> Tensor:
 
 def look_up(table: Tensor, index: Tensor, missing: int = -1) -> Tensor:
     """[batch position]: the entry of each row of the table at this index, `missing` where the index is -1."""
+    if not table.size(1):
+        return torch.full_like(index, missing)
     return torch.where(index >= 0, table.gather(1, index.clamp(min=0)), missing)
 
 

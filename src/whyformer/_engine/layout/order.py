@@ -150,6 +150,11 @@ def read_embedded_ids(ids: Tensor | None, encoded: EncodedBatch) -> Tensor | Non
     return ids.cpu() if len(ids) == encoded.batch else None
 
 
+def read_own_ids(ids: Tensor | None, encoded: EncodedBatch) -> Tensor | None:
+    """The same; None if the numbers are no longer those of the input."""
+    return None if trace_of(ids).is_recoded else read_embedded_ids(ids, encoded)
+
+
 def read_site_labels(site: AttentionSite, batch: int) -> tuple[Tensor | None, Tensor | None]:
     """The token of each key of the first attention, and the example of each of its rows."""
     samples = site.keys.samples
@@ -346,7 +351,7 @@ class OrderCheck:
 
     def correct_leaf(self, other: tuple[EncodedBatch, Seen], claimed: Order) -> tuple[Order, Order]:
         """What labels claim of both inputs; if ids were embedded in another order, that of the ids themselves."""
-        given, ids = other[0].inputs[other[0].main].cpu(), read_embedded_ids(other[1].ids, other[0])
+        given, ids = other[0].inputs[other[0].main].cpu(), read_own_ids(other[1].ids, other[0])
         if ids is None or claimed.leaf is None or are_embedded(ids, given, claimed.leaf):
             return self.claimed, claimed
         is_one = (given[:, None, :] == ids[:, :, None]).long()  # [batch position token]
@@ -380,7 +385,7 @@ def is_same_order(one: Order, other: Order) -> bool:
 
 def refuse_other_ids(run: Run, encoded: EncodedBatch, claimed: Order, measured: Order | None = None) -> Order:
     """The claimed order, or else the measured one, if the ids that were embedded are those of the order."""
-    ids, given = read_embedded_ids(run.mode.embedded_ids, encoded), encoded.inputs[encoded.main].cpu()
+    ids, given = read_own_ids(run.mode.embedded_ids, encoded), encoded.inputs[encoded.main].cpu()
     if ids is None or claimed.leaf is None or claimed.moves_examples or are_embedded(ids, given, claimed.leaf):
         return claimed
     if measured is not None and measured.leaf is not None and are_embedded(ids, given, measured.leaf):

@@ -292,6 +292,9 @@ class Intercept(TorchFunctionMode):
         result = self.run_fused(operation) if operation.name == operations.FUSED_ATTENTION else operation.run()
         if self.needs_gradient and self.differentiates:
             refuse_missing_gradient(operation, result, self.path)
+        moves_ids = any(trace_of(tensor).is_ids for tensor in operation.given[1:])
+        if operation.is_in_place and trace_of(operation.args[0]).is_ids and not moves_ids:
+            attach_trace(operation.args[0], provenance.change_trace(trace_of(operation.args[0]), is_recoded=True))
         if any(result is tensor for tensor in operation.given):
             return result  # a cast to the same type, dropout outside training
         if self.intervention is not None:

@@ -87,6 +87,8 @@ class Follower:
             return self.follow_unfold(operation, result)
         if name in operations.VIEWS:
             return self.follow_view(operation, 1)[0]
+        if name in operations.CONSTRUCTORS:  # of the shape of a tensor, with none of its numbers
+            return Trace(samples=trace_of(operation.given[0]).samples if result.shape == operation.given[0].shape else None)
         if name in operations.CONCATENATIONS:
             return self.follow_concatenation(operation, result)
         if name in operations.EMBEDDINGS:
@@ -172,7 +174,10 @@ class Follower:
             current = self.number_added(parts, traces, axis % result.dim())
         else:
             current = [t.tokens if t.epoch == epoch else None for t in traces]
-        return Trace(samples=samples, tokens=provenance.join_labels(current, parts, axis, -1), epoch=epoch)
+        is_ids = any(t.is_ids for t in traces) and not result.is_floating_point()
+        is_recoded = any(t.is_recoded for t in traces)
+        tokens = provenance.join_labels(current, parts, axis, -1)
+        return Trace(samples, tokens, epoch, is_ids=is_ids, is_recoded=is_recoded)
 
     def number_added(self, parts: list[Tensor], traces: list[Trace], axis: int) -> list[Tensor | None]:
         """The tokens of parts that are joined along an axis of tokens; those of constants (a class token) are new."""
@@ -414,7 +419,8 @@ class Follower:
             is_statistic=traces[0].is_statistic and rest_is_constant and result.shape == given[0].shape,
             is_weighted=bool(self.length) and (any(t.is_weighted for t in traces) or weighs_tokens(operation)),
             is_pixels=image.is_pixels,
-            is_ids=any(t.is_ids for t in traces) and keeps_ids(operation, result),
+            is_ids=(is_ids := any(t.is_ids for t in traces) and keeps_ids(operation, result)),
+            is_recoded=is_ids and (name not in operations.CASTS or any(t.is_recoded for t in traces)),
             is_asked=traces[0].is_asked,
             is_rate=multiplies_by_constants(operation) or (name in operations.IDENTITIES and traces[0].is_rate),
             is_cumulative=name == "cumsum" or (name in CUMULATIVE_STEPS and any(t.is_cumulative for t in traces)),
@@ -468,9 +474,9 @@ def follow_output(operation: Operation, traces: list[Trace]) -> tuple[int | None
 
 
 def keeps_ids(operation: Operation, result: Tensor) -> bool:
-    """Ids plus or minus a number, or some of them replaced, are still ids."""
-    renumbers = operation.name in operations.ADDITIONS or operation.name == "where"
-    return operation.name in operations.IDENTITIES or (renumbers and not result.is_floating_point())
+    """Whole numbers that arithmetic makes of ids are still ids; with another one at each place, not yet of a token."""
+    is_whole = not result.is_floating_point() and result.dtype != torch.bool
+    return is_whole and operation.name in operations.ELEMENTWISE | operations.IDENTITIES | operations.WHOLE
 
 
 def find_image(operation: Operation, result: Tensor) -> Trace:
@@ -556,6 +562,8 @@ def token_part_of(operation: Operation) -> Tensor | None:
     if not sums or not extends_embedding_sum(operation):
         return None
     words = trace_of(sums[0]).words
+    if len(sums) > 1 and len(sums) == len(operation.given):
+        return operation.map_arguments(lambda value: trace_of(value).words if isinstance(value, Tensor) else value).run()
     if operation.name not in operations.MULTIPLICATIONS | operations.MERGES:
         return words
     return operation.map_arguments(lambda value: words if value is sums[0] else value).run()

@@ -19,7 +19,7 @@ VIEWS = frozenset(
     "roll flip repeat repeat_interleave tile unfold take_along_dim gather pad diagonal hsplit vsplit split_with_sizes "
     "constant_pad_nd".split()
 )  # the gradient of a view is the index rule
-CONCATENATIONS = frozenset("cat concat concatenate stack".split())
+CONCATENATIONS = frozenset("cat concat concatenate stack hstack".split())
 IDENTITIES = frozenset(
     "contiguous clone to float double half bfloat16 type type_as cuda cpu dropout dropout1d dropout2d alpha_dropout "
     "feature_dropout masked_fill nan_to_num where triu tril alias maximum "
@@ -44,6 +44,13 @@ RESIZES = frozenset("interpolate upsample".split())  # linear in the image
 ROW_SUMS = frozenset(("index_add", "scatter_add"))  # onto zeros: linear in the rows
 SAMPLINGS = frozenset(("grid_sample", "grid_sampler"))  # linear in the image; where it is read is held constant
 LINEAR_IN_ONE = frozenset("cumsum linalg_solve_triangular fold as_strided fft_fftn real".split()) | ROW_SUMS
+CASTS = frozenset("contiguous clone to type type_as cuda cpu alias long int short".split())
+CONSTRUCTORS = frozenset(
+    "zeros_like ones_like full_like empty_like rand_like randn_like new_zeros new_ones new_full new_empty".split()
+)
+WHOLE = frozenset(  # of whole numbers
+    "long int short remainder fmod mod rmod floordiv floor_divide bitwise_and and or xor lshift rshift".split()
+)
 REDUCTIONS = POOLS | STATISTICS | EXTREMA
 CONVOLUTIONS = frozenset("conv1d conv2d conv3d".split())
 TRANSPOSED_CONVOLUTIONS = frozenset("conv_transpose1d conv_transpose2d conv_transpose3d".split())
@@ -168,5 +175,5 @@ class Operation:
     def concatenation_arguments(self) -> tuple[list[Tensor], int]:
         """The parts of a concatenation, without the empty tensor that caches start from, and its axis."""
         parts = list(self.argument(0, "tensors"))
-        axis = self.argument(1, "dim", "axis", default=0)
+        axis = self.argument(1, "dim", "axis", default=int(self.name == "hstack" and parts[0].dim() > 1))
         return [p for p in parts if p.dim() > 1 or p.numel() or len(parts) == 1], axis
