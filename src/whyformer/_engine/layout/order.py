@@ -275,7 +275,7 @@ class OrderCheck:
         if not read:
             return claimed
         if wanted is not None and all(is_confirmed(codes, wanted) for codes in read):
-            self.mixes = any(not torch.equal(codes, wanted) for codes in read)
+            self.mixes = any(bool((codes != wanted)[codes != 0].any()) for codes in read)
             is_merged = self.mixes and any(len(set(row.tolist()) - {0}) < self.count for row in wanted)
             return replace(claimed, mixes=self.mixes, obstacle=UNKNOWN if is_merged else claimed.obstacle)
         return self.decode(read, claimed)
@@ -332,7 +332,7 @@ class OrderCheck:
             for part in (changes[: len(self.base.states)], changes[len(self.base.states) :])
         )
         fitting = [change for change in at_first if bool(change.any())]
-        is_confirmed = all(bool(c[wanted].all()) and (self.mixes or torch.equal(c, wanted)) for c in fitting)
+        is_confirmed = all(bool(c[wanted].all() if self.mixes else not (c & ~wanted).any()) for c in fitting)
         is_same = is_confirmed and (found.is_measured or is_same_order(claimed, self.claimed))
         if is_confirmed and any(bool((c & ~wanted).any()) and bool((wanted & ~c).any()) for c in later):
             found = replace(found, obstacle=found.obstacle or CHANGES)
@@ -368,11 +368,22 @@ def find_first_block(run: Run) -> int | None:
 
 
 def is_confirmed(read: Tensor, wanted: Tensor) -> bool:
-    """Every position shows the code that it must, or, where tokens are mixed before the first attention, more."""
-    if read.shape != wanted.shape or not torch.equal(read & wanted, wanted):
+    """Every position shows the code that it must, or, where tokens are mixed before the first attention, more.
+
+    A position that shows none, since its value does not react (it is clipped, or a code), is where the claim has it.
+    """
+    if read.shape != wanted.shape:
+        return False
+    is_seen = (read != 0) | (wanted == 0)
+    if not bool((((read & wanted) == wanted) | ~is_seen).all()) or has_two_places(wanted, ~is_seen):
         return False
     added = read[wanted == 0]  # a class token may be computed from all tokens, but not from one
     return bool(((added == 0) | (added == 2 ** int(wanted.max()).bit_length() - 1)).all())
+
+
+def has_two_places(wanted: Tensor, is_silent: Tensor) -> bool:
+    """Whether one of these positions should have the code of another position."""
+    return any(bool((row[:, None] == row[silent]).sum(0).gt(1).any()) for row, silent in zip(wanted, is_silent, strict=True))
 
 
 def is_same_order(one: Order, other: Order) -> bool:

@@ -226,7 +226,7 @@ def label_inputs(encoded: EncodedBatch, mode: Intercept, dtype: torch.dtype | No
         is_main, dims, axis = name == encoded.main, given.dim(), encoded.batch_axis if given.dim() == 3 else 0
         trace = Trace(depends=is_main and given.is_floating_point())
         if dims > axis and given.size(axis) == encoded.batch and not encoded.is_picture(name):
-            trace.is_pixels, trace.is_ids = dims == 4, is_main
+            trace.is_pixels, trace.is_ids = dims == 4, is_main and holds_ids(given)
             trace.samples = label_axis(axis, encoded.batch, dims, given.device)
             if dims in (2, 3) and not (shows_image and holds_ids(given)):
                 trace.tokens = label_axis(1 - axis, given.size(1 - axis), dims, given.device)

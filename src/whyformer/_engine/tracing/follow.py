@@ -419,7 +419,7 @@ class Follower:
             is_statistic=traces[0].is_statistic and rest_is_constant and result.shape == given[0].shape,
             is_weighted=bool(self.length) and (any(t.is_weighted for t in traces) or weighs_tokens(operation)),
             is_pixels=image.is_pixels,
-            is_ids=(is_ids := any(t.is_ids for t in traces) and keeps_ids(operation, result)),
+            is_ids=(is_ids := sum(t.is_ids for t in traces) == 1 and keeps_ids(operation, result)),
             is_recoded=is_ids and (name not in operations.CASTS or any(t.is_recoded for t in traces)),
             is_asked=traces[0].is_asked,
             is_rate=multiplies_by_constants(operation) or (name in operations.IDENTITIES and traces[0].is_rate),
@@ -474,7 +474,7 @@ def follow_output(operation: Operation, traces: list[Trace]) -> tuple[int | None
 
 
 def keeps_ids(operation: Operation, result: Tensor) -> bool:
-    """Whole numbers that arithmetic makes of ids are still ids; with another one at each place, not yet of a token."""
+    """Whether arithmetic makes whole numbers of whole numbers."""
     is_whole = not result.is_floating_point() and result.dtype != torch.bool
     return is_whole and operation.name in operations.ELEMENTWISE | operations.IDENTITIES | operations.WHOLE
 
