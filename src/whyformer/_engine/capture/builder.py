@@ -209,7 +209,7 @@ class CaptureBuilder:
 
     def refuse_unknown_nodes(self, answer: ExplainedScore) -> None:
         for output in answer.outputs:
-            refuse_unknown_nodes(output, self.mode.leaves)
+            refuse_unknown_nodes(output, [*self.mode.leaves, *self.mode.codes])
 
     def wants(self, *subjects: str) -> bool:
         """One of these is to be kept, or its gradient or relevance."""

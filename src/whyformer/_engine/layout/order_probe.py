@@ -192,6 +192,8 @@ def nudge(tensor: Tensor, at: Tensor) -> Tensor:
     step = STEPS.get(tensor.dtype, 1e-3) * size.detach()
     generator = torch.Generator().manual_seed(0)
     signs = torch.randint(0, 2, tensor.shape, generator=generator).to(tensor) * 2 - 1
+    away = torch.where(tensor < 0, -1, 1).to(tensor)  # a code that becomes a whole number again stays the same one
+    signs = torch.where(tensor == tensor.round(), away, signs)
     return tensor.detach() + signs * step.to(tensor) * at.to(tensor.device)
 
 

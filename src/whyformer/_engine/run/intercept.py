@@ -9,7 +9,7 @@ weights do not.
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
@@ -135,6 +135,7 @@ class Intercept(TorchFunctionMode):
     words: Tensor | None = None  # the part of the leaf that comes from token ids
     embedded_width: int = 0  # of the first table that embeds ids
     second_embedding: str = ""  # the module that uses embeddings of the same tokens beside the explained ones
+    codes: list[Tensor] = field(default_factory=list)  # states that depend on the input without a slope
     later: list[tuple[Tensor, Tensor | None]] = field(default_factory=list)  # leaf and words of the streams after it
     step: int = 0
     heads: int = 0  # of the current nn.MultiheadAttention call; 0 outside one
@@ -185,7 +186,7 @@ class Intercept(TorchFunctionMode):
         self.tape, self.denominators, self.made_uncut = None, [], {}
         self.written = InPlaceWrites()
         self.leaf = self.entered = self.words = self.answer = self.last_state = None
-        self.later = []
+        self.later, self.codes = [], []
 
     @property
     def leaves(self) -> list[Tensor]:
@@ -341,6 +342,9 @@ class Intercept(TorchFunctionMode):
             self.note_input(operation, result, traces)
         if self.switch is not None:
             result = self.attach_rule(operation, result, traces)
+        if self.needs_gradient and self.differentiates and self.reads_codes(operation, result):
+            result = result.detach().requires_grad_()
+            self.codes.append(result)
         results = find_tensors([result]) if traces else ()
         for tensor, trace in zip(results, traces, strict=True):
             attach_trace(tensor, trace)
@@ -366,6 +370,18 @@ class Intercept(TorchFunctionMode):
                 site.scores, _ = read_scores(operation.given[0])
             self.add_site(site.detach())
         return result
+
+    def reads_codes(self, operation: Operation, result: Argument) -> TypeGuard[Tensor]:
+        """Whether numbers of the input become states without a slope: codes that are embedded, steps of a rounding.
+
+        What is computed from such states depends on the input, so it has gradients and relevance as all else.
+        """
+        if self.sites or operation.name not in operations.STEPS or not isinstance(result, Tensor):
+            return False
+        if not result.is_floating_point() or (result.requires_grad and result.grad_fn is None):
+            return False
+        slopeless = [t for t in operation.given if not t.is_floating_point() or operation.name in operations.ROUNDINGS]
+        return any(trace_of(t).depends and t.dtype != torch.bool for t in slopeless)
 
     def is_before_input(self, operation: Operation) -> bool:
         """Whether an operation belongs to the vision tower whose features become a part of the explained input."""

@@ -87,6 +87,8 @@ class Follower:
             return self.follow_unfold(operation, result)
         if name in operations.VIEWS:
             return self.follow_view(operation, 1)[0]
+        if name == "one_hot":
+            return follow_one_hot(operation, self.labels)
         if name in operations.CONSTRUCTORS:  # of the shape of a tensor, with none of its numbers
             return Trace(samples=trace_of(operation.given[0]).samples if result.shape == operation.given[0].shape else None)
         if name in operations.CONCATENATIONS:
@@ -535,6 +537,16 @@ def follow_embedding(operation: Operation, result: Tensor, labels: PlainLabels) 
         for label in (trace.samples, trace.tokens)
     )
     return Trace(samples=samples, tokens=tokens, words=result.detach() if trace.is_ids else None)
+
+
+def follow_one_hot(operation: Operation, labels: PlainLabels) -> Trace:
+    """A row of zeros and a one for each number: labels get an axis at the end."""
+    given, trace = operation.given[0], trace_of(operation.given[0])
+    samples, tokens = (
+        None if label is None else labels.replay_view(label, given.shape, lambda of: of.unsqueeze(-1), "one_hot")
+        for label in (trace.samples, trace.tokens)
+    )
+    return Trace(samples, tokens, trace.epoch)
 
 
 def extends_embedding_sum(operation: Operation) -> bool:

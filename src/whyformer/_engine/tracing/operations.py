@@ -48,6 +48,8 @@ CASTS = frozenset("contiguous clone to type type_as cuda cpu alias long int shor
 CONSTRUCTORS = frozenset(
     "zeros_like ones_like full_like empty_like rand_like randn_like new_zeros new_ones new_full new_empty".split()
 )
+ROUNDINGS = frozenset("sign sgn round floor ceil trunc fix heaviside".split())
+STEPS = frozenset("embedding getitem index_select one_hot".split()) | ROUNDINGS  # through which numbers act as codes
 WHOLE = frozenset(  # of whole numbers
     "long int short remainder fmod mod rmod floordiv floor_divide bitwise_and and or xor lshift rshift".split()
 )
