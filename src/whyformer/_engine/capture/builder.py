@@ -102,6 +102,10 @@ SECOND_EMBEDDING = (
     "{} uses embeddings of the tokens beside those that are explained (for each layer, say). They are constants here: "
     "gradients and relevance are those of the first embeddings. leave_one_out changes both."
 )
+READS_CODES = (
+    "The model reads some numbers of the input as codes, or rounds them: the answer has no slope there. Methods that "
+    "read gradients or relevance at the input leave that part out; leave_one_out sees it, as do methods on states."
+)
 NO_MODULE = "it is not computed by a module that takes the states. Use another method."
 OF_ATTENTION = ("attention", "attention_scores", "attention_input", "attention_output", "value", "query", "key")
 STREAM_SITES = {"projected", "residual", "middle", "update", "norms"}
@@ -199,8 +203,9 @@ class CaptureBuilder:
             others += note_ids_beside(self.model, self.encoded, self.run) + note_pictures(self.encoded.pictures)
         elsewhere = (CUT_ELSEWHERE,) if self.mode.follower.cuts_elsewhere and self.layout.patches is not None else ()
         on_states = note_mixed_states(mixed) if any(mixed) else ()
+        codes = (READS_CODES,) if self.mode.codes and self.wants("input") else ()
         second = (SECOND_EMBEDDING.format(self.mode.second_embedding),) if self.mode.second_embedding else ()
-        return (*missing, *on_states, *note_whole_attention(self.mode), *others, *elsewhere, *second)
+        return (*missing, *on_states, *note_whole_attention(self.mode), *others, *elsewhere, *second, *codes)
 
     def choose_answer(self) -> ChosenAnswer:
         target, versus = self.request.target, self.request.versus

@@ -302,7 +302,15 @@ def origin_of(value: Tensor) -> Tensor | None:
     tokens = trace.tokens.select(-1, 0)
     if tokens.dim() == 3 and bool((tokens != tokens[:, :1]).any()):
         return None
-    return tokens.flatten(0, -2)
+    return fill_places(tokens.flatten(0, -2))
+
+
+def fill_places(tokens: Tensor) -> Tensor:
+    """[batch key]: where a learned vector took the place of a token, and all others stayed, the place is that token's."""
+    own = torch.arange(tokens.size(-1), device=tokens.device, dtype=tokens.dtype).expand_as(tokens)
+    if not bool(((tokens < 0) | (tokens == own)).all()):
+        return tokens
+    return torch.where(own <= tokens.amax(-1, keepdim=True), own, tokens)
 
 
 def reorder_attention_product(operation: Operation) -> Callable[[], Tensor] | None:
