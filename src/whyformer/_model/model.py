@@ -231,7 +231,9 @@ class Model:
     def reads_pairs(self) -> bool:
         """Whether the model is known to read two texts together, by its head or by what its classes are called."""
         inner = unwrap(self.module)
-        is_cross_encoder = hasattr(getattr(inner, "config", None), "sentence_transformers") and len(self.labels or ()) == 1
+        is_cross_encoder = (
+            hasattr(getattr(inner, "config", None), "sentence_transformers") and len(self.labels or ()) == 1
+        )
         has_head = type(inner).__name__.endswith(text.PAIR_HEADS)
         return has_head or is_cross_encoder or any(map(text.is_pair_label, self.labels or ()))
 

@@ -172,9 +172,10 @@ def split_text_columns(item: "InputLike") -> "list[TextPair] | None":
     """The pairs of {"premise": [...], "hypothesis": [...]}, a batch by columns."""
     if (names := find_pair_fields(item)) is None:
         return None
-    first, second = (item[name] for name in names)  # type: ignore[index, call-overload]
-    are_lists = all(isinstance(column, list | tuple) and all(isinstance(t, str) for t in column) for column in (first, second))
-    return [TextPair(a, b) for a, b in zip(first, second, strict=True)] if are_lists and len(first) == len(second) else None
+    columns: list[Any] = [item[name] for name in names]  # type: ignore[index, call-overload]
+    if not all(isinstance(column, list | tuple) for column in columns) or len({*map(len, columns)}) > 1:
+        return None
+    return [TextPair(*texts) for texts in zip(*columns, strict=True)]
 
 
 def read_text_item(item: "OneInput", model: str) -> "OneInput":

@@ -292,7 +292,7 @@ class OrderCheck:
 
     def decode(self, read: list[Tensor], claimed: Order) -> Order:
         """The order that was measured, unless it may be that of other examples, or nothing is known."""
-        found = [decode(codes, self.count) for codes in read]
+        found = [decode(codes, self.count) for codes in self.probe.measure_silent(self.base, read)]
         units = found[0]
         is_one = units is not None and all(other is not None and torch.equal(units, other) for other in found)
         stays = self.encoded.batch == 1 or (units is not None and not bool((units != units[:1]).any()))
@@ -383,7 +383,9 @@ def is_confirmed(read: Tensor, wanted: Tensor) -> bool:
 
 def has_two_places(wanted: Tensor, is_silent: Tensor) -> bool:
     """Whether one of these positions should have the code of another position."""
-    return any(bool((row[:, None] == row[silent]).sum(0).gt(1).any()) for row, silent in zip(wanted, is_silent, strict=True))
+    return any(
+        bool((row[:, None] == row[silent]).sum(0).gt(1).any()) for row, silent in zip(wanted, is_silent, strict=True)
+    )
 
 
 def is_same_order(one: Order, other: Order) -> bool:

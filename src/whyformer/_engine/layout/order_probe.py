@@ -9,7 +9,7 @@ its examples in reverse, tells whether the order depends on the input.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,13 +20,14 @@ from torch import Tensor
 
 from whyformer._engine.layout.blocks import find_attention_blocks
 from whyformer._engine.layout.layout import to_canonical_axes
-from whyformer._engine.run import Intercept, run_forward
+from whyformer._engine.run import FOREIGN_ERRORS, Intercept, run_forward
 from whyformer._engine.tracing import AttentionSite, TokenNumbers, Trace, find_layer_sites, place_states, trace_of
 from whyformer._model import EncodedBatch, Model
-from whyformer.errors import UnsupportedModel
+from whyformer.errors import UnsupportedModel, WhyformerError
 
 STEPS = {torch.float64: 1e-6, torch.float32: 1e-3, torch.float16: 2e-2, torch.bfloat16: 6e-2}  # of the spread
 NOTICED = 1e-4  # of the largest change: smaller ones are rounding
+OWN_NOTICED, LEAST = 1e-3, 1e-7  # of the largest change of a position in all runs, and of all positions
 
 
 @dataclass(frozen=True)
@@ -137,6 +138,7 @@ class OrderProbe:
     ) -> None:
         self.model, self.encoded, self.block, self.units, self.first_grid = model, encoded, block, units, first_grid
         self.forwards = 0
+        self.change = nudge  # how a unit is moved
 
     def look(self, encoded: EncodedBatch, moved: Tensor | None = None, *, goes_on: bool = False) -> Seen:
         """What a run on these inputs shows.
@@ -161,6 +163,13 @@ class OrderProbe:
 
     def look_moved(self, encoded: EncodedBatch, base: Seen, moved: Tensor, *, goes_on: bool = False) -> list[Tensor]:
         """[batch position] for each kind of state: which positions change if these units [batch unit] are moved."""
+        return [
+            change > NOTICED * change.amax() if change.numel() else change > 0
+            for change in self.compare_moved(encoded, base, moved, goes_on=goes_on)
+        ]
+
+    def compare_moved(self, encoded: EncodedBatch, base: Seen, moved: Tensor, *, goes_on: bool = False) -> list[Tensor]:
+        """[batch position] for each kind of state: by how much positions change if these units [batch unit] move."""
         given = encoded.inputs[encoded.main]
         if self.units.by_ids:
             others = change_ids(given, encoded.token_mask, encoded.special_mask, int(given.max()) + 1)
@@ -171,19 +180,57 @@ class OrderProbe:
         else:
             at = moved[:, self.units.of.clamp(min=0).flatten()].unflatten(1, self.units.of.shape) & (self.units.of >= 0)
             at = at.view(len(at), *[1] * (given.dim() - at.dim()), *at.shape[1:]) if given.dim() == 4 else at
-            inputs = {**encoded.inputs, encoded.main: nudge(given, at)}
+            inputs = {**encoded.inputs, encoded.main: self.change(given, at)}
             seen = self.look(replace(encoded, inputs=inputs), goes_on=goes_on)
-        return [find_changes(new, old) for new, old in zip(seen.states, base.states, strict=False)]
+        return [compare_states(new, old) for new, old in zip(seen.states, base.states, strict=False)]
 
     def measure(self, base: Seen) -> list[Tensor]:
-        """[batch position] for each kind of state: the code that was read at each position."""
+        """[batch position] for each kind of state: the code that was read at each position.
+
+        A value near the end of its range reacts little, so a change is compared with those of the same position.
+        """
         codes = make_codes(self.encoded.batch, self.units.count)
-        read: list[Tensor] = []
-        for bit in range(int(codes.max()).bit_length()):
-            changes = self.look_moved(self.encoded, base, (codes >> bit & 1).bool())
-            read = read or [torch.zeros_like(change, dtype=torch.long) for change in changes]
-            read = [so_far | change.long() << bit for so_far, change in zip(read, changes, strict=True)]
+        bits = torch.arange(int(codes.max()).bit_length())
+        runs = [self.compare_moved(self.encoded, base, (codes >> bit & 1).bool()) for bit in bits]
+        read = []
+        for changes in map(torch.stack, zip(*runs, strict=True)):
+            noticed = torch.maximum(OWN_NOTICED * changes.amax(0), LEAST * changes.amax())
+            read.append(((changes > noticed).long() << bits[:, None, None]).sum(0))
         return read
+
+    def measure_silent(self, base: Seen, read: list[Tensor]) -> list[Tensor]:
+        """The codes that were read, with those of units that only another value shows.
+
+        A clipped value or a code reacts to none of the small changes; it is replaced by others, until one shows.
+        """
+        codes, known = make_codes(self.encoded.batch, self.units.count), read[0]
+        is_silent = torch.stack([~torch.isin(row, seen) for row, seen in zip(codes, known, strict=True)])
+        is_unread = torch.stack([seen == 0 for seen in read]).all(0)
+        if self.units.of is None or not bool(is_silent.any()) or not bool(is_unread.any()):
+            return read
+        for change in REPLACEMENTS:
+            self.change = change
+            with suppress(WhyformerError, *FOREIGN_ERRORS):  # what a model raises on values that it does not take
+                bits = range(int(codes.max()).bit_length())
+                moved = [self.look_moved(self.encoded, base, is_silent & (codes >> bit & 1).bool()) for bit in bits]
+                for bit, changes in enumerate(moved):
+                    read = [one | ((c & is_unread).long() << bit) for one, c in zip(read, changes, strict=True)]
+            if bool((read[0] != 0)[is_unread].any()):
+                break
+        self.change = nudge
+        return read
+
+
+def replace_by(make: Callable[[Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
+    return lambda tensor, at: torch.where(at.to(tensor.device), make(tensor), tensor)
+
+
+# Other values, of which one is in the range of whatever the model does with it
+REPLACEMENTS = (
+    replace_by(lambda x: x.new_zeros(())),
+    replace_by(lambda x: -x),
+    replace_by(lambda x: torch.where(x >= 1, x - 1, x + 1)),
+)
 
 
 def nudge(tensor: Tensor, at: Tensor) -> Tensor:
@@ -197,14 +244,13 @@ def nudge(tensor: Tensor, at: Tensor) -> Tensor:
     return tensor.detach() + signs * step.to(tensor) * at.to(tensor.device)
 
 
-def find_changes(new: Tensor, old: Tensor) -> Tensor:
-    """[batch position]: where two states differ by more than rounding."""
+def compare_states(new: Tensor, old: Tensor) -> Tensor:
+    """[batch position]: by how much two states differ, 0 where that is rounding."""
     if new.shape != old.shape:
-        return torch.zeros(old.shape[:2], dtype=torch.bool)
+        return torch.zeros(old.shape[:2], dtype=torch.float64)
     difference = (new.double() - old.double()).abs().flatten(2).amax(-1).cpu()
-    largest = float(difference.max()) if difference.numel() else 0.0
     noise = old.double().abs().flatten(2).amax(-1).cpu() * torch.finfo(old.dtype).eps * 8
-    return difference > noise.clamp(min=NOTICED * largest)
+    return torch.where(difference > noise, difference, 0)
 
 
 def make_codes(batch: int, count: int) -> Tensor:

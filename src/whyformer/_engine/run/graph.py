@@ -37,11 +37,15 @@ WITHOUT_RULE = "whyformer_without_rule"
 
 def mark_without_rule(operation: Operation, results: Sequence[Tensor], path: str) -> None:
     """Relevance cannot pass this operation. That is refused only if the answer depends on it, and not only a loss."""
-    before = (given.grad_fn.metadata.get(WITHOUT_RULE) for given in operation.dependent if given.grad_fn is not None)
+    before = (metadata_of(given.grad_fn).get(WITHOUT_RULE) for given in operation.dependent)
     reason = next(filter(None, before), f"No relevance rule for {operation.name}, called in {path}.")
     for result in results:
-        if result.grad_fn is not None:
-            result.grad_fn.metadata[WITHOUT_RULE] = reason
+        metadata_of(result.grad_fn)[WITHOUT_RULE] = reason
+
+
+def metadata_of(node: Node | None) -> dict[str, str]:
+    """What is noted about a node; a new dictionary for a leaf."""
+    return {} if node is None else node.metadata  # type: ignore[return-value]  # a property
 
 
 def refuse_unknown_nodes(score: Tensor, leaves: Sequence[Tensor] = ()) -> None:
@@ -53,8 +57,8 @@ def refuse_unknown_nodes(score: Tensor, leaves: Sequence[Tensor] = ()) -> None:
         if node is None or node in seen:
             continue
         seen.add(node)
-        if WITHOUT_RULE in node.metadata:
-            raise UnknownOperation(f"{node.metadata[WITHOUT_RULE]} Use a method without relevance.")
+        if (reason := metadata_of(node).get(WITHOUT_RULE)) is not None:
+            raise UnknownOperation(f"{reason} Use a method without relevance.")
         name = node.name().rpartition("::")[2]
         if isinstance(node, RULE_NODE):
             waiting.extend(following for following, _ in node.next_functions[1:])  # the first is the operation itself

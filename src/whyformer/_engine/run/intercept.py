@@ -9,7 +9,7 @@ weights do not.
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from typing import Any, TypeGuard
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -342,9 +342,8 @@ class Intercept(TorchFunctionMode):
             self.note_input(operation, result, traces)
         if self.switch is not None:
             result = self.attach_rule(operation, result, traces)
-        if self.needs_gradient and self.differentiates and self.reads_codes(operation, result):
-            result = result.detach().requires_grad_()
-            self.codes.append(result)
+        if isinstance(result, Tensor) and self.reads_codes(operation, result):
+            self.codes.append(result := result.detach().requires_grad_())
         results = find_tensors([result]) if traces else ()
         for tensor, trace in zip(results, traces, strict=True):
             attach_trace(tensor, trace)
@@ -371,12 +370,12 @@ class Intercept(TorchFunctionMode):
             self.add_site(site.detach())
         return result
 
-    def reads_codes(self, operation: Operation, result: Argument) -> TypeGuard[Tensor]:
+    def reads_codes(self, operation: Operation, result: Tensor) -> bool:
         """Whether numbers of the input become states without a slope: codes that are embedded, steps of a rounding.
 
         What is computed from such states depends on the input, so it has gradients and relevance as all else.
         """
-        if self.sites or operation.name not in operations.STEPS or not isinstance(result, Tensor):
+        if self.sites or operation.name not in operations.STEPS or not self.needs_gradient or not self.differentiates:
             return False
         if not result.is_floating_point() or (result.requires_grad and result.grad_fn is None):
             return False

@@ -75,7 +75,9 @@ def measure_reading(model: Model, encoded: EncodedBatch, run: Run, names: Sequen
     groups = [[name] for name in names[:MOST_ALONE]] + ([list(names[MOST_ALONE:])] if names[MOST_ALONE:] else [])
 
     def changes(group: Sequence[str]) -> bool:
-        other = replace(encoded, inputs={**encoded.inputs, **{name: change_values(encoded.inputs[name]) for name in group}})
+        other = replace(
+            encoded, inputs={**encoded.inputs, **{name: change_values(encoded.inputs[name]) for name in group}}
+        )
         try:
             return differ(run_plain(shadow, other), before)
         except (WhyformerError, *FOREIGN_ERRORS) as error:  # it does not take these values, so it looks at them

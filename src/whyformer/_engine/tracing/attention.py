@@ -306,11 +306,12 @@ def origin_of(value: Tensor) -> Tensor | None:
 
 
 def fill_places(tokens: Tensor) -> Tensor:
-    """[batch key]: where a learned vector took the place of a token, and all others stayed, the place is that token's."""
-    own = torch.arange(tokens.size(-1), device=tokens.device, dtype=tokens.dtype).expand_as(tokens)
-    if not bool(((tokens < 0) | (tokens == own)).all()):
-        return tokens
-    return torch.where(own <= tokens.amax(-1, keepdim=True), own, tokens)
+    """[batch key]: where a learned vector took the place of a token, and others stayed, the place is that token's."""
+    at = torch.arange(tokens.size(-1), device=tokens.device, dtype=tokens.dtype)
+    last = tokens.amax(-1, keepdim=True)
+    own = at + last - torch.where(tokens == last, at, 0).amax(-1, keepdim=True)  # after what the model put before them
+    stays = bool(((tokens < 0) | (tokens == own)).all())
+    return torch.where((own >= 0) & (own <= last), own, tokens) if stays else tokens
 
 
 def reorder_attention_product(operation: Operation) -> Callable[[], Tensor] | None:

@@ -90,7 +90,9 @@ class Follower:
         if name == "one_hot":
             return follow_one_hot(operation, self.labels)
         if name in operations.CONSTRUCTORS:  # of the shape of a tensor, with none of its numbers
-            return Trace(samples=trace_of(operation.given[0]).samples if result.shape == operation.given[0].shape else None)
+            return Trace(
+                samples=trace_of(operation.given[0]).samples if result.shape == operation.given[0].shape else None
+            )
         if name in operations.CONCATENATIONS:
             return self.follow_concatenation(operation, result)
         if name in operations.EMBEDDINGS:
@@ -241,7 +243,9 @@ class Follower:
         """The image in another size, from whose pixels the patches are cut."""
         trace = trace_of(image)
         self.cuts_elsewhere |= self.is_window(trace.pixels)
-        self.shrinks = tuple(a * b / c for a, b, c in zip(self.shrinks, image.shape[-2:], result.shape[-2:], strict=True))  # type: ignore[assignment]
+        self.shrinks = tuple(
+            a * b / c for a, b, c in zip(self.shrinks, image.shape[-2:], result.shape[-2:], strict=True)
+        )  # type: ignore[assignment]
         self.image = (result.size(-2), result.size(-1))
         return Trace(samples=trace.samples, is_pixels=True)
 
@@ -482,7 +486,7 @@ def keeps_ids(operation: Operation, result: Tensor) -> bool:
 
 
 def find_image(operation: Operation, result: Tensor) -> Trace:
-    """The trace of the operand whose pixels are where they were: arithmetic, norms and mixed colours do not move them."""
+    """The trace of the operand whose pixels stay where they are: under arithmetic, norms and mixed colours."""
     for tensor in operation.given if operation.name != "linear" else ():
         trace = trace_of(tensor)
         if trace.pixels is not None and result.shape == tensor.shape:
@@ -498,7 +502,7 @@ def is_plane(pixels: Tensor) -> bool:
 
 
 def join_channels(parts: Sequence[Tensor], traces: Sequence[Trace]) -> Tensor | None:
-    """The label of an image [batch channel height width] from its channels, or from copies of it that may be shifted."""
+    """The label of an image [batch channel height width], from its channels or from copies that may be shifted."""
     if any(not trace.is_pixels or part.dim() != 4 for part, trace in zip(parts, traces, strict=True)):
         return None
     whole = next((part for part, trace in zip(parts, traces, strict=True) if trace.pixels is None), None)
@@ -575,7 +579,9 @@ def token_part_of(operation: Operation) -> Tensor | None:
         return None
     words = trace_of(sums[0]).words
     if len(sums) > 1 and len(sums) == len(operation.given):
-        return operation.map_arguments(lambda value: trace_of(value).words if isinstance(value, Tensor) else value).run()
+        return operation.map_arguments(
+            lambda value: trace_of(value).words if isinstance(value, Tensor) else value
+        ).run()
     if operation.name not in operations.MULTIPLICATIONS | operations.MERGES:
         return words
     return operation.map_arguments(lambda value: words if value is sums[0] else value).run()
