@@ -20,6 +20,11 @@ class Grid:
     def __len__(self) -> int:
         return self.rows * self.columns
 
+    @property
+    def special(self) -> tuple[bool, ...]:
+        """Which of them are special tokens: none, a class token is no patch."""
+        return (False,) * len(self)
+
 
 @dataclass(frozen=True)
 class NamedTokens:
