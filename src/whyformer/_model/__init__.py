@@ -51,7 +51,7 @@ from whyformer._model.text import (
     names_image_file,
     tokenize_text,
 )
-from whyformer._model.token_masks import is_added, read_mask, write_mask
+from whyformer._model.token_masks import is_added, read_token_mask, write_token_mask
 from whyformer._model.two_streams import PREFIX, TwoStreams, count_streams
 from whyformer._model.unwrap import list_modules, unwrap, unwrap_parts
 from whyformer._model.weight_files import count_writes, name_source

@@ -23,7 +23,7 @@ from whyformer._model.offload import find_device
 from whyformer._model.prompt import Prompt
 from whyformer._model.prompted import PromptedTransformer, add_virtual_tokens
 from whyformer._model.tables_in_memory import as_input_list
-from whyformer._model.token_masks import find_mask_name, read_mask
+from whyformer._model.token_masks import find_mask_name, read_token_mask
 from whyformer._model.two_streams import SoundStreams, TwoStreams, add_prefix, append_prefixes
 from whyformer._model.unwrap import unwrap
 from whyformer._model.weight_files import WeightFiles, describe_weights
@@ -612,7 +612,7 @@ def _find_token_mask(inputs: Mapping[str, Tensor], main: Tensor, axis: int) -> T
     if main.dim() == 4:
         return None
     if (name := find_mask_name(inputs, main)) is not None:
-        return read_mask(name, inputs[name])
+        return read_token_mask(name, inputs[name])
     shape = (main.size(axis), main.size(1 - axis)) if main.dim() >= 2 else (main.size(0), 1)
     return torch.ones(shape, dtype=torch.bool)
 

@@ -18,10 +18,10 @@ MASKED = -100.0  # an added number below this hides a token
 def find_mask_name(inputs: Mapping[str, Tensor], main: Tensor) -> str | None:
     """The input that is a mask of the tokens of each example."""
     masks = (name for name in inputs if name == "attention_mask" or name.endswith("padding_mask"))
-    return next((name for name in masks if inputs[name] is not main and is_per_token(inputs[name])), None)
+    return next((name for name in masks if inputs[name] is not main and has_one_per_token(inputs[name])), None)
 
 
-def is_per_token(mask: Tensor) -> bool:
+def has_one_per_token(mask: Tensor) -> bool:
     """One number per token of each example."""
     return mask.dim() >= 2 and mask.shape[1:-1].numel() == 1
 
@@ -31,7 +31,7 @@ def is_added(mask: Tensor) -> bool:
     return mask.is_floating_point() and float(mask.max()) <= 0 and bool(((mask == 0) | (mask < MASKED)).all())
 
 
-def read_mask(name: str, mask: Tensor, *, is_inverted: bool = False) -> Tensor:
+def read_token_mask(name: str, mask: Tensor, *, is_inverted: bool = False) -> Tensor:
     """[batch token]: real, on the CPU."""
     rows = mask.reshape(len(mask), -1).cpu()
     if is_added(rows):
@@ -39,7 +39,7 @@ def read_mask(name: str, mask: Tensor, *, is_inverted: bool = False) -> Tensor:
     return rows.bool() != (name.endswith("padding_mask") != is_inverted)
 
 
-def write_mask(name: str, like: Tensor, real: Tensor, *, is_inverted: bool = False) -> Tensor:
+def write_token_mask(name: str, like: Tensor, real: Tensor, *, is_inverted: bool = False) -> Tensor:
     """A mask of the form of this one, from [batch token]: real."""
     shape = (len(real), *like.shape[1:-1], real.size(1))
     if is_added(like):

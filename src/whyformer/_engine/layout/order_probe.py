@@ -138,7 +138,7 @@ class OrderProbe:
     ) -> None:
         self.model, self.encoded, self.block, self.units, self.first_grid = model, encoded, block, units, first_grid
         self.forwards = 0
-        self.change = nudge  # how a unit is moved
+        self.change: Callable[[Tensor, Tensor], Tensor] = nudge  # how a unit is moved
 
     def look(self, encoded: EncodedBatch, moved: Tensor | None = None, *, goes_on: bool = False) -> Seen:
         """What a run on these inputs shows.

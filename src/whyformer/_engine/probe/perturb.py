@@ -44,9 +44,9 @@ from whyformer._model import (
     count_streams,
     pick_pictures,
     place_plain_pixels,
-    read_mask,
+    read_token_mask,
     unwrap,
-    write_mask,
+    write_token_mask,
 )
 from whyformer._plain.random_generator import make_generator
 from whyformer._plain.tokens import Grid
@@ -306,7 +306,7 @@ def mask_tokens(model: Model, chosen: EncodedBatch, keep: Tensor) -> EncodedBatc
     if name not in chosen.inputs and chosen.batch_axis:
         raise InputError('Tokens of a [token batch channel] input cannot be masked. Use fill="delete".')
     like = chosen.inputs.get(name, torch.ones_like(keep, dtype=torch.long))
-    real = read_mask(name, like, is_inverted=chosen.inverts_mask).to(keep.device)
+    real = read_token_mask(name, like, is_inverted=chosen.inverts_mask).to(keep.device)
     left = real & keep
     is_empty = ~left.any(-1, keepdim=True)
     mask = torch.where(is_empty, real, left)
@@ -315,7 +315,11 @@ def mask_tokens(model: Model, chosen: EncodedBatch, keep: Tensor) -> EncodedBatc
     elif not model.counts_positions or bool(is_empty.any()):  # a model that counts tokens would skip the padding token
         removed = ~keep & real & ~find_sounds(model, main) & (is_empty if model.counts_positions else True)
         main = torch.where(removed, model.padding, main)
-    inputs = {**chosen.inputs, chosen.main: main, name: write_mask(name, like, mask, is_inverted=chosen.inverts_mask)}
+    inputs = {
+        **chosen.inputs,
+        chosen.main: main,
+        name: write_token_mask(name, like, mask, is_inverted=chosen.inverts_mask),
+    }
     return replace(chosen, inputs=inputs, token_mask=mask.cpu())
 
 
@@ -353,7 +357,7 @@ def compact_input(name: str, tensor: Tensor, order: Tensor, mask: Tensor, model:
     main = chosen.inputs[chosen.main]
     length = main.size(1 - (chosen.batch_axis if main.dim() == 3 else 0))
     if name == chosen.mask_name:
-        return write_mask(name, tensor, mask, is_inverted=chosen.inverts_mask)
+        return write_token_mask(name, tensor, mask, is_inverted=chosen.inverts_mask)
     if tensor.dim() < 2 or tensor.size(axis) != chosen.batch:
         return compact_shared(name, tensor, order, length)
     if name == "position_ids":  # those of the first tokens, whatever number the model starts from

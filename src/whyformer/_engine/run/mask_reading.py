@@ -55,10 +55,10 @@ def hides_real_tokens(model: Model, encoded: EncodedBatch) -> bool:
 def change_tokens(given: Tensor, at: Tensor, axis: int) -> Tensor:
     """Other tokens at [batch token]; ids become others that the batch has."""
     at = (at.T if axis else at).to(given.device).view(*given.shape[:2], *[1] * (given.dim() - 2))
-    return torch.where(at, change_values(given), given)
+    return torch.where(at, make_other_values(given), given)
 
 
-def change_values(given: Tensor) -> Tensor:
+def make_other_values(given: Tensor) -> Tensor:
     """Other numbers of the same range, and not the same ones in another order: a sum over all would not change."""
     values, which = given.unique(return_inverse=True)
     if given.is_floating_point():

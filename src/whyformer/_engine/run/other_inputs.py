@@ -13,7 +13,7 @@ from torch import Tensor
 
 from whyformer._engine.run.foreign_errors import FOREIGN_ERRORS
 from whyformer._engine.run.forward import Run, choose_relevance_dtype, run_plain
-from whyformer._engine.run.mask_reading import change_values, differ
+from whyformer._engine.run.mask_reading import differ, make_other_values
 from whyformer._engine.run.model_memo import ModelMemo
 from whyformer._engine.run.quantised import has_rounding_layers
 from whyformer._engine.run.shadow import make_shadow
@@ -76,7 +76,7 @@ def measure_reading(model: Model, encoded: EncodedBatch, run: Run, names: Sequen
 
     def changes(group: Sequence[str]) -> bool:
         other = replace(
-            encoded, inputs={**encoded.inputs, **{name: change_values(encoded.inputs[name]) for name in group}}
+            encoded, inputs={**encoded.inputs, **{name: make_other_values(encoded.inputs[name]) for name in group}}
         )
         try:
             return differ(run_plain(shadow, other), before)
