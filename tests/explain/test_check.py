@@ -91,8 +91,8 @@ class Constant(nn.Module):
 def test_says_that_the_words_do_not_decide_an_answer_that_is_given_without_them(sentiment):
     model = why.open(Constant(sentiment.module), tokenizer=sentiment.tokenizer)
     e = why.explain(model, SENTENCE, check=True)
-    assert "98.2 % with every word hidden" in str(e.hiding)
-    assert "The model gives this answer with every word hidden, too" in " ".join(str(e).split())
+    assert "98 % with every word hidden" in str(e.hiding)
+    assert "The model gives the same answer with every word hidden" in " ".join(str(e).split())
     assert not why.explain(sentiment, SENTENCE, check=True).hiding.warn()
 
 
@@ -102,18 +102,18 @@ def make_hiding(before, top, nothing, *, predicted=True, measure="probability", 
 
 def test_warns_by_what_was_measured():
     assert not make_hiding(0.99, 0.5, 0.2).warn()
-    assert "with every word hidden, too" in make_hiding(0.99, 0.987, 0.99).warn()
-    assert "with every word hidden, too" in make_hiding(0.9, 0.2, 0.95).warn()  # surer without any word
+    assert "same answer with every word" in make_hiding(0.99, 0.987, 0.99).warn()
+    assert "same answer with every word" in make_hiding(0.9, 0.2, 0.95).warn()  # surer without any word
     assert not make_hiding(0.1, 0.05, 0.6, predicted=False).warn()  # words speak against a class that was not given
     assert "hardly changes" in make_hiding(0.99, 0.98, 0.2).warn()  # .01 of a distance of .79
     assert not make_hiding(0.99, 0.94, 0.2).warn()
     assert "hardly changes" not in make_hiding(0.9, 0.9, 0.2, hidden=0).warn()  # nothing to hide is said instead
-    assert "with every word hidden, too" in make_hiding(-40.0, -40.0, -40.2, measure="score").warn()
+    assert "same answer with every word" in make_hiding(-40.0, -40.0, -40.2, measure="score").warn()
 
 
 def test_words_and_numbers():
     assert make_hiding(0.99, 0.97, 0.61).describe() == (
-        "99.0 % -> 97.0 % with the 2 highest words hidden; 61.0 % with every word hidden"
+        "99 % -> 97 % with the 2 highest words hidden; 61 % with every word hidden"
     )
     assert "with the highest word hidden" in make_hiding(0.9, 0.1, 0.1, hidden=1).describe()
     assert "no word has a positive score" in make_hiding(0.9, 0.9, 0.1, hidden=0).describe()

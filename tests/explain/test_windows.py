@@ -214,7 +214,7 @@ def test_windows_survive_saving_and_sums(model, tmp_path):
 def test_unknown_tokens_are_noted_once_for_the_text(model):
     assert (
         explain(model, f"{LONG} xyz", "rollout", windows=4).notes.count(
-            "1 of 37 tokens of the text are unknown to this model: 'xyz'."
+            "The model cannot read 1 of 37 tokens of the text: 'xyz'."
         )
         == 1
     )

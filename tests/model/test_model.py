@@ -108,7 +108,7 @@ def test_a_word_level_tokenizer_keeps_lookalikes_too():
     tokenizer = hf.PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="[UNK]", sep_token="[SEP]")
     encoded = whyformer.open(bert(), tokenizer=tokenizer).encode("the [SEP] film")
     assert encoded.words == (("the", "[UNK]", "film"),)
-    assert encoded.notes == ("1 of 3 tokens of the text are unknown to this model: '[SEP]'.",)
+    assert encoded.notes == ("The model cannot read 1 of 3 tokens of the text: '[SEP]'.",)
 
 
 def test_a_tokenizer_that_cannot_keep_lookalikes_says_so():
@@ -165,9 +165,9 @@ def test_four_threads_encode_alike(text_model):
 
 
 def test_unknown_tokens_are_noted(text_model):
-    assert text_model.encode("the zebra").notes == ("1 of 2 tokens of the text are unknown to this model: 'zebra'.",)
+    assert text_model.encode("the zebra").notes == ("The model cannot read 1 of 2 tokens of the text: 'zebra'.",)
     noted = text_model.encode(["the film", "x y"]).notes
-    assert noted == ("2 of 2 tokens of text 1 are unknown to this model: 'x', 'y'.",)
+    assert noted == ("The model cannot read 2 of 2 tokens of text 1: 'x', 'y'.",)
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n\t", "\u3000"])

@@ -108,7 +108,7 @@ def test_says_what_it_cannot_find_and_the_strongest_evidence_of_each_class(tmp_p
     for shown in (page, text):
         assert write_track_record() in shown
         assert LOOKED_FOR in shown and EVIDENCE_TITLE in shown and "rare" in shown
-    assert "too few items" in page and "not tested" in page
+    assert "nothing in enough items" in page and "not tested" in page
 
 
 def test_no_page_promises_to_find_every_mark():

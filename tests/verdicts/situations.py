@@ -88,12 +88,12 @@ class Length(Constant):
         return torch.stack([-longer, longer], 1)
 
 
-@situation("hidden", r"does not|no distance|hardly|same answer", never=["evidence for"])
+@situation("hidden", r"same answer with every token hidden", never=["evidence for"])
 def constant_model(tmp_path):
     return str(why.explain(why.open(Constant()), torch.arange(1, 7)[None], "gradient_x_input", check=True))
 
 
-@situation("hidden", r"does not|no distance|hardly|same answer", never=["evidence for"])
+@situation("hidden", r"same answer with every token hidden", never=["evidence for"])
 def model_that_answers_from_length(tmp_path):
     return str(why.explain(why.open(Length()), torch.arange(1, 9)[None], "gradient_x_input", check=True))
 
@@ -440,7 +440,7 @@ def pairs_over_fewer_examples_than_the_means(tmp_path):
 def similarity_of_words_that_the_model_cannot_read(tmp_path):
     import tiny_text
 
-    model = why.open(tiny_text.bert(), tokenizer=tiny_text.wordpiece())
+    model = why.open(tiny_text.bert().bert, tokenizer=tiny_text.wordpiece())
     return str(why.explain_similarity(model, "a film on the mat", "a film on the rug"))
 
 

@@ -453,7 +453,7 @@ class Model:
             return ()
         found = [[i for i, own in enumerate(one.ids) if own == unknown and not one.special[i]] for one in texts]
         return tuple(
-            f"{len(at)} of {len(one) - sum(one.special)} tokens of {name} are unknown to this model: "
+            f"The model cannot read {len(at)} of {len(one) - sum(one.special)} tokens of {name}: "
             f"{list_some(quote_pieces(one, at))}."
             for at, one, name in zip(found, texts, names, strict=True)
             if at

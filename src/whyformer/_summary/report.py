@@ -125,7 +125,7 @@ def make_finding_cells(record: wording.FindingRecord) -> list[CellValue]:
 def make_finding_card(finding: Finding, summary: "BulkSummary") -> list[Html]:
     """The sentence, twelve crops, where they are, the answers, the items to open; folded if it is not suspicious."""
     number = summary.findings.index(finding) + 1
-    title = f"{number}. {shorten_text(finding.class_name, NAME_LENGTH)}: {finding.what}"
+    title = f"{number}. {shorten_text(finding.class_name, NAME_LENGTH)}: {wording.name_evidence(finding)}"
     sentences = [make_element("li", line) for line in wording.explain_finding(finding)[1:]]
     content = [
         make_element("p", wording.write_finding_caption(finding)),

@@ -80,7 +80,7 @@ def summarise_bulk(
         except WhyformerError as error:
             if model is not None:  # a model that was passed must work; that of the plan may be gone
                 raise
-            reader, untested = None, str(error)
+            reader, untested = None, f"{error} Pass model= to test what was found."
             notes.append(f"Nothing was tested: {untested}")
     evidence = collect_evidence(classes, reader, test_limit, seed, untested)
     found = list(evidence.find()) if evidence is not None else []
@@ -190,7 +190,10 @@ def open_tested_model(run: StoredRun, model: ModelLike | None) -> Model:
     """The model that was passed, or that of the run: its folder seen from here, or its name."""
     wanted = read_model_folder(run.folder) or run.find_name("model") if model is None else model
     if wanted is None:
-        raise InputError("plan.json does not name a model. Pass model=.")
+        raise InputError("plan.json does not name a model.")
+    planned = run.plan.get("model")
+    if model is None and isinstance(planned, Mapping) and wanted == planned.get("class"):
+        raise InputError(f"The run explained a model in memory, a {wanted}, which cannot be opened again.")
     return wanted if isinstance(wanted, Model) else open_model(wanted)
 
 

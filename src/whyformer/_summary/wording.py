@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from whyformer._summary.finding import AnswerChange, Effect, Finding, describe_link
+from whyformer._summary.finding import SMALLEST_OFF_OBJECT, AnswerChange, Effect, Finding, describe_link
 from whyformer.show.score_rows import CellValue
 from whyformer.show.wording import shorten_text
 
@@ -36,6 +36,8 @@ NO_ALL_CLEAR = "This is no all-clear: look at the strongest evidence of each cla
 EVIDENCE_TITLE = "Strongest evidence of each class, suspicious or not"
 EVIDENCE_HEAD = ("class", "items", "looks at", "hiding", "inserting", "uniformity", "")
 NAME_LENGTH = 60
+HARDLY = 0.05  # a smaller change of a probability is named as one
+NO_EFFECT = 0.005  # of a probability: what two decimals show as 0.00
 FIXED = 0.5  # of the items cover a patch of a mark at a fixed place
 
 
@@ -60,17 +62,33 @@ def describe_place(where: np.ndarray, noun: str = "a mark") -> str:
 
 def write_finding_caption(finding: Finding) -> str:
     """One sentence: the mark, the class, the effect, and where it is concentrated."""
-    name, parts = shorten_text(finding.class_name, NAME_LENGTH), []
+    name, parts = shorten_text(finding.class_name, NAME_LENGTH), list[str]()
     hidden, inserted = ("undone", "applied") if finding.kind == "whole" else ("hidden", "inserted")
     if finding.without is not None:
-        told = finding.without
-        parts.append(f"{hidden}, the probability of {name} falls from {told.before:.2f} to {told.after:.2f}")
+        parts.append(f"{hidden}, the probability of {name} {describe_change(finding.without)}")
     if finding.put_in is not None:
         parts.append(f"{inserted} elsewhere, it goes from {finding.put_in.before:.2f} to {finding.put_in.after:.2f}")
     parts += [describe_link(link) for link in finding.links if link.value != finding.class_name][:1]
     shown = "stand out by" if finding.kind == "whole" else "show"
-    told_what = f"{len(finding.sightings)} of {finding.class_items} items of {name} {shown} {finding.what}"
+    told_what = f"{len(finding.sightings)} of {finding.class_items} items of {name} {shown} {name_evidence(finding)}"
     return f"{told_what}: {'; '.join(parts)}." if finding.is_tested else f"{told_what}; not tested: {finding.untested}."
+
+
+def name_evidence(finding: Finding) -> str:
+    """What it is; "a mark" only if it is suspicious, as what is part of the thing is no mark."""
+    if finding.is_suspicious:
+        return finding.what
+    on_object = finding.off_object is not None and finding.off_object < SMALLEST_OFF_OBJECT
+    return finding.what.replace("a mark", "a part of the object" if on_object else "a part of the image", 1)
+
+
+def describe_change(told: AnswerChange) -> str:
+    """'falls from 0.98 to 0.47', 'hardly changes (0.98 to 0.97)', 'does not change (0.98)'"""
+    if f"{told.before:.2f}" == f"{told.after:.2f}":
+        return f"does not change ({told.before:.2f})"
+    if abs(told.before - told.after) < HARDLY:
+        return f"hardly changes ({told.before:.2f} to {told.after:.2f})"
+    return f"{'falls' if told.after < told.before else 'rises'} from {told.before:.2f} to {told.after:.2f}"
 
 
 def explain_finding(finding: Finding) -> list[str]:
@@ -122,7 +140,7 @@ def write_summary_verdict(summary: "BulkSummary") -> str:
     """What is suspicious; or that nothing of the kind was found, which clears no model."""
     tested = sum(finding.is_tested for finding in summary.findings)
     if not tested:
-        return "Nothing was tested, so nothing can be called suspicious or harmless."
+        return "Nothing was tested, so nothing is called suspicious or harmless."
     if not summary.suspicious:
         return f"{tested} kinds of evidence tested, none is suspicious. {NO_ALL_CLEAR}"
     more = f" {len(summary.suspicious) - 1} more below." if len(summary.suspicious) > 1 else ""
@@ -175,12 +193,12 @@ def make_evidence_cells(name: str, finding: Finding | None) -> list[str]:
     """One row under EVIDENCE_HEAD."""
     name = shorten_text(name, NAME_LENGTH)
     if finding is None:
-        return [name, "–", "too few items", "–", "–", "–", "not examined"]
+        return [name, "–", "nothing in enough items", "–", "–", "–", "–"]
     same = finding.uniformity
     return [
         name,
         f"{len(finding.sightings)} of {finding.class_items}",
-        finding.what,
+        name_evidence(finding),
         format_effect(finding.hiding),
         format_effect(finding.inserting),
         "–" if same is None else f"{same.value:.2f} (limit {same.limit:.2f})",
@@ -192,4 +210,6 @@ def format_effect(effect: Effect | None) -> str:
     """The change of the probability beyond that of control evidence, with its interval."""
     if effect is None:
         return "not tested"
+    if abs(effect.difference) < NO_EFFECT:
+        return "no effect (0.00)"
     return f"{effect.difference:+z.2f} [{effect.low:+z.2f}, {effect.high:+z.2f}], {format_p(effect.adjusted_p)}"

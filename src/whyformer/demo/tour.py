@@ -24,8 +24,8 @@ AGREEMENT_PROMPT = "the keys to the cabinet near the doors"
 IMAGE_METHODS = ("gamma_attribution", "generic_attention", "grad_cam", "rollout", "lrp_gamma", "chance")
 TEXT_METHODS = ("libragrad", "attnlrp", "attcat", "gradient_x_input", "rollout", "chance")
 LEAD = (
-    "Small models trained for this demo, explained by several methods. The method chance assigns random scores: a "
-    "method that looks no better explains nothing. Methods disagree, which is why whyformer compares them. "
+    "Small models trained for this demo, explained by several methods. The method chance assigns random scores. "
+    "Methods disagree, and one example does not tell which is right: whyformer judge measures it on many. "
     + explain_colours((True, False))
 )
 NEXT_COMMANDS = (

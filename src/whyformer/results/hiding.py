@@ -1,7 +1,7 @@
 r"""What the model says with the highest words hidden, and with everything hidden: the test of one explanation.
 
     e = explain(model, inputs, check=True)
-    print(e.hiding)      99.0 % -> 97.2 % with the 2 highest words hidden; 61.0 % with every word hidden
+    print(e.hiding)      99 % -> 97 % with the 2 highest words hidden; 61 % with every word hidden
 
 An explanation says what the answer depends on, so the answer must change when that is hidden. A model that says the
 same when everything is hidden has not used the input for it, whatever a map shows.
@@ -50,7 +50,7 @@ class Hiding:
         return len(self.answers)
 
     def describe(self, example: int = 0) -> str:
-        """'99.0 % -> 97.2 % with the 2 highest words hidden; 61.0 % with every word hidden'"""
+        """'99 % -> 97 % with the 2 highest words hidden; 61 % with every word hidden'"""
         before, top, nothing = (self.format_answer(example, column) for column in range(3))
         unit, count = self.units[example], int(self.hidden[example])
         highest = f"the highest {unit}" if count == 1 else f"the {count} highest {plural(unit)}"
@@ -63,9 +63,7 @@ class Hiding:
         before, top, nothing = self.answers[example].tolist()
         unit, least = self.units[example], self.least_distance(example)
         if abs(before - nothing) < least or (self.predicted[example] and nothing > before):
-            return (
-                f"The model gives this answer with every {unit} hidden, too: the {plural(unit)} do not account for it."
-            )
+            return f"The model gives the same answer with every {unit} hidden: the {plural(unit)} do not decide it."
         if self.hidden[example] and abs(before - top) < LEAST_SHARE * abs(before - nothing):
             return (
                 f"Hiding the highest {plural(unit)} hardly changes the answer: it depends on others, or others are "
@@ -81,7 +79,7 @@ class Hiding:
 
     def format_answer(self, example: int, column: int) -> str:
         answer = float(self.answers[example, column])
-        return f"{answer:.3g}" if self.measures[example] == "score" else f"{100 * answer:.1f} %"
+        return f"{answer:.3g}" if self.measures[example] == "score" else f"{100 * answer:.0f} %"
 
     def list_lines(self, example: int = 0) -> tuple[str, ...]:
         """The numbers and, if there is one, the warning."""

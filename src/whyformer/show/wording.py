@@ -53,11 +53,13 @@ def describe_sum(panel: Panel) -> str:
     unit = "patch" if panel.is_image else unit
     total, output = float(panel.scores.double().sum()), panel.target.score
     if not (panel.signed and panel.class_specific):
-        return f"One score for each {unit}, sum {total:.3g}; not in units of the model's output."
-    what = "output" if panel.target.versus is None else "difference of the two outputs"
+        return f"One score for each {unit}; they sum to {total:.3g}, which is not in units of the model's output."
+    answer = (
+        f"{output:.3g}, the {'output' if panel.target.versus is None else 'difference of the outputs'} for this answer"
+    )
     if abs(total - output) <= EXACT * abs(output):
-        return f"One score for each {unit}; together they are the model's {what}, {output:.3g}."
-    return f"One score for each {unit}, sum {total:+.3g}; the model's {what} is {output:.3g}."
+        return f"One score for each {unit}; they sum to {answer}."
+    return f"One score for each {unit}; they sum to {total:+.3g}, not to {answer}."
 
 
 def explain_colours(signs: Iterable[bool]) -> str:
