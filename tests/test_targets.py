@@ -298,7 +298,7 @@ def test_a_rerun_has_the_same_target(tagger):
     encoded = tagger.encode("the film is good")
     e = whyformer.explain(tagger, encoded, "attnlrp", target=Entity("film"), versus=Entity("good"))
     again = Rerun(tagger, encoded, e)()
-    assert torch.equal(again.scores, e.scores)
+    torch.testing.assert_close(again.scores, e.scores)  # a planned run rounds otherwise than the full engine
     function = whyformer.explain(tagger, encoded, "attnlrp", target=lambda out: out.logits[:, 1, 0])
     with pytest.raises(TargetError, match="is a function of the output"):
         Rerun(tagger, encoded, function)()

@@ -83,8 +83,7 @@ def explain_both(module: nn.Module, inputs, method: str = "attnlrp", **options):
 
 
 def has_plan(module: nn.Module) -> bool:
-    found = list(runner.PLANS.get(module, {}).values())
-    return bool(found) and not isinstance(found[-1], str)
+    return any(learnt.plan is not None for learnt in runner.PLANS.get(module, {}).values())
 
 
 def measure_distance(ours: why.Explanation, theirs: why.Explanation) -> float:
@@ -302,7 +301,7 @@ def test_blocks_computed_again_keep_their_input_alone():
 def test_keeps_no_more_of_a_gated_mlp_than_gate_and_up():
     module = build("llama", dtype=torch.float32)
     count_kept_bytes(module, 64)
-    plan = next(iter(runner.PLANS[module].values()))
+    plan = next(iter(runner.PLANS[module].values())).plan
     width, wide, heads, key = 24, 48, 24, 12
     per_layer = 2 * wide + 2 * heads + 2 * key + 2 + 2  # gate, up, query, output, key, value, norms, log-sum-exp
     positions = 2 * 12  # cosines and sines
@@ -345,12 +344,14 @@ def test_a_kept_shadow_holds_no_weights():
 # --- when the full engine runs ---------------------------------------------------------------------------------------
 
 
-def test_short_inputs_run_in_the_full_engine_unless_asked_otherwise():
+def test_the_second_short_input_learns_a_plan_and_a_long_one_at_once():
+    short, long = ({"input_ids": make_ids(1, tokens)} for tokens in (runner.LONG_FROM - 1, runner.LONG_FROM))
     module = build("llama")
-    short = why.explain(module, {"input_ids": make_ids(1, runner.LONG_FROM - 1)}, method="attnlrp")
-    assert module not in runner.PLANS and "rounding estimate" in short.details
-    long = why.explain(module, {"input_ids": make_ids(1, runner.LONG_FROM)}, method="attnlrp")
-    assert has_plan(module) and "rounding estimate" not in long.details
+    engines = [why.explain(module, short, method="attnlrp").engine for _ in range(4)]
+    assert [engine.name for engine in engines] == ["full", "full", "full", "plan"]
+    assert [engine.reasons["plan"] for engine in engines[:3]] == [runner.NOT_LEARNT, runner.TRIED, runner.TRIED]
+    module = build("llama")
+    assert why.explain(module, long, method="attnlrp").engine.name == "plan"
 
 
 def test_health_runs_in_the_full_engine():
@@ -398,7 +399,7 @@ def test_an_input_that_takes_another_way_runs_in_the_full_engine():
         ours = why.explain(module, inputs, method="attnlrp")
     with why.engine(plan=False):
         theirs = why.explain(module, inputs, method="attnlrp")
-    assert "square" in next(iter(runner.PLANS[module].values()))
+    assert "square" in next(iter(runner.PLANS[module].values())).reason
     assert torch.equal(ours.scores, theirs.scores)
 
 
@@ -407,7 +408,7 @@ def test_a_lesson_with_other_scores_is_refused(monkeypatch):
     monkeypatch.setattr("whyformer._engine.plan.actions.scale_gradients", lambda tensors, factors: tensors)
     with why.engine(plan=True):
         ours = why.explain(module, inputs, method="attnlrp")
-    assert list(runner.PLANS[module].values()) == ["a run by the plan gives other scores"]
+    assert ours.engine.reasons["plan"] == "a run by the plan gives other input_relevance"
     monkeypatch.undo()
     with why.engine(plan=False):
         assert torch.equal(ours.scores, why.explain(module, inputs, method="attnlrp").scores)

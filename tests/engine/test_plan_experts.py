@@ -115,7 +115,7 @@ def test_experts_that_the_plan_did_not_see_are_no_obstacle():
         ours, theirs = explain_both(module, {"input_ids": ids})
         assert measure_distance(ours, theirs) < 1e-5
         assert ours.engine.name == "plan"
-    (plan,) = runner.PLANS[module].values()
+    (plan,) = (learnt.plan for learnt in runner.PLANS[module].values())
     assert len(plan.loops) == 2  # one in each block
 
 
@@ -307,7 +307,7 @@ def test_no_matrix_of_tokens_by_tokens_is_kept_of_attention_in_separate_operatio
     monkeypatch.setattr("whyformer._engine.plan.deferred_attention.TILE", 32)
     module = build("gpt_oss")
     count_kept_bytes(module, 64)
-    (plan,) = runner.PLANS[module].values()
+    (plan,) = (learnt.plan for learnt in runner.PLANS[module].values())
     assert [step.part for step in plan.steps if step.part].count("output") == 2
     assert count_kept_bytes(module, 512) < 4.4 * count_kept_bytes(module, 128)
 

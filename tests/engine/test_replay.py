@@ -25,7 +25,7 @@ def record_at_once(monkeypatch):
     """Every run is recorded the first time."""
     monkeypatch.setattr(replay, "RECORDED_AT", 1)
     replay.KNOWN.clear()
-    with why.engine(replay=True):
+    with why.engine(replay=True, plan=False):
         yield
     replay.KNOWN.clear()
 

@@ -25,7 +25,8 @@ from whyformer._engine.program import nested_values, replay
 def record_at_once(monkeypatch):
     """Every run is recorded the first time; nobody asks for it."""
     monkeypatch.setattr(replay, "RECORDED_AT", 1)
-    token = run_setting.set(RunSetting(replay=None))
+    monkeypatch.setattr(replay, "is_worth_it", lambda device: True)  # as on a GPU
+    token = run_setting.set(RunSetting(replay=None, plan=False))
     replay.KNOWN.clear()
     yield
     replay.KNOWN.clear()

@@ -30,11 +30,11 @@ def engine(
 ) -> Iterator[None]:
     """How models inside are run; an option that is not given stays as it is outside.
 
-    replay: True repeats recorded programs of any model, False of none. By default they are used for models whose code
-        is all that of known libraries: what your own `forward` does besides computing happens in every run. False also
-        keeps planned runs on a GPU from being repeated as CUDA graphs.
-    plan: True computes relevance of language models in linear memory wherever that is possible, False never. By default
-        for inputs of at least 128 tokens.
+    replay: True repeats recorded programs of any model, False of none. By default they are used on a GPU, for models
+        whose code is all that of known libraries: what your own `forward` does besides computing happens in every run.
+        False also keeps planned runs on a GPU from being repeated as CUDA graphs.
+    plan: True learns a backward plan of a model at the first call, False never uses one. By default at the second call,
+        for long prompts at the first.
     recompute: True needs less memory: planned runs keep only the input of each block and run the block again in the
         backward pass, large programs compute the first layer of each MLP again. By default, planned runs do so only if
         what they keep would not fit into the free memory.

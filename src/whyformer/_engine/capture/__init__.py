@@ -16,3 +16,4 @@ from whyformer._engine.capture.request import Declined, Epilogue, Runner, RunReq
 from whyformer._engine.capture.residual import LinearNorm
 from whyformer._engine.capture.run_facts import describe_run
 from whyformer._engine.capture.sites import SITES
+from whyformer._engine.capture.whole_attention import note_whole_attention

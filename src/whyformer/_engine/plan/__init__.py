@@ -1,3 +1,3 @@
-"""Planned runs: relevance of language models in memory that is linear in the tokens."""
+"""Planned runs: a backward plan learnt once from the full engine, then the model's own forward and plain autograd."""
 
 from whyformer._engine.plan.runner import PlanRunner

@@ -1,8 +1,8 @@
-"""A plan: what the rules of a recipe amount to at each operation of a model, learnt from one run on a short input.
+"""A plan: what the rules of a recipe amount to at each operation of a model, learnt from one run of the full engine.
 
 The full engine (intercept.py) decides at every operation which rule it gets: whether a product has a gate, whether a
 factor is the spread of a norm, whether two operands are functions of the same tensor. None of this depends on how long
-the input is. So it is found out once, on a few tokens, and written down as a list of steps. An operation of which
+the input is. So it is found out once, and written down as a list of steps. An operation of which
 nothing passes on relevance, such as the mean of squares in a norm, is *dead*: later runs compute it without a graph.
 
 Views and casts pass the true gradient under every recipe that sends slopes. They are no steps, so that a model may call
@@ -13,7 +13,8 @@ that. The recorder runs such writes out of place (in_place.py), so tensors that 
 the plan. Writes into tensors of the model itself are another matter (model_writes.py): a shadow has copies of them.
 
 A plan has no tensors and does not depend on the weights. Where a rule is none of the actions of actions.py, there is no
-plan.
+plan. Without a recipe all steps pass the true gradient; the plan then says which of them are attention, and which
+results are between blocks.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -22,6 +23,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from whyformer._engine.layout import find_block_calls, find_blocks
@@ -42,16 +44,20 @@ from whyformer._engine.plan.actions import (
     negate,
     run_without_graph,
 )
+from whyformer._engine.plan.attention_step import AttentionStep, describe_site
 from whyformer._engine.plan.deferred_attention import Use, find_deferrable
+from whyformer._engine.plan.facts import ModelFacts
 from whyformer._engine.plan.loops import Loop, Place, Spot, find_loops, find_place, fold, read_stack
+from whyformer._engine.plan.unplannable import NotPlannable
 from whyformer._engine.relevance import Factors, Recipe, calls, find_factors, rules, slopes
-from whyformer._engine.run import WRITERS, Intercept, ModuleCall, Run, find_unattended
-from whyformer._engine.tracing import Operation, find_tensors, is_embedding_sum, operations
+from whyformer._engine.run import WRITERS, Intercept, ModuleCall, Run, find_unattended, iterate_tensors
+from whyformer._engine.tracing import Operation, find_layer_sites, find_tensors, is_embedding_sum, operations
 from whyformer.errors import UnsupportedModel
 
 Turns = list[tuple[Place, list[int]]]  # loops, and the drafts at which their turns start
 INPUT = -1  # instead of the number of a step: the explained input
 OF_A_HOOK = 2  # calls between that of a module and what its hook asks for
+MULTI_HEAD = "multi_head_attention_forward"
 MOST_ARGUMENTS = 32  # by position; those by name follow in the bits of a pattern
 
 
@@ -62,10 +68,6 @@ ASKING = operations.QUERIES | frozenset(
     "requires_grad is_leaf grad_fn layout is_contiguous stride storage_offset element_size itemsize nbytes get_device "
     "is_inference is_sparse is_meta is_nested is_quantized is_cpu".split()
 )  # give no tensors
-
-
-class NotPlannable(Exception):
-    """The relevance pass of this model under this recipe is no gradient with a few factors."""
 
 
 @dataclass(frozen=True)
@@ -83,10 +85,12 @@ class PlanStep:
 class BackwardPlan:
     """The steps of a model under a recipe."""
 
-    recipe: Recipe
+    recipe: Recipe | None  # None: true gradients
     steps: tuple[PlanStep, ...]
+    facts: ModelFacts
     embedding: int  # the explained ids enter the embedding that is called so many times after the first
-    entrance: tuple[str, ...]  # what is done with embeddings until they are the explained input
+    entrance: tuple[str, ...]  # what is done with embeddings until they are the explained input; (): it is the input
+    words: int = 0  # which of these results is the part that comes from the ids themselves
     boundaries: tuple[int, ...] = ()  # the steps whose results are between blocks; INPUT; () if that is not known
     unattended: tuple[bool, ...] = ()  # for each block, whether it mixes tokens without attention
     blocks: tuple["Block", ...] = ()  # those that can be computed again
@@ -97,6 +101,8 @@ class BackwardPlan:
     copies_input: bool = False  # the model writes into what it got
     factors: Factors | None = None  # of attention that is run as one fused call
     loops: tuple[Loop, ...] = ()  # that run as often as the input asks for
+    attention: tuple[AttentionStep, ...] = ()  # one for each layer; () if that is not known
+    narrowest: torch.dtype = torch.float32  # in which the model computes; some go down from 64 bits to 32 for a moment
 
 
 @dataclass(frozen=True)
@@ -257,6 +263,8 @@ class PlanRecorder(Intercept):
             if self.current is not None and name not in ASKING and not self.written.is_reading:
                 self.current.is_composite = True
             return super().__torch_function__(func, types, args, kwargs)
+        if name == MULTI_HEAD:  # spelt out in planned runs too
+            return super().__torch_function__(func, types, args, kwargs)
         operation = Operation(name, func, args, kwargs or {})
         draft = Draft(operation, [t for t in operation.given if self.depends(t)])
         if draft.dependent:
@@ -347,37 +355,60 @@ def leave_out_weights(operation: Operation, dependent: Sequence[Tensor]) -> Oper
     return operation.map_arguments(lambda value: None if is_weight(value) else value)
 
 
-def make_plan_recorder(recipe: Recipe) -> type[PlanRecorder]:
+def make_plan_recorder(recipe: Recipe | None) -> type[PlanRecorder]:
     return type("RecipePlanRecorder", (PlanRecorder,), {"recipe": recipe})
 
 
-def write_plan(run: Run, recipe: Recipe) -> BackwardPlan:
+def write_plan(run: Run, recipe: Recipe | None, facts: ModelFacts) -> BackwardPlan:
     """The plan of a finished run of a PlanRecorder; raises NotPlannable."""
     mode = run.mode
     assert isinstance(mode, PlanRecorder)
     if mode.obstacle:
         raise NotPlannable(mode.obstacle)
-    sources = [position for position, (_, tensor) in enumerate(mode.lineage) if hasattr(tensor, "_whyformer_leaf")]
-    if len(sources) != 1:
-        raise NotPlannable("where the input enters is not known")
-    source = mode.lineage[sources[0]][1]
-    factors = find_factors(recipe, (True, True, True))
-    writer = PlanWriter(mode, source, run.output, defers=factors is not None)
+    source, entrance, words = find_entrance(mode)
+    factors = None if recipe is None else find_factors(recipe, (True, True, True))
+    writer = PlanWriter(mode, source, list(iterate_tensors(run.returned)), defers=factors is not None)
     turns = writer.find_turns(mode)
     writer.write(turns)
     writer.fold_loops(turns)
-    names = tuple(name for name, _ in mode.lineage[: sources[0] + 1])
     return BackwardPlan(
         recipe,
         tuple(writer.steps),
+        facts,
         mode.first_embedding,
-        names,
+        entrance,
+        words,
         *writer.find_boundaries(mode),
         writer.find_blocks(mode),
         copies_input=writer.memory.covers(source),
         factors=factors,
         loops=writer.loops,
+        attention=writer.find_attention(mode),
+        narrowest=find_narrowest(mode.drafts),
     )
+
+
+def find_entrance(mode: PlanRecorder) -> tuple[Tensor, tuple[str, ...], int]:
+    """The explained input as the model got it, what was done with embeddings until then, and where the words are."""
+    if not mode.lineage and mode.entered is not None:  # the input itself, such as pixels
+        return mode.entered, (), 0
+    sources = [position for position, (_, tensor) in enumerate(mode.lineage) if hasattr(tensor, "_whyformer_leaf")]
+    if len(sources) != 1:
+        raise NotPlannable("where the input enters is not known")
+    steps = mode.lineage[: sources[0] + 1]
+    words = [number for number, (_, tensor) in enumerate(steps) if is_equal(tensor, mode.words)]
+    if not words:
+        raise NotPlannable("which part of the input comes from the ids is not known")
+    return steps[-1][1], tuple(name for name, _ in steps), words[0]
+
+
+def is_equal(tensor: Tensor, other: Tensor | None) -> bool:
+    return other is not None and tensor.shape == other.shape and torch.equal(tensor, other)
+
+
+def find_narrowest(drafts: Sequence[Draft]) -> torch.dtype:
+    found = {t.dtype for draft in drafts for t in draft.results if t.is_floating_point()}
+    return min(found, key=lambda dtype: dtype.itemsize, default=torch.float32)
 
 
 class WrittenMemory:
@@ -446,12 +477,13 @@ def treat_last_turn_alike(is_alive: list[bool], turns: Turns) -> list[bool]:
 class PlanWriter:
     """From notes to steps: what is alive, and what needs a graph."""
 
-    def __init__(self, mode: PlanRecorder, source: Tensor, output: Tensor, *, defers: bool) -> None:
-        self.drafts, self.source, self.output = mode.drafts, source, output
+    def __init__(self, mode: PlanRecorder, source: Tensor, outputs: Sequence[Tensor], *, defers: bool) -> None:
+        self.drafts, self.source, self.outputs = mode.drafts, source, outputs
         self.read, self.memory = mode.read, WrittenMemory(mode.drafts)
-        self.entered = id(source._whyformer_leaf)  # type: ignore[attr-defined]
-        if self.memory.covers(source._whyformer_leaf):  # type: ignore[attr-defined]
-            self.memory.join([source, source._whyformer_leaf])  # type: ignore[attr-defined]
+        entered = getattr(source, "_whyformer_leaf", source)
+        self.entered = id(entered)
+        if self.memory.covers(entered):
+            self.memory.join([source, entered])
         self.steps: list[PlanStep] = []
         self.loops: tuple[Loop, ...] = ()
         self.before: list[int] = []  # how many steps come before each draft
@@ -500,11 +532,12 @@ class PlanWriter:
 
     def find_turns(self, mode: PlanRecorder) -> Turns:
         """The loops inside blocks, with the drafts that their turns start at."""
-        places: list[Place | None] = [None] * len(self.drafts)
-        for call in list_block_calls(mode):
-            for number in range(*mode.inside[call.number]):
-                places[number] = find_place(self.drafts[number].stack, mode.depths[call.number])
-        return find_loops(places)
+        found: Turns = []
+        for call in list_block_calls(mode):  # one by one: a module may be called in a loop outside of it
+            first, stop = mode.inside[call.number]
+            places = [find_place(draft.stack, mode.depths[call.number]) for draft in self.drafts[first:stop]]
+            found += [(place, [first + start for start in starts]) for place, starts in find_loops(places)]
+        return found
 
     def fold_loops(self, turns: Turns) -> None:
         """Leave one turn of each loop inside a block that runs as often as the input asks for."""
@@ -531,6 +564,13 @@ class PlanWriter:
         if None in found or len({*found}) < len(found):  # or one is written over the other
             return (), ()
         return tuple(step for step in found if step is not None), find_unattended(mode, states)
+
+    def find_attention(self, mode: PlanRecorder) -> tuple[AttentionStep, ...]:
+        """The steps that compute attention, layer by layer; () if one of them is put together from several."""
+        sites = find_layer_sites(mode.sites)
+        found = [describe_site(site, self.made_by.get(self.identify(site.output))) for site in sites]
+        steps = {one.step for one in found if one is not None}
+        return tuple(one for one in found if one is not None) if len(steps) == len(found) else ()
 
     def find_blocks(self, mode: PlanRecorder) -> tuple[Block, ...]:
         """The blocks, if each is a module that is called once and leaves its input as it is; else ()."""
@@ -565,7 +605,7 @@ class PlanWriter:
 
     def find_alive(self, receiving: Sequence[set[int]]) -> list[bool]:
         """Whether relevance arrives at the result of each operation."""
-        arrived, alive = {self.identify(self.output)}, [False] * len(self.drafts)
+        arrived, alive = {self.identify(output) for output in self.outputs}, [False] * len(self.drafts)
         for position in reversed(range(len(self.drafts))):
             if self.find_made(self.drafts[position]) & arrived:
                 alive[position] = True

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from torch import Tensor, nn
 
-from whyformer._engine.capture import Capture, run_setting
+from whyformer._engine.capture import run_setting
 from whyformer._engine.plan.backward_plan import BackwardPlan
 from whyformer._engine.plan.run import Saving
 from whyformer._engine.tracing import find_free_memory
@@ -25,10 +25,10 @@ TRIED = (  # by Saving
 # --- what is kept -----------------------------------------------------------------------------------------------------
 
 
-def note_bytes(plan: BackwardPlan, kept_per_token: float, capture: Capture) -> BackwardPlan:
+def note_bytes(plan: BackwardPlan, kept_per_token: float) -> BackwardPlan:
     """The plan with about what a token takes; if blocks run again, the input of each, and one with its gradients."""
-    blocks, width = max(len(plan.blocks), 1), capture.get("input_relevance", plan.recipe).size(-1)
-    inputs, one = blocks * width * capture.logits.element_size(), 3 * kept_per_token / blocks
+    blocks = max(len(plan.blocks), 1)
+    inputs, one = blocks * plan.facts.bytes_of_state, 3 * kept_per_token / blocks
     return replace(plan, bytes_per_token=kept_per_token, bytes_again=inputs + one, bytes_of_block=one)
 
 

@@ -32,6 +32,7 @@ MOST_TOKENS = 8192  # beyond, a GPU is busy for longer than Python
 KEPT_SHARE = 0.1  # of the free memory, which a graph may keep
 CAPTURED_AT = 3  # so many runs of one shape
 WAITING = frozenset("nonzero argwhere unique bincount masked_select tolist numpy cpu repeat_interleave".split())
+REPEATED_SITES = frozenset(("input_relevance", "hidden_relevance", "unattended", "mask", "probe"))
 Start = Callable[..., PlanRun]  # an ordinary run, of another request or in another mode where they are given
 
 
@@ -132,7 +133,8 @@ def can_repeat(request: RunRequest, plan: BackwardPlan, positions: Positions | N
     """Whether a graph of this run may be captured, and Python takes longer than the GPU."""
     ids = request.encoded.inputs[request.encoded.main]
     if (
-        run_setting.get().replay is False
+        not request.keep <= REPEATED_SITES
+        or run_setting.get().replay is False
         or not can_capture(ids)
         or ids.numel() > MOST_TOKENS
         or plan.loops
@@ -155,7 +157,7 @@ def can_capture(ids: Tensor) -> bool:
 def identify_run(request: RunRequest, plan: BackwardPlan, positions: Positions | None) -> Hashable:
     """Runs with the same description launch the same kernels."""
     inputs = [(name, tensor.shape, tensor.dtype) for name, tensor in sorted(request.encoded.inputs.items())]
-    return id(plan), tuple(inputs), str(positions), "hidden_relevance" in request.keep, describe_kernels()
+    return id(plan.steps), tuple(inputs), str(positions), "hidden_relevance" in request.keep, describe_kernels()
 
 
 def describe_kernels() -> tuple[bool, ...]:
@@ -217,7 +219,7 @@ class PlanGraph:
     def agrees_with(self, ordinary: PlanRun, request: RunRequest) -> bool:
         """Whether the relevance of the highest outputs is that of an ordinary run."""
         repeated, highest = self.run(request), ordinary.output.detach().argmax(-1, keepdim=True)
-        slopes = [run.find_slopes(run.output.gather(-1, highest))[0] for run in (repeated, ordinary)]
+        slopes = [run.find_slopes(run.output.gather(-1, highest), [run.leaf])[0] for run in (repeated, ordinary)]
         leaf = ordinary.leaf.detach()
         return has_same_scores(leaf * slopes[0], leaf * slopes[1])
 
@@ -255,11 +257,13 @@ class RepeatedRun(PlanRun):
 
     graph: PlanGraph | None = None
 
-    def find_slopes(self, score: Tensor) -> tuple[Tensor, ...]:
+    def find_slopes(self, score: Tensor, at: Sequence[Tensor]) -> tuple[Tensor, ...]:
         assert self.graph is not None
         self.graph.slope.copy_(torch.autograd.grad(score.sum(), self.output)[0])
         self.graph.backward.replay()
-        return tuple(slope.clone() for slope in self.graph.backward.results)
+        known = zip((self.leaf, *self.states), self.graph.backward.results, strict=True)
+        found = {id(tensor): slope for tensor, slope in known}
+        return tuple(found[id(tensor)].clone() for tensor in at)
 
 
 def has_same_scores(ours: Tensor, theirs: Tensor) -> bool:

@@ -18,17 +18,29 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
-from whyformer._engine.capture import RunRequest
+from whyformer._engine.capture import SITES, RunRequest
 from whyformer._engine.plan.actions import Action, Arguments, Context, Function, Options, cast, take_part
-from whyformer._engine.plan.backward_plan import ASKING, FREE, INPUT, BackwardPlan, Block, find_pattern, has_dependent
+from whyformer._engine.plan.attention_step import AttentionStep
+from whyformer._engine.plan.backward_plan import (
+    ASKING,
+    FREE,
+    INPUT,
+    MULTI_HEAD,
+    BackwardPlan,
+    Block,
+    find_pattern,
+    has_dependent,
+)
 from whyformer._engine.plan.deferred_attention import DeferredAttention
 from whyformer._engine.plan.loops import Loop
+from whyformer._engine.plan.unplannable import PlanDiffers
 from whyformer._engine.run import WriteGuard, find_output, refuse_unsuitable_inputs, reload_weights
-from whyformer._engine.tracing import Operation, operations
+from whyformer._engine.tracing import AttentionSite, Operation, multi_head_attention, operations
 from whyformer._model import EncodedBatch, unwrap
 from whyformer._plain.private_torch import without_interception
 from whyformer._plain.torch_state import leave_inference, use_device_of_model
 
+OF_ATTENTION = frozenset(("attention", "attention_output", "value"))
 Positions = list[list[int]]  # of each example, as many for each
 
 
@@ -38,10 +50,6 @@ class Saving(IntEnum):
     NOTHING = 0
     BLOCKS = 1  # each block keeps its input alone, and runs again in the backward pass
     INPUTS = 2  # and these inputs are kept in main memory
-
-
-class PlanDiffers(Exception):
-    """The model does something else than in the run that the plan was learnt from."""
 
 
 FREE_ACTIONS = {"getitem": take_part, **dict.fromkeys("to float double half bfloat16 type type_as".split(), cast)}
@@ -55,13 +63,14 @@ class Kind(NamedTuple):
     is_free: bool  # no step of a plan
     action: Action | None  # of one that is free
     writes: bool
+    is_multi_head: bool
 
 
 @cache
 def find_kind(function: Function) -> Kind:
     name = operations.name_of(function)
     is_asking, writes = name in ASKING, operations.is_marked_in_place(name)
-    return Kind(name, is_asking, is_asking or name in FREE, FREE_ACTIONS.get(name), writes)
+    return Kind(name, is_asking, is_asking or name in FREE, FREE_ACTIONS.get(name), writes, name == MULTI_HEAD)
 
 
 def requires_grad(tensor: Tensor) -> bool:
@@ -82,6 +91,9 @@ class PlanMode(TorchFunctionMode):
         self.embeddings = 0
         self.keeps: frozenset[int] = frozenset()  # the steps whose results are kept
         self.kept: dict[int, Tensor] = {}
+        self.attends: dict[int, AttentionStep] = {}  # the steps whose attention is kept
+        self.sites: list[AttentionSite] = []
+        self.words: Tensor | None = None  # the part of the leaf that comes from the ids
         self.entered = 0  # operations of the entrance that were done
         self.summed: Tensor | None = None  # the embeddings so far
         self.turns: dict[int, list[Loop]] = {}  # by the steps at either end
@@ -96,6 +108,9 @@ class PlanMode(TorchFunctionMode):
         kind = find_kind(func)
         if kind.asks or (kind.is_free and kind.action is None and self.has_entered):
             return func(*args, **kwargs) if kwargs else func(*args)
+        if kind.is_multi_head:
+            with self:
+                return multi_head_attention(*args, **(kwargs or {}))
         pattern, bit = 0, 1
         for value in args:
             if isinstance(value, Tensor):
@@ -132,6 +147,8 @@ class PlanMode(TorchFunctionMode):
         result = func(*args, **kwargs) if step.action is None else step.action(func, args, kwargs)
         if self.keeps and self.at - 1 in self.keeps:
             self.kept[self.at - 1] = result
+        if self.attends and self.at - 1 in self.attends:
+            self.sites.append(self.attends[self.at - 1].read(Operation(name, func, args, kwargs), result))
         return result
 
     def turn(self) -> None:
@@ -160,6 +177,7 @@ class PlanMode(TorchFunctionMode):
                 return result
         elif name != wanted or not any(value is self.summed for value in (*args, *options.values())):
             return result
+        self.words = result if self.entered == self.plan.words else self.words
         self.entered, self.summed = self.entered + 1, result
         if self.entered < len(self.plan.entrance):
             return result
@@ -178,10 +196,14 @@ class PlanRun:
     states: tuple[Tensor, ...] = ()  # between blocks
     mode: PlanMode | None = None
     holds: Tensor | None = None  # whether a repeated run went where the captured one did (repeats.py)
+    words: Tensor | None = None  # the part of the leaf that comes from the ids
+    sites: tuple[AttentionSite, ...] = ()  # one for each layer, if attention is kept
+    keeps_graph: bool = False  # for another backward pass
 
-    def find_slopes(self, score: Tensor) -> tuple[Tensor, ...]:
-        """Of a score of the output, at the input and at the states."""
-        return torch.autograd.grad(score.sum(), (self.leaf, *self.states))
+    def find_slopes(self, score: Tensor, at: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """Of a score of the output, at some of the tensors above."""
+        slopes = torch.autograd.grad(score.sum(), at, retain_graph=self.keeps_graph, allow_unused=True)
+        return tuple(torch.zeros_like(t) if s is None else s for t, s in zip(at, slopes, strict=True))
 
 
 def run_planned(
@@ -199,10 +221,16 @@ def run_planned(
     """
     model, encoded = request.model, request.encoded
     inputs = {name: leave_inference(tensor).detach() for name, tensor in encoded.inputs.items()}
-    mode = mode_class(plan, WriteGuard(unwrap(model.module)))
-    keeps_states = "hidden_relevance" in request.keep
+    mode = mode_class(plan, WriteGuard(unwrap(model.module)), is_inside=not plan.entrance)
+    if not plan.entrance:
+        mode.leaf = leaf = inputs[encoded.main].clone().requires_grad_()
+        inputs[encoded.main] = leaf.clone() if plan.copies_input else leaf
+    subjects = {SITES[name].of or name for name in request.keep}
+    keeps_states = "hidden" in subjects
     if keeps_states:
         mode.keeps = frozenset(plan.boundaries)
+    if subjects & OF_ATTENTION:
+        mode.attends = {one.step: one for one in plan.attention}
     with (
         refuse_unsuitable_inputs(model.module, encoded.inputs),
         use_device_of_model(inputs[encoded.main].device),
@@ -215,7 +243,8 @@ def run_planned(
     if mode.leaf is None or mode.at != len(plan.steps):
         raise PlanDiffers(f"the run ended after {mode.at} of {len(plan.steps)} steps")
     states = [mode.leaf if step == INPUT else mode.kept[step] for step in plan.boundaries] if keeps_states else []
-    return PlanRun(mode.leaf, find_output(returned, shadow), returned, tuple(states), mode)
+    output = find_output(returned, shadow)
+    return PlanRun(mode.leaf, output, returned, tuple(states), mode, words=mode.words, sites=tuple(mode.sites))
 
 
 # --- blocks that are computed again ----------------------------------------------------------------------------------

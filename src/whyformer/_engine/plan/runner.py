@@ -1,40 +1,43 @@
-"""Planned relevance of language models: memory linear in the number of tokens, little more time than autograd takes.
+"""Planned runs: the model's own forward under a light mode, and one plain backward pass of autograd.
 
-For methods that need nothing but the relevance of the input, or of the states between blocks, under a recipe that
-sends slopes, the full engine runs once on a few tokens of the first input and leaves a backward plan
-(backward_plan.py). From then on, inputs of any length run by the plan (run.py): the relevance pass is one backward pass
-of autograd. A new plan is tried on the same few tokens; where its scores are not those of the full engine it is
-dropped. `why.engine(plan=...)` asks for it at any length, or never.
+The full engine answers the first request of a kind. At the second it also writes down a backward plan
+(backward_plan.py), and a run by the plan is compared with it (trial.py): targets, tokens, notes and every site that was
+asked for. So is the next request, and the first one of every other kind: other sites, another kind of target, padding.
+From then on requests of these kinds run by the plan alone, whatever their length (run.py). A difference, or an
+operation that the plan does not expect, leaves the request to the full engine.
+
+Where a full run would be dear, on long prompts, the plan is learnt from the first tokens at the first request, and
+tried on these. `why.engine(plan=True)` asks for a plan at the first request, False for none.
 
 A planned run computes in the dtype of the weights; relevance itself, input times slope, is in float32 or more. It has
-no conservation check and no estimate of rounding: ask for health=True to have them, from the full engine.
+no conservation check: ask for health=True to have it, from the full engine.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from whyformer._engine.capture import (
+    SITES,
     Capture,
     CaptureBuilder,
-    CapturedValues,
     Declined,
     EngineChoice,
-    LazyLayers,
+    FullRunner,
     RunRequest,
     run_setting,
 )
-from whyformer._engine.layout import Layout, keeps_order
-from whyformer._engine.plan.backward_plan import BackwardPlan, NotPlannable, make_plan_recorder, write_plan
+from whyformer._engine.layout import keeps_order
+from whyformer._engine.plan.backward_plan import BackwardPlan, make_plan_recorder, write_plan
+from whyformer._engine.plan.builder import PlannedBuilder
+from whyformer._engine.plan.facts import read_facts
 from whyformer._engine.plan.memory import KeptMemory, choose_saving, describe_room, list_ways, note_bytes
-from whyformer._engine.plan.repeats import has_same_scores
 from whyformer._engine.plan.run import (
-    PlanDiffers,
+    OF_ATTENTION,
     PlanRun,
     Positions,
     Saving,
@@ -44,72 +47,97 @@ from whyformer._engine.plan.run import (
 )
 from whyformer._engine.plan.shadow import borrow_shadow, find_shadows, forget_repeats
 from whyformer._engine.plan.target import choose_planned_answer, find_read_positions
-from whyformer._engine.probe import Probe
+from whyformer._engine.plan.trial import OF_PRECISION, find_difference
+from whyformer._engine.plan.unplannable import NotPlannable, PlanDiffers
 from whyformer._engine.relevance import Recipe, Switch
 from whyformer._engine.run import ModelMemo, ModelState, is_torch_watched, refuse_changed_weights, run_forward
-from whyformer._engine.targets import ChosenAnswer, TargetLike, find_task, is_causal
-from whyformer._engine.tracing import current_setting
-from whyformer._model import EncodedBatch, Model, unwrap
+from whyformer._engine.targets import ChosenAnswer, TargetLike
+from whyformer._engine.tracing import attach_trace, current_setting, trace_of
+from whyformer._model import EncodedBatch, unwrap
 from whyformer._plain.peak_memory import free_memory, without_collection
 from whyformer._plain.torch_state import neutral_torch
-from whyformer.errors import NonFinite, ResourceError, WhyformerError
+from whyformer.errors import ModelError, NonFinite, ResourceError, WhyformerError
 
-LONG_FROM = 128  # tokens; below, the full engine takes little memory and tells more
+LONG_FROM = 128  # tokens, from which on a full run takes much memory
+LARGEST_LEARNT = 4096  # tokens of a batch: a plan is learnt from a run that keeps all it computes
+FEWEST_LEARNT = 3  # tokens: first, last and all must not be the same
 PLANNED_FROM = 16  # tokens of the first input
 PLANNED_AGAIN_FROM = 256  # where recurrences run over chunks of, mostly, 64 tokens
-PLANNED_SITES = frozenset(("input_relevance", "hidden_relevance", "unattended", "mask", "probe"))
+MOST_ATTEMPTS = 3  # to learn a plan for one kind of request
+PLANNED_SITES = frozenset(
+    "input input_grad input_relevance hidden hidden_grad hidden_relevance unattended attention attention_grad value "
+    "attention_output attention_output_grad readout mask special streams fingerprint probe".split()
+)
 NOT_FINITE = "The model's output is not finite. Open the model in float32, or check its weights."
 SWITCHED_OFF, WHOLE = "switched off", "attention is computed whole"
-NO_NEXT_TOKEN = "the model does not predict the next token"
-EXPECTED_REASONS = frozenset((SWITCHED_OFF, WHOLE, NO_NEXT_TOKEN))
+NOT_LEARNT, TRIED = "the second call learns a plan", "a plan was tried on this call"
+TOO_FEW, TOO_LARGE = "too few tokens to learn a plan from", "too many tokens to learn a plan from"
+EXPECTED_REASONS = frozenset((SWITCHED_OFF, WHOLE))
 FULL_RUN = (
     "The full engine ran instead of a planned run: {reason}. It keeps 4 to 6 times as much for its backward pass, more "
     "if weights have 16 bits or attention is not fused, and takes up to 20 times as long on a GPU."
 )
-# By recipe and how the model computes attention; a string: why there is none
-PLANS: ModelMemo[BackwardPlan | str] = ModelMemo()
+
+
+@dataclass
+class Learnt:
+    """The plan for one kind of request, or why there is none."""
+
+    plan: BackwardPlan | None = None
+    reason: str = ""
+    calls: int = 0
+    attempts: int = 0
+    learnt_at: int = 0  # the call whose input it was learnt from
+    tried: dict[Hashable, str] = field(default_factory=dict)  # kinds of requests, and in what they differed
+
+
+PLANS: ModelMemo[Learnt] = ModelMemo()
+FULL = FullRunner()
 
 
 class PlanRunner:
-    """Runs a language model by a backward plan."""
+    """Runs a model by a backward plan."""
 
     name = "plan"
 
     def accepts(self, request: RunRequest) -> str | None:
-        asked, encoded = run_setting.get().plan, request.encoded
-        ids, mask = encoded.inputs[encoded.main], encoded.token_mask
+        asked, main = run_setting.get().plan, request.encoded.inputs[request.encoded.main]
         if asked is False:
             return SWITCHED_OFF
         if not request.keep <= PLANNED_SITES:
-            return "more than the relevance of the input and of states is needed"
-        if len(request.recipes) != 1 or request.recipes[0].sends != "slope":
-            return "not one recipe that sends slopes"
-        if ids.dim() != 2 or ids.is_floating_point() or mask is None or mask.shape != ids.shape:
-            return "the input is not one of token ids"
-        if not asked and ids.size(1) < LONG_FROM:
-            return f"fewer than {LONG_FROM} tokens"
+            return "more is needed than gradients or slopes of one backward pass"
+        needs_gradient, needs_relevance = (
+            any(getattr(SITES[name], which) for name in request.keep) for which in ("is_gradient", "is_relevance")
+        )
+        if needs_relevance and (needs_gradient or len(request.recipes) != 1 or request.recipes[0].sends != "slope"):
+            return "gradients and relevance are needed, or not one recipe that sends slopes"
+        if not is_text(request.encoded) and not (main.dim() == 4 and main.is_floating_point()):
+            return "the input is neither one of token ids nor an image"
+        if not (asked or is_long(request)) and main.is_floating_point() is False and has_short_weights(request):
+            return "the weights have 16 bits: the full engine computes in 32"
         if not current_setting.get().is_on:
             return WHOLE
         return "another mode of torch watches operations" if is_torch_watched() else None
 
-    def run(self, request: RunRequest) -> Capture:
-        return self.run_by_known_plan(request)[1]
-
     def note_full_run(self, request: RunRequest, reason: str) -> tuple[str, ...]:
         """Why the full engine ran on a long text, and what that costs, where a planned run might be expected."""
-        ids, recipes = request.encoded.inputs[request.encoded.main], request.recipes
-        is_long = ids.dim() == 2 and not ids.is_floating_point() and ids.size(1) >= LONG_FROM
-        is_expected = any(recipe.sends == "slope" for recipe in recipes) and reason not in EXPECTED_REASONS
-        if not is_long or not is_expected or find_output_embedding(request.model.module) is None:
+        is_expected = any(recipe.sends == "slope" for recipe in request.recipes) and reason not in EXPECTED_REASONS
+        if not is_expected or not is_long(request) or find_output_embedding(request.model.module) is None:
             return ()
         return (FULL_RUN.format(reason=reason),)
+
+    def run(self, request: RunRequest) -> Capture:
+        return self.run_by_known_plan(request)[1]
 
     def run_each(self, request: RunRequest, targets: Sequence[TargetLike]) -> Iterator[Capture]:
         """A capture for each target: one forward for all but the first, unless blocks must be computed again."""
         plan, first = self.run_by_known_plan(replace(request, target=targets[0]))
         yield first
         left = list(targets[1:])
-        if left and not choose_saving(plan, request.encoded)[0]:
+        if left and plan is None:
+            yield from FULL.run_each(request, left)
+            return
+        if plan is not None and left and not choose_saving(plan, request.encoded)[0]:
             try:
                 for capture in run_targets_by_plan(request, plan, targets[1:]):
                     yield capture
@@ -118,80 +146,166 @@ class PlanRunner:
                 free_memory()
         yield from (self.run(replace(request, target=target)) for target in left)
 
-    def run_by_known_plan(self, request: RunRequest) -> tuple[BackwardPlan, Capture]:
-        """The plan of the model, made now if there is none, and a run by it."""
-        model, encoded = request.model, request.encoded
-        now = PLANS.read_state(model.module)
-        plans, key = PLANS.recall(model.module, now), describe_plan(model, request.recipes[0])
-        tokens = PLANNED_FROM
-        for _ in range(3):
-            is_new = key not in plans
-            if is_new:
-                with without_collection():
-                    plans[key] = make_plan(request, now, tokens)
-            plan = plans[key]
-            if isinstance(plan, str):
-                raise Declined(plan)
-            if not find_shadows(model.module, now).are_kept and not keeps_order(model, encoded):
+    def run_by_known_plan(self, request: RunRequest) -> tuple[BackwardPlan | None, Capture]:
+        """A run by the plan of the model, made now if it is time to; no plan if the full engine ran."""
+        module = request.model.module
+        now = PLANS.read_state(module)
+        learnt = PLANS.recall(module, now).setdefault(describe_plan(request), Learnt())
+        if learnt.reason:
+            raise Declined(learnt.reason)
+        learnt.calls += 1
+        is_asked = bool(run_setting.get().plan)
+        if learnt.plan is None and learnt.calls == 1 and not is_asked and not is_long(request):
+            raise Declined(NOT_LEARNT)
+        while True:
+            kind, full = describe_kind(request, learnt), None
+            if learnt.plan is None:
+                full = learn(request, now, learnt)
+                kind = describe_kind(request, learnt)
+            if learnt.plan is None:
+                raise Declined(learnt.reason)
+            if learnt.tried.get(kind):
+                raise Declined(learnt.tried[kind])
+            if not find_shadows(module, now).are_kept and not keeps_order(request.model, request.encoded):
                 raise Declined("the model changes the order of tokens or examples")
-            if "hidden_relevance" in request.keep and not plan.boundaries:
-                raise Declined("the states between blocks are not known")
+            refuse_missing(request, learnt.plan)
             try:
-                return plan, run_by_plan(request, plan, now)
+                if kind in learnt.tried or is_long(request):
+                    return learnt.plan, run_by_plan(request, learnt.plan, now)
+                return try_plan(request, learnt, kind, now, full)
+            except (ResourceError, torch.OutOfMemoryError):
+                raise
             except PlanDiffers as difference:  # plan again; if that was just done, from more tokens, and then no more
-                plans[key] = str(difference)
-                if not is_new or tokens == PLANNED_FROM:
-                    del plans[key]
-                    tokens = PLANNED_AGAIN_FROM if is_new else tokens
-        raise Declined("the model does not keep to a backward plan")
+                learnt.plan = None
+                if learnt.attempts >= MOST_ATTEMPTS or full is not None:
+                    learnt.reason = str(difference)
+                    if full is not None:
+                        return None, full
+                    raise Declined(learnt.reason) from None
 
 
-def describe_plan(model: Model, recipe: Recipe) -> Hashable:
+def is_text(encoded: EncodedBatch) -> bool:
+    ids, mask = encoded.inputs[encoded.main], encoded.token_mask
+    return ids.dim() == 2 and not ids.is_floating_point() and mask is not None and mask.shape == ids.shape
+
+
+def is_long(request: RunRequest) -> bool:
+    return is_text(request.encoded) and request.encoded.inputs[request.encoded.main].size(1) >= LONG_FROM
+
+
+def has_short_weights(request: RunRequest) -> bool:
+    return request.model.dtype.itemsize < 4
+
+
+def find_planned_recipe(request: RunRequest) -> Recipe | None:
+    """The recipe of the plan; None if no relevance is needed."""
+    return request.recipes[0] if any(SITES[name].is_relevance for name in request.keep) else None
+
+
+def is_padded(encoded: EncodedBatch) -> bool:
+    return encoded.token_mask is not None and not bool(encoded.token_mask.all())
+
+
+def describe_plan(request: RunRequest) -> Hashable:
+    """Requests with the same description share a plan."""
+    model, encoded = request.model, request.encoded
     config = getattr(unwrap(model.module), "config", None)
-    return recipe, getattr(config, "_attn_implementation", None), model.dtype
+    shape = None if is_text(encoded) else encoded.inputs[encoded.main].shape[1:]
+    names = (*encoded.inputs, encoded.main)
+    attention = getattr(config, "_attn_implementation", None)
+    padding = is_padded(encoded) and not is_long(request)
+    return find_planned_recipe(request), attention, model.dtype, names, shape, padding, encoded.batch_axis
+
+
+def describe_kind(request: RunRequest, learnt: Learnt) -> Hashable:
+    """Requests of one kind are served alike; the first one of each is compared with the full engine."""
+    encoded = request.encoded
+    padding = None
+    if is_padded(encoded):
+        assert encoded.token_mask is not None
+        padding = bool(encoded.token_mask[:, 0].all()), bool(encoded.token_mask[:, -1].all())
+    targets = describe_wanted(request.target), describe_wanted(request.versus)
+    is_other = learnt.calls != learnt.learnt_at and not run_setting.get().plan
+    return request.keep, targets, encoded.batch > 1, padding, is_other, encoded.special_mask is None
+
+
+def describe_wanted(target: TargetLike) -> Hashable:
+    """What kinds of targets these are."""
+    if isinstance(target, list | tuple):
+        return tuple(sorted({str(describe_wanted(one)) for one in target}))
+    if target is None or isinstance(target, int | str) or hasattr(target, "tolist"):
+        return "class" if target is not None else None
+    return type(target).__name__
+
+
+def refuse_missing(request: RunRequest, plan: BackwardPlan) -> None:
+    """What this plan does not know is left to the full engine."""
+    subjects = {SITES[name].of or name for name in request.keep}
+    if subjects & {"hidden", "unattended"} and not plan.boundaries:
+        raise Declined("the states between blocks are not known")
+    if subjects & OF_ATTENTION and not plan.attention:
+        raise Declined("which operations are attention is not known")
+    if "readout" in subjects and plan.facts.task == "class" and request.model.readout is None:
+        mask = plan.facts.lay_out(request.encoded, torch.device("cpu")).mask
+        if plan.facts.find_readout(mask) is None:
+            raise Declined("where the answer is read is not known")
 
 
 # --- making a plan ---------------------------------------------------------------------------------------------------
 
 
-def make_plan(request: RunRequest, now: ModelState, tokens: int = PLANNED_FROM) -> BackwardPlan | str:
-    """The plan of a model, from a few tokens of the first example, or why there is none."""
-    model, recipe = request.model, request.recipes[0]
+def learn(request: RunRequest, now: ModelState, learnt: Learnt) -> Capture | None:
+    """Make the plan for this kind of request, or note why there is none; the capture of the full engine, if it ran on
+    the request itself."""
+    few, is_whole = request.encoded, True
+    learnt.attempts += 1
+    capture = None
+    if is_text(few):
+        tokens = few.inputs[few.main].size(1)
+        if is_long(request):
+            few, is_whole = take_first_tokens(few, PLANNED_FROM if learnt.attempts == 1 else PLANNED_AGAIN_FROM), False
+        elif tokens < FEWEST_LEARNT or few.inputs[few.main].numel() > LARGEST_LEARNT:
+            learnt.attempts -= 1
+            raise Declined(TOO_FEW if tokens < FEWEST_LEARNT else TOO_LARGE)
+    learnt.learnt_at = learnt.calls
+    own = request if is_whole else replace(request, encoded=few, target=None, versus=None)
     try:
-        few = take_first_tokens(request.encoded, tokens)
-        with (
-            ExitStack() as stack,
-            run_forward(
-                model,
-                few,
-                switch=Switch(),
-                asks_gradient=False,
-                prepare=lambda shadow: stack.enter_context(prepare_language_model(shadow, few)),
-                mode_class=make_plan_recorder(recipe),
-                keeps_dtype=True,
-            ) as run,
-        ):
-            if find_task(model, few, run.returned, lambda: is_causal(run)).kind != "next token":
-                return NO_NEXT_TOKEN
-            plan = write_plan(run, recipe)
-            request = RunRequest(model, few, frozenset({"input_relevance"}), recipes=(recipe,))
-            capture = CaptureBuilder(request, run).build()
-        kept = KeptMemory(model.module)
-        with torch.autograd.graph.saved_tensors_hooks(kept.note, lambda tensor: tensor):
-            target, versus = capture.same_target
-            again = run_by_plan(replace(request, target=target, versus=versus), plan, now, saving=Saving.NOTHING)
+        with without_collection():
+            learnt.plan, capture = make_plan(own)
+        learnt.tried.clear()
+        if not is_whole and (difference := compare_with_full(own, learnt, now, capture)[0]):
+            learnt.plan, learnt.reason = None, difference
     except (ResourceError, torch.OutOfMemoryError):
         raise
-    except (NotPlannable, PlanDiffers, WhyformerError) as reason:
-        return str(reason)
+    except (NotPlannable, PlanDiffers, ModelError) as reason:
+        learnt.reason = str(reason)
+    except WhyformerError as error:  # of this input or target: the full engine says what is wrong
+        raise Declined(str(error)) from None
     except RuntimeError as error:
         if "in-place" not in str(error) and "inplace" not in str(error):
             raise
-        return f"autograd does not follow a write of the model: {error}"
-    if not has_same_scores(*(one.get("input_relevance", recipe) for one in (again, capture))):
-        return "a run by the plan gives other scores"
-    kept_per_token = kept.size / few.inputs[few.main].size(1)
-    return replace(note_bytes(plan, kept_per_token, again), restores=kept.restores)
+        learnt.reason = f"autograd does not follow a write of the model: {error}"
+    return capture if learnt.plan is not None and is_whole else None
+
+
+def make_plan(request: RunRequest) -> tuple[BackwardPlan, Capture]:
+    """The plan of a model, from a run of the full engine, and the capture of this run."""
+    model, encoded, recipe = request.model, request.encoded, find_planned_recipe(request)
+    with (
+        ExitStack() as stack,
+        run_forward(
+            model,
+            encoded,
+            switch=None if recipe is None else Switch(),
+            asks_gradient=True,
+            prepare=lambda shadow: stack.enter_context(prepare_language_model(shadow, encoded)),
+            mode_class=make_plan_recorder(recipe),
+            keeps_dtype=True,
+        ) as run,
+    ):
+        builder = CaptureBuilder(request, run)
+        plan = write_plan(run, recipe, read_facts(run, builder, encoded))
+        return plan, builder.build()
 
 
 def take_first_tokens(encoded: EncodedBatch, tokens: int) -> EncodedBatch:
@@ -200,7 +314,7 @@ def take_first_tokens(encoded: EncodedBatch, tokens: int) -> EncodedBatch:
     mask = encoded.token_mask
     real = mask[0].nonzero()[:tokens, 0]
     if any(tensor.shape[:2] != mask.shape for tensor in encoded.inputs.values()):
-        raise NotPlannable("an input has no axis of tokens")
+        raise Declined("an input has no axis of tokens")
     inputs = {name: tensor[:1, real.to(tensor.device)] for name, tensor in encoded.inputs.items()}
     special = encoded.special_mask
     return EncodedBatch(
@@ -213,13 +327,48 @@ def take_first_tokens(encoded: EncodedBatch, tokens: int) -> EncodedBatch:
     )
 
 
+# --- a trial ---------------------------------------------------------------------------------------------------------
+
+
+def compare_with_full(
+    request: RunRequest, learnt: Learnt, now: ModelState, full: Capture
+) -> tuple[str, Capture | None]:
+    """In what a run by the plan differs from that of the full engine on the same request, and its capture."""
+    assert learnt.plan is not None
+    kept = KeptMemory(request.model.module)
+    try:
+        with torch.autograd.graph.saved_tensors_hooks(kept.note, lambda tensor: tensor):
+            ours = run_by_plan(request, learnt.plan, now, saving=Saving.NOTHING)
+        difference = find_difference(request, ours, full, learnt.plan.narrowest)
+    except (ResourceError, torch.OutOfMemoryError):
+        raise
+    except (WhyformerError, RuntimeError) as error:
+        return f"a run by the plan fails: {error}", None
+    per_token = kept.size / request.encoded.inputs[request.encoded.main].numel()
+    learnt.plan = replace(note_bytes(learnt.plan, per_token), restores=kept.restores)
+    return f"a run by the plan gives other {difference}" if difference else "", ours
+
+
+def try_plan(
+    request: RunRequest, learnt: Learnt, kind: Hashable, now: ModelState, full: Capture | None
+) -> tuple[BackwardPlan | None, Capture]:
+    """The first request of a kind: the capture of the full engine; if a plan is asked for, one that agrees with it."""
+    full = FULL.run(request) if full is None else full
+    learnt.tried[kind], ours = compare_with_full(request, learnt, now, full)
+    if not learnt.tried[kind] and ours is not None and run_setting.get().plan:
+        return learnt.plan, ours
+    reason = learnt.tried[kind] or TRIED
+    return None, replace(full, engine=EngineChoice("full", {"plan": reason}))
+
+
 # --- one run ---------------------------------------------------------------------------------------------------------
 
 
 def run_by_plan(request: RunRequest, plan: BackwardPlan, now: ModelState, *, saving: Saving | None = None) -> Capture:
     """The capture of one planned run. If memory runs out, less is kept on the device, unless the caller said how."""
-    if saving is not None:
-        return run_once(request, plan, now, saving)
+    subjects = {SITES[name].of or name for name in request.keep}
+    if saving is not None or subjects & OF_ATTENTION or not is_text(request.encoded):
+        return run_once(request, plan, now, saving or Saving.NOTHING)
     for saving, note in list_ways(plan, request.encoded):
         try:
             return run_once(request, plan, now, saving, note)
@@ -240,35 +389,65 @@ def run_once(
     *,
     may_repeat: bool = True,
 ) -> Capture:
-    model, encoded, target, versus = request.model, request.encoded, request.target, request.versus
-    positions = find_read_positions(model, encoded, target, versus)
-    chosen: ChosenAnswer | None = None
+    module, target, versus = request.model.module, request.target, request.versus
+    positions = find_positions(request, plan)
 
     def start(own: RunRequest = request, **options: Any) -> PlanRun:
-        shadow = stack.enter_context(borrow_shadow(model.module, now))
+        shadow = stack.enter_context(borrow_shadow(module, now))
         return run_planned(own, shadow, plan, positions, saving=saving, **options)
 
-    repeats = find_shadows(model.module, now).repeats if may_repeat and not saving else None
+    repeats = find_shadows(module, now).repeats if may_repeat and not saving else None
+    chosen: ChosenAnswer | None = None
     with (
         neutral_torch(),
-        refuse_changes(model.module, now),
+        refuse_changes(module, now),
         ExitStack() as stack,
         nullcontext(start()) if repeats is None else repeats.start(request, plan, positions, start) as run,
     ):
         is_finite = run.output.isfinite().all()
-        is_last_alone = run.output.dim() == 3 and run.output.size(1) == 1
+        builder = PlannedBuilder(request, run, plan)
+        is_last_alone = run.output.dim() == 3 and run.output.size(1) == 1 and plan.facts.task == "next token"
         if target is versus is None and is_last_alone:  # a GPU need not wait until Python knows the token
             score = run.output.gather(-1, run.output.detach().argmax(-1, keepdim=True))
         else:
-            chosen = choose_planned_answer(request, run, positions)
+            chosen = choose_explained(request, run, plan, builder, positions)
             score = chosen.answer.start_gradient()
-        slopes = run.find_slopes(score)
+        slopes = find_slopes(request, run, builder, score)
     if run.holds is not None and not bool(run.holds):
         return run_once(request, plan, now, saving, note, may_repeat=False)
-    chosen = chosen or choose_planned_answer(request, run, positions)
+    chosen = chosen or choose_explained(request, run, plan, builder, positions)
     if not bool(is_finite):
         raise NonFinite(NOT_FINITE)
-    return make_planned_capture(request, plan, run, slopes, chosen, note)
+    capture = builder.finish(chosen, slopes, (*note_precision(run.leaf.dtype, plan), *note))
+    return replace(capture, engine=EngineChoice("plan"))
+
+
+def find_positions(request: RunRequest, plan: BackwardPlan) -> Positions | None:
+    """The tokens at which a language model's output is needed; None: at all, or not known before the run."""
+    is_plain = {describe_wanted(request.target), describe_wanted(request.versus)} <= {None, "class"}
+    wants_whole = request.epilogue is None and not is_long(request)
+    if plan.facts.task != "next token" or wants_whole or ("readout" in request.keep and not is_plain):
+        return None
+    return find_read_positions(request.model, request.encoded, request.target, request.versus)
+
+
+def choose_explained(
+    request: RunRequest, run: PlanRun, plan: BackwardPlan, builder: PlannedBuilder, positions: Positions | None
+) -> ChosenAnswer:
+    if plan.facts.task == "next token":
+        return choose_planned_answer(request, run, positions)
+    return builder.choose_answer()
+
+
+def find_slopes(request: RunRequest, run: PlanRun, builder: PlannedBuilder, score: Tensor) -> dict[str, list[Tensor]]:
+    """Of the score, at the tensors whose gradient or relevance is wanted, by site; {} if none is."""
+    kept = [SITES[name] for name in request.keep]
+    wanted = {site.of for site in kept if site.is_gradient or site.is_relevance}
+    wanted |= {"attention_output"} if "attention" in wanted else set()
+    names = [name for name in builder.tracked if name in wanted]
+    flat = [tensor for name in names for tensor in builder.tracked[name]]
+    found = iter(run.find_slopes(score, flat) if flat else ())
+    return {name: [attach_trace(next(found), trace_of(tensor)) for tensor in builder.tracked[name]] for name in names}
 
 
 def refuse_changes(module: nn.Module, now: ModelState) -> AbstractContextManager[None]:
@@ -278,18 +457,19 @@ def refuse_changes(module: nn.Module, now: ModelState) -> AbstractContextManager
 
 def run_targets_by_plan(request: RunRequest, plan: BackwardPlan, targets: Sequence[TargetLike]) -> Iterator[Capture]:
     """Several targets of one example and one forward; logits are computed at the tokens that any of them reads."""
-    model, encoded = request.model, request.encoded
-    now = PLANS.read_state(model.module)
-    positions = join_positions([find_read_positions(model, encoded, target, None) for target in targets])
-    with neutral_torch(), refuse_changes(model.module, now), borrow_shadow(model.module, now) as shadow:
+    now = PLANS.read_state(request.model.module)
+    positions = join_positions([find_positions(replace(request, target=target), plan) for target in targets])
+    with neutral_torch(), refuse_changes(request.model.module, now), borrow_shadow(request.model.module, now) as shadow:
         run = run_planned(request, shadow, plan, positions, saving=Saving.NOTHING)
         if not bool(run.output.isfinite().all()):
             raise NonFinite(NOT_FINITE)
         for target in targets:
-            chosen = choose_planned_answer(replace(request, target=target, versus=None), run, positions)
-            start = chosen.answer.start_gradient().sum()
-            slopes = torch.autograd.grad(start, (run.leaf, *run.states), retain_graph=True)
-            yield make_planned_capture(request, plan, run, slopes, chosen, ())
+            own = replace(request, target=target, versus=None)
+            builder = PlannedBuilder(own, run, plan)
+            chosen = choose_explained(own, run, plan, builder, positions)
+            slopes = find_slopes(own, replace(run, keeps_graph=True), builder, chosen.answer.start_gradient())
+            capture = builder.finish(chosen, slopes, note_precision(run.leaf.dtype, plan))
+            yield replace(capture, engine=EngineChoice("plan"))
 
 
 def join_positions(found: Sequence[Positions | None]) -> Positions | None:
@@ -298,60 +478,8 @@ def join_positions(found: Sequence[Positions | None]) -> Positions | None:
     return [sorted(set().union(*known))] if len(known) == len(found) else None
 
 
-def make_planned_capture(
-    request: RunRequest,
-    plan: BackwardPlan,
-    run: PlanRun,
-    slopes: Sequence[Tensor],
-    chosen: ChosenAnswer,
-    note: tuple[str, ...],
-) -> Capture:
-    """What a planned run leaves behind; slopes: of the score, at the input and then at the states between blocks."""
-    encoded, keep = request.encoded, request.keep
-    pairs = zip((run.leaf, *run.states), slopes, strict=True)
-    amounts = LazyLayers([partial(multiply_widely, *pair) for pair in pairs])
-    values: CapturedValues = {}
-    if "input_relevance" in keep:
-        values["input_relevance", plan.recipe] = amounts[0]
-    if "hidden_relevance" in keep:
-        values["hidden_relevance", plan.recipe] = amounts[1:]
-    if "unattended" in keep:
-        values["unattended", None] = plan.unattended
-    if "mask" in keep:
-        assert encoded.token_mask is not None
-        values["mask", None] = encoded.token_mask.to(run.leaf.device)
-    if "probe" in keep:
-        values["probe", None] = make_planned_probe(request, run.leaf.device, chosen)
-    return Capture(
-        chosen.targets,
-        encoded.pieces(run.leaf.size(1)),
-        None,
-        run.output.detach(),
-        notes=(*encoded.notes, *note_precision(run.leaf.dtype), *note, *chosen.notes),
-        values=values,
-        fixed=chosen.function,
-        engine=EngineChoice("plan"),
-    )
-
-
-def make_planned_probe(request: RunRequest, device: torch.device, chosen: ChosenAnswer) -> Probe:
-    """Runs the model on variants of the input; nothing of this run is needed for that."""
-    encoded = request.encoded
-    assert encoded.token_mask is not None
-    mask, special = encoded.token_mask, encoded.special_mask
-    special = torch.zeros_like(mask) if special is None else special
-    layout = Layout(mask.to(device), special.to(device), None, encoded.pieces(mask.size(1)))
-    return Probe(request.model, encoded, layout, chosen.targets, chosen.reading)
-
-
-def multiply_widely(state: Tensor, slope: Tensor) -> Tensor:
-    """[batch token channel]: relevance, the state times its slope, at least in float32."""
-    wide = torch.promote_types(slope.dtype, torch.float32)
-    return state.detach().to(wide) * slope.to(wide)
-
-
-def note_precision(dtype: torch.dtype) -> tuple[str, ...]:
-    if dtype.itemsize >= 4:
+def note_precision(dtype: torch.dtype, plan: BackwardPlan) -> tuple[str, ...]:
+    if dtype.itemsize >= 4 or plan.recipe is None:
         return ()
     name = str(dtype).removeprefix("torch.")
-    return (f"Relevance was propagated in {name}, the precision of the weights; scores have two to three digits.",)
+    return (f"{OF_PRECISION} {name}, the precision of the weights; scores have two to three digits.",)

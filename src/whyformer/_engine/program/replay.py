@@ -171,6 +171,8 @@ class ProgramRunner:
         asked = run_setting.get().replay
         if asked is False:
             return "switched off"
+        if not asked and not is_worth_it(request.encoded.inputs[request.encoded.main].device):
+            return "programs do not pay on a CPU"
         if not asked and request.epilogue is None:
             return "not asked for: a capture of all values, or a method that is not of this package"
         if not all(is_own_recipe(recipe) for recipe in request.recipes):
@@ -183,6 +185,11 @@ class ProgramRunner:
 
     def run(self, request: RunRequest) -> Capture:
         return ProgramCall(request).run()
+
+
+def is_worth_it(device: torch.device) -> bool:
+    """Whether a program saves more than a planned run: on a GPU, where it becomes one CUDA graph."""
+    return device.type == "cuda"
 
 
 class ModelChanged(Exception):

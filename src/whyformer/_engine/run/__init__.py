@@ -2,7 +2,14 @@
 
 from whyformer._engine.run.fill_token import find_fill_token
 from whyformer._engine.run.foreign_errors import FOREIGN_ERRORS, refuse_unsuitable_inputs
-from whyformer._engine.run.forward import Run, choose_relevance_dtype, run_forward, run_plain, run_plain_returned
+from whyformer._engine.run.forward import (
+    Run,
+    choose_relevance_dtype,
+    note_chosen_output,
+    run_forward,
+    run_plain,
+    run_plain_returned,
+)
 from whyformer._engine.run.gradients import TrackedTensors, compute_gradients, refuse_untracked
 from whyformer._engine.run.graph import refuse_unknown_nodes
 from whyformer._engine.run.image_tokens import locate_image_tokens, note_pictures

@@ -11,6 +11,7 @@ program.
 
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import cache
 from operator import itemgetter
 from types import FunctionType, MethodType
@@ -182,7 +183,11 @@ def find_code(kinds: frozenset[type]) -> list[Mapping[str, Any]]:
     defined_in = sorted({"torch.nn.functional", *(one.__module__ for one in classes)})
     files = [sys.modules[name] for name in defined_in if name in sys.modules]
     ordered = sorted(classes, key=lambda one: (one.__module__, one.__qualname__))
-    return [vars(one) for one in (*ordered, nn.Module, Tensor, *files)]
+    owners = (*ordered, nn.Module, Tensor, *files)
+    for one in owners:
+        with suppress(Exception):  # of a name that cannot be resolved
+            one.__annotations__  # noqa: B018  # kept from the first look on, which is no change
+    return [vars(one) for one in owners]
 
 
 def is_atom(value: Any) -> bool:

@@ -1,0 +1,94 @@
+"""From a planned run to a capture: what the full engine's builder takes from a run, with what the plan knows instead of
+labels."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from whyformer._engine.capture import Capture, CaptureBuilder, LazyLayers, RunRequest, note_whole_attention
+from whyformer._engine.layout import Order
+from whyformer._engine.plan.backward_plan import BackwardPlan
+from whyformer._engine.plan.run import PlanRun
+from whyformer._engine.probe import Probe
+from whyformer._engine.relevance import Recipe, RoundingError
+from whyformer._engine.run import Intercept, Run, note_chosen_output
+from whyformer._engine.targets import ChosenAnswer, FunctionAnswer, choose_answer
+from whyformer._engine.tracing import Trace, attach_trace, trace_of
+
+WIDE = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
+
+
+class PlannedBuilder(CaptureBuilder):
+    """Takes from a planned run what is to be kept."""
+
+    def __init__(self, request: RunRequest, run: PlanRun, plan: BackwardPlan) -> None:
+        self.request, self.plan, self.planned = request, plan, run
+        self.model, self.encoded, self.keep = request.model, request.encoded, set(request.keep)
+        self.mode = mode = Intercept(batch=self.encoded.batch, originals={}, switch=None, needs_gradient=True)
+        mode.leaf, mode.words = run.leaf, run.words
+        notes = (*note_chosen_output(run.returned, run.output), *plan.facts.notes)
+        is_causal = plan.facts.is_causal or self.encoded.inputs[self.encoded.main].size(-1) == 1
+        self.run = Run(mode, run.output, run.returned, notes, lambda: not is_causal)
+        self.layout, self.order = plan.facts.lay_out(self.encoded, run.leaf.device), Order()
+        self.sites, self.numbers, self.joined, self.has_streams = list(run.sites), None, None, False
+        self.values = {}
+        knows_blocks = self.wants("hidden", "unattended")
+        self.steps = list(plan.facts.steps) if knows_blocks else []
+        self.attending = plan.facts.attending if knows_blocks else ()
+        outputs = [site.output for site in run.sites]
+        self.tracked = {"input": [run.leaf], "hidden": list(run.states), "attention_output": outputs}
+        if not plan.entrance:
+            attach_trace(run.leaf, Trace(is_pixels=run.leaf.dim() == 4))
+        if run.output.dim() < 3 and plan.facts.readouts:
+            attach_trace(run.output, Trace(read=plan.facts.find_readout(self.layout.mask)))
+
+    def choose_answer(self) -> ChosenAnswer:
+        target, versus = self.request.target, self.request.versus
+        return choose_answer(self.model, self.encoded, self.run, self.layout, target, versus, needs_score=True)
+
+    def finish(self, chosen: ChosenAnswer, slopes: dict[str, list[Tensor]], notes: Sequence[str]) -> Capture:
+        """The capture. slopes: of the score, by site."""
+        recipe, (answer, targets, reading, of_target) = self.plan.recipe, chosen
+        given = frozenset(("unattended", "probe"))
+        wanted, self.keep = self.keep, self.keep - given
+        self.keep_values(answer, targets)
+        if "unattended" in wanted:
+            self.store("unattended", self.plan.unattended)
+        if "probe" in wanted:
+            self.store("probe", Probe(self.model, self.encoded, self.layout, targets, reading))
+        rounding = {}
+        if slopes:
+            self.keep_arrived(slopes, recipe)
+            if recipe is not None and self.run.output.element_size() >= 4:
+                rounding[recipe] = self.estimate_rounding(slopes, RoundingError(), recipe)
+        self.mode.sites = self.sites
+        return Capture(
+            targets,
+            self.layout.tokens,
+            self.layout.patches,
+            self.run.output.detach(),
+            tuple(self.steps),
+            notes=(*self.encoded.notes, *self.run.notes, *note_whole_attention(self.mode), *notes, *of_target),
+            values=self.values,
+            rounding=rounding,
+            sent=answer.sent if isinstance(answer, FunctionAnswer) else None,
+            fixed=chosen.function,
+            attending=self.attending,
+        )
+
+    def keep_arrived(self, arrived: dict[str, list[Tensor]], recipe: Recipe | None) -> None:  # type: ignore[override]
+        """As the full engine keeps it; states between blocks are multiplied by their slopes when they are read."""
+        if recipe is not None and "hidden_relevance" in self.keep:
+            self.keep.remove("hidden_relevance")
+            makers = [partial(self.compute_amount, "hidden", i, t, recipe) for i, t in enumerate(arrived["hidden"])]
+            self.store("hidden_relevance", LazyLayers(makers), recipe)
+        super().keep_arrived(arrived, recipe)
+
+    def compute_amount(self, site: str, layer: int, arrived: Tensor, recipe: Recipe | None) -> Tensor:
+        if recipe is None or arrived.dtype not in WIDE:
+            return super().compute_amount(site, layer, arrived, recipe)
+        wide = WIDE[arrived.dtype]
+        amount: Tensor = arrived.to(wide) * self.tracked[site][layer].detach().to(wide)
+        return attach_trace(amount, trace_of(arrived))

@@ -1,0 +1,139 @@
+"""What the full engine found out about a model that holds for every input of a kind: its task, where the answer is
+read, its notes, and that tokens are where the input has them.
+
+What depends on the values of an input is not kept. Where the answer is read, say, is kept as a rule (READOUTS).
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from whyformer._engine.capture import CaptureBuilder
+from whyformer._engine.layout import Layout, find_blocks, find_first_grid
+from whyformer._engine.plan.unplannable import NotPlannable
+from whyformer._engine.run import Intercept, Run, note_chosen_output
+from whyformer._engine.targets import find_task, is_causal, read_logits
+from whyformer._engine.tracing import compute_pooling_weights
+from whyformer._model import EncodedBatch
+from whyformer._plain.tokens import ScoredTokens
+from whyformer.errors import UnsupportedModel
+
+PLANNED_TASKS = ("class", "next token", "masked token", "token class", "answer span")
+
+
+def mark_position(mask: Tensor, positions: Tensor) -> Tensor:
+    return (torch.arange(mask.size(1), device=mask.device) == positions[:, None]).double()
+
+
+def find_last_real(mask: Tensor) -> Tensor:
+    return mask.size(1) - 1 - mask.flip(1).int().argmax(1)
+
+
+# Where an answer may be read, from the mask of the tokens that are no padding: [batch token], rows sum to 1
+READOUTS: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "first position": lambda mask: mark_position(mask, mask.new_zeros(len(mask), dtype=torch.long)),
+    "last position": lambda mask: mark_position(mask, mask.new_full((len(mask),), mask.size(1) - 1, dtype=torch.long)),
+    "first token": lambda mask: mark_position(mask, mask.int().argmax(1)),
+    "last token": lambda mask: mark_position(mask, find_last_real(mask)),
+    "mean of all": lambda mask: mask.double() / mask.sum(1, keepdim=True),
+}
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """What holds for every input of a kind."""
+
+    task: str
+    is_causal: bool
+    readouts: tuple[str, ...]  # the rules that all fit where the answer is read; () if none does
+    notes: tuple[str, ...]  # on the model
+    steps: tuple[int, ...]  # of the forward at each block boundary
+    attending: tuple[int, ...]
+    bytes_of_state: int  # of the explained input at one token
+    image: Layout | None = None  # of one image; texts are laid out as the input has them
+
+    def find_readout(self, mask: Tensor) -> Tensor | None:
+        """[batch token]: where the answer is read; None if the rules that are known to fit do not agree here."""
+        found = [READOUTS[name](mask) for name in self.readouts]
+        return found[0] if found and all(torch.equal(found[0], other) for other in found[1:]) else None
+
+    def lay_out(self, encoded: EncodedBatch, device: torch.device) -> Layout:
+        if self.image is None:
+            assert encoded.token_mask is not None
+            return lay_out_as_given(encoded, device)
+        mask, special = (t.expand(encoded.batch, -1) for t in (self.image.mask, self.image.special))
+        return replace(self.image, mask=mask, special=special, tokens=self.image.tokens * encoded.batch)
+
+
+def lay_out_as_given(encoded: EncodedBatch, device: torch.device) -> Layout:
+    """The layout of texts whose tokens stay where they are."""
+    assert encoded.token_mask is not None
+    mask, special = encoded.token_mask, encoded.special_mask
+    special = torch.zeros_like(mask) if special is None else special
+    return Layout(mask.to(device), special.to(device), None, encoded.pieces(mask.size(1)))
+
+
+def read_facts(run: Run, builder: CaptureBuilder, encoded: EncodedBatch) -> ModelFacts:
+    """What a finished run shows; raises NotPlannable where planned runs could not tell."""
+    mode = run.mode
+    if mode.streams or mode.ignored or mode.follower.numbers is not None or mode.later:
+        raise NotPlannable("the model has two streams of tokens, layers with other tokens, or a graph that it cuts")
+    if find_first_grid(run, encoded) is not None:
+        raise NotPlannable("layers do not all have the same tokens")
+    task = find_task(builder.model, encoded, run.returned, lambda: is_causal(run))
+    if task.kind not in PLANNED_TASKS:
+        raise NotPlannable(f"the answer of the model is a {task.kind}")
+    changing = note_chosen_output(run.returned, run.output)
+    return ModelFacts(
+        task.kind,
+        is_causal(run),
+        find_readouts(run, builder.layout, encoded),
+        tuple(note for note in (*run.notes, *builder.note_attention()) if note not in changing),
+        *find_block_steps(mode),
+        0 if mode.leaf is None else mode.leaf.size(-1) * mode.leaf.element_size(),
+        find_image_layout(builder.layout, encoded),
+    )
+
+
+def find_block_steps(mode: Intercept) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The step of the forward at each block boundary, and the block that each attention is in; () if not known."""
+    try:
+        blocks = find_blocks(mode)
+    except UnsupportedModel:
+        return (), ()
+    return tuple(blocks.steps), blocks.attending
+
+
+def find_readouts(run: Run, layout: Layout, encoded: EncodedBatch) -> tuple[str, ...]:
+    """The rules that say where the output of this run is read."""
+    if run.output.dim() > 2:
+        return ()
+    logits, _, trace = read_logits(encoded, run.output)
+    weights = compute_pooling_weights(trace, logits.shape, encoded.batch, layout.length)
+    if weights is None or weights.shape != layout.mask.shape:
+        return ()
+    mask = layout.mask.cpu()
+    return tuple(name for name, find in READOUTS.items() if torch.allclose(find(mask), weights.cpu().double()))
+
+
+def find_image_layout(layout: Layout, encoded: EncodedBatch) -> Layout | None:
+    """The layout of one image; None for texts, if their tokens are where the input has them."""
+    others = (layout.positions, layout.owners, layout.slots, layout.leaf_slots)
+    if any(one is not None for one in others) or layout.obstacle or layout.has_lost_leaf or layout.is_joined:
+        raise NotPlannable("tokens are elsewhere in the model than in the input")
+    if encoded.inputs[encoded.main].is_floating_point():
+        return replace(layout, mask=layout.mask[:1], special=layout.special[:1], tokens=layout.tokens[:1])
+    given = lay_out_as_given(encoded, layout.mask.device)
+    if layout.patches is not None or not is_same_mask(layout, given) or has_other_tokens(layout.tokens, given.tokens):
+        raise NotPlannable("tokens are elsewhere in the model than in the input")
+    return None
+
+
+def is_same_mask(one: Layout, other: Layout) -> bool:
+    return torch.equal(one.mask, other.mask) and torch.equal(one.special, other.special)
+
+
+def has_other_tokens(one: tuple[ScoredTokens, ...], other: tuple[ScoredTokens, ...]) -> bool:
+    return len(one) != len(other) or any(a != b for a, b in zip(one, other, strict=True))
