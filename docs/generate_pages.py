@@ -368,7 +368,7 @@ REFERENCE = {  # heading -> public names; a test checks that every name is here
     "Explain": "explain Explanation check load compare Comparison explain_classes ClassGrid Target TargetLike",
     "Language models": "generate explain_generation Generation cite Citations Claim Citation "
     "measure_citations CitationAgreement cite_log CitedLog LogSummary "
-    "trace_reasoning Hop Hops check_answer AnswerCheck",
+    "explain_tool_call ToolCall trace_reasoning Hop Hops check_answer AnswerCheck",
     "Similarity": "explain_similarity Similarity explain_ranking Ranking",
     "Judge": "judge Judgement judge_metrics MetricTrust",
     "Data sets": "bulk BulkRun summarise_bulk BulkSummary compare_runs RunComparison",

@@ -26,6 +26,9 @@ EXAMPLES = {
     "measure_citations": 'agreement = why.measure_citations("demo/reader", [prompt])',
     "CitationAgreement": "agreement.rates",
     "check": "why.check(bert, e).hiding",
+    "explain_tool_call": 'asked = why.Prompt.from_text("demo/decoder", "the keys", answer=" find(what=1)")\n'
+    'call = why.explain_tool_call("demo/decoder", asked)',
+    "ToolCall": 'call.top("argument what")',
     "check_answer": 'check = why.check_answer("demo/reader", prompt)',
     "AnswerCheck": "check.verdict",
     "trace_reasoning": 'hops = why.trace_reasoning("demo/reader", prompt)',

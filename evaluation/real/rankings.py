@@ -30,7 +30,7 @@ def draw_rankings(paragraphs: list[dict[str, Any]]) -> list[tuple[str, list[str]
     short = [paragraph for paragraph in paragraphs if len(paragraph["context"].split()) <= 200]
     asked = [(p, q["question"]) for p in short for q in p["qas"] if not q["impossible"]]
     rankings = []
-    for paragraph, question in generator.sample(asked, QUESTIONS):
+    for paragraph, question in generator.sample(asked, QUESTIONS):  # fewer are the first of these
         same = [p["context"] for p in short if p["title"] == paragraph["title"] and p is not paragraph]
         rankings.append((question, [paragraph["context"], *generator.sample(same, OTHERS)]))
     return rankings
@@ -66,8 +66,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("squad", type=Path, help="paragraphs: a list of {title, context, qas}")
     parser.add_argument("names", nargs="+")
+    parser.add_argument("--questions", type=int, default=QUESTIONS)
     options = parser.parse_args()
-    rankings = draw_rankings(json.loads(options.squad.read_text()))
+    rankings = draw_rankings(json.loads(options.squad.read_text()))[: options.questions]
     stored = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     for name in options.names:
         rows = measure(name, rankings)

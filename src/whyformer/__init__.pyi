@@ -44,6 +44,7 @@ from whyformer._explain.hops import trace_reasoning as trace_reasoning
 from whyformer._explain.ranking import explain_ranking as explain_ranking
 from whyformer._explain.redistribution_rules import compare_redistribution as compare_redistribution
 from whyformer._explain.similarity import explain_similarity as explain_similarity
+from whyformer._explain.tool_call import explain_tool_call as explain_tool_call
 from whyformer._judge import Judgement as Judgement
 from whyformer._judge import MetricTrust as MetricTrust
 from whyformer._judge import judge as judge
@@ -87,3 +88,4 @@ from whyformer.results.hops import Hops as Hops
 from whyformer.results.ranking import Ranking as Ranking
 from whyformer.results.rule_grid import RuleGrid as RuleGrid
 from whyformer.results.similarity import Similarity as Similarity
+from whyformer.results.tool_call import ToolCall as ToolCall

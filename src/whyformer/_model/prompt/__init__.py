@@ -4,3 +4,4 @@ from whyformer._model.prompt.continuation import encode_continuation
 from whyformer._model.prompt.documents import DocumentLike, write_document
 from whyformer._model.prompt.prompt import WHOLE, Prompt, add_answer, append_tokens, check_ids, cut_prompt
 from whyformer._model.prompt.regions import SPLITTERS, Region, SplitBy
+from whyformer._model.prompt.tool_calls import CallPart, find_tool_calls

@@ -8,6 +8,7 @@
 Tokens are kept as they are. A text is tokenised once, when the prompt is made; nothing is tokenised again after that.
 """
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,7 @@ from whyformer._model.prompt.prompt_log import (
     find_first,
     find_token_ids,
     join_request_and_response,
+    list_logged_calls,
     read_logged_answer,
 )
 from whyformer._model.prompt.regions import (
@@ -44,6 +46,7 @@ from whyformer._model.prompt.regions import (
     assign_tokens,
     check_characters,
     find_texts,
+    skip_blanks,
     trim_blanks,
 )
 from whyformer._model.spans import correct_offsets, decode_with_spans
@@ -60,6 +63,10 @@ if TYPE_CHECKING:
 UNITS = (*SPLITTERS, "document", "role")
 LARGEST_ID = 2**63  # what a tensor holds
 WHOLE = "prompt"  # the name of the only region of a prompt that has no roles
+CALLS_AS_JSON = (
+    "The chat template writes no tool calls, so the call of the log was put here as JSON: the model may have written "
+    "it otherwise."
+)
 PUT_BEFORE = (
     "The documents were put before the question, separated by blank lines: the engine may have read them otherwise."
 )
@@ -319,11 +326,14 @@ class Prompt:
         model = open_language_model(model, needs_tokenizer=find_first(log, PROMPT_IDS) is None)
         answer = read_logged_answer(log)
         more = {**find_extras(log), **template}
-        if is_rendered_whole(model, log, answer):
+        if is_rendered_whole(model, log, answer) and writes_calls(model, log["messages"], answer, more):
             log = {**log, "messages": [*log["messages"], answer.message]}
         whole = make_logged_prompt(model, log, more)
         if answer.is_empty:
             return whole
+        if not whole.answer and answer.ids is None and not answer.text and (calls := list_logged_calls(answer)):
+            whole = add_answer(model, whole, json.dumps(calls[0] if len(calls) == 1 else calls, ensure_ascii=False))
+            whole = replace(whole, notes=(*whole.notes, CALLS_AS_JSON))
         whole = whole if whole.answer else add_logged_answer(model, whole, answer)
         whole = replace(whole, notes=(*whole.notes, *answer.notes))
         has_all = answer.log_probabilities is not None and len(answer.log_probabilities) == len(whole.answer)
@@ -363,11 +373,6 @@ def add_documents(prompt: Prompt, documents: Sequence[RetrievedDocument], notes:
         for region in prompt.regions
     )
     return replace(prompt, regions=tuple(identified), notes=(*prompt.notes, *notes))
-
-
-def skip_blanks(text: str, at: int) -> int:
-    """Where the white space that begins here ends: it goes with the document before it, also if that is left out."""
-    return next((n for n in range(at, len(text)) if not text[n].isspace()), len(text))
 
 
 def trim_region(region: Region) -> Region:
@@ -438,6 +443,21 @@ def is_rendered_whole(model: "Model", record: LogRecord, answer: LoggedAnswer) -
     has_tokens = answer.tokens is not None and answer.text is not None
     is_known = has_tokens and find_token_ids(model.tokenizer, answer.tokens or (), answer.text or "") is not None
     return isinstance(record.get("messages"), list) and not is_known
+
+
+def writes_calls(
+    model: "Model", messages: Sequence[MessageLike], answer: LoggedAnswer, more: Mapping[str, Any]
+) -> bool:
+    """Whether the template writes the tool calls of an answer that has nothing else."""
+    calls = list_logged_calls(answer)
+    if not calls or answer.text:
+        return True
+    try:
+        written = Prompt.from_messages(model, [*messages, answer.message or {}], **more).answer_text
+    except InputError:
+        Prompt.from_messages(model, messages, **more)  # raises where the other messages are refused too
+        return False
+    return all(call["name"] in written for call in calls)
 
 
 def add_logged_answer(model: "Model", prompt: Prompt, answer: LoggedAnswer) -> Prompt:

@@ -9,8 +9,10 @@ Token ids are taken as they are. Tokens that are given as texts become ids if ea
 otherwise the answer is tokenised once, and a note says so.
 """
 
+import json
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -99,6 +101,21 @@ def read_logged_answer(record: LogRecord) -> LoggedAnswer:
     several = f"The response has {len(choices)} choices; the first of them is read."
     notes = (several,) if len(choices) > 1 else ()
     return LoggedAnswer(None if ids is None else tuple(ids), message, text, read_token_texts(logged), values, notes)
+
+
+def list_logged_calls(answer: LoggedAnswer) -> list[dict[str, Any]]:
+    """The tool calls of a message as {"name": ..., "arguments": {...}}; arguments are often JSON in a string."""
+    calls = []
+    for call in list_entries((answer.message or {}).get("tool_calls")) or []:
+        function = call.get("function") if isinstance(call, Mapping) else None
+        if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+            return []
+        arguments = function.get("arguments", {})
+        if isinstance(arguments, str):
+            with suppress(ValueError):  # else kept as the text that it is
+                arguments = json.loads(arguments)
+        calls.append({"name": function["name"], "arguments": arguments})
+    return calls
 
 
 def find_first(record: LogRecord, names: Sequence[str]) -> Any:

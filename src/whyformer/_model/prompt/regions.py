@@ -128,6 +128,11 @@ def is_range_of_numbers(place: Any) -> bool:
     return isinstance(place, tuple | list) and len(place) == 2 and all(type(one) is int for one in place)
 
 
+def skip_blanks(text: str, at: int) -> int:
+    """Where the white space that begins here ends."""
+    return next((n for n in range(at, len(text)) if not text[n].isspace()), len(text))
+
+
 def trim_blanks(text: str, place: Characters) -> Characters:
     """The same characters without white space at both ends; all of them if there is nothing else."""
     covered = text[slice(*place)]
