@@ -111,8 +111,8 @@ def count_read(call):
 
 
 @pytest.mark.parametrize("plan", [True, False])
-def test_the_order_of_selected_tokens_does_not_matter(is_planned):
-    with why.engine(plan=is_planned):
+def test_the_order_of_selected_tokens_does_not_matter(plan):
+    with why.engine(plan=plan):
         found = [why.cite(decoder(), make_prompt(), by=PASSAGES, select=[*some]) for some in ((0, 3), (3, 0))]
     assert found[0].log_probability == found[1].log_probability and found[0].claim == found[1].claim
 
