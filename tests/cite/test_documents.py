@@ -203,7 +203,7 @@ def test_sentences_have_the_id_of_their_document(reader):
         ([], "documents is empty"),
         ([TEXTS[0], 7], "Document 2 is int"),
         ([TEXTS[0], {"title": "Ships"}], "Document 2 is dict with title"),
-        ([TEXTS[0], " \n"], "Document 2 has no text"),
+        (["", " \n"], "Document 1 has no text"),
         ([("a", "b", "c", "d")], "Document 1 is tuple"),
         ([TEXTS[0], None], "Document 2 is NoneType"),
     ],

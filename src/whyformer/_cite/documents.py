@@ -1,13 +1,17 @@
 """What cite() is given, as a prompt with an answer and documents: a text, messages, a Prompt or a record of a log."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import TypeAlias, TypeVar
 
 from typing_extensions import TypeIs
 
+from whyformer._cite.layouts import find_laid_out
+from whyformer._cite.sources import count_sources
 from whyformer._explain.decoding import refuse_other_prompt
 from whyformer._model import Model, PromptLike
-from whyformer._model.prompt import DocumentLike, Prompt, Region, SplitBy, add_answer
+from whyformer._model.prompt import DocumentLike, Prompt, Region, SplitBy, add_answer, write_document
 from whyformer._plain.json_value import JsonValue
 from whyformer._plain.progress import show_progress
 from whyformer.errors import InputError
@@ -20,6 +24,11 @@ def make_cited_prompt(
     documents: Sequence[DocumentLike] | None = None,
 ) -> Prompt:
     """The prompt with an answer, and with the documents as regions that have their ids and metadata."""
+    if isinstance(documents, list | tuple):
+        documents, skipped = skip_empty(documents)
+        if skipped:
+            made = make_cited_prompt(model, prompt, answer, documents)
+            return replace(made, notes=(*made.notes, *skipped))
     if isinstance(prompt, Mapping):
         prompt = Prompt.from_log(model, prompt)
         prompt = prompt if documents is None else prompt.with_documents(documents)
@@ -42,11 +51,33 @@ def make_cited_prompt(
     return prompt
 
 
-def choose_unit(prompt: Prompt, by: SplitBy | Sequence[Region] | None) -> SplitBy | Sequence[Region]:
-    """What the prompt is split into: by default its documents if it has several, else its passages."""
+def choose_unit(
+    prompt: Prompt, by: SplitBy | Sequence[Region] | None, within: Region | str | None = None
+) -> SplitBy | Sequence[Region]:
+    """What the prompt is split into: by default its documents if it has several, else its passages as they are laid
+    out (layouts.py), else paragraphs or lines."""
     if by is not None:
         return by
-    return "document" if len(prompt.list_documents()) > 1 else "passage"
+    if len(prompt.list_documents()) > 1:
+        return "document"
+    laid_out = None if within is not None else find_laid_out(prompt, partial(count_sources, prompt))
+    return laid_out or "passage"
+
+
+def skip_empty(documents: Sequence[DocumentLike]) -> tuple[list[DocumentLike], tuple[str, ...]]:
+    """The documents that have a text, and a note on those that have none; forms that are not known stay as they are."""
+    kept, empty = [], []
+    for number, one in enumerate(documents, 1):
+        try:
+            has_text = bool(str(write_document(one)["text"]).strip())
+        except TypeError:
+            has_text = True  # refused later
+        (kept if has_text else empty).append((number, one))
+    if not empty or not kept:
+        return list(documents), ()
+    numbers = ", ".join(str(number) for number, _ in empty)
+    note = f"Of the documents passed, number {numbers} has no text and was skipped; the others are numbered without it."
+    return [one for _, one in kept], (note,)
 
 
 # --- many -------------------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from whyformer._cite.dependence import (
     TooCostly,
     find_also,
     find_opposed,
+    name_reading,
     read_dependence,
 )
 from whyformer._cite.design import MOST_UNITS, Vector, fit_weights, list_ablations
@@ -145,7 +146,7 @@ def read_claim(
 ) -> Readings:
     found = [try_reading(effects, order, share, triples) for share in (HALF, *AROUND_HALF)]
     log_p = Effects(ablations.sum_values(tokens, limit, of_log_p=True), ablations.everything).turn()
-    reading = found[0] or Dependence(HARDLY_ANY if effects.total < LEAST else SEVERAL)
+    reading = found[0] or name_reading(effects, HARDLY_ANY if effects.total < LEAST else SEVERAL, ())
     return Readings(reading, tuple(found[1:]), try_reading(log_p, order, HALF, triples), found[0] is None)
 
 

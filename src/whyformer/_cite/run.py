@@ -148,7 +148,7 @@ def cite(
         same = {"within": within, "method": method, "effort": effort, "checker": check, **settings}
         return cite_each(partial(cite, model, by=by, **same), prompt)
     prompt = make_cited_prompt(model, prompt, answer, documents)
-    divided = find_sources(prompt, choose_unit(prompt, by), within)
+    divided = find_sources(prompt, choose_unit(prompt, by, within), within)
     with show_activity(Wait(f"citing, {describe_effort(effort)}")):
         return Study(model, prompt, divided, list_answer_parts(prompt, select), plan, check, method, settings).examine()
 

@@ -56,14 +56,34 @@ def find_sources(prompt: Prompt, by: SplitBy | Sequence[Region], within: Region 
     if len(sources) < 2:
         there = f"Only {sources[0].name} is there" if sources else "None is there"
         where = "" if within is None else " within the given part"
-        finer = "Pass" if isinstance(by, str) and by == "sentence" else 'Split the prompt by "sentence", or pass'
         raise InputError(
             f"A citation needs at least two sources to choose from. {there}{where}: questions, instructions and what "
-            f"the system or the assistant says are no sources. {finer} by= a list of texts that occur in the prompt."
+            f"the system or the assistant says are no sources. {suggest_split(prompt, by, within)}"
         )
     covered = {token for one in sources for token in range(one.start, one.stop)}
     apart = find_apart(prompt, part, choose_asking_unit(prompt, part))
     return DividedPrompt(sources, tuple(one for one in apart if covered.isdisjoint(range(one.start, one.stop))))
+
+
+def count_sources(prompt: Prompt, unit: str = "passage", within: str | None = None) -> int:
+    """How many sources there are by a unit in a part of the prompt."""
+    part = None if within is None else find_part(prompt, within)
+    found = find_source_units(prompt, unit, part)
+    return sum(part is None or is_inside(one, part) for one in found)
+
+
+def suggest_split(prompt: Prompt, by: SplitBy | Sequence[Region], within: Region | str | None) -> str:
+    """Which arguments would find sources here, each with how many."""
+    found = []
+    if within is None and isinstance(by, str):
+        systems = [one for one in prompt.regions if one.kind == "system"]
+        tries = [("sentence", None), *((unit, one.name) for one in systems for unit in ("passage", "sentence"))]
+        for unit, part in tries:
+            if (part is not None or unit != by) and (count := count_sources(prompt, unit, part)) > 1:
+                where = "" if part is None else f', within="{part}"'
+                found.append(f'by="{unit}"{where} ({count} sources)')
+    more = f"{' or '.join(found)}, or " if found else ""
+    return f"Pass {more}by= a list of texts that occur in the prompt."
 
 
 # --- units ------------------------------------------------------------------------------------------------------------

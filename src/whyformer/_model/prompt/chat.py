@@ -118,7 +118,11 @@ def render_chat(
         variables = {"add_generation_prompt": generates, **extras, **template}
         refuse_overlong_chat(model.name, model.tokenizer, conversation, **variables)
         try:
-            return model.tokenizer.apply_chat_template(conversation, tokenize=False, **variables)
+            try:
+                return model.tokenizer.apply_chat_template(conversation, tokenize=False, **variables)
+            except TypeError:  # templates that join texts; a message that calls a tool may say nothing
+                said = [{**message, "content": message.get("content") or ""} for message in conversation]
+                return model.tokenizer.apply_chat_template(said, tokenize=False, **variables)
         except Exception as error:
             is_of_template = type(error).__module__.startswith("jinja2")
             if not is_of_template and not isinstance(error, TypeError | KeyError | ValueError):
@@ -142,6 +146,7 @@ def render_chat(
         notes.append(
             "The chat template changes messages by what they say, so where each is in the prompt is not known."
         )
+    notes += note_left_out(marks, ranges)
     for part in parts:  # the model reads it as a special token, as in a prompt injection
         if (token := find_special_text(model.tokenizer, text[slice(*part.characters)])) is not None:
             notes.append(f"{part.name} contains {token!r}, which the tokenizer reads as a special token.")
@@ -155,6 +160,18 @@ def render_chat(
                 "The template writes an answer differently from its prompt; the text of the last message is used."
             )
     return RenderedChat(text, parts, answer, tuple(notes))
+
+
+def note_left_out(marks: Marks, ranges: Sequence[OwnedRange] | None) -> list[str]:
+    """Of tools and calls of them that the template writes nowhere: the model does not read them."""
+    written = {owner.kind for owner, _, _ in ranges or ()}
+    given = dict.fromkeys(owner.kind for _, owner in marks.texts if owner.kind in ("tool definition", "tool call"))
+    names = {"tool definition": "tools=", "tool call": "tool_calls"}
+    return [
+        f"The chat template leaves out {names[kind]}: the model does not read it."
+        for kind in given
+        if ranges is not None and kind not in written
+    ]
 
 
 def find_special_text(tokenizer: Tokenizer, text: str) -> str | None:
