@@ -77,7 +77,7 @@ def draw_answer(ax) -> None:
         box = {"boxstyle": "round,pad=0.3", "facecolor": shade(max(one.share, 0), 1), "edgecolor": "none"}
         y = 0.62 - 0.31 * i
         ax.text(0.01, y, passage, fontsize=12, va="center", color=INK, bbox=box)
-        ax.text(0.78, y, one.verdict, fontsize=12, va="center", color=INK if one.share > 0.5 else "#60606a")
+        ax.text(0.78, y, one.role, fontsize=12, va="center", color=INK if one.share > 0.5 else "#60606a")
 
 
 def main() -> None:

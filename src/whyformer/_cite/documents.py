@@ -66,7 +66,8 @@ def choose_unit(
 
 def skip_empty(documents: Sequence[DocumentLike]) -> tuple[list[DocumentLike], tuple[str, ...]]:
     """The documents that have a text, and a note on those that have none; forms that are not known stay as they are."""
-    kept, empty = [], []
+    kept: list[tuple[int, DocumentLike]] = []
+    empty: list[tuple[int, DocumentLike]] = []
     for number, one in enumerate(documents, 1):
         try:
             has_text = bool(str(write_document(one)["text"]).strip())
