@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from whyformer._cite.run import cite
+from whyformer._cite.run import CITE_METHOD, cite
 from whyformer._engine import Answer
 from whyformer._page.answers import recipes
 from whyformer._page.answers.inputs import PageQuestion
@@ -54,7 +54,8 @@ def answer_cite(question: PageQuestion) -> dict[str, Any]:
 def cite_question(question: PageQuestion) -> Citations:
     body, span = question.body, question.body["span"]
     part = None if span is None else Answer((span["start"], span["stop"]), unit="character")
-    return cite(question.model, question.prompt, body["by"], select=part, effort=body["effort"])
+    method = CITE_METHOD  # so that words have scores of their own
+    return cite(question.model, question.prompt, body["by"], select=part, method=method, effort=body["effort"])
 
 
 def as_explanation(found: Citations) -> Explanation:

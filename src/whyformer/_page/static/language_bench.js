@@ -49,7 +49,7 @@ export function makeLanguageBench(desk, settings) {
 
 function makeAnswerBench(desk, settings) {
   const { model, ask } = desk;
-  const view = { input: null, answer: null, ids: null, span: null, by: "", effort: "fast", without: new Set(), method: null };
+  const view = { input: null, answer: null, ids: null, span: null, by: "", effort: "checked", without: new Set(), method: null };
   const known = { cited: null, words: null, passages: [], again: null };
   const latest = { generate: makeLatest(), cite: makeLatest(), words: makeLatest(), again: makeLatest() };
 
