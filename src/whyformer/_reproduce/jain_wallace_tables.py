@@ -164,14 +164,14 @@ def order_values(published: Mapping[str, float], ours: Mapping[str, Sequence[flo
 
 def describe_seed_orders(what: str, orders: Sequence[SeedOrder]) -> str:
     groups = {verdict: [o for o in orders if o.verdict == verdict] for verdict in ("holds", "reversed", "undecided")}
-    text = f"{what}: {len(groups['holds'])} of {len(orders)} published orders hold in every seed"
+    text = f"{what}: {len(groups['holds'])} of {len(orders)} published orders are the same in every seed of ours"
     if groups["undecided"]:
-        text += f", {len(groups['undecided'])} undecided"
+        text += f", {len(groups['undecided'])} differ between seeds"
     if groups["reversed"]:
         named = "; ".join(f"{o.lower} is above {o.higher}" for o in groups["reversed"][:MOST_NAMED])
-        more = len(groups["reversed"]) - MOST_NAMED
-        text += f", {len(groups['reversed'])} reversed ({named}{f'; {more} more' if more > 0 else ''})"
-    return f"{text}."
+        more = f"; {left} more" if (left := len(groups["reversed"]) - MOST_NAMED) > 0 else ""
+        text += f", {len(groups['reversed'])} are turned round in every seed ({named}{more})"
+    return f"{text}. Seeds are counted; with so few of them nothing is tested."
 
 
 def read_published_mean(model: tuple[str, str], dataset: str, index: int) -> float | None:

@@ -10,8 +10,8 @@ TEST_LIMITS = {
     "replacement": (
         "An unchanged output does not show that the attention is unused: the values may be similar, or the model may "
         "use other attention or the residual connection instead. A changed output shows that the weights matter for "
-        "the computation, not that a reader understands the output from them. The replaced weights are weights the "
-        "model never produces."
+        "the computation, not that a reader understands the output from them. The replaced weights may be "
+        "unlike any that the model produces."
     ),
     "adversarial": (
         "The other attention is constructed for one example with everything else fixed; no trained model need ever "
