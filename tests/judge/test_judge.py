@@ -19,13 +19,14 @@ from html5lib import HTMLParser
 from judge.bench_parts import BRIGHTNESS, FIRST_SCORE, PICKY, SHARE, pictures, tiny
 from typer.testing import CliRunner
 
-from whyformer._judge import judge
+from whyformer._explain.method_call import label_methods
+from whyformer._judge import finalist, judge
 from whyformer._judge.bench import Bench
 from whyformer._model.loading import open as opened
 from whyformer._runs.choice import choose_default_metrics
 from whyformer.cli import app
 from whyformer.data import Data, Example
-from whyformer.errors import InputError, MethodError, MetricError, OutputError, TargetError
+from whyformer.errors import InputError, MethodError, MetricError, OutputError, ResourceError, TargetError
 from whyformer.methods._registry import METHODS
 from whyformer.metrics import parameter_randomisation
 from whyformer.results.result import Result
@@ -188,6 +189,29 @@ def test_the_recommended_method_is_tested_for_class_and_weights(tmp_path):
         assert mean == pytest.approx(own.mean, abs=1e-6) and low <= mean <= high
     assert (tmp_path / "run" / "finalist" / "rows").is_dir()
     assert f"{next(iter(made.finalist.correlations.values()))[0]:.2f}" in made.verdict
+
+
+def test_a_finalist_that_cannot_be_tested_keeps_the_judgement(monkeypatch):
+    """Out of memory in the copy of the model: the verdict says so, and stands."""
+    texts = [
+        f"{word} {thing}" for word in ("a good", "a bad", "an awful", "a superb") for thing in ("film", "plot", "cast")
+    ]
+
+    def run_out(*_, **__):
+        raise ResourceError("Out of memory.")
+
+    monkeypatch.setattr(finalist, "measure_checks", run_out)
+    made = judge("demo/sentiment", texts, ["libragrad", "rollout"], "comprehensiveness")
+    assert made.verdict.startswith("On this data use")
+    assert "Not tested for class and weights: Out of memory." in made.verdict
+
+
+def test_a_large_model_is_not_copied(monkeypatch, tmp_path):
+    monkeypatch.setattr(finalist, "MOST_PARAMETERS", 10)
+    model = opened("demo/sentiment")
+    data = Data("x", (Example("a", "a good film"), Example("b", "a bad film")))
+    found = finalist.check_finalist(Bench(model, data, label_methods(["libragrad"]), {}), "libragrad", tmp_path)
+    assert list(found.correlations) == ["class_swap"] and "too large" in " ".join(found.describe())
 
 
 def test_quick_takes_every_method_of_one_pass():
