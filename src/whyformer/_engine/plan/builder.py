@@ -7,7 +7,14 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from whyformer._engine.capture import Capture, CaptureBuilder, LazyLayers, RunRequest, note_whole_attention
+from whyformer._engine.capture import (
+    Capture,
+    CaptureBuilder,
+    Declined,
+    LazyLayers,
+    RunRequest,
+    note_whole_attention,
+)
 from whyformer._engine.layout import Order
 from whyformer._engine.plan.backward_plan import BackwardPlan
 from whyformer._engine.plan.run import PlanRun
@@ -42,7 +49,23 @@ class PlannedBuilder(CaptureBuilder):
         if not plan.entrance:
             attach_trace(run.leaf, Trace(is_pixels=run.leaf.dim() == 4))
         if run.output.dim() < 3 and plan.facts.readouts:
-            attach_trace(run.output, Trace(read=plan.facts.find_readout(self.layout.mask)))
+            attach_trace(run.output, Trace(read=plan.facts.find_readout(self.layout)))
+
+    @property
+    def follows_readout(self) -> bool:
+        """Whether the plan says where the answer is read, and not the target or the user."""
+        is_class = self.plan.facts.task == "class"
+        return "readout" in self.request.keep and is_class and self.model.readout is None and bool(self.sites)
+
+    def refuse_other_readout(self, slope: Tensor) -> None:
+        """A model may look for the token that it reads. Behind the last attention, only that one has a slope.
+
+        slope: of the score at the output of the last attention, [batch head query channel].
+        """
+        read = self.plan.facts.find_readout(self.layout)
+        is_read = slope.abs().sum((1, 3)) > 0
+        if read is None or is_read.shape != read.shape or not torch.equal(is_read, read > 0):
+            raise Declined("the answer is read at other tokens than when the plan was learnt")
 
     def choose_answer(self) -> ChosenAnswer:
         target, versus = self.request.target, self.request.versus

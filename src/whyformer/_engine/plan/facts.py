@@ -24,20 +24,30 @@ PLANNED_TASKS = ("class", "next token", "masked token", "token class", "answer s
 
 
 def mark_position(mask: Tensor, positions: Tensor) -> Tensor:
-    return (torch.arange(mask.size(1), device=mask.device) == positions[:, None]).double()
+    return (torch.arange(mask.size(1)) == positions[:, None]).double()
 
 
 def find_last_real(mask: Tensor) -> Tensor:
     return mask.size(1) - 1 - mask.flip(1).int().argmax(1)
 
 
-# Where an answer may be read, from the mask of the tokens that are no padding: [batch token], rows sum to 1
-READOUTS: Mapping[str, Callable[[Tensor], Tensor]] = {
-    "first position": lambda mask: mark_position(mask, mask.new_zeros(len(mask), dtype=torch.long)),
-    "last position": lambda mask: mark_position(mask, mask.new_full((len(mask),), mask.size(1) - 1, dtype=torch.long)),
-    "first token": lambda mask: mark_position(mask, mask.int().argmax(1)),
-    "last token": lambda mask: mark_position(mask, find_last_real(mask)),
-    "mean of all": lambda mask: mask.double() / mask.sum(1, keepdim=True),
+def share_evenly(tokens: Tensor) -> Tensor:
+    return tokens.double() / tokens.sum(1, keepdim=True).clamp(min=1)
+
+
+# Where an answer may be read, from the tokens that are no padding, and those that are special: [batch token]
+READOUTS: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "first position": lambda mask, _: mark_position(mask, mask.new_zeros(len(mask), dtype=torch.long)),
+    "last position": lambda mask, _: mark_position(mask, torch.full((len(mask),), mask.size(1) - 1)),
+    "first token": lambda mask, _: mark_position(mask, mask.int().argmax(1)),
+    "last token": lambda mask, _: mark_position(mask, find_last_real(mask)),
+    "second token": lambda mask, _: mark_position(mask, torch.ones(len(mask))),
+    "first and second token": lambda mask, _: share_evenly(torch.arange(mask.size(1)).expand_as(mask) < 2),
+    "mean of all": lambda mask, _: share_evenly(mask),
+    "mean of words or patches": lambda mask, special: share_evenly(mask & ~special),
+    "first and mean of patches": lambda mask, special: (
+        mark_position(mask, torch.zeros(len(mask))) + share_evenly(mask & ~special)
+    ).div(2),
 }
 
 
@@ -54,10 +64,12 @@ class ModelFacts:
     bytes_of_state: int  # of the explained input at one token
     image: Layout | None = None  # of one image; texts are laid out as the input has them
 
-    def find_readout(self, mask: Tensor) -> Tensor | None:
+    def find_readout(self, layout: Layout) -> Tensor | None:
         """[batch token]: where the answer is read; None if the rules that are known to fit do not agree here."""
-        found = [READOUTS[name](mask) for name in self.readouts]
-        return found[0] if found and all(torch.equal(found[0], other) for other in found[1:]) else None
+        mask, special = layout.mask.cpu(), layout.special.cpu()
+        found = [READOUTS[name](mask, special) for name in self.readouts]
+        agree = found and all(torch.equal(found[0], other) for other in found[1:])
+        return found[0].to(layout.mask.device) if agree else None
 
     def lay_out(self, encoded: EncodedBatch, device: torch.device) -> Layout:
         if self.image is None:
@@ -114,8 +126,8 @@ def find_readouts(run: Run, layout: Layout, encoded: EncodedBatch) -> tuple[str,
     weights = compute_pooling_weights(trace, logits.shape, encoded.batch, layout.length)
     if weights is None or weights.shape != layout.mask.shape:
         return ()
-    mask = layout.mask.cpu()
-    return tuple(name for name, find in READOUTS.items() if torch.allclose(find(mask), weights.cpu().double()))
+    mask, special, read = layout.mask.cpu(), layout.special.cpu(), weights.cpu().double()
+    return tuple(name for name, find in READOUTS.items() if torch.allclose(find(mask, special), read))
 
 
 def find_image_layout(layout: Layout, encoded: EncodedBatch) -> Layout | None:

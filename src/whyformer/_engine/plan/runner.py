@@ -113,7 +113,7 @@ class PlanRunner:
             return "gradients and relevance are needed, or not one recipe that sends slopes"
         if not is_text(request.encoded) and not (main.dim() == 4 and main.is_floating_point()):
             return "the input is neither one of token ids nor an image"
-        if not (asked or is_long(request)) and main.is_floating_point() is False and has_short_weights(request):
+        if not (asked or is_long(request)) and has_short_weights(request):
             return "the weights have 16 bits: the full engine computes in 32"
         if not current_setting.get().is_on:
             return WHOLE
@@ -180,7 +180,7 @@ class PlanRunner:
                 if learnt.attempts >= MOST_ATTEMPTS or full is not None:
                     learnt.reason = str(difference)
                     if full is not None:
-                        return None, full
+                        return None, replace(full, engine=EngineChoice("full", {"plan": learnt.reason}))
                     raise Declined(learnt.reason) from None
 
 
@@ -245,10 +245,10 @@ def refuse_missing(request: RunRequest, plan: BackwardPlan) -> None:
         raise Declined("the states between blocks are not known")
     if subjects & OF_ATTENTION and not plan.attention:
         raise Declined("which operations are attention is not known")
-    if "readout" in subjects and plan.facts.task == "class" and request.model.readout is None:
-        mask = plan.facts.lay_out(request.encoded, torch.device("cpu")).mask
-        if plan.facts.find_readout(mask) is None:
-            raise Declined("where the answer is read is not known")
+    is_by_rule = "readout" in subjects and plan.facts.task == "class" and request.model.readout is None
+    layout = plan.facts.lay_out(request.encoded, torch.device("cpu")) if is_by_rule else None
+    if layout is not None and plan.facts.find_readout(layout) is None:
+        raise Declined("where the answer is read is not known")
 
 
 # --- making a plan ---------------------------------------------------------------------------------------------------
@@ -440,14 +440,21 @@ def choose_explained(
 
 
 def find_slopes(request: RunRequest, run: PlanRun, builder: PlannedBuilder, score: Tensor) -> dict[str, list[Tensor]]:
-    """Of the score, at the tensors whose gradient or relevance is wanted, by site; {} if none is."""
+    """Of the score, at the tensors whose gradient or relevance is wanted, by site; {} if none is.
+
+    Raises Declined if the answer is read at other tokens than the plan says.
+    """
     kept = [SITES[name] for name in request.keep]
     wanted = {site.of for site in kept if site.is_gradient or site.is_relevance}
     wanted |= {"attention_output"} if "attention" in wanted else set()
     names = [name for name in builder.tracked if name in wanted]
-    flat = [tensor for name in names for tensor in builder.tracked[name]]
+    checked = [run.sites[-1].output] if builder.follows_readout else []
+    flat = [*(tensor for name in names for tensor in builder.tracked[name]), *checked]
     found = iter(run.find_slopes(score, flat) if flat else ())
-    return {name: [attach_trace(next(found), trace_of(tensor)) for tensor in builder.tracked[name]] for name in names}
+    slopes = {name: [attach_trace(next(found), trace_of(tensor)) for tensor in builder.tracked[name]] for name in names}
+    for slope in found:
+        builder.refuse_other_readout(run.sites[-1].split_heads(slope))
+    return slopes
 
 
 def refuse_changes(module: nn.Module, now: ModelState) -> AbstractContextManager[None]:
