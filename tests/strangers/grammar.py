@@ -71,7 +71,9 @@ def draw_methods(question: Question, dice: random.Random) -> list[tuple[str | No
     if isinstance(question, Whole):
         methods = list(question.methods)
     else:
+        assert isinstance(question, Oracle)
         methods = [name for name in METHODS if name != "kernel_shap" or has_few_tokens(question)]
+        methods = [name for name in methods if question.draft.has_logits or "/" not in name]
     dice.shuffle(methods)
     return [(None, {}), *(read_call(name) for name in dict.fromkeys(methods))]
 

@@ -157,7 +157,7 @@ def straight_through(d: Draft) -> None:
     """There is no slope: methods that take one are right with a note alone."""
     d.strange.mix = Then(d.strange.mix, lambda h: h + ((2 * h).round() / 2 - h).detach())
     d.unknown = f"{BY_SLOPES}|decompx"
-    d.true_refusals.append((f"default|{BY_RULES}", "rule for round"))
+    d.true_refusals.append((f"default|{BY_RULES}", "rule for round|round cannot be applied"))
     d.must.append((BY_SLOPES, SLOPE_NOTE))
 
 
@@ -233,4 +233,4 @@ class FromTheStart(nn.Module):
 @kind("skips from the first states", "12 false alarm", "mixed", takes_over=True)
 def skip_from_start(d: Draft) -> None:
     d.strange.mix, d.has_twin = FromTheStart(a.Blocks(2)), False
-    d.true_refusals.append(("", "not added to the input of the block"))
+    d.true_refusals.append(("", "not added to the input of the block|not followed by a second addition"))

@@ -124,6 +124,8 @@ class Changing(nn.Module):
         return self.mix(self.change(x), *others)
 
 
+TOKENS_CHANGE = f"{MIXES_FIRST}|models whose tokens change between layers"
+
 # --- tokens that go or meet ------------------------------------------------------------------------------------------
 
 
@@ -132,7 +134,7 @@ def drop_tokens(d: Draft) -> None:
     """The three strongest stay. Of the others the answer does not know, so they score 0."""
     d.strange.mix = Changing(d.strange.mix, keep_strongest)
     d.has_twin = False
-    d.true_refusals.append(("^(?!leave_one_out|kernel_shap)", "the attention covers 3 tokens"))
+    d.true_refusals.append(("^(?!leave_one_out|kernel_shap)", f"the attention covers 3 tokens|{TOKENS_CHANGE}"))
     d.read_is_order_free()
 
 
@@ -145,7 +147,7 @@ def keep_strongest(h: Tensor) -> Tensor:
 def merge_tokens(d: Draft) -> None:
     d.strange.mix = Changing(d.strange.mix, lambda h: (h[:, : h.size(1) // 2 * 2].unflatten(1, (-1, 2))).mean(2))
     d.has_twin = False
-    d.true_refusals.append(("", MIXES_FIRST))
+    d.true_refusals.append(("", TOKENS_CHANGE))
     d.read_is_order_free()
 
 
@@ -234,7 +236,9 @@ def classes_first(d: Draft) -> None:
 
 @kind("one more axis in the output", "unlisted", "returned")
 def more_axes(d: Draft) -> None:
+    """What the axes are is not said by their sizes, so a refusal that asks for a function is right too."""
     target = d.target
+    d.true_refusals.append(("", "which token each row belongs to is not known|not one state for each of its"))
     if d.dice.random() < 0.5:
         d.strange.give = lambda z: z[:, None]
         d.own_value = lambda out: out[:, 0, target]
