@@ -1,6 +1,6 @@
 # make demo    set up, then explain what ships
 # make test    set up, then run the tests
-# The other targets: lint, types, docs, pages, house, gallery, notebooks, check (all but the gallery and the notebooks), slow, sweep, test-portable, test-oracles, test-others, test-ray, test-screens, test-page, screens, benchmark, real, format, dev, clean.
+# The other targets: lint, types, docs, pages, house, gallery, notebooks, check (all but the gallery and the notebooks), slow, sweep, test-portable, test-oracles, test-others, test-ray, test-screens, test-page, screens, benchmark, real, test-real, format, dev, clean.
 
 PYTHON ?= python3
 VENV := .venv
@@ -18,7 +18,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt --e
 export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv dev demo test slow sweep test-portable test-oracles test-others test-ray test-screens test-page screens sweep-others lint format types docs pages house gallery notebooks check benchmark benchmark-others benchmark-all real clean
+.PHONY: help venv dev demo test slow sweep test-portable test-oracles test-others test-ray test-screens test-page screens sweep-others lint format types docs pages house gallery notebooks check benchmark benchmark-others benchmark-all real test-real clean
 
 help:
 	@sed -n 's/^# //; /make\|targets/p; 3q' Makefile
@@ -136,6 +136,10 @@ sweep-others: $(OTHERS_READY)
 # user's cache): fetched, converted, checked; what cannot be had is named. MODELS="smollm2 gte" makes these only.
 real: $(REAL)
 	HF_HUB_OFFLINE=1 PYTHONPATH=evaluation $(BIN)/python -m real.make $(MODELS)
+
+# What the verbs say on them, checked against the models themselves; the results are stored in evaluation/real/results.
+test-real: $(REAL)
+	HF_HUB_OFFLINE=1 PYTHONPATH=evaluation $(BIN)/python -m real.verbs $(MODELS)
 
 $(REAL): $(WORK)
 	$(INSTALL) '.[test,real]'

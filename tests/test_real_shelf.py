@@ -29,9 +29,9 @@ def test_states_package_version_licence_and_checksums(name):
     assert model.may_be_shown == (not model.licence.startswith(("none", "Gemma")))
 
 
-def test_has_a_file_for_each_model_and_the_page_its_table():
+def test_has_a_file_for_each_model_and_the_page_its_tables():
     assert len(make.NAMES) == 14
-    assert table.write_section(table.PAGE.read_text(), "shelf", table.make_table()) == table.PAGE.read_text()
+    assert table.make_page(table.PAGE.read_text()) == table.PAGE.read_text(), "run: python -m real.table"
 
 
 def test_the_cache_is_outside_of_the_repository(monkeypatch, tmp_path):

@@ -1,14 +1,16 @@
-"""Writes the table of the shelf into docs/real.md, from the files of this folder.
+"""Writes the tables of docs/real.md, from the files of this folder and the stored results.
 
 PYTHONPATH=evaluation python -m real.table
 """
 
+import json
 import re
 from pathlib import Path
 
 from real.make import ABSENT, NAMES, load
 
 PAGE = Path(__file__).parents[2] / "docs" / "real.md"
+RESULTS = Path(__file__).parent / "results"
 
 
 def make_table() -> str:
@@ -27,5 +29,24 @@ def write_section(page: str, name: str, content: str) -> str:
     return re.sub(rf"(<!-- {name} -->\n).*?(\n<!-- /{name} -->)", lambda m: f"{m[1]}{content}{m[2]}", page, flags=re.S)
 
 
+def make_verbs_table() -> str:
+    """Models x checks, then the reason for each refusal and what was wrong."""
+    stored = json.loads((RESULTS / "verbs.json").read_text())
+    verbs = list(dict.fromkeys(verb for found in stored.values() for verb in found))
+    rows = [f"| model | {' | '.join(verbs)} |", "| --- |" + " --- |" * len(verbs)]
+    reasons = []
+    for name, found in stored.items():
+        cells = [f"{found[verb]['state']}" if verb in found else "" for verb in verbs]
+        rows.append(f"| `{name}` | {' | '.join(cells)} |")
+        for verb, one in found.items():
+            if one["state"] != "right":
+                reasons.append(f"* `{name}`, {verb}, {one['state']}: {' '.join(one['detail'].split())}")
+    return "\n".join([*rows, "", *reasons])
+
+
+def make_page(page: str) -> str:
+    return write_section(write_section(page, "shelf", make_table()), "verbs", make_verbs_table())
+
+
 if __name__ == "__main__":
-    PAGE.write_text(write_section(PAGE.read_text(), "shelf", make_table()))
+    PAGE.write_text(make_page(PAGE.read_text()))
