@@ -4,7 +4,6 @@ PYTHONPATH=evaluation python -m real.table
 """
 
 import json
-import re
 from pathlib import Path
 
 from real.make import ABSENT, NAMES, load
@@ -26,7 +25,11 @@ def make_table() -> str:
 
 
 def write_section(page: str, name: str, content: str) -> str:
-    return re.sub(rf"(<!-- {name} -->\n).*?(\n<!-- /{name} -->)", lambda m: f"{m[1]}{content}{m[2]}", page, flags=re.S)
+    before, begin, rest = page.partition(f"<!-- {name} -->\n")
+    _, end, after = rest.partition(f"<!-- /{name} -->")
+    if not begin or not end:
+        raise ValueError(f"The page has no section {name}.")
+    return f"{before}{begin}{content}\n{end}{after}"
 
 
 def make_verbs_table() -> str:

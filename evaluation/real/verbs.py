@@ -46,7 +46,8 @@ def open_model(name: str) -> why.Model:
 
 def check_default(model: why.Model, texts: tuple[str, ...]) -> str:
     e = why.explain(model, texts[0])
-    assert bool(e.scores.isfinite().all()) and bool(e.scores.any())
+    assert bool(e.scores.isfinite().all()), "scores are not finite"
+    assert bool(e.scores.any()), f"{e.method} gives 0 to every word"
     return f"{e.method}, {e.targets[0].label[:40]}"
 
 
