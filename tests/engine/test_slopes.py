@@ -10,6 +10,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
+import transformers as hf
 from conftest import FAMILIES, animal
 from rule_calls import assert_same, away_from_zero, make_call, numbers, softmax_slowly
 from torch import Tensor
@@ -529,3 +530,33 @@ def test_parameters_are_settings_of_the_method():
     assert why.explain(model, it.inputs, "lrp", recipe="epsilon", epsilon=0.3).settings["epsilon"] == 0.3
     with pytest.raises(MethodError, match="lrp_gamma has no setting 'gamma'"):
         why.explain(model, it.inputs, "lrp_gamma", recipe="attnlrp", gamma=1)
+
+
+class LogProbabilities(torch.nn.Module):
+    """A classifier whose head ends in a log-softmax."""
+
+    def __init__(self, classifier: torch.nn.Module) -> None:
+        super().__init__()
+        self.classifier = classifier
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        return self.classifier(input_ids=input_ids, attention_mask=attention_mask).logits.log_softmax(-1)
+
+
+@pytest.mark.parametrize("method", ["libragrad", "cp_lrp"])
+def test_a_log_softmax_at_the_end_is_not_held_constant(method):
+    """Of log p the explanation is that of the logit minus the expected one, and never 0 everywhere."""
+    torch.manual_seed(0)
+    config = hf.BertConfig(
+        vocab_size=30, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2, num_labels=3,
+    )  # fmt: skip
+    plain = hf.BertForSequenceClassification(config).double().eval()
+    inputs = {"input_ids": torch.tensor([[3, 7, 1, 9]]), "attention_mask": torch.ones(1, 4, dtype=torch.long)}
+    with torch.no_grad():
+        weights = -plain(**inputs).logits[0].softmax(-1)
+    weights[1] += 1
+    found = why.explain(LogProbabilities(plain), inputs, method, target=1).scores
+    group = why.targets.Group(0, 1, 2, weights=weights.tolist())
+    expected = why.explain(plain, inputs, method, target=group).scores
+    assert found.abs().max() > 0
+    torch.testing.assert_close(found, expected)

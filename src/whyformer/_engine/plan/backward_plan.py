@@ -161,6 +161,8 @@ def decide(recipe: Recipe, operation: Operation, call: calls.OperationCall, oper
     if rule in PASSING:
         return Decision(everything, PASSING_ACTIONS.get(operation.name))
     if rule is slopes.hold_constant:
+        if isinstance(call, calls.SoftmaxCall) and not call.is_plain:
+            raise NotPlannable("the model takes the logarithm of a softmax")
         return Decision(())
     if rule is rules.share_attention and isinstance(call, calls.AttentionCall):
         factors = find_factors(recipe, call.carrying)

@@ -157,8 +157,10 @@ def expand_softmax(call: SoftmaxCall, slope: Tensor) -> Shares | None:
 
 
 @act_on_rows
-def hold_constant(call: OperationCall, slope: Tensor) -> Shares:
-    """The result is held constant: nothing passes."""
+def hold_constant(call: OperationCall, slope: Tensor) -> Shares | None:
+    """The result is held constant: nothing passes. The logarithm of a softmax is no weight: its true gradient does."""
+    if isinstance(call, SoftmaxCall) and not call.is_plain:
+        return None
     call.absorb(f"{call.operation} held constant", lambda: slope * call.result)
     return call.fit()
 
