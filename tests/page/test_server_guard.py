@@ -1,11 +1,13 @@
 """What the server refuses before a route sees it: other sites, other methods, no token, too much."""
 
 import asyncio
+import gc
 import itertools
 import json
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 from page.calls import Reply, send
 
@@ -267,3 +269,19 @@ def test_every_code_of_the_server_is_in_the_docs():
 def test_the_colours_of_the_page_are_those_of_the_library(name):
     """`python -m whyformer._page.style` writes them."""
     assert (FOLDER / name).read_text(encoding="utf-8") == make_style_files()[name]
+
+
+def test_bodies_that_are_refused_are_not_kept():
+    """Each error about a body refers to the whole of it."""
+    roomy, before = make_app_with(Limits()), measure_memory()
+    gc.disable()
+    try:
+        for _ in range(60):
+            assert ask(roomy, "POST", "/api/explain", ("Content-Type", "application/json"), body=b"x" * 5_000_000).code
+    finally:
+        gc.enable()
+    assert measure_memory() - before < 100_000_000
+
+
+def measure_memory():
+    return psutil.Process().memory_info().rss

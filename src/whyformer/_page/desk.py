@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import hashlib
 import json
 import time
@@ -17,6 +18,7 @@ from whyformer._page.limits import Limits
 from whyformer._page.model_process import Images, Job, ModelProcess, SpareProcess
 from whyformer._page.problems import PageProblem
 
+COLLECT_SECONDS = 5.0
 IDLE_SECONDS = 3.0  # nobody asks, before methods are tried
 SAMPLE_IMAGE = Path(__file__).parents[1] / "demo" / "samples" / "cat.jpg"
 Event = tuple[str, bytes]
@@ -41,7 +43,8 @@ class Desk:
     async def start(self) -> None:
         for model in self.models:
             model.start()
-        for work in (self.decode_sample(), self.try_methods()):
+        gc.freeze()  # what is there stays, and need not be looked at again
+        for work in (self.decode_sample(), self.try_methods(), self.collect_garbage()):
             task = asyncio.create_task(work)
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -54,6 +57,12 @@ class Desk:
         self.spare.stop()
         self.decoding.shutdown(wait=False, cancel_futures=True)
         self.decoder.stop()
+
+    async def collect_garbage(self) -> None:
+        """Connections that have ended refer to themselves; thousands of them take more memory than the answers."""
+        while True:
+            await asyncio.sleep(COLLECT_SECONDS)
+            gc.collect()
 
     async def decode_sample(self) -> None:
         with contextlib.suppress(PageProblem):

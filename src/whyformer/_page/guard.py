@@ -7,6 +7,7 @@ request from another origin is refused. Loopback is no wall by itself, so the to
 """
 
 import asyncio
+import gc
 import hmac
 from collections.abc import Iterable
 from urllib.parse import urlsplit
@@ -19,6 +20,7 @@ from whyformer._page.limits import Limits
 from whyformer._page.problems import PageProblem
 from whyformer._page.responses import make_problem_response
 
+GARBAGE = 20_000_000  # bytes of bodies that were read
 HAS_TOKEN = "whyformer.has_token"  # in the scope of a request, for connections.py
 METHODS = ("GET", "HEAD", "POST")
 API = "/api/"
@@ -52,6 +54,7 @@ class Guard:
     ) -> None:
         self.app, self.hosts, self.token, self.cookie, self.limits = app, set(hosts), token, cookie, limits
         self.json_paths, self.raw_paths = set(json_paths), set(raw_paths)
+        self.garbage = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -80,6 +83,16 @@ class Guard:
             await self.app(scope, body.replay, send_guarded)
         except PageProblem as problem:
             await make_problem_response(problem)(scope, receive, send_guarded)
+        finally:
+            self.free(body)
+
+    def free(self, body: "BodyReader") -> None:
+        """An error about a body refers to it and to itself, so Python would keep many of them for a while."""
+        self.garbage += len(body.body)
+        body.body = b""
+        if self.garbage > GARBAGE:
+            self.garbage = 0
+            gc.collect()
 
     def check(self, scope: Scope) -> None:
         """Refuse what did not come from the page itself, or from somebody who has the token."""
