@@ -180,6 +180,15 @@ def test_a_damaged_file_is_refused(tmp_path, damage):
         Citations.load(tmp_path / "c.json")
 
 
+def test_a_file_cannot_name_what_is_called(tmp_path):
+    """`instead` calls a function that cite() has put there."""
+    made(claim=make_claim(written=None)).save(tmp_path / "c.json")
+    saved = json.loads((tmp_path / "c.json").read_text())
+    saved["claim"]["writer"] = "print"
+    (tmp_path / "c.json").write_text(json.dumps(saved))
+    assert Citations.load(tmp_path / "c.json").claim.instead is None
+
+
 def test_unknown_words_are_refused(tmp_path):
     one = made()
     for more in ({"citations": (replace(one[0], role="perhaps"),)}, {"claim": make_claim(how="perhaps")}):

@@ -375,10 +375,7 @@ class Citations(LoadableResult):
         pieces = restore_saved_tokens(prompt["pieces"], length)
         assert isinstance(pieces, Pieces)
         regions = tuple(restore_region(one) for one in prompt["regions"])
-        parts = {
-            name: tuple(Citation(**{**one, "copies": tuple(one["copies"])}) for one in saved[name])
-            for name in ("citations", "apart")
-        }
+        parts = {name: tuple(Citation(**with_tuples(one)) for one in saved[name]) for name in ("citations", "apart")}
         whole = Prompt(tuple(prompt["ids"]), pieces, prompt["prompt_length"], regions, tuple(prompt["notes"]))
         return Citations(
             **{
@@ -501,27 +498,21 @@ def write_claim(claim: Claim) -> dict[str, Any]:
 
 
 def restore_claim(saved: archive.Fields) -> Claim:
+    """Its own fields alone: what else a file may name, such as a function to call, is not taken over."""
     if saved["how"] not in KINDS or saved["kind"] not in SENTENCES:
         raise SchemaError("a claim of the citations is damaged")
-    read = [OtherReading(one["how"], tuple(one["rests_on"])) for one in saved["around"]]
-    other = saved["by_log_p"]
-    return Claim(
-        **{
-            **saved,
-            **{name: tuple(saved[name]) for name in ("rests_on", "also", "against")},
-            "around": tuple(read),
-            "by_log_p": None if other is None else OtherReading(other["how"], tuple(other["rests_on"])),
-            "values": {
-                name: Values(**{**one, "log_odds": tuple(one["log_odds"])}) for name, one in saved["values"].items()
-            },
-            "states": {
-                name: State(tuple(one["contains"]), tuple(one["lacks"]), one["judged"], one["probability"])
-                for name, one in saved["states"].items()
-            },
-            "marks": tuple(Mark(**one) for one in saved["marks"]),
-            "quotations": tuple(Quotation(**one) for one in saved["quotations"]),
-        }
-    )
+    fields = {name: saved[name] for name in CLAIM_FIELDS}
+    for name, kind in {"around": OtherReading, "marks": Mark, "quotations": Quotation}.items():
+        fields[name] = [kind(**with_tuples(one)) for one in saved[name]]
+    for name, kind in {"values": Values, "states": State}.items():
+        fields[name] = {source: kind(**with_tuples(one)) for source, one in saved[name].items()}
+    if saved["by_log_p"] is not None:
+        fields["by_log_p"] = OtherReading(**with_tuples(saved["by_log_p"]))
+    return Claim(**with_tuples(fields))
+
+
+def with_tuples(fields: archive.Fields) -> dict[str, Any]:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
 
 
 def restore_region(saved: archive.Fields) -> Region:
