@@ -226,6 +226,15 @@ def test_a_model_that_differs_from_its_plan_at_once_is_explained_by_the_full_eng
         assert why.explain(module, ONE, method).engine.name == "full"
 
 
+def test_whatever_fails_in_a_planned_run_leaves_the_call_to_the_full_engine(monkeypatch):
+    module = build("bert")
+    explain_by_plan(module, ONE, "rollout")
+    monkeypatch.setattr(runner, "run_planned", lambda *_, **__: {}["no such key"])
+    ours = why.explain(module, ONE, "rollout")
+    assert ours.engine.reasons["plan"].startswith("a planned run failed with KeyError")
+    assert_same(ours, explain_in_full(module, ONE, "rollout"))
+
+
 def test_a_wrong_target_does_not_spoil_the_plan():
     module = build("bert")
     why.explain(module, ONE, "gradient_x_input")

@@ -31,7 +31,7 @@ from whyformer._engine.capture import (
     RunRequest,
     run_setting,
 )
-from whyformer._engine.layout import keeps_order
+from whyformer._engine.layout import ExamplesMoved, keeps_order
 from whyformer._engine.plan.backward_plan import BackwardPlan, make_plan_recorder, write_plan
 from whyformer._engine.plan.builder import PlannedBuilder
 from whyformer._engine.plan.facts import read_facts
@@ -127,7 +127,14 @@ class PlanRunner:
         return (FULL_RUN.format(reason=reason),)
 
     def run(self, request: RunRequest) -> Capture:
-        return self.run_by_known_plan(request)[1]
+        try:
+            return self.run_by_known_plan(request)[1]
+        except (Declined, ExamplesMoved, ResourceError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:  # the full engine gives the answer, or says what is wrong
+            if is_long(request) or run_setting.get().plan:
+                raise
+            raise Declined(f"a planned run failed with {type(error).__name__}: {error}") from error
 
     def run_each(self, request: RunRequest, targets: Sequence[TargetLike]) -> Iterator[Capture]:
         """A capture for each target: one forward for all but the first, unless blocks must be computed again."""
@@ -173,8 +180,6 @@ class PlanRunner:
                 if kind in learnt.tried or is_long(request):
                     return learnt.plan, run_by_plan(request, learnt.plan, now)
                 return try_plan(request, learnt, kind, now, full)
-            except (ResourceError, torch.OutOfMemoryError):
-                raise
             except PlanDiffers as difference:  # plan again; if that was just done, from more tokens, and then no more
                 learnt.plan = None
                 if learnt.attempts >= MOST_ATTEMPTS or full is not None:
