@@ -148,7 +148,7 @@ def test_a_call_put_as_json_is_the_one_of_the_log():
 
 def test_messages_that_the_template_refuses_are_still_refused():
     log = make_log({})
-    log["request"]["messages"] = [{"role": "user", "content": None}, *MESSAGES]
+    log["request"]["messages"] = [{"role": "user", "content": 3}, *MESSAGES]
     with pytest.raises(InputError):
         why.Prompt.from_log(chat_decoder("chatml"), log)
 
