@@ -81,8 +81,7 @@ class InputSpec:
             self.check_ids(inputs["input_ids"])
         if "pixel_values" in inputs and not is_joint:
             self._check_pixels(inputs["pixel_values"])
-        if self.is_hugging_face:  # whose mask is 1 at real tokens
-            _check_masks(inputs)
+        _check_masks(inputs, is_kept_at_1=self.is_hugging_face)
 
     def check_ids(self, ids: Tensor, *, of_tokenizer: bool = False) -> None:
         """Every token id must be in the vocabulary, and the sequence must not be too long."""
@@ -288,17 +287,17 @@ def refuse_unusable_tensor(name: str, value: Any) -> None:
         raise TensorError(f"Input {name!r} {kind}. Pass an ordinary dense tensor.")
 
 
-def _check_masks(inputs: Mapping[str, Tensor]) -> None:
+def _check_masks(inputs: Mapping[str, Tensor], *, is_kept_at_1: bool) -> None:
     """attention_mask must match the tokens and keep at least one token of every example."""
     main = next((inputs[name] for name in EXPLAINED_INPUTS[1:] if name in inputs), None)
     mask = inputs.get("attention_mask")
-    if main is None or mask is None or mask.dim() == 4 or is_added(mask):  # [batch head query key], made by the user
+    if main is None or mask is None or mask.dim() == 4:  # [batch head query key], made by the user
         return
     if main.dim() == 3 and not main.is_floating_point() and mask.shape == main.shape:  # [batch, choice, token]
         return
     if mask.shape != main.shape[:2]:
         raise TensorError(f"attention_mask has the shape {list(mask.shape)}, but the tokens {list(main.shape[:2])}.")
-    if not bool(mask.bool().any(-1).all()):
+    if is_kept_at_1 and not is_added(mask) and not bool(mask.bool().any(-1).all()):
         raise InputError("attention_mask masks every token of an example.")
 
 

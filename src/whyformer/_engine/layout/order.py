@@ -179,6 +179,8 @@ def find_probe_units(run: Run, encoded: EncodedBatch) -> Units | None:
         if ids is None and run.mode.embedded_ids is None and main.dim() == 2:
             return Units(main.size(1), by_ids=True)
         return Units(ids.size(1)) if ids is not None else None
+    if main.dim() == 4 and follower.cuts_elsewhere:  # which pixels a patch has is not known
+        return None
     if main.dim() == 4 and follower.grid is not None:
         return Units.of_patches(follower.grid, follower.covers or tuple(main.shape[-2:]), main.shape[-2:])
     if run.mode.frames and run.mode.frames.cuts:
