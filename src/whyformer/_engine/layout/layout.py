@@ -73,6 +73,7 @@ class Layout:
     leaf_slots: Tensor | None = None  # [batch token]: its position in the sum of embeddings; None: the same
     obstacle: str = ""  # why the positions of `tokens` are not known
     has_lost_leaf: bool = False  # not even their positions in the sum of embeddings are
+    blank: Tensor | None = None  # images: the colour that a model which normalises its pixels itself makes 0
     is_joined: bool = False  # layers do not all have the same tokens: positions are not those of any one attention
 
     @property
@@ -81,6 +82,11 @@ class Layout:
 
 
 def lay_out(run: Run, encoded: EncodedBatch, order: Order | None = None) -> Layout:
+    """The layout of a run, with what it knows about the pixels of an image."""
+    return replace(arrange(run, encoded, order), blank=run.mode.follower.find_blank())
+
+
+def arrange(run: Run, encoded: EncodedBatch, order: Order | None) -> Layout:
     """The layout of a run, from the labels of its first and last attention site, or from an order that was checked.
 
     Without attention, the tokens are those of the input.

@@ -152,11 +152,21 @@ def mean_colour(pixels: Tensor) -> Tensor:
 
 
 def erase_pixels(
-    model: Model, encoded: EncodedBatch, grid: Grid | None, keep: Tensor, of: Tensor, fill: str, seed: int
+    model: Model,
+    encoded: EncodedBatch,
+    grid: Grid | None,
+    keep: Tensor,
+    of: Tensor,
+    fill: str,
+    seed: int,
+    blank: Tensor | None = None,
 ) -> EncodedBatch:
-    """Images with some patches or pixels filled."""
+    """Images with some patches or pixels filled. blank: the colour that the model makes 0, if it normalises itself."""
     pixels = encoded.inputs[encoded.main]
-    filling = FILL_MAKERS[fill](model, encoded, pixels, seed)  # one per image, or one number per channel
+    if fill == "zero" and blank is not None:
+        filling = blank.to(pixels)
+    else:
+        filling = FILL_MAKERS[fill](model, encoded, pixels, seed)  # one per image, or one number per channel
     at = send_to_device(of, pixels.device)
     kept = as_pixels(send_to_device(keep, pixels.device), grid, pixels.shape[-2:])[:, None]
     filling = filling[at] if len(filling) == len(pixels) else filling

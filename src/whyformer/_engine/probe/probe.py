@@ -684,7 +684,7 @@ class Probe:
         return fill
 
     def erase_pixels(self, keep: Tensor, of: Tensor, fill: str, seed: int) -> EncodedBatch:
-        return perturb.erase_pixels(self.model, self.encoded, self.grid, keep, of, fill, seed)
+        return perturb.erase_pixels(self.model, self.encoded, self.grid, keep, of, fill, seed, self.layout.blank)
 
     def hide_pictures_and_words(self, keep: Tensor, of: Tensor, fill: str) -> EncodedBatch:
         """Variants with the pixels of some image tokens filled, and some words replaced."""

@@ -47,6 +47,8 @@ class Follower:
         self.grid: tuple[int, int] | None = None if numbers is None else numbers.grid
         self.grids: list[tuple[tuple[int, int], tuple[int, int] | None]] = []  # all so far, with what they cover
         self.image: tuple[int, int] | None = None  # height and width of the image
+        self.given: Tensor | None = None  # the image, in the size from which patches are cut ...
+        self.prepared: Tensor | None = None  # ... and after arithmetic on its pixels
         self.shrinks = (1.0, 1.0)  # pixels of the given image for one of the image that the patches are cut from
         self.covers: tuple[int, int] | None = None  # pixels that the patches cover, if not all
         self.is_bordered = False  # patches are also cut from a border around the image: where they lie is not known
@@ -55,7 +57,9 @@ class Follower:
     def follow(self, operation: Operation, result: Argument) -> list[Trace]:
         """One trace per tensor of the result."""
         if isinstance(result, Tensor):
-            return [mark_softmax(operation, result, self.follow_tensor(operation, result))]
+            trace = mark_softmax(operation, result, self.follow_tensor(operation, result))
+            self.prepared = result if trace.is_pixels and result.dim() == 4 else self.prepared
+            return [trace]
         if not isinstance(result, (list, tuple)):
             return []
         if operation.name in operations.EXTREMA and isinstance(values := result[0], Tensor):
@@ -83,6 +87,7 @@ class Follower:
         name = operation.name
         if self.image is None and operation.given and trace_of(operation.given[0]).is_pixels:
             self.image = tuple(operation.given[0].shape[-2:])  # type: ignore[assignment]
+            self.given = operation.given[0]
         if name == "unfold" and operation.given[0].dim() == 4 and result.dim() == 3:
             return self.follow_unfold(operation, result)
         if name in operations.VIEWS:
@@ -246,8 +251,22 @@ class Follower:
         self.shrinks = tuple(
             a * b / c for a, b, c in zip(self.shrinks, image.shape[-2:], result.shape[-2:], strict=True)
         )  # type: ignore[assignment]
-        self.image = (result.size(-2), result.size(-1))
+        self.image, self.given = (result.size(-2), result.size(-1)), result
         return Trace(samples=trace.samples, is_pixels=True)
+
+    def find_blank(self) -> Tensor | None:
+        """[1 channel 1 1]: the colour that the model makes 0, if it normalises its pixels itself; else None."""
+        if self.given is None or self.prepared is None or self.given.shape != self.prepared.shape:
+            return None
+        pixels, made = self.given.detach().double(), self.prepared.detach().double()
+        for order in ([0, 1, 2], [2, 1, 0]) if pixels.size(1) == 3 else ([*range(pixels.size(1))],):
+            own = pixels[:, order]
+            middle, axes = own.mean((0, 2, 3), keepdim=True), (0, 2, 3)
+            slope = ((own - middle) * made).sum(axes, keepdim=True) / (own - middle).square().sum(axes, keepdim=True)
+            offset = made.mean(axes, keepdim=True) - slope * middle
+            if bool(((slope * own + offset - made).abs() <= 1e-4 * made.abs().amax()).all()):
+                return (-offset / slope)[:, order].to(self.given.dtype)
+        return None
 
     def set_grid(self, size: tuple[int, int], covers: tuple[int, int] | None) -> None:
         """The patches are those of this grid, as far as is known."""
