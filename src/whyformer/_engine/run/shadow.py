@@ -94,8 +94,18 @@ def _fill(
     if isinstance(shadow, RestoredLinear):
         own["codes"] = find_codes(original)
     shadow.__dict__.update(own)
+    if isinstance(shadow, nn.Embedding | nn.EmbeddingBag) and shadow.max_norm is not None:
+        limit_rows(shadow)
     if methods := find_scripting_methods(type(original)):  # type: ignore[arg-type]
         call_originals(shadow, methods)
+
+
+def limit_rows(table: nn.Embedding | nn.EmbeddingBag) -> None:
+    """Give a table of a largest norm rows that keep to it, in a copy: it would write them into the model's weights."""
+    assert table.max_norm is not None
+    rows = torch.renorm(table.weight, table.norm_type, 0, table.max_norm)
+    table.__dict__[PARAMETERS]["weight"] = nn.Parameter(rows, requires_grad=False)
+    table.max_norm = None
 
 
 def _detach_weight(

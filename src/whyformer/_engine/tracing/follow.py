@@ -90,6 +90,8 @@ class Follower:
             self.given = operation.given[0]
         if name == "unfold" and operation.given[0].dim() == 4 and result.dim() == 3:
             return self.follow_unfold(operation, result)
+        if is_row_lookup(operation):
+            return follow_embedding(operation, result, self.labels)
         if name in operations.VIEWS:
             return self.follow_view(operation, 1)[0]
         if name == "one_hot":
@@ -562,6 +564,14 @@ def follow_embedding(operation: Operation, result: Tensor, labels: PlainLabels) 
     return Trace(samples=samples, tokens=tokens, words=result.detach() if trace.is_ids else None)
 
 
+def is_row_lookup(operation: Operation) -> bool:
+    """`weight[ids]`: an embedding by another name."""
+    table = operation.args[0] if operation.name == "getitem" else None
+    index = operation.args[1] if isinstance(table, Tensor) and table.dim() == 2 else None
+    is_read = isinstance(index, Tensor) and trace_of(index).is_ids
+    return is_read and isinstance(table, Tensor) and table.is_floating_point() and trace_of(table) is EMPTY_TRACE
+
+
 def follow_one_hot(operation: Operation, labels: PlainLabels) -> Trace:
     """A row of zeros and a one for each number: labels get an axis at the end."""
     given, trace = operation.given[0], trace_of(operation.given[0])
@@ -569,7 +579,7 @@ def follow_one_hot(operation: Operation, labels: PlainLabels) -> Trace:
         None if label is None else labels.replay_view(label, given.shape, lambda of: of.unsqueeze(-1), "one_hot")
         for label in (trace.samples, trace.tokens)
     )
-    return Trace(samples, tokens, trace.epoch)
+    return Trace(samples, tokens, trace.epoch, is_one_hot=trace.is_ids)
 
 
 def extends_embedding_sum(operation: Operation) -> bool:
@@ -594,6 +604,8 @@ def extends_embedding_sum(operation: Operation) -> bool:
 def token_part_of(operation: Operation) -> Tensor | None:
     """The part of a sum of embeddings that is input. Constants leave it, numbers scale it, image features join it."""
     sums = [t for t in operation.given if is_embedding_sum(t)]
+    if not sums and trace_of(operation.given[0]).is_one_hot and operation.name in operations.IDENTITIES:
+        return operation.run().detach()  # times a matrix, these rows are its rows: they are the embeddings
     if not sums or not extends_embedding_sum(operation):
         return None
     words = trace_of(sums[0]).words

@@ -49,6 +49,7 @@ class Trace:
     is_attention: bool = False  # a softmax; its product with values is an attention site
     is_statistic: bool = False  # a mean, variance or norm: multiplying by it normalises
     is_ids: bool = False  # the token ids to be explained
+    is_one_hot: bool = False  # ... and as rows of zeros and a one
     is_recoded: bool = False  # ... after arithmetic: other numbers at the same places
     is_detached: bool = False  # a decay, or a function of decays: constant in a relevance pass
     is_rate: bool = False  # a product with a constant tensor: its exponential, exp(A dt), is a decay
