@@ -86,7 +86,13 @@ def find_blocks_beside(mode: Intercept) -> list[ModuleCall]:
         if outermost is not None and adds_residual(outermost, site.step, mode):
             lists.add(outermost.path.rpartition(".")[0])
     parts = ((call, call.path.rpartition(".")) for call in mode.calls)
-    return [call for call, (owner, _, name) in parts if name.isdigit() and owner in lists]
+    return [call for call, (owner, _, name) in parts if name.isdigit() and owner in lists and is_of_states(call)]
+
+
+def is_of_states(call: ModuleCall) -> bool:
+    """Whether it has attention, or takes and returns states: no table of embeddings, and no head that pools them."""
+    given = (call.input, call.output)
+    return bool(call.sites) or all(tensor is not None and tensor.dim() > 2 for tensor in given)
 
 
 def adds_residual(call: ModuleCall, since: int, mode: Intercept) -> bool:
