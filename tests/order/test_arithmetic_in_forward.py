@@ -173,3 +173,99 @@ def test_a_start_token_is_none_of_the_input(start, batch):
         found = why.explain(inside, {"input_ids": ids}, method, target=1)
         wanted = why.explain(outside, {"input_ids": STARTS[start](ids)}, method, target=1)
         torch.testing.assert_close(found.scores, wanted.scores[:, 1:])
+
+
+# --- other ways to embed ----------------------------------------------------------------------------------------------
+
+
+class OneHotRows(Reader):
+    def forward(self, input_ids: Tensor) -> Tensor:
+        x = F.one_hot(input_ids, 80).to(self.table.weight.dtype) @ self.table.weight
+        return self.read(x + self.places(torch.arange(input_ids.size(1))))
+
+    def read(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x.mean(1))
+
+
+class RowsByIndex(OneHotRows):
+    def forward(self, input_ids: Tensor) -> Tensor:
+        return self.read(self.table.weight[input_ids] + self.places(torch.arange(input_ids.size(1))))
+
+
+class LimitedRows(Reader):
+    def __init__(self, change):
+        super().__init__(change)
+        self.table.max_norm = 1.0
+
+
+@pytest.mark.parametrize("kind", [OneHotRows, RowsByIndex, LimitedRows])
+def test_every_way_to_embed_is_an_embedding(kind):
+    torch.manual_seed(0)
+    module, plain, ids = kind(None).eval(), Reader(lambda ids: ids).eval(), torch.randint(1, 40, (2, 9))
+    module.change = plain.change
+    plain.load_state_dict(module.state_dict())
+    if kind is LimitedRows:
+        plain.table.weight.data = torch.renorm(plain.table.weight.data, 2, 0, 1.0)
+    before = module.table.weight.clone()
+    for method in ("libragrad", "attnlrp", "rollout", "leave_one_out"):
+        found = why.explain(module, {"input_ids": ids}, method, target=1)
+        wanted = why.explain(plain, {"input_ids": ids}, method, target=1)
+        torch.testing.assert_close(found.scores, wanted.scores)
+    assert torch.equal(module.table.weight, before)
+
+
+class Returning(OneHotRows):
+    """Adds the embedding again before each block, by a learned share."""
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        return self.read(self.table(input_ids))
+
+    def read(self, x: Tensor) -> Tensor:
+        first = x
+        for block in self.blocks:
+            x = block(0.7 * x + self.head.bias[0] * first)
+        return self.head(x.mean(1))
+
+
+def test_an_embedding_that_returns_is_one_input():
+    torch.manual_seed(0)
+    module, ids = Returning(None).eval(), torch.randint(1, 40, (2, 9))
+    found = why.explain(module, {"input_ids": ids}, "gradient_x_input", target=1)
+    first = module.table(ids).detach().requires_grad_()
+    (slope,) = torch.autograd.grad(module.read(first)[:, 1].sum(), first)
+    torch.testing.assert_close(found.scores, (slope * first).sum(-1))
+    assert found.notes == why.explain(module, {"input_ids": ids}, target=1).notes == ()
+
+
+def test_random_forwards_do_not_read_the_ids_twice():
+    class Random(OneHotRows):
+        def forward(self, input_ids: Tensor) -> Tensor:
+            return self.read(F.dropout(self.table(input_ids), 0.1, training=True))
+
+    notes = why.explain(Random(None).eval(), {"input_ids": torch.randint(1, 40, (1, 9))}, "attnlrp", target=1).notes
+    assert not any("in another way" in note for note in notes)
+
+
+def test_a_head_is_no_block_without_attention():
+    class Head(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm, self.linear = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 3)
+
+        def forward(self, x):
+            return self.linear(self.norm(x).mean(1))
+
+    block = nn.TransformerEncoderLayer(WIDTH, 2, 32, dropout=0, batch_first=True)
+    module = nn.Sequential(nn.Sequential(nn.Embedding(40, WIDTH), block), Head()).eval()
+    assert why.explain(module, torch.randint(1, 40, (1, 9)), "rollout", target=1).notes == ()
+
+
+def test_pixels_hidden_inside_are_those_hidden_outside():
+    vit, x = tiny_vit(), torch.rand(1, 3, 16, 16)
+    for way in ("normalised", "a batch norm", "other order of colours", "channels last"):
+        inside, outside = Preparing(vit, WAYS[way]).eval(), Preparing(vit, nn.Identity()).eval()
+        found = why.explain(inside, x, "leave_one_out", target=1)
+        wanted = why.explain(outside, WAYS[way](x).detach(), "leave_one_out", target=1)
+        torch.testing.assert_close(found.scores, wanted.scores, rtol=1e-4, atol=1e-6)

@@ -7,7 +7,7 @@ input stay: the model means them (a stabilised softmax, a straight-through estim
 """
 
 from enum import IntEnum
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from torch import nn
 
@@ -30,6 +30,13 @@ NOTES = {
     Ignored.DETACHED: "The model calls detach() on what it computes from the input, so its own gradients begin behind "
     "that. This explanation ignores the call and reaches the input.",
 }
+
+
+USED_AGAIN: WeakSet[nn.Module] = WeakSet()  # models that use their one embedding again after a first use
+
+
+class EmbeddingUsedAgain(Exception):
+    """The explained input must be the embedding itself, before anything is added to it."""
 
 
 class GraphCut(Exception):

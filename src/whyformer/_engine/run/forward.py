@@ -16,7 +16,15 @@ from whyformer._engine.run.compiled_parts import (
     notice_compiled_part,
     run_compiled_parts_as_written,
 )
-from whyformer._engine.run.cut_graph import CUTTERS, NOTES, GraphCut, Ignored, ignore_more
+from whyformer._engine.run.cut_graph import (
+    CUTTERS,
+    NOTES,
+    USED_AGAIN,
+    EmbeddingUsedAgain,
+    GraphCut,
+    Ignored,
+    ignore_more,
+)
 from whyformer._engine.run.foreign_errors import refuse_unsuitable_inputs
 from whyformer._engine.run.intercept import Intercept
 from whyformer._engine.run.intervene import Intervention
@@ -109,11 +117,17 @@ def run_forward(
             streams=count_streams(encoded),
         )
         while True:
-            mode = start(ignored=CUTTERS.get(unwrap(model.module), Ignored.NOTHING))
+            inner = unwrap(model.module)
+            mode = start(ignored=CUTTERS.get(inner, Ignored.NOTHING), settles_early=inner in USED_AGAIN)
             try:
                 yield from run_intercepted(model, encoded, make_shadow(model.module, dtype), mode, dtype, prepare)
                 return
-            except (WritesIntoModel, CallsCompiled, GraphCut):  # known from here on, so that no run ends so again
+            except (
+                WritesIntoModel,
+                CallsCompiled,
+                GraphCut,
+                EmbeddingUsedAgain,
+            ):  # known from here on, so that no run ends so again
                 continue
 
 

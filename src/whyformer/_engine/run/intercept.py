@@ -16,7 +16,13 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from whyformer._engine.relevance import CallBuilder, OperationCall, RuleNode, Switch, attach_factors, needs_no_rule
-from whyformer._engine.run.cut_graph import CUTTING_OPERATIONS, Ignored, is_in_checkpoint
+from whyformer._engine.run.cut_graph import (
+    CUTTING_OPERATIONS,
+    USED_AGAIN,
+    EmbeddingUsedAgain,
+    Ignored,
+    is_in_checkpoint,
+)
 from whyformer._engine.run.graph import mark_without_rule, refuse_missing_gradient
 from whyformer._engine.run.intervene import Intervention, apply_intervention, refuse_other_batch
 from whyformer._engine.run.model_writes import WriteGuard
@@ -133,6 +139,8 @@ class Intercept(TorchFunctionMode):
     entered: Tensor | None = None  # the copy of the leaf that the model computes with
     moves_tokens: bool = False  # whole, before the first block (order.py): what looks like mixing there is a move
     words: Tensor | None = None  # the part of the leaf that comes from token ids
+    settles_early: bool = False  # the embedding itself is the explained input, before anything is added to it
+    embeddings: int = 0  # of the ids, so far
     embedded_width: int = 0  # of the first table that embeds ids
     second_embedding: str = ""  # the module that uses embeddings of the same tokens beside the explained ones
     codes: list[Tensor] = field(default_factory=list)  # states that depend on the input without a slope
@@ -338,6 +346,7 @@ class Intercept(TorchFunctionMode):
         traces = self.follower.follow(operation, result)
         if any(trace_of(t).depends for t in operation.given) or any(t.words is not None for t in traces):
             traces = [provenance.change_trace(trace, depends=True) for trace in traces]
+        self.embeddings += bool(traces) and traces[0].words is not None and operation.name in operations.EMBEDDINGS
         if not self.sites and traces:
             self.note_input(operation, result, traces)
         if self.switch is not None:
@@ -413,6 +422,8 @@ class Intercept(TorchFunctionMode):
             self.embedded_width = result.size(-1) if isinstance(result, Tensor) else 0
             self.embedded_ids = next((t for t in operation.given if not t.is_floating_point()), None)
             self.vocabulary = next((t.size(0) for t in operation.given if t.is_floating_point()), 0)
+            if trace_of(operation.given[0]).is_one_hot:
+                self.vocabulary = operation.given[0].size(-1)
 
     def refuse_unseen(self, operation: Operation) -> None:
         """Refuse weights of the model itself, and kernels that hide their attention."""
@@ -454,7 +465,11 @@ class Intercept(TorchFunctionMode):
         if not operation.is_in_place:
             result, given = operation.run(), operation.given
             returns_tensor = any(True for _ in find_tensors([result]))  # size() and the like do not
-            extends = extends_embedding_sum(operation) and not any(hasattr(t, "_whyformer_leaf") for t in given)
+            extends = (
+                not self.settles_early
+                and extends_embedding_sum(operation)
+                and not any(hasattr(t, "_whyformer_leaf") for t in given)
+            )
             if not returns_tensor or any(result is t for t in given) or extends or self.counts_placeholders(operation):
                 return operation
         return operation.map_arguments(lambda value: self.make_leaf(value) if is_embedding_sum(value) else value)
@@ -489,6 +504,9 @@ class Intercept(TorchFunctionMode):
     def hold_second_embedding(self, tensor: Tensor) -> Tensor:
         """Embeddings of the same tokens beside the explained ones, for each layer, say: constant, and noted."""
         ids = self.embedded_ids
+        if self.embeddings == 1 and not self.streams and not self.settles_early and self.guard is not None:
+            USED_AGAIN.add(self.guard.module)
+            raise EmbeddingUsedAgain
         if self.streams or ids is None or tensor.shape[: ids.dim()] != ids.shape:
             raise UnsupportedModel(
                 f"{self.path} takes a second sequence of embeddings, of other tokens. Only one can be explained; "

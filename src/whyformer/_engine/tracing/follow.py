@@ -92,6 +92,9 @@ class Follower:
             return self.follow_unfold(operation, result)
         if is_row_lookup(operation):
             return follow_embedding(operation, result, self.labels)
+        if operation.given and trace_of(operation.given[0]).is_one_hot and name in operations.PRODUCTS | {"linear"}:
+            rows = trace_of(operation.given[0])  # times a matrix, these are its rows: the embeddings
+            return Trace(rows.samples, rows.tokens, words=result.detach())
         if name in operations.VIEWS:
             return self.follow_view(operation, 1)[0]
         if name == "one_hot":
@@ -446,6 +449,7 @@ class Follower:
             is_statistic=traces[0].is_statistic and rest_is_constant and result.shape == given[0].shape,
             is_weighted=bool(self.length) and (any(t.is_weighted for t in traces) or weighs_tokens(operation)),
             is_pixels=image.is_pixels,
+            is_one_hot=traces[0].is_one_hot and name in operations.IDENTITIES,
             is_ids=(is_ids := sum(t.is_ids for t in traces) == 1 and keeps_ids(operation, result)),
             is_recoded=is_ids and (name not in operations.CASTS or any(t.is_recoded for t in traces)),
             is_asked=traces[0].is_asked,
@@ -604,8 +608,6 @@ def extends_embedding_sum(operation: Operation) -> bool:
 def token_part_of(operation: Operation) -> Tensor | None:
     """The part of a sum of embeddings that is input. Constants leave it, numbers scale it, image features join it."""
     sums = [t for t in operation.given if is_embedding_sum(t)]
-    if not sums and trace_of(operation.given[0]).is_one_hot and operation.name in operations.IDENTITIES:
-        return operation.run().detach()  # times a matrix, these rows are its rows: they are the embeddings
     if not sums or not extends_embedding_sum(operation):
         return None
     words = trace_of(sums[0]).words
