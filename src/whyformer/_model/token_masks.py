@@ -44,5 +44,5 @@ def write_token_mask(name: str, like: Tensor, real: Tensor, *, is_inverted: bool
     shape = (len(real), *like.shape[1:-1], real.size(1))
     if is_added(like):
         hidden = float(like.min()) if bool((like < 0).any()) else torch.finfo(like.dtype).min
-        return torch.where(real, 0.0, hidden).to(like).view(shape)
+        return torch.where(real, like.new_zeros(()), like.new_full((), hidden)).view(shape)
     return (real != (name.endswith("padding_mask") != is_inverted)).to(like).view(shape)
