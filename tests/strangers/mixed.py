@@ -11,8 +11,8 @@ BATCH_NOTE = "batch|neighbour|other (rows|examples)|alone|one by one"
 CHANCE_NOTE = "random|chance|not deterministic|two (equal )?(calls|runs|forwards)|differs? (from|between) (call|run)"
 MIXES_FIRST = "moves, mixes or drops tokens before its first attention"
 SLOPE_NOTE = "gradient|slope|derivative"
-BY_SLOPES = "lrp|libragrad|transformer_attribution|cat$|generic|gradient|saliency|grad_cam|grads|legrad|tokentm"
-BY_RULES = "lrp|libragrad|transformer_attribution|decompx"
+BY_SLOPES = "lrp|libragrad|(transformer|gamma)_attribution|cat$|generic|gradient|saliency|grad_cam|grads|legrad|tokentm"
+BY_RULES = "lrp|libragrad|(transformer|gamma)_attribution|decompx"
 
 
 class Then(nn.Module):
@@ -58,7 +58,7 @@ class NormOfBatch(nn.Module):
 def norm_of_batch(d: Draft) -> None:
     d.strange.make = NormOfBatch(d.strange.make, nn.BatchNorm1d(a.WIDTH, affine=False, track_running_stats=False))
     d.plain.make = NormOfBatch(d.plain.make, nn.InstanceNorm1d(a.WIDTH))
-    d.unknown = "libragrad|lrp|transformer_attribution|decompx"  # rules for norms may differ
+    d.unknown = f"{d.unknown}|{BY_RULES}"  # rules for norms may differ
 
 
 class Experts(nn.Module):
@@ -156,7 +156,7 @@ def scale_by_detach(d: Draft) -> None:
 def straight_through(d: Draft) -> None:
     """There is no slope: methods that take one are right with a note alone."""
     d.strange.mix = Then(d.strange.mix, lambda h: h + ((2 * h).round() / 2 - h).detach())
-    d.unknown = f"{BY_SLOPES}|decompx"
+    d.unknown = f"{d.unknown}|{BY_SLOPES}|decompx"
     d.true_refusals.append((f"default|{BY_RULES}", "rule for round|round cannot be applied"))
     d.must.append((BY_SLOPES, SLOPE_NOTE))
 

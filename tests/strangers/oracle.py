@@ -79,10 +79,10 @@ class Oracle:
 
     @torch.no_grad()
     def kernel_shap(self, row: int) -> Row:
-        """Exact, by all coalitions."""
+        """Exact, by all coalitions. The last fill, deletion, is left out: there is no answer to nothing."""
         given, n = pick_row(self.draft.strange.given, row), self.length
         sets = [gone for size in range(n + 1) for gone in combinations(range(n), size)]
-        fills = list(zip(*(self.remove(given, gone) if gone else self.same(given) for gone in sets), strict=True))
+        fills = list(zip(*(self.remove(given, gone) if gone else self.same(given) for gone in sets), strict=False))
         worth = [map(value, fill) for value in self.values("score") for fill in fills]
         return [sum_shapley(dict(zip(sets, answers, strict=True)), n) for answers in worth]
 

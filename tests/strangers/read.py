@@ -17,7 +17,9 @@ def read_two(d: Draft) -> None:
     d.target_passed = lambda out: out[:, one, target] + out[:, two, target]
     d.own_value = lambda out: out[:, one, target] + out[:, two, target]
     d.has_logits = False
-    d.unknown = "^lrp$|transformer_attribution|partial_lrp"  # these start with slope x output of a function
+    d.unknown = (
+        f"{d.unknown}|^lrp$|transformer_attribution|partial_lrp"  # these start with slope x output of a function
+    )
 
 
 @kind("features and head in a Sequential", "12 false alarm", "read")

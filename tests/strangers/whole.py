@@ -273,7 +273,7 @@ def windowed(dice: random.Random) -> Whole:
 
     def check(e: why.Explanation) -> str:
         scores = content(e, 0)
-        if bool((scores.max() - scores.min()).abs() > 1e-3 * scores.abs().max()):
+        if bool((scores.max() - scores.min()).abs() > 1e-4 * scores.abs().max()):
             return ""
         return f"{e.method}: {len(scores)} scores between {float(scores.min()):.8f} and {float(scores.max()):.8f}."
 
