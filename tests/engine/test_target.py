@@ -27,7 +27,9 @@ LOGITS = torch.tensor([[1.0, 4.0, 2.0, 0.0, 0.5], [3.0, 1.0, 0.0, 2.0, 0.5]], dt
 
 def choose(target=None, versus=None, *, logits=LOGITS, labels=LABELS, config=None):
     """The scores and targets of a classifier that returned `logits`."""
-    model = SimpleNamespace(module=SimpleNamespace(config=config), labels=labels, tokenizer=None)
+    module = torch.nn.Identity()
+    module.config = config
+    model = SimpleNamespace(module=module, labels=labels, tokenizer=None)
     answer, targets = choose_target(model, SimpleNamespace(token_mask=None), logits, target, versus)
     assert [one.score for one in targets] == answer.score.tolist()
     return answer.score.tolist(), targets

@@ -43,7 +43,7 @@ def capture(monkeypatch):
         places=None,
         owners=None,
         pick_slots=lambda scores: None,
-        select_notes=lambda needs, reads_attention: ("a note",),
+        select_notes=lambda needs, **reads: ("a note",),
         obstacle="",
         attending=(),
         parts=(),

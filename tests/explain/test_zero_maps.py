@@ -9,7 +9,7 @@ import transformers
 from conftest import IMAGE, animal
 
 import whyformer as why
-from whyformer._explain.zero_maps import list_names, note_zero_maps
+from whyformer._explain.zero_maps import list_names, note_flat_maps, note_zero_maps
 from whyformer._plain.tokens import Grid, Pieces
 from whyformer.methods._registry import METHODS
 
@@ -29,6 +29,15 @@ def test_special_tokens_do_not_count():
     (note,) = note_zero_maps(METHODS["attcat"], torch.tensor([[1.0, 0.0, 0.0]]), [tokens], ["a film"])
     assert note.startswith("attcat gives 0 to every word of 'a film'. It finds no effect on the target.")
     assert note_zero_maps(METHODS["attcat"], torch.tensor([[0.0, -0.1, 0.0]]), [tokens], ["a film"]) == ()
+
+
+def test_a_map_that_is_the_same_everywhere_is_noted():
+    """TinyViT's 784 scores by a map with the weights of reading were between .00127551 and .00127554."""
+    scores = torch.tensor([[0.00127551, 0.00127554], [0.1, 0.2], [0.0, 0.0], [-0.5, -0.5]])
+    (note,) = note_flat_maps(METHODS["rollout"], scores, [Grid(1, 2)] * 4, ["cat.jpg", "dog.jpg", "cow.jpg", "pig.jpg"])
+    assert note.startswith("rollout gives nearly the same score to all of 'cat.jpg', 'pig.jpg': ")
+    one_word = Pieces(("[CLS]", "film", "[PAD]"), (True, False, False), (False, False, True), (None,) * 3)
+    assert note_flat_maps(METHODS["rollout"], torch.tensor([[1.0, 0.3, 0.0]]), [one_word], ["film"]) == ()
 
 
 def test_long_lists_of_long_names_are_shortened():

@@ -60,7 +60,21 @@ def test_the_signed_product_is_transformer_attribution_with_the_gamma_recipe():
     pixels = torch.rand(2, 3, *[model.module.config.image_size] * 2, generator=torch.Generator().manual_seed(0))
     ours = why.explain(model, pixels, "gamma_attribution", gradient="signed")
     theirs = why.explain(model, pixels, "transformer_attribution", recipe="gamma")
-    assert torch.equal(ours.scores, theirs.scores)
+    assert_close(ours.scores, theirs.scores)
+
+
+def test_where_the_mean_of_tokens_is_read_the_weights_of_reading_are_not_part_of_the_map(random_capture, run):
+    """r C - r: products of 1e-9 beside a weight of 1/4, which float32 would not hold."""
+    capture = random_capture(3, 2, 4, seed=1)
+    readout, mask = torch.full((1, 4), 0.25, dtype=torch.double), torch.ones(1, 4, dtype=torch.bool)
+    gradient, relevance = ([1e-9 * part for part in capture["attention_grad"]], capture["attention_relevance"])
+    row = readout
+    for grad, sent in zip(reversed(gradient), reversed(relevance), strict=True):
+        row = row + row @ (grad.clamp(min=0) * sent.clamp(min=0)).mean(1)[0]
+    found = gamma_attribution(gradient, relevance, readout, mask)
+    assert_close(found, row - readout, rtol=1e-6, atol=1e-16)
+    single = [[part.float() for part in parts] for parts in (gradient, relevance)]
+    assert_close(gamma_attribution(*single, readout.float(), mask), found.float(), rtol=1e-4, atol=0)
 
 
 def test_rounding_does_not_move_the_map():

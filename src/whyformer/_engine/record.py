@@ -25,10 +25,10 @@ from whyformer._engine.capture import (
 )
 from whyformer._engine.layout import ExamplesMoved, is_known_to_move
 from whyformer._engine.plan import PlanRunner
-from whyformer._engine.probe import Probe, pick_examples
+from whyformer._engine.probe import CONDUCTS, RUNS_ALONE, Probe, pick_examples, see_conduct
 from whyformer._engine.program import ProgramRunner
 from whyformer._engine.relevance import Recipe
-from whyformer._engine.run import Intervention, hold_other_tower, locate_image_tokens, settle_mask
+from whyformer._engine.run import SCALES, Intervention, hold_other_tower, locate_image_tokens, settle_mask
 from whyformer._engine.targets import (
     ClassReading,
     TargetLike,
@@ -37,7 +37,7 @@ from whyformer._engine.targets import (
     pick_choices,
     refuse_encoder_decoders,
 )
-from whyformer._model import EncodedBatch, Model
+from whyformer._model import EncodedBatch, Model, unwrap
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import NotCaptured, ResourceError, UnsupportedModel
 
@@ -96,7 +96,7 @@ def run_request(request: RunRequest) -> Capture:
     if encoded.batch > 1 and is_known_to_move(model, encoded):
         return record_alone(request)
     try:
-        return run_first_accepting(request)
+        return run_and_see_conduct(request)
     except ExamplesMoved as moved:
         return record_alone(request, moved.output)
     except ResourceError:
@@ -104,6 +104,24 @@ def run_request(request: RunRequest) -> Capture:
             raise
     capture = record_alone(request, mixes=False)
     return replace(capture, notes=(*capture.notes, RAN_OUT_OF_MEMORY))
+
+
+def run_and_see_conduct(request: RunRequest) -> Capture:
+    """The capture, with notes on how the model behaves; of each example alone if rows of a batch touch each other."""
+    model, encoded = request.model, request.encoded
+    known = CONDUCTS.recall(unwrap(model.module))
+    before = torch.get_rng_state()
+    runs_alone = unwrap(model.module) in RUNS_ALONE
+    capture = record_alone(request) if runs_alone and encoded.batch > 1 else run_first_accepting(request)
+    if request.intervention is not None:
+        return capture
+    if encoded.main not in known:
+        draws = not torch.equal(before, torch.get_rng_state())
+        known[encoded.main] = see_conduct(model, encoded, capture.logits, draws=draws)
+    conduct = known[encoded.main]
+    if unwrap(model.module) in RUNS_ALONE and not runs_alone and encoded.batch > 1:
+        capture = record_alone(request)
+    return replace(capture, notes=(*capture.notes, *conduct.notes)) if conduct.notes else capture
 
 
 def record_each(
@@ -144,6 +162,8 @@ def route(request: RunRequest, runners: Sequence[R]) -> Iterator[tuple[R, dict[s
         if request.runs_alone
         else "there are images between the words"
         if request.encoded.pictures is not None
+        else "the model returns probabilities"
+        if SCALES.get(unwrap(request.model.module), "logits") != "logits"
         else None
     )
     for runner in runners:

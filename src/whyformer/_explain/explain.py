@@ -73,6 +73,7 @@ def explain(
     health=True: methods that propagate relevance also check whether it is conserved (`Explanation.health`), and run
     again to measure how much rounding changes the scores (`Explanation.conditioning`).
     precision: "float32" or "float64", if not the model's own; the weights are copied for the call.
+    samples: of a model that answers at random, the mean of the scores over so many runs with seeds 0, 1, ...
     """
     call = choose_method(method, settings) if method is not None else None
     if windows is not False:

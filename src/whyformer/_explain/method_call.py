@@ -15,7 +15,7 @@ import whyformer.methods  # noqa: F401 (fills METHODS)
 from whyformer._engine import Recipe, find_recipe, make_recipe
 from whyformer._explain.given_method import as_given_method
 from whyformer._explain.precision import PRECISIONS
-from whyformer._plain.setting_checks import quote_value, read_settings
+from whyformer._plain.setting_checks import RefusedSetting, allow_whole_number, quote_value, read_settings
 from whyformer.errors import MethodError
 from whyformer.methods import _layers_and_heads
 from whyformer.methods._registry import Method, RegisteredMethodLike, Setting, check_settings, find_method
@@ -23,6 +23,8 @@ from whyformer.methods._settings import check_choice
 from whyformer.results.explanation import Explanation
 
 MethodLike: TypeAlias = RegisteredMethodLike | Explanation  # scores that were computed elsewhere are a method, too
+
+MOST_SAMPLES = 10_000
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,7 @@ class MethodCall:
     selected: dict[str, Any] = field(default_factory=dict)  # layers, heads, per_layer where they are not the default
     wants_health: bool = False
     precision: str | None = None  # in which the model is run; None: the model's own
+    samples: int = 1  # runs to average the scores of, for a model that answers at random
 
     @cached_property
     def needs(self) -> tuple[str, ...]:
@@ -46,6 +49,7 @@ class MethodCall:
         """Every setting, defaults included, as plain values that a file can hold."""
         settings = {name: as_plain_setting(value) for name, value in {**self.settings, **self.selected}.items()}
         settings |= {} if self.precision is None else {"precision": self.precision}
+        settings |= {} if self.samples == 1 else {"samples": self.samples}
         if self.recipe is None:
             return settings
         rules = {"recipe": self.recipe.name, "stabiliser": self.recipe.stabiliser.name, **self.recipe.parameters}
@@ -91,7 +95,8 @@ def choose_method(wanted: MethodLike, settings: Mapping[str, Setting]) -> Method
     selection = {name: default for name, default in offered.items() if name not in method.settings}
     wanted_recipe: Any = given.get("recipe", method.recipe)
     parameters = find_recipe(wanted_recipe).parameters if method.recipe else {}
-    check_settings(method, given, [*selection, *parameters, *(["health"] if method.recipe else []), "precision"])
+    general = [*(["health"] if method.recipe else []), "precision", "samples"]
+    check_settings(method, given, [*selection, *parameters, *general])
     defaults = {**method.settings, **selection, "health": False}
     for name in given:
         if isinstance(defaults.get(name), bool) and not isinstance(given[name], bool):
@@ -109,7 +114,15 @@ def choose_method(wanted: MethodLike, settings: Mapping[str, Setting]) -> Method
         selected={name: given[name] for name, default in selection.items() if given.get(name, default) is not default},
         wants_health=bool(given.get("health")),
         precision=None if precision is None else check_choice("precision", precision, tuple(PRECISIONS)),
+        samples=1 if "samples" in method.settings else check_samples(given.get("samples", 1)),
     )
+
+
+def check_samples(samples: Any) -> int:
+    try:
+        return allow_whole_number(1, MOST_SAMPLES)("samples", samples)
+    except RefusedSetting as refused:
+        raise MethodError(str(refused), code="E_OPTION") from None
 
 
 def label_methods(methods: Sequence[MethodLike]) -> dict[str, MethodCall]:

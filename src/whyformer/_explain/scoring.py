@@ -14,7 +14,7 @@ from whyformer._explain.conditioning import estimate_conditioning, watch_attenti
 from whyformer._explain.conservation import check_health
 from whyformer._explain.method_call import MethodCall
 from whyformer._explain.picture_streams import arrange_streams
-from whyformer._explain.zero_maps import note_zero_maps
+from whyformer._explain.zero_maps import note_flat_maps, note_zero_maps
 from whyformer._model import EncodedBatch, Model
 from whyformer._plain.tokens import Grid, Pieces
 from whyformer._plain.torch_state import neutral_torch
@@ -38,7 +38,8 @@ def make_explanation(call: MethodCall, model: Model, encoded: EncodedBatch, capt
         alone = [pick_examples(encoded, torch.tensor([i])) for i in range(encoded.batch)]
         parts = [make_explanation(call, model, *pair) for pair in zip(alone, capture.parts, strict=True)]
         joined = join_explanations(parts)
-        return replace(joined, notes=tuple(dict.fromkeys((*capture.notes, *joined.notes))))
+        own = select_notes(call, capture, joined.spent)
+        return replace(joined, notes=tuple(dict.fromkeys((*own, *joined.notes))))
     captured = gather_needs(call, capture) if capture.epilogue is None else {}
     spent_before = Counter(captured["probe"].spent) if "probe" in captured else Counter()
     if capture.epilogue is not None:
@@ -50,7 +51,8 @@ def make_explanation(call: MethodCall, model: Model, encoded: EncodedBatch, capt
     )
     assert scores is not None
     details = dict(computed.details)
-    notes = capture.select_notes(call.needs, reads_attention=call.method.reads_attention) if capture.notes else ()
+    spent = count_model_passes(call, capture, captured, spent_before)
+    notes = select_notes(call, capture, spent)
     if computed.rounding is not None:
         estimate = RoundingEstimate(computed.rounding, computed.layers)
         conditioning = estimate_conditioning(estimate, call.needs, computed.read)
@@ -63,7 +65,8 @@ def make_explanation(call: MethodCall, model: Model, encoded: EncodedBatch, capt
     tokens = capture.tokens
     if pixels is not None and len(tokens[0]) != scores.shape[1]:  # the patches are unknown: every pixel counts as one
         tokens = (Grid(pixels.shape[1], pixels.shape[2]),) * len(scores)
-    notes += (*computed.notes, *note_zero_maps(call.method, scores, tokens, encoded.names))
+    of_map = (call.method, scores, tokens, encoded.names)
+    notes += (*computed.notes, *note_zero_maps(*of_map), *note_flat_maps(*of_map))
     explanation = Explanation(
         scores=scores,
         tokens=tokens,
@@ -79,12 +82,17 @@ def make_explanation(call: MethodCall, model: Model, encoded: EncodedBatch, capt
         special=special,
         notes=notes,
         details={key: detail.detach().cpu() for key, detail in details.items()},
-        spent=count_model_passes(call, capture, captured, spent_before),
+        spent=spent,
         images=encoded.images if encoded.pictures is None else (),
         engine=capture.engine,
         parts=encoded.streams,
     )
     return explanation if encoded.pictures is None else arrange_streams(explanation, model, encoded)
+
+
+def select_notes(call: MethodCall, capture: Capture, spent: Mapping[str, float]) -> tuple[str, ...]:
+    reads_slopes = not {"backward", "relevance"}.isdisjoint(spent)
+    return capture.select_notes(call.needs, reads_attention=call.method.reads_attention, reads_slopes=reads_slopes)
 
 
 def gather_needs(call: MethodCall, capture: Capture) -> dict[str, Any]:

@@ -8,12 +8,14 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from whyformer._engine import Capture, Recipe, RunRequest, TargetLike, run_request
 from whyformer._explain.conditioning import measure_conditioning
 from whyformer._explain.conservation import REQUIRED_SITES
 from whyformer._explain.method_call import MethodCall
 from whyformer._explain.precision import convert_precision
+from whyformer._explain.repeated_runs import average_runs
 from whyformer._explain.scoring import make_epilogue, make_explanation
 from whyformer._explain.unforeseen import report_own_bugs
 from whyformer._model import EncodedBatch, Model
@@ -91,18 +93,23 @@ def share_capture(
 
 
 def explain_by_call(call: MethodCall, model: Model, encoded: EncodedBatch, capture: Capture) -> Explanation:
-    """The explanation by one method; with health=True, also how much one rounding changes it, from a second run."""
+    """The explanation by one method; with samples=, the mean over runs with other random numbers; with health=True,
+    also how much one rounding changes it, from a second run."""
     with report_own_bugs(model):
         explanation = make_explanation(call, model, encoded, capture)
-    if not call.wants_health or call.recipe is None:
+    if call.samples == 1 and (not call.wants_health or call.recipe is None):
         return explanation
-    once_more = replace(call, wants_health=False)
+    once_more = replace(call, wants_health=False, samples=1)
     targets, versus = capture.same_target
 
     def explain_again(moved: Model, inputs: EncodedBatch) -> Explanation:
         rerun = record_for_methods([once_more], moved, inputs, targets, versus)
         return make_explanation(once_more, moved, inputs, rerun)
 
+    if call.samples > 1:
+        explanation = average_runs(partial(explain_again, model, encoded), explanation, model, call.samples)
+    if not call.wants_health or call.recipe is None:
+        return explanation
     own, inputs = convert_precision(model, encoded, call.precision)
     return explanation.with_conditioning(measure_conditioning(explain_again, own, inputs, explanation))
 

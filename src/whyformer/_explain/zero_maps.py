@@ -1,4 +1,4 @@
-"""A note on maps that are 0 everywhere: such a map shows nothing, and the reader should know why.
+"""Notes on maps that are 0 everywhere or the same everywhere: such a map shows nothing, and the reader should know why.
 
 Methods that drop negative values give such maps often: Grad-CAM did for 22 of 40 random ViTs and 16 of 40 random BERTs.
 """
@@ -12,6 +12,7 @@ from whyformer._plain.words import list_some
 from whyformer.methods._registry import Method
 
 MOST_CHARACTERS = 40
+FLAT = 1e-4  # of the scores: what hardly rises above their rounding
 READ_BY_CLIPPING_METHODS = {"attention_grad", "attention_relevance", "hidden"}
 
 
@@ -30,6 +31,24 @@ def note_zero_maps(
         return ()
     unit = "patch" if isinstance(tokens[0], Grid) else "word"
     return (f"{method.name} gives 0 to every {unit} of {list_names(zero)}. {explain_zeros(method)}",)
+
+
+def note_flat_maps(
+    method: Method, scores: Tensor, tokens: Sequence[ScoredTokens], names: Sequence[str]
+) -> tuple[str, ...]:
+    """A note that names the examples whose patches or words all have nearly the same score."""
+    flat = []
+    for row, own, name in zip(scores, tokens, names, strict=True):
+        values = row[[i for i in range(len(own)) if has_content(own, [i])]].double()
+        largest = float(values.abs().max()) if len(values) > 1 else 0.0
+        if largest and float(values.max() - values.min()) <= FLAT * largest:
+            flat.append(name)
+    if not flat:
+        return ()
+    return (
+        f"{method.name} gives nearly the same score to all of {list_names(flat)}: they differ by less than {FLAT:g} of "
+        "their size, so shares of them say nothing about the input. Another method, such as attnlrp, may show more.",
+    )
 
 
 def has_content(tokens: ScoredTokens, indices: Sequence[int]) -> bool:

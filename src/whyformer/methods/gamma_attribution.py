@@ -17,15 +17,18 @@ lowers the answer then counts as evidence for it. Here both must be positive. `g
 product, `gradient="none"` is $(R_{A_l})^+$ alone: it covers more of an object, and depends less on the class.
 
 Both choices were made on photos and generated scenes, and judged on others: docs/judge.md, "The defaults".
-We propagate one row, $r \leftarrow r\,\bar A_l$ from the last layer to `start`, which gives the same product.
+We propagate one row, $r \leftarrow r\,\bar A_l$ from the last layer to `start`, which gives the same product. Where the
+answer is read at several tokens, the identity gives each of them the weight with which it is read, whatever it holds:
+$r\,C - r$ is the explanation there. (On TinyViT, which reads the mean of 784 patches, that weight hid all else.)
 """
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 from whyformer._plain.setting_checks import allow_choice, allow_layer
-from whyformer.methods._readout_row import mask_padding, propagate_row
+from whyformer.methods._readout_row import find_readout_token, mask_padding, multiply_row
 from whyformer.methods._registry import method
 from whyformer.methods._settings import allow_own, check_method_settings, resolve_layer
 
@@ -52,11 +55,12 @@ def gamma_attribution(
     own: "keep", "zero" or "min", the score of the readout token.
     gamma: the extra weight of contributions with the sign of the output, >= 0; a parameter of the recipe.
     """
-    row = readout
+    gained = torch.zeros_like(readout)  # r C - r, without the rounding of a difference
     for layer in reversed(range(resolve_layer("start", start, len(attention_relevance)), len(attention_relevance))):
         supporting = select_support(attention_grad[layer], attention_relevance[layer], gradient)
-        row = propagate_row(row, supporting.mean(dim=1))
-    return mask_padding(row, readout, mask, own)
+        gained = gained + multiply_row(readout + gained, supporting.mean(dim=1))
+    reads_one = find_readout_token(readout).any(-1, keepdim=True)
+    return mask_padding(torch.where(reads_one, readout + gained, gained), readout, mask, own)
 
 
 def select_support(grad: Tensor, relevance: Tensor, gradient: str) -> Tensor:

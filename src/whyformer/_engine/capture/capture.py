@@ -21,6 +21,7 @@ from torch import Tensor
 from whyformer._engine.capture.missing_attention import ON_STATES, OPENINGS
 from whyformer._engine.capture.sites import SITES
 from whyformer._engine.layout import pick_positions
+from whyformer._engine.probe import SLOPES
 from whyformer._engine.relevance import Recipe
 from whyformer._engine.targets import Target, TargetLike
 from whyformer._plain.tokens import ScoredTokens
@@ -168,9 +169,10 @@ class Capture:
         is_by_example = self.slots is not None and scores.dim() == 2 and len(scores) == len(self.slots)
         return pick_positions(scores, self.slots) if self.slots is not None and is_by_example else None
 
-    def select_notes(self, needs: Sequence[str], *, reads_attention: bool) -> tuple[str, ...]:
-        """The notes that concern a method: not all methods read attention, or states between blocks."""
-        of, notes = {SITES[need].of or need for need in needs if need in SITES}, self.notes
+    def select_notes(self, needs: Sequence[str], *, reads_attention: bool, reads_slopes: bool) -> tuple[str, ...]:
+        """The notes that concern a method: not all read attention, states between blocks, or gradients."""
+        of = {SITES[need].of or need for need in needs if need in SITES}
+        notes = tuple(note for note in self.notes if reads_slopes or not note.startswith(SLOPES))
         if not reads_attention and not any(site.startswith("attention") for site in of):
             notes = tuple(note for note in notes if not note.startswith(OPENINGS))
             if "hidden" in of and "unattended" not in of:

@@ -27,4 +27,5 @@ from whyformer._engine.layout.layout import (
     unorder_leaf,
 )
 from whyformer._engine.layout.order import ExamplesMoved, find_order, is_known_to_move, keeps_order
+from whyformer._engine.layout.order_probe import make_other_input
 from whyformer._engine.layout.stream_blocks import find_blocks, take_input_for_blocks

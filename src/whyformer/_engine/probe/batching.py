@@ -21,7 +21,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from whyformer._model import Model
+from whyformer._model import Model, unwrap
 from whyformer._plain.failure import is_out_of_memory
 from whyformer._plain.private_torch import parameters_of
 from whyformer.errors import ResourceError
@@ -48,6 +48,7 @@ class Batching:
     ahead: bool = True
 
 
+RUNS_ALONE: "weakref.WeakSet[nn.Module]" = weakref.WeakSet()  # models in which the rows of a batch touch each other
 DEFAULT_BATCHING = Batching()
 chosen_batching: ContextVar[Batching] = ContextVar("chosen_batching", default=DEFAULT_BATCHING)
 
@@ -59,6 +60,8 @@ memory_shares: "weakref.WeakKeyDictionary[nn.Module, float]" = weakref.WeakKeyDi
 
 def count_rows(model: Model, tokens: int, *, with_graph: bool = False) -> int:
     """How many inputs of so many tokens go through the model at once."""
+    if unwrap(model.module) in RUNS_ALONE:
+        return 1
     chosen = chosen_batching.get()
     budget = MEMORY.get(model.device.type, MEMORY["cpu"])[with_graph]
     if model.device.type == "cuda":

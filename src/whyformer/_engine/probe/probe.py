@@ -9,7 +9,7 @@ of a prompt share (prefix.py), `spent["tail_refused"]` those that were to do so,
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import TypeAlias, TypeGuard, TypeVar
@@ -60,7 +60,7 @@ from whyformer._model import PIXELS, EncodedBatch, Model, count_streams, count_w
 from whyformer._plain.progress import show_progress
 from whyformer._plain.tokens import Grid, Pieces
 from whyformer._plain.torch_state import neutral_torch
-from whyformer.errors import InputError, MethodError, NonFinite, UnsupportedModel
+from whyformer.errors import InputError, MethodError, NonFinite, TargetError, UnsupportedModel
 
 WORTHWHILE = 0.1  # the share of the tokens that a shortcut must save
 Read = TypeVar("Read")
@@ -186,7 +186,10 @@ class Probe:
     @cached_property
     def before(self) -> Answers:
         """The answers to the original examples."""
-        return self.run_batch(self.encoded, torch.arange(self.batch))
+        rows = torch.arange(self.batch)
+        if not self.runs_alone:
+            return self.run_batch(self.encoded, rows)
+        return join_answers([self.run_batch(perturb.pick_examples(self.encoded, row), row) for row in rows.split(1)])
 
     # --- running ------------------------------------------------------------------------------------------------------
 
@@ -658,9 +661,13 @@ class Probe:
 
     def read_answers(self, encoded: EncodedBatch, returned: Returned, of: Tensor) -> Answers:
         """Score and probability of each row's target in what the model returned."""
-        if not is_finite(find_output(returned, self.model.module)):
-            raise NonFinite("The model's output for a perturbed input is not finite. Use another fill.")
-        return self.reading.read(encoded, returned, of)
+        if is_finite(find_output(returned, self.model.module)):
+            return self.reading.read(encoded, returned, of)
+        with suppress(TargetError):  # of a function that gave NaN
+            answers = self.reading.read(encoded, returned, of)
+            if is_finite(answers.score):  # other classes may have no value
+                return answers
+        raise NonFinite("The model's output for a perturbed input is not finite. Use another fill.")
 
     # --- fills --------------------------------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from whyformer._engine.run.model_memo import ModelMemo
 from whyformer._engine.run.model_state import ModelState, is_torch_watched, read_torch_state, rounds_to_tf32
 from whyformer._engine.run.model_writes import WRITERS, WriteGuard
 from whyformer._engine.run.other_inputs import note_other_inputs
+from whyformer._engine.run.output_scale import SCALES, note_scale
 from whyformer._engine.run.quantised import has_rounding_layers
 from whyformer._engine.run.returned import Returned, find_output, get_field, iterate_tensors, map_tensors
 from whyformer._engine.run.shadow import make_shadow

@@ -30,6 +30,7 @@ from whyformer._engine.run.intercept import Intercept
 from whyformer._engine.run.intervene import Intervention
 from whyformer._engine.run.known_code import are_modules_known
 from whyformer._engine.run.model_writes import WriteGuard, WritesIntoModel
+from whyformer._engine.run.output_scale import run_on_logits
 from whyformer._engine.run.quantised import ROUNDING_CLASSES, note_rounding_layers, round_nothing
 from whyformer._engine.run.returned import Returned, find_output, iterate_tensors, list_outputs, map_tensors
 from whyformer._engine.run.shadow import make_shadow, weights_of
@@ -53,6 +54,7 @@ class Run:
     returned: Returned  # all that the model returned
     notes: tuple[str, ...] = ()
     first_depends_on_last: Callable[[], bool] = lambda: True  # of the tokens; runs the model again
+    refuse_non_finite: Callable[[], None] = lambda: None  # raises; runs the model again to say where NaN comes from
 
     @cached_property
     def looks_ahead(self) -> bool:
@@ -154,7 +156,7 @@ def run_intercepted(
             mode,
         ):
             try:
-                returned = shadow(**inputs)
+                returned = run_on_logits(shadow, partial(shadow, **inputs), owner=unwrap(model.module))
             except Exception as error:
                 notice_compiled_part(unwrap(model.module), error)
                 raise
@@ -172,9 +174,10 @@ def run_intercepted(
             notes += note_rounding_layers(shadow)
         if any(weight.is_inference() for weight in list_weights(model.module)):
             notes += (COPIED_WEIGHTS,)
-        if not bool(output.isfinite().all()):
-            raise NonFinite(f"The model's output is not finite. {find_first_non_finite(model, encoded)}")
-        yield Run(mode, output, returned, notes, partial(does_first_depend_on_last, model, encoded))
+        refuse_non_finite = partial(raise_non_finite, model, encoded)
+        if not bool(output.isfinite().any()):
+            refuse_non_finite()
+        yield Run(mode, output, returned, notes, partial(does_first_depend_on_last, model, encoded), refuse_non_finite)
     finally:
         mode.release()
 
@@ -211,7 +214,7 @@ def run_plain_returned(shadow: nn.Module, encoded: EncodedBatch, **options: Any)
         use_device_of_model(device),
         run_compiled_parts_as_written() if shadow in COMPILERS else nullcontext(),
     ):
-        return shadow(**encoded.inputs, **options)
+        return run_on_logits(shadow, partial(shadow, **encoded.inputs, **options))
 
 
 def choose_relevance_dtype(model: Model) -> torch.dtype | None:
@@ -286,6 +289,10 @@ def note_chosen_output(answer: Returned, output: Tensor) -> tuple[str, ...]:
         return ()
     which = "the first" if output is unnamed[0] else "the one as wide as its last layer"
     return (f"The model returned {len(unnamed)} tensors; {which}, of shape {list(output.shape)}, is explained.",)
+
+
+def raise_non_finite(model: Model, encoded: EncodedBatch) -> None:
+    raise NonFinite(f"The model's output is not finite. {find_first_non_finite(model, encoded)}")
 
 
 def find_first_non_finite(model: Model, encoded: EncodedBatch) -> str:

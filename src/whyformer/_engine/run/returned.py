@@ -39,7 +39,8 @@ def iterate_tensors(returned: Returned) -> Iterator[Tensor]:
 def map_tensors(returned: Returned, change: Callable[[Tensor], Tensor]) -> Returned:
     """The same structure with every tensor changed. The original is left as it is."""
     if isinstance(returned, Tensor):
-        return change(returned)
+        logits = logits_of(returned)
+        return change(returned) if logits is returned else attach_logits(change(returned), change(logits))
     if isinstance(returned, MutableMapping):
         made = copy.copy(returned)
         for name, value in returned.items():
@@ -62,8 +63,23 @@ def get_field(returned: Returned, name: str) -> Tensor | None:
     return found if isinstance(found, Tensor) else None
 
 
+def logits_of(tensor: Tensor) -> Tensor:
+    """The logits beneath returned probabilities (output_scale.py); of other tensors these themselves."""
+    return getattr(tensor, "_whyformer_logits", tensor)
+
+
+def attach_logits(tensor: Tensor, logits: Tensor) -> Tensor:
+    tensor._whyformer_logits = logits  # type: ignore[attr-defined]
+    return tensor
+
+
 def find_output(returned: Returned, module: nn.Module | None = None) -> Tensor:
-    """The logits: the field of that name, or the first tensor with axes that the model returned.
+    """The logits: those beneath the output, or the output itself."""
+    return logits_of(find_returned_output(returned, module))
+
+
+def find_returned_output(returned: Returned, module: nn.Module | None = None) -> Tensor:
+    """The output: the field named logits, or the first tensor with axes that the model returned.
 
     Of several tensors without names, (loss, logits) or (features, logits), the one as wide as the last linear layer of
     the module. Of a dictionary, the one whose name says that it is the answer, or else the widest answer of classes.

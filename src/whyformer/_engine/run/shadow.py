@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from whyformer._engine.run.compiled_parts import COMPILERS
 from whyformer._engine.run.model_writes import WRITERS
+from whyformer._engine.run.output_scale import SCALES
 from whyformer._engine.run.quantised import RestoredLinear, choose_shadow_class, find_codes, is_rewritten
 from whyformer._engine.run.scripted_functions import call_originals, find_scripting_methods
 from whyformer._model import copy_hook, unwrap_parts
@@ -53,6 +54,8 @@ def make_shadow(module: nn.Module, dtype: torch.dtype | None = None) -> nn.Modul
             shadows[id(original)]._hf_hook = copy_hook(original._hf_hook, tied)  # type: ignore[assignment]
     if originals[0] in WRITERS:
         _copy_kept_tensors([shadows[id(original)] for original in originals])
+    if originals[0] in SCALES:
+        SCALES[shadows[id(originals[0])]] = SCALES[originals[0]]
     if originals[0] in COMPILERS:
         COMPILERS.add(shadows[id(originals[0])])
     return shadows[id(originals[0])]

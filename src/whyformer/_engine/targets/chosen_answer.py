@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from whyformer._engine.layout import Layout, find_representation, to_canonical_axes
-from whyformer._engine.run import Run
+from whyformer._engine.run import Run, note_scale
 from whyformer._engine.targets.answer_view import AnswerView
 from whyformer._engine.targets.function_target import (
     ExplainedScore,
@@ -25,7 +25,7 @@ from whyformer._engine.targets.target_like import OneTarget, Settled, TargetKind
 from whyformer._engine.targets.task import find_task
 from whyformer._engine.targets.terms import TermSum
 from whyformer._engine.tracing import Trace, trace_of
-from whyformer._model import EncodedBatch, Model
+from whyformer._model import EncodedBatch, Model, unwrap
 from whyformer.errors import TargetError, UnsupportedModel
 
 PLAIN_TASKS = ("class", "next token")
@@ -78,8 +78,11 @@ def choose_answer(
     )
     if task.kind in PLAIN_TASKS and not any(isinstance(one, TargetKind) for one in (*wanted, *against)):
         explained, targets = choose_target(model, encoded, task.output, target, versus)
-        return ChosenAnswer(explained, targets, ClassReading(model.module, targets))
-    return choose_terms(AnswerView(model, encoded, run.returned, task), wanted, against)
+        if not bool(explained.score.isfinite().all()):
+            run.refuse_non_finite()
+        return ChosenAnswer(explained, targets, ClassReading(model.module, targets), note_scale(unwrap(model.module)))
+    chosen = choose_terms(AnswerView(model, encoded, run.returned, task), wanted, against)
+    return chosen._replace(notes=(*chosen.notes, *note_scale(unwrap(model.module))))
 
 
 def is_causal(run: Run) -> bool:

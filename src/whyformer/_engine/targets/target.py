@@ -12,8 +12,9 @@ from typing import Any, SupportsIndex
 import torch
 from torch import Tensor, nn
 
+from whyformer._engine.run import SCALES
 from whyformer._engine.targets.target_like import OneTarget, TargetLike
-from whyformer._engine.tracing import TokenNumbers, Trace, compute_pooling_weights, trace_of
+from whyformer._engine.tracing import TokenNumbers, Trace, compute_pooling_weights, pause_recording, trace_of
 from whyformer._model import EncodedBatch, Model, unwrap
 from whyformer._plain.small_table import make_card
 from whyformer.errors import TargetError, UnsupportedModel, suggest_nearest
@@ -158,12 +159,15 @@ def pick_logits(logits: Tensor, targets: Sequence[int], others: Sequence[int | N
 
 
 def probabilities_of(module: nn.Module, answers: Tensor) -> Tensor | None:
-    """[batch class]: sigmoid, softmax or None, depending on the `problem_type` in the model's config."""
+    """[batch class]: sigmoid, softmax or None, depending on what the model returns and on its `problem_type`."""
     problem = getattr(getattr(unwrap(module), "config", None), "problem_type", None)
-    if answers.size(1) == 1 or problem == "regression":
-        return None
+    scale = SCALES.get(unwrap(module), "logits")
     wide = answers.double() if answers.dtype == torch.float64 else answers.float()
-    return wide.sigmoid() if problem == "multi_label_classification" else wide.softmax(-1)
+    if scale in ("sigmoid", "log-odds"):
+        return wide.sigmoid()
+    if answers.size(1) == 1 or (problem == "regression" and scale == "logits"):
+        return None
+    return wide.sigmoid() if problem == "multi_label_classification" and scale == "logits" else wide.softmax(-1)
 
 
 def choose_representation(
@@ -191,7 +195,9 @@ def read_logits(encoded: EncodedBatch, output: Tensor) -> tuple[Tensor, list[int
         )
         return output[:, None], None, replace(trace, samples=samples, tokens=tokens)
     if output.dim() == 2:
-        return output, None, trace_of(output)
+        with pause_recording():
+            lacks_some = bool(output.detach().isnan().any())  # classes without a value
+        return output.masked_fill(output.isnan(), -torch.inf) if lacks_some else output, None, trace_of(output)
     last, read = find_last_tokens(encoded, output)
     rows = torch.arange(output.size(0), device=output.device)
     answers = output[rows, 0 if output.size(1) == 1 else last]

@@ -1,0 +1,204 @@
+r"""The scale of what a model returns, logits or probabilities, and the logits beneath probabilities.
+
+The slope of a probability $p$ is next to 0 where the model is certain, and a softmax of probabilities is not what the
+model says. So where a forward ends in a softmax, a sigmoid or a log-softmax, what enters that operation is explained:
+the operation is watched for, and what comes after it and only moves numbers (`squeeze`, `stack`, $1 - p$) is done to
+the logits as well. One column of a softmax is explained by its log-odds. Rows in [0, 1] that sum to 1 but come from
+elsewhere are converted: $\log p - \log(1 - p)$, and of more than two classes $\log p$.
+
+The logits are an attribute of the returned tensor, so that functions of the output still get what the model returns.
+"""
+
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from whyformer._engine.run.returned import Returned, attach_logits, find_returned_output, iterate_tensors, logits_of
+from whyformer._engine.tracing import pause_recording
+
+Scale: TypeAlias = Literal[
+    "logits", "softmax", "sigmoid", "log-softmax", "log-odds", "log-probabilities",
+    "exp", "shifted",  # steps of a softmax that is written out
+]  # fmt: skip
+RETURNED: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "softmax": partial(torch.softmax, dim=-1),
+    "log-softmax": partial(torch.log_softmax, dim=-1),
+    "sigmoid": torch.sigmoid,
+}
+ENDS: Mapping[str, Scale] = {
+    "softmax": "softmax",
+    "special_softmax": "softmax",
+    "log_softmax": "log-softmax",
+    "special_log_softmax": "log-softmax",
+    "sigmoid": "sigmoid",
+    "sigmoid_": "sigmoid",
+    "special_expit": "sigmoid",
+}
+MOVES = frozenset(
+    "squeeze unsqueeze view reshape flatten unflatten permute transpose __getitem__ select narrow expand contiguous "
+    "clone detach float double half to type type_as".split()
+)
+CLIPS = frozenset(("clamp", "clip", "clamp_min", "clamp_max"))
+ADDITIONS = ("add", "__add__", "__radd__")
+AFTER: Mapping[tuple[str, str], Scale] = {
+    ("log", "softmax"): "log-softmax",
+    ("div", "exp"): "softmax",
+    ("__truediv__", "exp"): "softmax",
+}
+JOINS = frozenset(("stack", "cat", "concat", "concatenate", "hstack", "column_stack"))
+SAME = 1e-2  # probabilities that are computed again from the logits differ by less: they may be clipped
+SMALL = 1e-3  # what is added before a logarithm is taken
+ROWS_COMPARED = 64
+NOTE = (
+    "The model returns {}: its forward ends in a {}. The logits beneath are explained, and the probability shown is "
+    "the model's own. To explain what it returns, pass a function of that as target."
+)
+CONVERTED = (
+    "The model returns probabilities. Their {} are explained, and the probability shown is the model's own. To explain "
+    "what it returns, pass a function of that as target."
+)
+# By the module: of a model, once one of its runs has been watched, and of its shadows.
+SCALES: "weakref.WeakKeyDictionary[nn.Module, Scale]" = weakref.WeakKeyDictionary()
+
+
+def note_scale(module: nn.Module) -> tuple[str, ...]:
+    scale = SCALES.get(module, "logits")
+    if scale in RETURNED:
+        return (NOTE.format("log-probabilities" if scale == "log-softmax" else "probabilities", scale),)
+    return () if scale == "logits" else (CONVERTED.format(scale),)
+
+
+Convert: TypeAlias = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Beneath:
+    """Where a tensor of probabilities comes from."""
+
+    scale: Scale
+    make: Callable[[Convert], Tensor]  # converts the logits, and moves them as the probabilities were
+
+
+class ScaleWatch(TorchFunctionMode):
+    """Remembers of each result of a softmax or sigmoid, and of what only moves its numbers, what lies beneath."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        found = find_beneath(func, args, kwargs or {})
+        made = func(*args, **(kwargs or {}))
+        if isinstance(made, Tensor):
+            if found is not None:
+                made._whyformer_beneath = found  # type: ignore[attr-defined]
+            elif "_whyformer_beneath" in made.__dict__:  # the model has written into it
+                del made._whyformer_beneath  # type: ignore[attr-defined]
+        return made
+
+
+def find_beneath(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Beneath | None:
+    name, first = getattr(func, "__name__", ""), args[0] if args else kwargs.get("input")
+    if name in ENDS and isinstance(first, Tensor):
+        source = first.clone() if name.endswith("_") else first
+        return Beneath(ENDS[name], lambda convert: convert(source))
+    if name in JOINS:
+        parts = [beneath_of(part) for part in first] if isinstance(first, list | tuple) else []
+        known = [part for part in parts if part is not None]
+        if not known or len(known) < len(parts):
+            return None
+        return Beneath(known[0].scale, lambda convert: func([p.make(convert) for p in known], *args[1:], **kwargs))
+    other = args[1] if len(args) > 1 else None
+    if name == "sub" and isinstance(first, int | float):  # torch.sub(1, p)
+        name, first, other = "__rsub__", other, first
+    inner = beneath_of(first)
+    if name == "exp" and isinstance(first, Tensor):
+        is_shifted = inner is not None and inner.scale == "shifted"
+        return Beneath("exp", inner.make if inner is not None and is_shifted else lambda convert: convert(first))
+    if name == "sub" and isinstance(first, Tensor) and isinstance(other, Tensor) and other.shape[-1:] == (1,):
+        return Beneath("shifted", lambda convert: convert(first))  # z - max(z)
+    if inner is None:
+        return None
+    if name in MOVES:
+        return Beneath(inner.scale, lambda convert: func(inner.make(convert), *args[1:], **kwargs))
+    if name in CLIPS or (name in ADDITIONS and isinstance(other, float) and abs(other) <= SMALL):
+        return inner
+    if name == "__rsub__" and inner.scale == "sigmoid" and other == 1:
+        return Beneath("sigmoid", lambda convert: -inner.make(convert))
+    scale = AFTER.get((name, inner.scale))
+    return None if scale is None else Beneath(scale, inner.make)
+
+
+def beneath_of(tensor: object) -> Beneath | None:
+    return getattr(tensor, "_whyformer_beneath", None) if isinstance(tensor, Tensor) else None
+
+
+def run_on_logits(shadow: nn.Module, run: Callable[[], Returned], *, owner: nn.Module | None = None) -> Returned:
+    """What a shadow returns, with the logits beneath if that is probabilities.
+
+    owner: the model; given at a run that shall find out about its scale.
+    """
+    known = SCALES.get(shadow)
+    if known == "logits" or (known is None and owner is None):
+        return run()
+    with ScaleWatch():
+        returned = run()
+    answer = find_returned_output(returned, shadow)
+    for tensor in iterate_tensors(returned):
+        beneath = beneath_of(tensor)
+        scale = None if beneath is None else attach_beneath(tensor, beneath)
+        known = scale if tensor is answer else known
+    if logits_of(answer) is answer and is_distribution(answer):
+        has_two = answer.size(-1) == 2
+        logs = answer.clamp(min=torch.finfo(answer.dtype).tiny).log()
+        attach_logits(answer, logs - logs.flip(-1) if has_two else logs)
+        known = "log-odds" if has_two else "log-probabilities"
+    if owner is not None:
+        SCALES[shadow] = SCALES[owner] = "logits" if known is None or logits_of(answer) is answer else known
+    return returned
+
+
+def attach_beneath(tensor: Tensor, beneath: Beneath) -> Scale | None:
+    """Attach the logits beneath, and return their scale; None if there are none."""
+    tries: list[tuple[Scale, Convert]] = [(beneath.scale, lambda logits: logits)] if beneath.scale in RETURNED else []
+    if beneath.scale == "softmax":  # a column of it
+        tries.append(("sigmoid", compute_log_odds))
+    for scale, convert in tries:
+        logits = beneath.make(convert)
+        if is_scale_of(scale, logits, tensor):
+            attach_logits(tensor, logits)
+            return scale
+    return None
+
+
+@pause_recording()
+def is_scale_of(scale: Scale, logits: Tensor, returned: Tensor) -> bool:
+    """Whether these logits give what was returned; looked at in some rows."""
+    if logits.shape != returned.shape or not logits.dim():
+        return False
+    some, wanted = (one.detach().reshape(-1, one.size(-1))[:ROWS_COMPARED].float() for one in (logits, returned))
+    return torch.allclose(RETURNED[scale](some), wanted, rtol=SAME, atol=SAME, equal_nan=True)
+
+
+@pause_recording()
+def is_distribution(returned: Tensor) -> bool:
+    """Whether every row is in [0, 1] and sums to 1."""
+    if returned.dim() < 2 or returned.size(-1) < 2 or not returned.numel():
+        return False
+    low, high = returned.detach().aminmax()
+    if not (low >= 0 and high <= 1):
+        return False
+    rounding = max(1e-4, torch.finfo(returned.dtype).eps)
+    return bool(((returned.detach().float().sum(-1) - 1).abs() < rounding).all())
+
+
+def compute_log_odds(logits: Tensor) -> Tensor:
+    """Of each class: its logit minus the logarithm of the summed exponentials of the others."""
+    if logits.size(-1) == 2:
+        return logits - logits.flip(-1)
+    own = torch.eye(logits.size(-1), dtype=torch.bool, device=logits.device)
+    return logits - logits.unsqueeze(-2).masked_fill(own, -torch.inf).logsumexp(-1)
