@@ -2,7 +2,8 @@
 
     explain(model, "a film", "leave_one_out", samples=20)
 
-Run i draws from torch's generator with seed i, so the same call gives the same scores; the caller's random state stays.
+Run i draws from torch's generator with seed i, so that the same call gives the same scores once the model is known:
+what is found out about it once draws, too. The caller's random state stays.
 The target is that of the first run. `details["deviation"]` is the standard deviation of the scores between the runs.
 """
 
