@@ -12,7 +12,7 @@ from whyformer._plain.words import list_some
 from whyformer.methods._registry import Method
 
 MOST_CHARACTERS = 40
-FLAT = 1e-4  # of the scores: what hardly rises above their rounding
+FLAT = 1e-3  # of the scores: what hardly rises above their rounding
 READ_BY_CLIPPING_METHODS = {"attention_grad", "attention_relevance", "hidden"}
 
 
