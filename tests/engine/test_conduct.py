@@ -92,6 +92,14 @@ def test_what_is_random_is_said_by_every_verb(kind):
     assert all(any("answers at random: two equal calls differ by" in note for note in some) for some in notes)
 
 
+@pytest.mark.parametrize("kind", ["dropout", "noise"])
+def test_relevance_of_what_is_random_is_that_of_the_numbers_drawn(kind):
+    """For one draw, that is a model with these numbers as constants."""
+    early = {"dropout": lambda x: F.dropout(x, 0.3, training=True), "noise": RANDOM["noise"]["early"]}[kind]
+    found = explain(build(early=early), "attnlrp", samples=3)
+    assert found.scores.any() and all("reads the token ids" not in note for note in found.notes)
+
+
 class Turned(torch.autograd.Function):
     """Gradient reversal."""
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from whyformer._engine.tracing.experts import EXPERT_OPERATIONS
 from whyformer._engine.tracing.fused_attention import read_fused_arguments
 from whyformer._engine.tracing.operations import FUSED_ATTENTION, Operation
+from whyformer._engine.tracing.provenance import trace_of
 from whyformer._engine.tracing.rotations import COMPLEX_OPERATIONS
 
 P = ParamSpec("P")
@@ -61,6 +62,15 @@ def split_addmm(operation: Operation) -> Tensor:
     return product + (added * beta if beta != 1 else added)
 
 
+def split_dropout(operation: Operation) -> Tensor | None:
+    """`dropout` that stays on, as a product with what it draws; None where it is off, and of attention."""
+    x, share = operation.argument(0, "input"), operation.argument(1, "p", default=0.5)
+    is_on = operation.argument(2, "training", default=operation.kwargs.get("train", True))
+    if not is_on or not share or operation.argument(3, "inplace", default=False) or trace_of(x).is_attention:
+        return None
+    return x * F.dropout(torch.ones_like(x.detach()), share, training=True)
+
+
 def split_biased_attention(operation: Operation) -> Tensor | None:
     """Fused attention with a bias that depends on the input, step by step; None with any other mask."""
     given = read_fused_arguments(operation)
@@ -86,6 +96,7 @@ def split_gru_cell(operation: Operation) -> Tensor:
 COMPOSITE_OPERATIONS: dict[str, Callable[[Operation], Tensor | None]] = {
     "addmm": split_addmm,
     "baddbmm": split_addmm,
+    "dropout": split_dropout,
     "glu": split_glu,
     "gru_cell": split_gru_cell,
     "lerp": split_lerp,
