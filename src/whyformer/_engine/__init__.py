@@ -15,7 +15,6 @@ from whyformer._engine.capture import (
 )
 from whyformer._engine.layout import lay_out
 from whyformer._engine.probe import (
-    AT_RANDOM,
     FILLS,
     IMAGE_FILLS,
     Probe,

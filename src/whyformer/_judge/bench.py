@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from whyformer._engine import AT_RANDOM, Capture, TargetLike, record
+from whyformer._engine import Capture, TargetLike, record
 from whyformer._explain.method_call import MethodCall
 from whyformer._explain.sharing import explain_by_each, record_for_methods, share_captures
 from whyformer._judge.controls import is_control
@@ -217,10 +217,10 @@ def make_explained_row(group: ExampleGroup, i: int, method: str, metric: str) ->
     """A row with everything but the number."""
     explanation, spent = group.explanations[method], group.explanations[method].spent
     target, conditioning = explanation.targets[i], Conditioning.from_details(explanation.details)
-    empty, is_random = make_empty_row(group.examples[i], method, metric), has_note(group.base, AT_RANDOM)
+    empty = make_empty_row(group.examples[i], method, metric)
     return replace(
         empty,
-        note=NOTE_SEPARATOR.join(filter(None, (empty.note, RANDOM_ANSWERS if is_random else ""))),
+        note=NOTE_SEPARATOR.join(filter(None, (empty.note, RANDOM_ANSWERS if group.base.is_random else ""))),
         target=target.index,
         predicted=group.predicted[i],
         probability=NAN if target.probability is None else target.probability,
@@ -229,10 +229,6 @@ def make_explained_row(group: ExampleGroup, i: int, method: str, metric: str) ->
         relevance=float(spent.get("relevance", 0.0)),
         undetermined=NAN if conditioning is None else float(not conditioning.is_determined[i]),
     )
-
-
-def has_note(capture: Capture, opening: str) -> bool:
-    return any(note.startswith(opening) for note in capture.notes)
 
 
 def fill_row(row: Row, measurement: Measurement, i: int) -> Row:

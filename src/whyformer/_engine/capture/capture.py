@@ -21,7 +21,7 @@ from torch import Tensor
 from whyformer._engine.capture.missing_attention import ON_STATES, OPENINGS
 from whyformer._engine.capture.sites import SITES
 from whyformer._engine.layout import pick_positions
-from whyformer._engine.probe import SLOPES
+from whyformer._engine.probe import AT_RANDOM, SLOPES
 from whyformer._engine.relevance import Recipe
 from whyformer._engine.targets import Target, TargetLike
 from whyformer._plain.tokens import ScoredTokens
@@ -148,6 +148,11 @@ class Capture:
         if self.fixed is not None:
             return self.fixed, None
         return [target.index for target in self.targets], [target.versus for target in self.targets]
+
+    @property
+    def is_random(self) -> bool:
+        """The model was seen to answer at random."""
+        return any(note.startswith(AT_RANDOM) for note in self.notes)
 
     def get(self, site: str, recipe: Recipe | None = None) -> Any:
         """The value of a site, by its name in SITES. Relevance sites also need the recipe.
