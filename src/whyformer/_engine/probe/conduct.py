@@ -112,13 +112,13 @@ def find_conduct(model: Model, encoded: EncodedBatch, output: Tensor) -> Conduct
     try:
         one, other = (run_plain(shadow, first)[0] for _ in range(2))
     except InputError:  # a statistic of one example: it cannot run alone
-        return Conduct(touch=max(measure_distance(own, output[0]) for own in ends), runs_alone=False)
+        return Conduct(touch=max(measure_gap(own, output[0]) for own in ends), runs_alone=False)
     if not are_close(one, other, model.dtype):
-        return Conduct(noise=measure_distance(one, other))
+        return Conduct(noise=measure_gap(one, other))
     same_here, same_before = (sum(are_close(row, one, model.dtype) for row in rows) for rows in (answers, output))
     if same_here >= 2 and same_before:  # at most in another order
         return Conduct()
-    return Conduct(touch=max(measure_distance(own, one) for own in (*ends, output[0])))
+    return Conduct(touch=max(measure_gap(own, one) for own in (*ends, output[0])))
 
 
 def join_another(batch: EncodedBatch, first: EncodedBatch) -> EncodedBatch:
@@ -182,10 +182,10 @@ def measure_slope(mode: Intercept, answers: Tensor, rows: Tensor) -> float | Non
 
 
 def are_close(one: Tensor, other: Tensor, dtype: torch.dtype) -> bool:
-    return measure_distance(one, other) <= min(max(ROUNDING * torch.finfo(dtype).eps, 1e-9), 0.1)
+    return measure_gap(one, other) <= min(max(ROUNDING * torch.finfo(dtype).eps, 1e-9), 0.1)
 
 
-def measure_distance(one: Tensor, other: Tensor) -> float:
+def measure_gap(one: Tensor, other: Tensor) -> float:
     """The largest difference, as a share of the largest number; classes without a value aside."""
     if one.shape != other.shape:
         return torch.inf
