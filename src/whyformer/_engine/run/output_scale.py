@@ -166,7 +166,7 @@ def attach_beneath(tensor: Tensor, beneath: Beneath) -> Scale | None:
     """Attach the logits beneath, and return their scale; None if there are none."""
     tries: list[tuple[Scale, Convert]] = [(beneath.scale, lambda logits: logits)] if beneath.scale in RETURNED else []
     if beneath.scale == "softmax":  # a column of it
-        tries.append(("sigmoid", compute_log_odds))
+        tries.append(("sigmoid", subtract_others))
     for scale, convert in tries:
         logits = beneath.make(convert)
         if is_scale_of(scale, logits, tensor):
@@ -196,7 +196,7 @@ def is_distribution(returned: Tensor) -> bool:
     return bool(((returned.detach().float().sum(-1) - 1).abs() < rounding).all())
 
 
-def compute_log_odds(logits: Tensor) -> Tensor:
+def subtract_others(logits: Tensor) -> Tensor:
     """Of each class: its logit minus the logarithm of the summed exponentials of the others."""
     if logits.size(-1) == 2:
         return logits - logits.flip(-1)
