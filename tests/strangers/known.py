@@ -6,9 +6,6 @@ KNOWN = (
     # 12 refused
     "vmap over the batch",
     "documents cut into the batch",
-    # 11 passed
-    "an additive mask",
-    # 12 refused
     "squeeze on a batch of one",
     # unlisted
     "channels last",
