@@ -33,6 +33,7 @@ from whyformer._engine import AttentionReplay
 from whyformer._explain.explain import ModelLike, as_model
 from whyformer._model import Model
 from whyformer._plain.json_value import JsonValue
+from whyformer._runs.repeatable import repeatable_engine
 from whyformer._runs.weights import hash_weights
 from whyformer.data import Data
 from whyformer.errors import InputError, TargetError
@@ -113,6 +114,7 @@ class Auditor:
         named = self.settings.to_fields([choice.name for choice in self.choices])
         return {**named, "answers": "spans"} if self.marks_spans else named
 
+    @repeatable_engine()
     def run(self, rows: AuditRows, extras: AuditExtras, page: Path | None = None) -> None:
         """Run every test of the settings for which there is what it needs. page: where to save the swapped heads."""
         tests = self.settings.tests

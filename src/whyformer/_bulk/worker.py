@@ -38,6 +38,7 @@ from whyformer._plain.peak_memory import free_memory
 from whyformer._plain.torch_state import neutral_torch
 from whyformer._plain.versions import __version__
 from whyformer._runs.parts import BulkRow, encode_part, fingerprint_parts
+from whyformer._runs.repeatable import repeatable_engine
 from whyformer._runs.weights import hash_weights
 from whyformer.errors import ModelError
 from whyformer.results.explanation import Explanation
@@ -156,6 +157,7 @@ class ShardWorker:
         self._feeds = {}
 
     @neutral_torch()
+    @repeatable_engine()
     def make_rows(self, items: Sequence[Item], feed: ShardFeed) -> list[BulkRow]:
         """A row for each item and method that is missing, in the order of the input."""
         rows: RowsByKey = {}

@@ -40,6 +40,7 @@ from whyformer._runs.arguments import check_run_counts, check_run_flag, check_ru
 from whyformer._runs.lock import lock_folder
 from whyformer._runs.parts import PARTS_FOLDER, PartStore, encode_part, read_part
 from whyformer._runs.plan import write_or_check_plan
+from whyformer._runs.repeatable import repeatable_engine
 from whyformer._runs.weights import describe_planned_model
 from whyformer.errors import OutputError, WhyformerError
 from whyformer.methods._registry import Setting
@@ -65,6 +66,7 @@ class CiteWorker:
         self.setup, self.model = setup, model
         self.check_stop: Callable[[], None] = lambda: None  # called between records; raises to give up
 
+    @repeatable_engine()
     def run(self, task: ShardTask, upcoming: ShardTask | None = None) -> bytes:
         rows = []
         with show_progress(len(task.items), "records") as progress:

@@ -24,6 +24,7 @@ from whyformer._model import EncodedBatch, Model, is_text_pair
 from whyformer._plain.progress import show_progress
 from whyformer._plain.tokens import Pieces, ScoredTokens
 from whyformer._runs.preparation import NOTE_SEPARATOR, KindOfInput, PreparedExample, prepare_example, reason_of
+from whyformer._runs.repeatable import repeatable_engine
 from whyformer.data import Data
 from whyformer.metrics._registry import Measurement, MetricCall, Rationale, measure
 from whyformer.metrics._rerun import Rerun
@@ -70,6 +71,7 @@ class Bench:
         """Every method with every metric."""
         return [(method, metric) for method in self.methods for metric in self.metrics]
 
+    @repeatable_engine()
     def make_shard(self, indices: Sequence[int]) -> Shard:
         """All rows of these examples."""
         prepared = [prepare_example(self.model, self.data, index) for index in indices]
