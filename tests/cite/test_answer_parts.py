@@ -29,6 +29,7 @@ def kinds(text):
     [
         ("The Aurora carries tea.", ["claim"]),
         ("tea", ["claim"]),
+        ("", []),
         ("The Aurora carries tea. It left in", ["claim", "unfinished"]),
         ("The Aurora carries tea. It left in March [2]", ["claim", "unfinished"]),
         ("The Aurora carries tea. [1] It left in March. [2]", ["claim", "claim"]),

@@ -8,6 +8,7 @@ abstentions, in German, French and Spanish too. A mark such as "[1]" after a sto
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from whyformer._model.prompt import Prompt, Region
 from whyformer._plain.sentences import find_sentence_starts
@@ -97,7 +98,7 @@ def split_sentences(text: str) -> list[tuple[int, int]]:
         previous = text[starts[-1] : start] if starts else ""
         if start < stop and (not starts or any(letter.isalpha() for letter in previous)):
             starts.append(start)
-    return list(zip(starts, [*starts[1:], len(text)], strict=True))
+    return list(pairwise([*starts, len(text)]))  # none in an empty text
 
 
 def find_sentence_kind(text: str, first: int, last: int) -> str:
