@@ -135,13 +135,14 @@ def test_hostile_tokens_and_names_stay_harmless(environment, folder, monkeypatch
     (folder / f"films{EVIL}.csv").write_text(FILMS.replace("good", f"good {EVIL}"), newline="")
     Image.new("RGB", (48, 48), "red").save(f"red{EVIL}.png")
     judged = ["-m", "rollout", "-k", "aopc"]
+    by_paragraph = ["--by", "paragraph", "--effort", "checked"]
     for arguments in (
         ["explain", f"a {EVIL} film", "-M", "demo/sentiment", "-o", f"why{EVIL}.html"],
         ["explain", f"red{EVIL}.png", "-M", "demo/shapes", "-m", "rollout"],
         ["compare", f"a {EVIL} film", "-M", "demo/sentiment", "-m", "rollout", "-m", "libragrad"],
         ["similarity", f"a {EVIL} basket", "my basket", "-o", f"alike{EVIL}.json"],
         ["generate", f"the {EVIL} keys", "-n", "1"],
-        ["cite", f"the {EVIL} doors\n\nwalls\n\nkeys", "--answer", " are", "--by", "paragraph", "--effort", "checked"],
+        ["cite", f"the {EVIL} doors\n\nwalls\n\nkeys", "--answer", f" {EVIL} are", *by_paragraph],
         ["judge", f"films{EVIL}.csv", "-M", "demo/sentiment", *judged, "-o", f"judged{EVIL}"],
         ["audit", f"films{EVIL}.csv", "-M", "demo/sentiment", "--test", "replacement", "--samples", "2"],
         ["bulk", f"films{EVIL}.csv", "-M", "demo/sentiment", "-m", "rollout", "--workers", "1", "-o", f"run{EVIL}"],
