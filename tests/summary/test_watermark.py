@@ -117,7 +117,7 @@ def test_without_the_images_nothing_is_accused(summary, tmp_path):
     untested = whyformer.summarise_bulk(tmp_path)
     assert not untested.suspicious
     assert untested.notes[0].startswith("Nothing was tested: No input could be read again")
-    assert untested.verdict == "Nothing was tested, so nothing can be called suspicious or harmless."
+    assert untested.verdict == "Nothing was tested, so nothing is called suspicious or harmless."
     untested.save(tmp_path / "summary.html")
 
 
