@@ -34,7 +34,7 @@ def engine(
         whose code is all that of known libraries: what your own `forward` does besides computing happens in every run.
         False also keeps planned runs on a GPU from being repeated as CUDA graphs.
     plan: True learns a backward plan of a model at the first call, False never uses one. By default at the second call,
-        for long prompts at the first.
+        for long prompts at the first. Rows of bulk, cite_log, judge and audit never use one.
     recompute: True needs less memory: planned runs keep only the input of each block and run the block again in the
         backward pass, large programs compute the first layer of each MLP again. By default, planned runs do so only if
         what they keep would not fit into the free memory.
