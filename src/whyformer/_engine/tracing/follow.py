@@ -99,10 +99,8 @@ class Follower:
             return self.follow_view(operation, 1)[0]
         if name == "one_hot":
             return follow_one_hot(operation, self.labels)
-        if name in operations.CONSTRUCTORS:  # of the shape of a tensor, with none of its numbers
-            return Trace(
-                samples=trace_of(operation.given[0]).samples if result.shape == operation.given[0].shape else None
-            )
+        if name in operations.CONSTRUCTORS:
+            return follow_constructor(operation, result)
         if name in operations.CONCATENATIONS:
             return self.follow_concatenation(operation, result)
         if name in operations.EMBEDDINGS:
@@ -574,6 +572,20 @@ def is_row_lookup(operation: Operation) -> bool:
     index = operation.args[1] if isinstance(table, Tensor) and table.dim() == 2 else None
     is_read = isinstance(index, Tensor) and trace_of(index).is_ids
     return is_read and isinstance(table, Tensor) and table.is_floating_point() and trace_of(table) is EMPTY_TRACE
+
+
+def follow_constructor(operation: Operation, result: Tensor) -> Trace:
+    """Numbers of the shape of a tensor, with none of its own. States stay in their places; ids, and one token, do not.
+
+    A start token is made like a first one, which it is not.
+    """
+    trace = trace_of(operation.given[0])
+    if result.shape != operation.given[0].shape:
+        return EMPTY_TRACE
+    is_sequence = trace.tokens is not None and trace.tokens.numel() > 1
+    if is_sequence and result.is_floating_point() and operation.given[0].is_floating_point():
+        return Trace(trace.samples, trace.tokens, trace.epoch)
+    return Trace(samples=trace.samples)
 
 
 def follow_one_hot(operation: Operation, labels: PlainLabels) -> Trace:
