@@ -1,6 +1,6 @@
 """Whether a planned run gives what the full engine gives: every site that it serves, targets, tokens and notes."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -8,8 +8,10 @@ import torch
 from torch import Tensor
 
 from whyformer._engine.capture import Capture, RunRequest
+from whyformer._engine.capture.query_tiles import QueryTiles
 from whyformer._engine.probe import Probe
 from whyformer._engine.targets import Target
+from whyformer._engine.tracing import iterate_tiles
 
 TOLERANCES = {torch.float32: 1e-5, torch.float64: 1e-10}  # of the largest value of a tensor
 # Where the full engine subtracts two passes: in float64, the backward pass of fused attention on a CPU has 8 digits
@@ -50,7 +52,7 @@ def is_same_value(ours: Any, theirs: Any, least: float) -> bool:
         return isinstance(ours, Probe)
     if isinstance(theirs, Tensor) or hasattr(theirs, "whole"):
         are_tensors = isinstance(ours, Tensor) or hasattr(ours, "whole")
-        return are_tensors and is_within(take_whole_tensor(ours), take_whole_tensor(theirs), least)
+        return are_tensors and is_same_matrix(ours, theirs, least)
     if isinstance(theirs, Sequence) and not isinstance(theirs, str):
         are_both = isinstance(ours, Sequence) and len(ours) == len(theirs)
         return are_both and all(is_same_value(*pair, least) for pair in pair_up(ours, theirs))
@@ -62,6 +64,16 @@ def pair_up(ours: Sequence[Any], theirs: Sequence[Any]) -> Iterator[tuple[Any, A
     return zip(iter(ours), iter(theirs), strict=True)
 
 
+def is_same_matrix(ours: Any, theirs: Any, least: float) -> bool:
+    """Matrices that are computed in tiles are compared a tile at a time: whole, they may take too much memory."""
+    if not (isinstance(ours, QueryTiles) and isinstance(theirs, QueryTiles)):
+        return is_within(take_whole_tensor(ours), take_whole_tensor(theirs), least)
+    if ours.shape != theirs.shape:
+        return False
+    tiles = iterate_tiles(theirs.shape[-2], theirs.rows)
+    return are_within(((ours.make(rows).detach(), theirs.make(rows).detach()) for rows in tiles), least)
+
+
 def take_whole_tensor(value: Any) -> Tensor:
     tensor: Tensor = value if isinstance(value, Tensor) else value.whole()
     return tensor.detach()
@@ -69,14 +81,25 @@ def take_whole_tensor(value: Any) -> Tensor:
 
 def is_within(ours: Tensor, theirs: Tensor, least: float = 0.0) -> bool:
     """least: of the tolerance."""
-    ours, theirs = ours.detach(), theirs.detach()
-    if ours.shape != theirs.shape:
-        return False
-    if not theirs.is_floating_point():
-        return torch.equal(ours, theirs)
-    if ours.element_size() < 4 or theirs.element_size() < 4:
-        one, other = (t.double().sum(-1).flatten() for t in (ours, theirs))
+    return are_within([(ours.detach(), theirs.detach())], least)
+
+
+def are_within(parts: Iterable[tuple[Tensor, Tensor]], least: float) -> bool:
+    """The same of a tensor in parts; the tolerance is one of the largest value of all of them."""
+    gaps, sizes, rows, tolerance = [], [], [], least
+    for ours, theirs in parts:
+        if ours.shape != theirs.shape:
+            return False
+        if not theirs.is_floating_point():
+            if not torch.equal(ours, theirs):
+                return False
+        elif ours.element_size() < 4 or theirs.element_size() < 4:
+            rows.append([t.double().sum(-1).flatten() for t in (ours, theirs)])
+        elif theirs.numel():
+            tolerance = max(*(TOLERANCES.get(t.dtype, OF_16_BITS) for t in (ours, theirs)), tolerance)
+            gaps.append((ours - theirs).abs().amax())
+            sizes.append(theirs.abs().amax())
+    if rows:
+        one, other = (torch.cat(part) for part in zip(*rows, strict=True))
         return bool(torch.cosine_similarity(one, other, dim=0) >= ALIKE) or torch.equal(one, other)
-    tolerance = max(*(TOLERANCES.get(t.dtype, OF_16_BITS) for t in (ours, theirs)), least)
-    largest = theirs.abs().amax() if theirs.numel() else theirs.new_zeros(())
-    return bool(((ours - theirs).abs() <= tolerance * largest).all())
+    return not gaps or bool(torch.stack(gaps).amax() <= tolerance * torch.stack(sizes).amax())
