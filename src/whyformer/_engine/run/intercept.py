@@ -41,6 +41,7 @@ from whyformer._engine.tracing import (
     TokenNumbers,
     Trace,
     attach_trace,
+    chooses_weights,
     compute_written,
     current_setting,
     divide_before_product,
@@ -389,6 +390,8 @@ class Intercept(TorchFunctionMode):
         if not result.is_floating_point() or (result.requires_grad and result.grad_fn is None):
             return False
         slopeless = [t for t in operation.given if not t.is_floating_point() or operation.name in operations.ROUNDINGS]
+        if operation.name not in operations.ROUNDINGS and chooses_weights(result, slopeless):
+            return False
         return any(trace_of(t).depends and t.dtype != torch.bool for t in slopeless)
 
     def is_before_input(self, operation: Operation) -> bool:

@@ -12,6 +12,7 @@ from whyformer._engine.tracing.attention import (
 from whyformer._engine.tracing.composites import COMPOSITE_OPERATIONS, multi_head_attention
 from whyformer._engine.tracing.constants import is_marked_constant, mark_constant
 from whyformer._engine.tracing.einsum import spell_out_einsum
+from whyformer._engine.tracing.experts import chooses_weights
 from whyformer._engine.tracing.flex_attention import (
     FLEX_ATTENTION,
     is_asked_by_flex_attention,

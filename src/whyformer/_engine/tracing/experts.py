@@ -11,7 +11,7 @@ linear in the tokens, and the weights $g$ are the other factor of a product.
     index_add     $z_{j} = c_j + \sum_{i:\,index(i) = j} x_i$: an addition, and a sum of rows
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
@@ -22,6 +22,12 @@ from whyformer._engine.tracing.follow import label_rows
 from whyformer._engine.tracing.operations import Operation
 from whyformer._engine.tracing.provenance import Trace, attach_trace, trace_of
 from whyformer._plain.private_torch import without_interception
+
+
+def chooses_weights(read: Tensor, numbers: Sequence[Tensor]) -> bool:
+    """Whether numbers choose what was read: one for the whole batch, or a matrix for each. Codes read vectors."""
+    axes = max((number.dim() for number in numbers), default=0)
+    return axes == 0 or read.dim() - axes > 1
 
 
 def split_by_expert(operation: Operation) -> Tensor | None:
