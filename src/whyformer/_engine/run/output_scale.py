@@ -21,6 +21,7 @@ from torch.overrides import TorchFunctionMode
 
 from whyformer._engine.run.returned import Returned, attach_logits, find_returned_output, iterate_tensors, logits_of
 from whyformer._engine.tracing import pause_recording
+from whyformer._plain.private_torch import without_interception
 
 Scale: TypeAlias = Literal[
     "logits", "softmax", "sigmoid", "log-softmax", "log-odds", "log-probabilities",
@@ -180,8 +181,9 @@ def is_scale_of(scale: Scale, logits: Tensor, returned: Tensor) -> bool:
     """Whether these logits give what was returned; looked at in some rows."""
     if logits.shape != returned.shape or not logits.dim():
         return False
-    some, wanted = (one.detach().reshape(-1, one.size(-1))[:ROWS_COMPARED].float() for one in (logits, returned))
-    return torch.allclose(RETURNED[scale](some), wanted, rtol=SAME, atol=SAME, equal_nan=True)
+    with without_interception():  # no step of the model
+        some, wanted = (one.detach().reshape(-1, one.size(-1))[:ROWS_COMPARED].float() for one in (logits, returned))
+        return torch.allclose(RETURNED[scale](some), wanted, rtol=SAME, atol=SAME, equal_nan=True)
 
 
 @pause_recording()
@@ -189,11 +191,12 @@ def is_distribution(returned: Tensor) -> bool:
     """Whether every row is in [0, 1] and sums to 1."""
     if returned.dim() < 2 or returned.size(-1) < 2 or not returned.numel():
         return False
-    low, high = returned.detach().aminmax()
-    if not (low >= 0 and high <= 1):
-        return False
-    rounding = max(1e-4, torch.finfo(returned.dtype).eps)
-    return bool(((returned.detach().float().sum(-1) - 1).abs() < rounding).all())
+    with without_interception():  # no step of the model
+        low, high = returned.detach().aminmax()
+        if not (low >= 0 and high <= 1):
+            return False
+        rounding = max(1e-4, torch.finfo(returned.dtype).eps)
+        return bool(((returned.detach().float().sum(-1) - 1).abs() < rounding).all())
 
 
 def subtract_others(logits: Tensor) -> Tensor:
