@@ -284,7 +284,7 @@ def test_what_is_kept_grows_with_the_number_of_tokens_and_not_with_its_square():
     module = build("llama", dtype=torch.float32)
     count_kept_bytes(module, 64)  # learns
     short, long = count_kept_bytes(module, 128), count_kept_bytes(module, 512)
-    assert long < 4.2 * short
+    assert long < 4.5 * short  # four times the tokens; a square would be sixteen times
 
 
 def test_blocks_computed_again_keep_their_input_alone():

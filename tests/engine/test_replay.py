@@ -37,14 +37,14 @@ def replayed(monkeypatch) -> list[str]:
 
 
 def make_other_inputs(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Inputs of the same shapes with other values and, for texts, other padding."""
+    """Inputs of the same shapes and padding with other values."""
     generator = torch.Generator().manual_seed(5)
     if "pixel_values" in inputs:
         shape = inputs["pixel_values"].shape
         return {"pixel_values": torch.randn(shape, generator=generator, dtype=torch.float64)}
     if "idx" in inputs:
         return {"idx": torch.randint(3, 40, inputs["idx"].shape, generator=generator)}
-    mask = torch.arange(9)[None] < torch.tensor([LENGTHS[2], LENGTHS[0], LENGTHS[1]])[:, None]
+    mask = torch.arange(9)[None] < torch.tensor(LENGTHS)[:, None]
     ids = torch.randint(5, 40, mask.shape, generator=generator)
     return {"input_ids": ids.masked_fill(~mask, 1), "attention_mask": mask.long()}
 

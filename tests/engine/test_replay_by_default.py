@@ -331,7 +331,7 @@ def test_the_state_of_torch_around_a_call_does_not_matter(zoo, replayed, around)
 
 
 def test_other_padding_of_the_same_shape(zoo, replayed):
-    """Which tokens are padding is an input of the program."""
+    """Which tokens are padding is part of a program: other padding is another program."""
     module, inputs = zoo("bert").module, zoo("bert").inputs
     turned = {name: value.flip(0) for name, value in inputs.items()}
     for method in ("rollout", "gradient_x_input", "attcat"):
@@ -339,7 +339,7 @@ def test_other_padding_of_the_same_shape(zoo, replayed):
         second = why.explain(module, turned, method)
         assert is_same(second, explain_plainly(module, turned, method))
         assert torch.equal(second.scores == 0, first.scores.flip(0) == 0)
-    assert replayed == ["ran", "replayed"] * 3
+    assert "replayed" not in replayed
 
 
 def test_threads_and_several_targets(zoo):

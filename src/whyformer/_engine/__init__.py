@@ -47,7 +47,6 @@ from whyformer._engine.targets import (
     Answer,
     Answers,
     FunctionReading,
-    Reading,
     Scale,
     Target,
     TargetKind,

@@ -10,7 +10,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from whyformer._engine import FunctionReading, Probe, Reading, Target, TermSum
+from whyformer._engine import FunctionReading, Probe, Target, TermSum
 from whyformer._model import EncodedBatch, Model, list_offloaded
 from whyformer._plain.tokens import Grid, ScoredTokens
 from whyformer._plain.words import group_by_unit
@@ -65,7 +65,7 @@ def choose_answers(targets: Sequence[Target]) -> str:
     return "probability" if have else "score"
 
 
-def read_answer_probability(reading: Reading) -> FunctionReading | None:
+def read_answer_probability(reading: object) -> FunctionReading | None:
     """The mean log-probability of the tokens of an answer, for a target that is the sum of their logits."""
     function = reading.function if isinstance(reading, FunctionReading) else None
     if not isinstance(function, TermSum):
@@ -79,7 +79,7 @@ def read_answer_probability(reading: Reading) -> FunctionReading | None:
     return FunctionReading(replace(function, terms=rows))
 
 
-def copy_with_reading(probe: Probe, reading: Reading) -> Probe:
+def copy_with_reading(probe: Probe, reading: FunctionReading) -> Probe:
     """A probe of the same examples that reads another number."""
     return Probe(probe.model, probe.encoded, probe.layout, probe.targets, reading, runs_alone=probe.runs_alone)
 

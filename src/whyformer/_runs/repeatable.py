@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from whyformer._engine.settings import engine
+from whyformer._engine import engine
 
 
 @contextmanager

@@ -7,8 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whyformer._engine.capture import Capture, RunRequest
-from whyformer._engine.capture.query_tiles import QueryTiles
+from whyformer._engine.capture import Capture, QueryTiles, RunRequest
 from whyformer._engine.probe import Probe
 from whyformer._engine.targets import Target
 from whyformer._engine.tracing import iterate_tiles

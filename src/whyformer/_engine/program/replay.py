@@ -239,7 +239,7 @@ class ProgramCall:
         return (
             inputs,
             (encoded.main, encoded.batch, encoded.batch_axis),
-            None if mask is None else (mask.shape, bool(mask.all())),
+            None if mask is None else (mask.shape, tuple(mask.flatten().tolist())),  # padding is part of a program
             encoded.special_mask is None,
             request.keep,
             request.recipes,
