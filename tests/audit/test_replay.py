@@ -68,7 +68,8 @@ def test_replacing_attention_changes_later_blocks_only(name, kernel):
     everything = torch.arange(replay.batch)
     weights = audited.insert_weights(1, everything, other(replay, 1))
     keep = {"attention", "hidden"}
-    plain = record(model, encoded, target=0, keep=keep)
+    with why.engine(plan=False):  # interventions use the full engine
+        plain = record(model, encoded, target=0, keep=keep)
     changed = record(
         model, encoded, target=0, keep=keep,
         intervention=Intervention(attention=lambda block, _: weights if block == 1 else None),
