@@ -9,14 +9,10 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 import whyformer as why
 from whyformer.errors import UnknownOperation, UnsupportedModel
 
-# FlexAttention is reached as it is on a CPU, where it has no backward pass: a known fault, not mended yet.
-
 IDS = torch.randint(1, 50, (2, 7), generator=torch.Generator().manual_seed(0))
 PLACES = torch.arange(7)
 METHODS = ["attnlrp", "transformer_attribution", "attcat"]
-FAULT = pytest.mark.xfail(reason="flex_attention is not written out on a CPU", strict=False)
 pytestmark = [
-    FAULT,
     pytest.mark.filterwarnings("ignore:flex_attention called without", "ignore:return_lse is deprecated"),
 ]
 

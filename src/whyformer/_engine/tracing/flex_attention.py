@@ -52,7 +52,10 @@ def write_out_flex_attention(operation: Operation) -> tuple[Tensor, Tensor, Tens
 
 def is_asked_by_flex_attention() -> bool:
     """Whether the operation that the mode is called for is one of the kernel's own checks of its arguments."""
-    return caller_of_operation(2).f_globals.get("__name__") == "torch.nn.attention.flex_attention"
+    caller = caller_of_operation(2)
+    while caller.f_back is not None and caller.f_code.co_name == "__torch_function__":  # another mode around this one
+        caller = caller.f_back
+    return caller.f_globals.get("__name__") == "torch.nn.attention.flex_attention"
 
 
 def make_indices(query: Tensor, key: Tensor) -> Indices:
