@@ -226,6 +226,26 @@ def test_a_model_that_differs_from_its_plan_at_once_is_explained_by_the_full_eng
         assert why.explain(module, ONE, method).engine.name == "full"
 
 
+class Overwriting(Branching):
+    """Writes over what autograd keeps: the engine that runs writes out of place explains it all the same."""
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        x = self.words(input_ids)
+        x = (x + F.scaled_dot_product_attention(x, x, x)).sigmoid()
+        x.mul_(2)
+        return self.head(x.mean(1))
+
+
+@pytest.mark.parametrize("method", ["gradient_x_input", "rollout"])
+def test_a_write_over_what_the_backward_pass_needs_is_found_by_the_trial_and_not_tried_again(monkeypatch, method):
+    module = Overwriting().double().eval()
+    why.explain(module, ONE, method), why.explain(module, ONE, method)
+    monkeypatch.setattr(runner, "run_planned", lambda *_, **__: pytest.fail("a planned run was started"))
+    ours = why.explain(module, ONE, method)
+    assert "inplace operation" in ours.engine.reasons["plan"]
+    assert_same(ours, explain_in_full(module, ONE, method))
+
+
 def test_whatever_fails_in_a_planned_run_leaves_the_call_to_the_full_engine(monkeypatch):
     module = build("bert")
     explain_by_plan(module, ONE, "rollout")

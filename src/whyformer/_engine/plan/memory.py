@@ -9,7 +9,7 @@ from whyformer._engine.plan.backward_plan import BackwardPlan
 from whyformer._engine.plan.run import Saving
 from whyformer._engine.tracing import find_free_memory
 from whyformer._model import EncodedBatch
-from whyformer._plain.private_torch import storage_of
+from whyformer._plain.private_torch import storage_of, writes_of
 
 FILLED = 0.8  # of the free memory, from which on blocks are computed again
 RAN_OUT = "Blocks were computed again in the backward pass: memory ran out without."
@@ -47,6 +47,18 @@ class KeptMemory:
             self.restores = True
         elif storage_of(tensor) not in self.weights and not tensor.is_meta:
             self.sizes[storage_of(tensor)] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    def pack(self, tensor: Tensor) -> tuple[Tensor, int]:
+        """For `saved_tensors_hooks`, under which autograd itself does not see that a tensor was written into."""
+        return self.note(tensor), 0 if tensor.is_inference() else writes_of(tensor)
+
+    @staticmethod
+    def unpack(kept: tuple[Tensor, int]) -> Tensor:
+        tensor, writes = kept
+        if not tensor.is_inference() and writes_of(tensor) != writes:
+            shape = list(tensor.shape)
+            raise RuntimeError(f"what the backward pass needs was modified by an inplace operation: shape {shape}")
         return tensor
 
     @property

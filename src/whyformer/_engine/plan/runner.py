@@ -72,6 +72,7 @@ NOT_FINITE = "The model's output is not finite. Open the model in float32, or ch
 SWITCHED_OFF, WHOLE = "switched off", "attention is computed whole"
 NOT_LEARNT, TRIED = "the second call learns a plan", "a plan was tried on this call"
 TOO_FEW, TOO_LARGE = "too few tokens to learn a plan from", "too many tokens to learn a plan from"
+NOT_FOLLOWED = "autograd does not follow a write of the model"
 EXPECTED_REASONS = frozenset((SWITCHED_OFF, WHOLE))
 FULL_RUN = (
     "The full engine ran instead of a planned run: {reason}. It keeps 4 to 6 times as much for its backward pass, more "
@@ -88,7 +89,8 @@ class Learnt:
     calls: int = 0
     attempts: int = 0
     learnt_at: int = 0  # the call whose input it was learnt from
-    tried: dict[Hashable, str] = field(default_factory=dict)  # kinds of requests, and in what they differed
+    tried: set[Hashable] = field(default_factory=set)  # kinds of requests that were compared
+    refused: dict[Hashable, str] = field(default_factory=dict)  # kinds of requests, and in what they differed
 
 
 PLANS: ModelMemo[Learnt] = ModelMemo()
@@ -165,21 +167,22 @@ class PlanRunner:
         if learnt.plan is None and learnt.calls == 1 and not is_asked and not is_long(request):
             raise Declined(NOT_LEARNT)
         while True:
-            kind, full = describe_kind(request, learnt), None
+            full = None
             if learnt.plan is None:
                 full = learn(request, now, learnt)
-                kind = describe_kind(request, learnt)
             if learnt.plan is None:
                 raise Declined(learnt.reason)
-            if learnt.tried.get(kind):
-                raise Declined(learnt.tried[kind])
+            kind = describe_kind(request)
+            stage = kind, learnt.calls != learnt.learnt_at and not is_asked
+            if kind in learnt.refused:
+                raise Declined(learnt.refused[kind])
             if not find_shadows(module, now).are_kept and not keeps_order(request.model, request.encoded):
                 raise Declined("the model changes the order of tokens or examples")
             refuse_missing(request, learnt.plan)
             try:
-                if kind in learnt.tried or is_long(request):
+                if stage in learnt.tried or is_long(request):
                     return learnt.plan, run_by_plan(request, learnt.plan, now)
-                return try_plan(request, learnt, kind, now, full)
+                return try_plan(request, learnt, stage, now, full)
             except PlanDiffers as difference:  # plan again; if that was just done, from more tokens, and then no more
                 learnt.plan = None
                 if learnt.attempts >= MOST_ATTEMPTS or full is not None:
@@ -187,6 +190,10 @@ class PlanRunner:
                     if full is not None:
                         return None, replace(full, engine=EngineChoice("full", {"plan": learnt.reason}))
                     raise Declined(learnt.reason) from None
+            except RuntimeError as error:  # at other values than those of the trial
+                if is_of_write(error):
+                    learnt.refused[kind] = f"{NOT_FOLLOWED}: {error}"
+                raise
 
 
 def is_text(encoded: EncodedBatch) -> bool:
@@ -222,7 +229,7 @@ def describe_plan(request: RunRequest) -> Hashable:
     return find_planned_recipe(request), attention, model.dtype, names, shape, padding, encoded.batch_axis
 
 
-def describe_kind(request: RunRequest, learnt: Learnt) -> Hashable:
+def describe_kind(request: RunRequest) -> Hashable:
     """Requests of one kind are served alike; the first one of each is compared with the full engine."""
     encoded = request.encoded
     padding = None
@@ -230,8 +237,7 @@ def describe_kind(request: RunRequest, learnt: Learnt) -> Hashable:
         assert encoded.token_mask is not None
         padding = bool(encoded.token_mask[:, 0].all()), bool(encoded.token_mask[:, -1].all())
     targets = describe_wanted(request.target), describe_wanted(request.versus)
-    is_other = learnt.calls != learnt.learnt_at and not run_setting.get().plan
-    return request.keep, targets, encoded.batch > 1, padding, is_other, encoded.special_mask is None
+    return request.keep, targets, encoded.batch > 1, padding, encoded.special_mask is None
 
 
 def describe_wanted(target: TargetLike) -> Hashable:
@@ -278,6 +284,7 @@ def learn(request: RunRequest, now: ModelState, learnt: Learnt) -> Capture | Non
         with without_collection():
             learnt.plan, capture = make_plan(own)
         learnt.tried.clear()
+        learnt.refused.clear()
         if not is_whole and (difference := compare_with_full(own, learnt, now, capture)[0]):
             learnt.plan, learnt.reason = None, difference
     except (ResourceError, torch.OutOfMemoryError):
@@ -287,10 +294,14 @@ def learn(request: RunRequest, now: ModelState, learnt: Learnt) -> Capture | Non
     except WhyformerError as error:  # of this input or target: the full engine says what is wrong
         raise Declined(str(error)) from None
     except RuntimeError as error:
-        if "in-place" not in str(error) and "inplace" not in str(error):
+        if not is_of_write(error):
             raise
-        learnt.reason = f"autograd does not follow a write of the model: {error}"
+        learnt.reason = f"{NOT_FOLLOWED}: {error}"
     return capture if learnt.plan is not None and is_whole else None
+
+
+def is_of_write(error: RuntimeError) -> bool:
+    return "in-place" in str(error) or "inplace" in str(error)
 
 
 def make_plan(request: RunRequest) -> tuple[BackwardPlan, Capture]:
@@ -342,7 +353,7 @@ def compare_with_full(
     assert learnt.plan is not None
     kept = KeptMemory(request.model.module)
     try:
-        with torch.autograd.graph.saved_tensors_hooks(kept.note, lambda tensor: tensor):
+        with torch.autograd.graph.saved_tensors_hooks(kept.pack, kept.unpack):
             ours = run_by_plan(request, learnt.plan, now, saving=Saving.NOTHING)
         difference = find_difference(request, ours, full, learnt.plan.narrowest)
     except (ResourceError, torch.OutOfMemoryError):
@@ -355,15 +366,17 @@ def compare_with_full(
 
 
 def try_plan(
-    request: RunRequest, learnt: Learnt, kind: Hashable, now: ModelState, full: Capture | None
+    request: RunRequest, learnt: Learnt, stage: tuple[Hashable, bool], now: ModelState, full: Capture | None
 ) -> tuple[BackwardPlan | None, Capture]:
     """The first request of a kind: the capture of the full engine; if a plan is asked for, one that agrees with it."""
     full = FULL.run(request) if full is None else full
-    learnt.tried[kind], ours = compare_with_full(request, learnt, now, full)
-    if not learnt.tried[kind] and ours is not None and run_setting.get().plan:
+    difference, ours = compare_with_full(request, learnt, now, full)
+    learnt.tried.add(stage)
+    if difference:
+        learnt.refused[stage[0]] = difference
+    elif ours is not None and run_setting.get().plan:
         return learnt.plan, ours
-    reason = learnt.tried[kind] or TRIED
-    return None, replace(full, engine=EngineChoice("full", {"plan": reason}))
+    return None, replace(full, engine=EngineChoice("full", {"plan": difference or TRIED}))
 
 
 # --- one run ---------------------------------------------------------------------------------------------------------
