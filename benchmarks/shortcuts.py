@@ -40,7 +40,7 @@ from shortcut_cases import image_cases, text_cases  # noqa: E402
 from shortcut_cases.cases import KEPT_OUT, LOCAL_KINDS, SHARES, Case, list_cases  # noqa: E402
 from shortcut_cases.scores import name_role, score_findings  # noqa: E402
 
-from whyformer._summary.track_record import FILE, Blameless, Marks, TrackRecord  # noqa: E402
+from whyformer._summary.track_record import FILE, Blameless, Marks, TrackRecord, read_track_record  # noqa: E402
 
 METHOD = "attnlrp"
 AHEAD = 60  # cases: about a seed; texts, which need no training before, get no further ahead of images
@@ -127,6 +127,7 @@ def count_rows(rows: Sequence[Scored]) -> TrackRecord:
         "apart": {kind: count for kind, count in used.items() if kind not in LOCAL_KINDS},
         "clean": count_accused(rows, "clean"),
         "ignoring": count_accused(rows, "ignoring"),
+        "outside": read_track_record()["outside"],  # of marks that others drew; not measured here
     }
 
 

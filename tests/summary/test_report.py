@@ -17,11 +17,21 @@ from typer.testing import CliRunner
 
 import whyformer
 from whyformer import cli
-from whyformer._summary.finding import AnswerChange, Confusion, Effect, Finding, Link, Outlier, Presence, Sighting
+from whyformer._summary.finding import (
+    AnswerChange,
+    Confusion,
+    Effect,
+    Finding,
+    Link,
+    Outlier,
+    Presence,
+    Sighting,
+    Uniformity,
+)
 from whyformer._summary.pictures import crop_mark
 from whyformer._summary.report import make_snippet
 from whyformer._summary.track_record import write_track_record
-from whyformer._summary.wording import CANNOT_FIND, EVIDENCE_TITLE, LOOKED_FOR, write_finding_caption
+from whyformer._summary.wording import CANNOT_FIND, EVIDENCE_TITLE, LOOKED_FOR, explain_finding, write_finding_caption
 from whyformer.demo.tour import CAT
 from whyformer.errors import InputError
 
@@ -108,7 +118,7 @@ def test_says_what_it_cannot_find_and_the_strongest_evidence_of_each_class(tmp_p
     for shown in (page, text):
         assert write_track_record() in shown
         assert LOOKED_FOR in shown and EVIDENCE_TITLE in shown and "rare" in shown
-    assert "nothing in enough items" in page and "not tested" in page
+    assert "too few items: 3" in page and "not tested" in page
 
 
 def test_no_page_promises_to_find_every_mark():
@@ -324,3 +334,47 @@ def test_confusions_and_outliers_are_shown_with_their_evidence(tmp_path):
     )
     assert "5 items of class 1 are taken for class 0; 4 of them show a mark, lower left." in page
     assert "odd.png" in page and "Items unlike their class" in page and "What class 0 is recognised by" in page
+
+
+# --- sentences --------------------------------------------------------------------------------------------------------
+
+
+def summarise_findings(tmp_path, *findings):
+    return replace(summarise(tmp_path, image_rows()), findings=findings)
+
+
+def test_the_evidence_of_a_class_is_what_is_suspicious_whatever_else_has_a_larger_effect(tmp_path):
+    weak, strong = (Effect(change, 0.0, 0.1, 0.9, 0.001, 24, 0.001) for change in (0.2, 0.8))
+    stamp = Finding("class 0", 0, "copies", "a mark, lower right", 24, hiding=weak, is_suspicious=True)
+    face = Finding("class 0", 0, "patches", "a mark in the centre", 24, hiding=strong)
+    summary = summarise_findings(tmp_path, stamp, face)
+    assert summary.evidence["class 0"] is stamp
+    (row,) = [line for line in str(summary).split("Findings")[0].splitlines() if line.startswith("class 0")]
+    assert "suspicious" in row and "a mark" in row
+
+
+def test_a_class_with_enough_items_and_no_evidence_is_not_called_too_small(tmp_path):
+    page = save(summarise_findings(tmp_path), tmp_path / "summary.html")
+    assert "nothing that enough of its 24 items share" in page and "too few items" not in page
+
+
+def test_words_of_all_classes_have_no_limit_in_the_sentence(tmp_path):
+    same = Uniformity(0.3, 0.2, 0.4, float("inf"))
+    finding = Finding("class 0", 0, "words", "the word 'the'", 24, uniformity=same)
+    shown = str(summarise_findings(tmp_path, finding)) + " ".join(explain_finding(finding))
+    assert "other classes show it as often" in shown and not re.search(r"\binf\b", shown)
+
+
+@pytest.mark.parametrize("what", ["a mark in the centre", "a faint mark, upper left", "a band across the lower part"])
+def test_what_is_not_suspicious_is_called_no_mark_anywhere(tmp_path, what):
+    finding = Finding("class 0", 0, "patches", what, 24, untested="a reason")
+    confusion = Confusion("class 1", "class 0", 3, (), finding, 2)
+    summary = replace(summarise_findings(tmp_path, finding), confusions=(confusion,))
+    for name in ("s.txt", "s.csv", "s.json", "s.html"):
+        text = save(summary, tmp_path / name).split("Looked for")[-1]
+        assert what not in text and "a part of the image" in text
+
+
+def test_one_kind_of_evidence_is_one(tmp_path):
+    tested = Finding("class 0", 0, "patches", "a mark", 24, hiding=Effect(0.0, 0.0, 0.0, 0.0, 1.0, 24, 1.0))
+    assert summarise_findings(tmp_path, tested).verdict.startswith("1 kind of evidence tested, none is suspicious.")

@@ -126,8 +126,10 @@ def test_the_track_record_counts_every_kind():
         "apart": {"blur": {"used": 2, "found": 0}},
         "clean": {"models": 6, "accused": 0},
         "ignoring": {"models": 4, "accused": 1},
+        "outside": {"finger": {"used": 2, "found": 0}, "stamp": {"used": 1, "found": 1}},
     }
     sentence = write_track_record(record)
-    assert "7 of 8 marks" in sentence
+    assert "of our own generator, planted in small models, 7 of 8 that" in sentence
+    assert "drawn by others, on photographs and sentences, 1 of 3 that a model used were found (finger 0/2" in sentence
     assert "1 of 10 models" in sentence
     assert "corner 4/5, word 3/3, blur 0/2" in sentence

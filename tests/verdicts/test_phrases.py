@@ -19,7 +19,7 @@ KNOWN = {
     "a method without random numbers is always repeatable": "definition",
     # tested, and said with the test
     "The evidence of none of ": "a permutation test of each class, with its level",
-    " kinds of evidence tested, none is suspicious": "says how many were tested, and that this clears no model",
+    " of evidence tested, none is suspicious. ": "says how many were tested, and that this clears no model",
     "some of them and better in none": "of the metrics that decide, each tested",
     # counted
     "; none found for ": "examples for which a search found nothing",

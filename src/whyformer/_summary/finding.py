@@ -20,6 +20,7 @@ from whyformer._runs.parts import BulkRow
 from whyformer.show.wording import shorten_text
 
 LEVEL = 0.05
+MIN_CLASS = 8  # items, to be examined
 SMALLEST_EFFECT = 0.1  # of a probability
 SMALLEST_OFF_OBJECT = 0.5
 FIXED_PLACE = 0.8  # of the texts

@@ -79,7 +79,7 @@ def describe_summary_scope(summary: "BulkSummary") -> str:
 
 
 def make_overview(summary: "BulkSummary") -> list[Html]:
-    rows = [wording.make_evidence_cells(*one) for one in list(summary.evidence.items())[:SHOWN_ROWS]]
+    rows = wording.list_evidence_cells(summary)[:SHOWN_ROWS]
     blocks: list[Html] = [
         make_element("p", make_element("strong", summary.verdict)),
         make_element("p", wording.LOOKED_FOR),
@@ -96,7 +96,7 @@ def make_overview(summary: "BulkSummary") -> list[Html]:
 def make_finding_blocks(summary: "BulkSummary") -> list[Html]:
     """A card for each suspicious finding and each that is used, then the table of all."""
     if not summary.findings:
-        return [make_element("p", "No class has enough items to be examined.")]
+        return [make_element("p", "No class has evidence that enough of its items share.")]
     shown = [one for one in summary.findings if one.is_suspicious or one.is_used] or list(summary.findings[:3])
     blocks: list[Html] = []
     for finding in shown[:SHOWN_CARDS]:
@@ -299,7 +299,7 @@ def make_confusion_blocks(summary: "BulkSummary") -> list[Html]:
             text = f"{told}; they show none of the evidence found for {name}."
             sightings: list[Sighting] = [Sighting(row) for row in one.rows]
         else:
-            text = f"{told}; {one.shown} of them show {one.finding.what}."
+            text = f"{told}; {one.shown} of them show {wording.name_evidence(one.finding)}."
             ids = {row.id for row in one.rows}
             sightings = [sighting for sighting in one.finding.sightings if sighting.row.id in ids]
         shown = [

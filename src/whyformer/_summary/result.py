@@ -69,12 +69,12 @@ class BulkSummary(Result):
 
     @property
     def evidence(self) -> dict[str, Finding | None]:
-        """By class, the finding with the largest effect, suspicious or not; None for a class with too few items."""
+        """By class, its suspicious finding or else the one with the largest effect; None where nothing was found."""
         return {name: next(iter(found), None) for name, found in self.class_findings.items()}
 
     @property
     def class_findings(self) -> dict[str, list[Finding]]:
-        """By class, all its findings, the largest effect first."""
+        """By class, all its findings: suspicious ones first, then the largest effect."""
         return wording.list_class_findings(self)
 
     @property
@@ -98,7 +98,7 @@ class BulkSummary(Result):
 
     def _list_blocks(self) -> Iterator["TextBlock"]:
         """The tables for a terminal; those without rows are not shown."""
-        evidence = [wording.make_evidence_cells(*one) for one in list(self.evidence.items())[:SHOWN_CLASSES]]
+        evidence = wording.list_evidence_cells(self)[:SHOWN_CLASSES]
         yield TextBlock(wording.EVIDENCE_TITLE, wording.EVIDENCE_HEAD, evidence)
         head = ["class", "items", "looks at", "hide", "insert", "uniform", "score", ""]
         findings = [make_text_cells(one) for one in self.records()[:SHOWN_FINDINGS]]
@@ -119,8 +119,11 @@ class BulkSummary(Result):
             yield TextBlock("Do methods agree?", ["methods", "mean rank correlation"], pairs, numbers=(1,))
             lowest = [[one.id, f"{one.correlation:+z.2f}"] for one in self.tally.disagreements[:SHOWN_ITEMS]]
             yield TextBlock("Least agreement", ["item", "rank correlation"], lowest, numbers=(1,))
-        wrong = [[one.label, one.class_name, str(one.items), one.finding.what if one.finding else "–", str(one.shown)]
-                 for one in self.confusions[:SHOWN_ITEMS]]  # fmt: skip
+        wrong = [
+            [one.label, one.class_name, str(one.items), wording.name_evidence(one.finding) if one.finding else "–",
+             str(one.shown)]
+            for one in self.confusions[:SHOWN_ITEMS]
+        ]  # fmt: skip
         yield TextBlock("Confusions", ["label", "taken for", "items", "evidence", "show it"], wrong, numbers=(2, 4))
         outliers = [[one.id, one.class_name, f"{one.score:.1f}"] for one in self.outliers[:SHOWN_ITEMS]]
         yield TextBlock("Outliers", ["item", "class", "deviations"], outliers, numbers=(2,))
@@ -223,7 +226,7 @@ def describe_evidence(summary: BulkSummary, name: str) -> dict[str, Any]:
     return {
         "class": name,
         "finding": summary.findings.index(finding) + 1,
-        "looks_at": finding.what,
+        "looks_at": wording.name_evidence(finding),
         "effect": finding.effect if finding.is_tested else None,
         "suspicious": finding.is_suspicious,
     }

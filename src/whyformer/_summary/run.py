@@ -13,7 +13,7 @@ from whyformer._plain.torch_state import neutral_torch
 from whyformer._runs.arguments import ColumnNames, read_run_data
 from whyformer._runs.model_folder import read_model_folder
 from whyformer._runs.parts import BulkRow
-from whyformer._summary.finding import judge_findings
+from whyformer._summary.finding import MIN_CLASS, judge_findings
 from whyformer._summary.global_changes import find_global_changes
 from whyformer._summary.image_evidence import ImageEvidence, collect_image_evidence
 from whyformer._summary.inputs import InputReader
@@ -32,7 +32,6 @@ from whyformer.show.score_rows import as_utf8
 
 PER_CLASS = 400  # items clustered per class
 TESTED = 32  # items rerun per cluster
-MIN_CLASS = 8  # items, to be clustered
 WITH_MASKS = 200  # items per class of which the mask is read
 
 

@@ -1,9 +1,11 @@
 """How often a summary was right: counts of benchmarks/shortcuts.py, on models whose marks are known.
 
-The counts are from seeds and kinds of marks that had no part in the choice of any limit.
+The counts are from seeds and kinds of marks that had no part in the choice of any limit; those of marks that were drawn
+by somebody else are kept apart, as they are found less often.
 """
 
 import json
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import TypedDict
@@ -30,6 +32,7 @@ class TrackRecord(TypedDict):
     apart: dict[str, Marks]  # transparent, or a change of the whole input
     clean: Blameless
     ignoring: Blameless
+    outside: dict[str, Marks]  # marks that the makers of this search did not draw
 
 
 @cache
@@ -41,12 +44,22 @@ def read_track_record() -> TrackRecord:
 def write_track_record(record: TrackRecord | None = None) -> str:
     """One sentence with all counts: what was found, what was missed by kind, who was accused."""
     record = record or read_track_record()
-    local, used = record["local"], sum(one["used"] for one in record["local"].values())
-    found = sum(one["found"] for one in local.values())
+    used, found = count_marks(record["local"])
     blameless = (record["clean"], record["ignoring"])
     models, accused = sum(one["models"] for one in blameless), sum(one["accused"] for one in blameless)
-    by_kind = ", ".join(f"{kind} {one['found']}/{one['used']}" for kind, one in (local | record["apart"]).items())
+    outside, seen = count_marks(record["outside"])
     return (
-        f"How often this was right, on small models with planted marks: {found} of {used} marks that a model used were "
-        f"found, and {accused} of {models} models that use no mark were accused. Found by kind: {by_kind}."
+        f"How often this was right: of marks of our own generator, planted in small models, {found} of {used} that a "
+        f"model used were found ({list_kinds(record['local'] | record['apart'])}), and {accused} of {models} models "
+        f"that use no mark were accused. Of marks drawn by others, on photographs and sentences, {seen} of {outside} "
+        f"that a model used were found ({list_kinds(record['outside'])}). Expect the second of marks in your data."
     )
+
+
+def count_marks(kinds: Mapping[str, Marks]) -> tuple[int, int]:
+    """How many were used, and how many of these found."""
+    return sum(one["used"] for one in kinds.values()), sum(one["found"] for one in kinds.values())
+
+
+def list_kinds(kinds: Mapping[str, Marks]) -> str:
+    return ", ".join(f"{kind} {one['found']}/{one['used']}" for kind, one in kinds.items())

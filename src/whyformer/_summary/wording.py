@@ -3,11 +3,20 @@
 That nothing is suspicious says only that nothing of this kind was found, so the strongest evidence is shown either way.
 """
 
+import re
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from whyformer._summary.finding import SMALLEST_OFF_OBJECT, AnswerChange, Effect, Finding, describe_link
+from whyformer._summary.finding import (
+    MIN_CLASS,
+    SMALLEST_OFF_OBJECT,
+    AnswerChange,
+    Effect,
+    Finding,
+    Uniformity,
+    describe_link,
+)
 from whyformer.show.score_rows import CellValue
 from whyformer.show.wording import shorten_text
 
@@ -38,6 +47,7 @@ EVIDENCE_HEAD = ("class", "items", "looks at", "hiding", "inserting", "uniformit
 NAME_LENGTH = 60
 HARDLY = 0.05  # a smaller change of a probability is named as one
 NO_EFFECT = 0.005  # of a probability: what two decimals show as 0.00
+MARK = re.compile("^a (faint )?(mark|band)")
 FIXED = 0.5  # of the items cover a patch of a mark at a fixed place
 
 
@@ -75,11 +85,11 @@ def write_finding_caption(finding: Finding) -> str:
 
 
 def name_evidence(finding: Finding) -> str:
-    """What it is; "a mark" only if it is suspicious, as what is part of the thing is no mark."""
+    """What it is; a mark or a band only if it is suspicious, as what is part of the thing is no mark."""
     if finding.is_suspicious:
         return finding.what
     on_object = finding.off_object is not None and finding.off_object < SMALLEST_OFF_OBJECT
-    return finding.what.replace("a mark", "a part of the object" if on_object else "a part of the image", 1)
+    return MARK.sub("a part of the object" if on_object else "a part of the image", finding.what)
 
 
 def describe_change(told: AnswerChange) -> str:
@@ -102,8 +112,7 @@ def explain_finding(finding: Finding) -> list[str]:
     if finding.uniformity is not None:
         one = finding.uniformity
         lines.append(
-            f"Uniformity {one.value:.2f} (95 % interval {one.low:.2f} to {one.high:.2f}; suspicious from "
-            f"{one.limit:.2f} on)."
+            f"Uniformity {one.value:.2f} (95 % interval {one.low:.2f} to {one.high:.2f}; {describe_limit(one)})."
         )
     if finding.without is not None:
         lines += describe_right(finding.without)
@@ -112,6 +121,12 @@ def explain_finding(finding: Finding) -> list[str]:
     if finding.off_object is not None:
         lines.append(f"{finding.off_object:.0%} of it is off the object.")
     return lines
+
+
+def describe_limit(uniformity: Uniformity) -> str:
+    """Evidence that other classes show as often has no limit: it accuses at no value."""
+    is_own = uniformity.limit < float("inf")
+    return f"suspicious from {uniformity.limit:.2f} on" if is_own else "other classes show it as often"
 
 
 def describe_right(told: AnswerChange) -> list[str]:
@@ -142,7 +157,8 @@ def write_summary_verdict(summary: "BulkSummary") -> str:
     if not tested:
         return "Nothing was tested, so nothing is called suspicious or harmless."
     if not summary.suspicious:
-        return f"{tested} kinds of evidence tested, none is suspicious. {NO_ALL_CLEAR}"
+        kinds = "1 kind" if tested == 1 else f"{tested} kinds"
+        return f"{kinds} of evidence tested, none is suspicious. {NO_ALL_CLEAR}"
     more = f" {len(summary.suspicious) - 1} more below." if len(summary.suspicious) > 1 else ""
     return f"Suspicious: {write_finding_caption(summary.suspicious[0])}{more}"
 
@@ -165,7 +181,7 @@ def make_record(finding: Finding, number: int) -> FindingRecord:
         finding.kind,
         len(finding.sightings),
         finding.class_items,
-        finding.what,
+        name_evidence(finding),
         *((None, None, None) if same is None else (same.value, same.low, same.limit)),
         *tests,
         *((None, None) if told is None else (told.right_before, told.right_after)),
@@ -182,26 +198,37 @@ def is_tested(record: FindingRecord) -> bool:
 
 
 def list_class_findings(summary: "BulkSummary") -> dict[str, list[Finding]]:
-    """By class, its findings, the largest effect first; none for a class with too few items."""
+    """By class, its findings: suspicious ones first, then the largest effect; none where nothing was found."""
     findings: dict[str, list[Finding]] = {one.name: [] for one in summary.tally.class_list}
     for finding in summary.findings:
         findings.setdefault(finding.class_name, []).append(finding)
-    return {name: sorted(some, key=lambda one: (-one.is_tested, -one.effect)) for name, some in findings.items()}
+    return {name: sorted(some, key=rank_evidence) for name, some in findings.items()}
 
 
-def make_evidence_cells(name: str, finding: Finding | None) -> list[str]:
-    """One row under EVIDENCE_HEAD."""
-    name = shorten_text(name, NAME_LENGTH)
+def rank_evidence(finding: Finding) -> tuple[bool, bool, float]:
+    return not finding.is_suspicious, not finding.is_tested, -finding.effect
+
+
+def list_evidence_cells(summary: "BulkSummary") -> list[list[str]]:
+    """For each class one row under EVIDENCE_HEAD."""
+    return [make_evidence_cells(summary, name, finding) for name, finding in summary.evidence.items()]
+
+
+def make_evidence_cells(summary: "BulkSummary", name: str, finding: Finding | None) -> list[str]:
+    shown_name = shorten_text(name, NAME_LENGTH)
     if finding is None:
-        return [name, "–", "nothing in enough items", "–", "–", "–", "–"]
+        items = summary.tally.classes[name].items
+        is_small = items < MIN_CLASS
+        reason = f"too few items: {items}" if is_small else f"nothing that enough of its {items} items share"
+        return [shown_name, "–", reason, "–", "–", "–", "–"]
     same = finding.uniformity
     return [
-        name,
+        shown_name,
         f"{len(finding.sightings)} of {finding.class_items}",
         name_evidence(finding),
         format_effect(finding.hiding),
         format_effect(finding.inserting),
-        "–" if same is None else f"{same.value:.2f} (limit {same.limit:.2f})",
+        "–" if same is None else f"{same.value:.2f} ({describe_limit(same)})",
         "suspicious" if finding.is_suspicious else "look at this" if finding.is_used else "",
     ]
 
