@@ -10,9 +10,9 @@
 
 Every target gives one score per example. Except for LogProbability and functions, it is a sum of logits: the
 explanation of a span by a linear method is the sum of the explanations of its tokens. All methods take all targets, and
-so do `versus=`, `compare`, `judge`, `bulk` and the command line, where targets are written as text (`parse`):
+so do `versus=`, `compare`, `judge`, `bulk` and the command line. A target may be written as text (`parse`):
 
-    group:cat,dog   group:cat,-0.5*dog   logp:cat     token:Paris@mask   token:Paris@3   token@4
+    group:cat,dog   group:cat,-0.5*dog   logp:cat     labels   token:Paris@mask   token:Paris@3   token@4
     tokens:4-7      logp:tokens:4-7      value        entity:Berlin      entity:Berlin=LOC   entity:3-4=LOC
     entity:characters 10-16=LOC          answer:12-15 choice:1           frame:12=a      character:0
     query:3=cat     query:3@width
@@ -28,8 +28,8 @@ function is relevance of its linear part at this output: it starts with the slop
 from whyformer._engine.targets import *
 
 __all__ = """
-    Answer AnswerSpan Character Choice Class Entity Frame Group LogProbability Query Representation TargetKind Token
-    TokenClasses Tokens Value is_target_text parse
+    Answer AnswerSpan Character Choice Class Entity Frame Group Labels LogProbability Query Representation TargetKind
+    Token TokenClasses Tokens Value is_target_text parse
 """.split()
 
 

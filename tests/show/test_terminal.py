@@ -146,10 +146,10 @@ def test_the_title_of_other_targets():
         return terminal.render_title(Target(**fields), None, name=None, class_specific=True).plain
 
     assert title(index=3, label="3", score=1.0, probability=0.5) == "class 3 (50.0%)"
-    assert title(index=0, label="", score=1.25) == "class 0 (output 1.25)"
+    assert title(index=0, label="", score=1.25) == "class 0 = 1.25"
     assert title(index=0, label="cat", score=1, probability=0.01, predicted=False) == ("cat (1.0%, not the prediction)")
     assert title(index=7, label=" Paris", score=3.1, versus=8, versus_label=" London", position=4) == (
-        "' Paris' rather than ' London' (difference +3.1)"
+        "' Paris' rather than ' London' (ahead by 3.1)"
     )
 
 

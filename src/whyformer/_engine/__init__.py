@@ -53,6 +53,7 @@ from whyformer._engine.targets import (
     TargetLike,
     TargetNames,
     TermSum,
+    add_considered,
     expand_per_example,
     find_task,
     is_causal,

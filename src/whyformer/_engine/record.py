@@ -35,6 +35,7 @@ from whyformer._engine.targets import (
     aim_at_answers,
     has_choices,
     pick_choices,
+    read_target_texts,
     refuse_encoder_decoders,
 )
 from whyformer._model import EncodedBatch, Model, unwrap
@@ -84,7 +85,7 @@ def run_request(request: RunRequest) -> Capture:
     """The capture of one run; of one for each example if the model moves the rows of a batch inside."""
     refuse_encoder_decoders(request.model.module)
     model, encoded = hold_other_tower(request.model, request.encoded, request.target)
-    target, versus = request.target, request.versus
+    target, versus = (read_target_texts(one, request.model.classes) for one in (request.target, request.versus))
     if has_choices(encoded):
         model, encoded, target = pick_choices(model, encoded, target, versus)
         versus = None

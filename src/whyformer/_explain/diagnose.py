@@ -34,7 +34,7 @@ from whyformer._plain.words import list_some
 from whyformer.errors import InputError, MethodError, WhyformerError
 from whyformer.methods._registry import METHODS, Method, Setting
 from whyformer.results.diagnosis import Diagnosis, MethodCheck
-from whyformer.show.wording import describe_target, format_probability
+from whyformer.show.wording import name_with_probability
 
 R = TypeVar("R")
 SMALL_BUDGETS: dict[str, dict[str, Setting]] = {  # enough to see whether a method works
@@ -226,7 +226,7 @@ def describe_answer(capture: Capture) -> dict[str, str]:
     return {
         "tokens": describe_token_counts(tokens, capture),
         "readout": describe_readout(capture["readout"][0], tokens),
-        "target": f"{describe_target(target)}, {format_probability(target)}",
+        "target": name_with_probability(target),
     }
 
 

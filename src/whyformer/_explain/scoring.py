@@ -9,7 +9,15 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from whyformer._engine import SITES, Capture, Epilogue, EpilogueResults, RoundingEstimate, pick_examples
+from whyformer._engine import (
+    SITES,
+    Capture,
+    Epilogue,
+    EpilogueResults,
+    RoundingEstimate,
+    add_considered,
+    pick_examples,
+)
 from whyformer._explain.conditioning import estimate_conditioning, watch_attention_layers
 from whyformer._explain.conservation import check_health
 from whyformer._explain.method_call import MethodCall
@@ -70,7 +78,7 @@ def make_explanation(call: MethodCall, model: Model, encoded: EncodedBatch, capt
     explanation = Explanation(
         scores=scores,
         tokens=tokens,
-        targets=capture.targets,
+        targets=add_considered(capture.targets, model, encoded, capture.logits),
         names=encoded.names,
         method=call.method.name,
         settings=call.all_settings,

@@ -59,24 +59,24 @@ class Model:
     feature_extractor: "SequenceFeatureExtractor" = field(default=None, repr=False)  # None: it takes no sounds
 
     def __repr__(self) -> str:
-        classes = f", {len(self._classes)} classes" if self._classes else ""
+        classes = f", {len(self.classes)} classes" if self.classes else ""
         kind = type(unwrap(self.module)).__name__
         return f"<Model {self.name}: {kind}, takes {self._takes}{classes}, {self._size} parameters>"
 
     def _repr_html_(self) -> str:
         """A small card for notebooks."""
-        some = ", ".join(self._classes[:6]) + (", …" if len(self._classes) > 6 else "")
+        some = ", ".join(self.classes[:6]) + (", …" if len(self.classes) > 6 else "")
         facts = {
             "class": type(unwrap(self.module)).__name__,
             "takes": self._takes,
-            "classes": f"{len(self._classes)}: {some}" if self._classes else "",
+            "classes": f"{len(self.classes)}: {some}" if self.classes else "",
             "parameters": f"{self._size}, {str(self.dtype).removeprefix('torch.')} on {self.device}",
             "notes": " ".join(self.notes),
         }
         return make_card(f"Model {self.name}", facts.items())
 
     @property
-    def _classes(self) -> tuple[str, ...]:
+    def classes(self) -> tuple[str, ...]:
         """The labels, without those that transformers makes up for a model that does not classify."""
         labels = self.labels or ()
         is_made_up = labels == tuple(f"LABEL_{i}" for i in range(len(labels)))

@@ -201,7 +201,12 @@ def restore_span(saved: Sequence[int] | None, length: int) -> tuple[int, int] | 
 def restore_saved_target(saved: Fields) -> Target:
     for name in ("spec", "versus_spec"):
         check_schema(saved.get(name), (None, str), name)
-    target = Target(**saved)
+    check_schema(saved.get("is_multi_label", False), bool, "is_multi_label")
+    considered = saved.get("considered", ())  # files of earlier versions have none
+    check_schema(considered, [[(str, float)]], "considered")
+    if any(len(pair) != 2 or not isinstance(pair[0], str) or isinstance(pair[1], str) for pair in considered):
+        raise SchemaError("a class that the model considered is not a name and a probability")
+    target = Target(**{**saved, "considered": tuple((name, chance) for name, chance in considered)})
     if (target.versus is None) != (target.versus_label is None):
         raise SchemaError("a target has a versus without a label")
     if target.probability is not None and not -1e-3 <= target.probability <= 1.001:

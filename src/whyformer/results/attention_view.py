@@ -30,7 +30,7 @@ from whyformer.show.panel_images import make_original_image
 from whyformer.show.report import make_element
 from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
-from whyformer.show.wording import describe_target, format_certainty
+from whyformer.show.wording import ask_why
 
 KIND_MEANINGS = {
     "attention": "the attention weight of each head on each token",
@@ -129,7 +129,7 @@ class AttentionView(Result):
 
     @cached_property
     def title(self) -> str:
-        return f"Why {describe_target(self.target)}? {format_certainty(self.target)}"
+        return ask_why(self.target)
 
     def note(self, kind: str) -> str:
         """What a figure of this kind shows."""

@@ -17,7 +17,7 @@ from whyformer.show.panel import Panel
 from whyformer.show.score_rows import ScoreRow
 from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
-from whyformer.show.wording import describe_target, explain_colours, format_probability
+from whyformer.show.wording import explain_colours, name_with_probability
 
 READING_HINT = "A class-specific method highlights something else for another class."
 
@@ -99,4 +99,4 @@ class ClassGrid(Result):
 
 def format_class_title(panels: Mapping[str, Panel]) -> str:
     target = next(iter(panels.values())).target
-    return f"{describe_target(target)}, {format_probability(target)}"
+    return name_with_probability(target)

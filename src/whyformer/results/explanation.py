@@ -47,7 +47,7 @@ from whyformer.show.report import escape_html
 from whyformer.show.score_rows import ScoreRow, list_score_rows
 from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
-from whyformer.show.wording import describe_sum
+from whyformer.show.wording import describe_considered, describe_sum
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -362,7 +362,8 @@ class Explanation(LoadableResult):
             yield from [""] if i else []
             yield terminal.render_title(target, self.method, name=name, class_specific=self.class_specific)
             yield from self._render_example(i, screen)
-            yield Text(describe_sum(self._panel_of(i)), style=terminal.DIM_STYLE)
+            lines = (describe_considered(target), describe_sum(self._panel_of(i)))
+            yield Text("\n".join(line for line in lines if line), style=terminal.DIM_STYLE)
             yield from terminal.render_check(self._check_lines(i))
         yield from terminal.render_notes(self.notes)
 

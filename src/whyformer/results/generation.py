@@ -27,7 +27,7 @@ from whyformer.show.report import make_element
 from whyformer.show.score_rows import ScoreRow, list_score_rows
 from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
-from whyformer.show.wording import format_certainty, name_target, shorten_text
+from whyformer.show.wording import ask_why, name_target, shorten_text
 
 MANY_SCORES = 4_000  # generated tokens x tokens before them
 
@@ -144,7 +144,7 @@ class Generation(Result):
         first = panels[0]
         options = []
         for panel in panels:
-            heading = make_element("h3", f"Why {name_target(panel.target)}? {format_certainty(panel.target)}")
+            heading = make_element("h3", ask_why(panel.target))
             options.append((panel.target.label, report.join_html([heading, *page.make_text_blocks(panel)])))
         chooser, style = report.make_chooser(options, name="said", legend="Which token to explain", prose=True)
         prompt = make_element("div", first.pieces.text or "", class_="text", dir="auto")

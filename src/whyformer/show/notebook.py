@@ -8,7 +8,7 @@ from whyformer.show.html import Html, make_element
 from whyformer.show.marked_text import mark_words_inline
 from whyformer.show.panel import Panel
 from whyformer.show.report import to_data_uri
-from whyformer.show.wording import describe_sum, format_headline, format_score
+from whyformer.show.wording import describe_considered, describe_sum, format_headline, format_score
 
 SMALL_PRINT = "font-size:.85em;opacity:.7"
 
@@ -57,8 +57,9 @@ def make_panel_fragment(panel: Panel) -> Html:
     if panel.check:
         head = make_element("div", head, *(make_element("div", line) for line in panel.check))
     parts = [make_part_fragment(part, named=bool(panel.streams)) for part in panel.drawn]
-    total = make_element("div", describe_sum(panel), style=SMALL_PRINT)
-    return make_element("div", head, *parts, total, style="margin:.5rem 0")
+    lines = (describe_considered(panel.target), describe_sum(panel))
+    below = [make_element("div", line, style=SMALL_PRINT) for line in lines if line]
+    return make_element("div", head, *parts, *below, style="margin:.5rem 0")
 
 
 def make_part_fragment(panel: Panel, *, named: bool) -> Html:

@@ -14,7 +14,7 @@ from whyformer.show.marked_text import mark_words
 from whyformer.show.page_facts import list_facts
 from whyformer.show.page_tables import choose_fold
 from whyformer.show.panel import Panel
-from whyformer.show.wording import describe_sum, format_headline, shorten_text
+from whyformer.show.wording import describe_considered, describe_sum, format_headline, shorten_text
 
 IMAGE_SIDE = 640  # pixels of the longer side of an image on a page
 TOP_PATCHES = 10
@@ -39,7 +39,8 @@ def make_panel_blocks(panel: Panel) -> list[Html]:
     for part in panel.drawn:
         blocks += [make_element("h3", part.label)] if panel.streams else []
         blocks += make_image_blocks(part) if part.is_image else make_text_blocks(part)
-    return [*blocks, make_element("p", describe_sum(panel), class_="dim"), report.make_notes(panel.notes)]
+    lines = [line for line in (describe_considered(panel.target), describe_sum(panel)) if line]
+    return [*blocks, *(make_element("p", line, class_="dim") for line in lines), report.make_notes(panel.notes)]
 
 
 def collect_facts(*panels: Panel) -> dict[str, Content]:

@@ -59,7 +59,8 @@ def render_title(target: Target, method: str | None, *, name: str | None, class_
         line.append(f"{shorten_text(make_visible(name), 60)}: ")
     line.append(name_target(target), style="bold")
     line.append(describe_target(target).removeprefix(name_target(target)))
-    line.append(f" ({format_certainty(target)})")
+    if certainty := format_certainty(target):
+        line.append(f" ({certainty})")
     if method is not None:
         line.append(f", by {make_visible(method)}")
     if not class_specific:

@@ -23,28 +23,58 @@ def name_class_or_token(index: int, label: str, is_token: bool) -> str:
 
 
 def describe_target(target: Target) -> str:
-    """The target, and what it is compared with: 'cat rather than dog'."""
+    """The target, and what it is compared with: 'cat rather than dog'; of a regression, the value: 'price = 3.2'."""
     if target.versus is None:
-        return name_target(target)
+        return f"{name_target(target)} = {format_probability(target)}" if target.is_value else name_target(target)
     versus = name_class_or_token(target.versus, target.versus_label or "", target.position is not None)
     return f"{name_target(target)} rather than {versus}"
 
 
+def name_with_probability(target: Target) -> str:
+    """'cat rather than dog, ahead by 3.1'; of a regression 'price = 3.2'"""
+    is_said = target.is_value and target.versus is None
+    return describe_target(target) + ("" if is_said else f", {format_probability(target)}")
+
+
 def format_certainty(target: Target) -> str:
-    """'80.6%', and whether the target is not what the model predicts."""
-    return format_probability(target) + ("" if target.predicted else ", not the prediction")
+    """'80.6%', and whether the target is not what the model predicts; nothing more about a value that is named."""
+    if target.is_value and target.versus is None:
+        return ""
+    return format_probability(target) + ("" if target.predicted else f", {target.contradiction}")
 
 
 def format_probability(target: Target) -> str:
-    """The probability of the target, its output if there is no probability, or its difference to what it is against."""
+    """The probability of the target, its output if there is no probability, or how far it is ahead of the other."""
     if target.versus is not None:
-        return f"difference {target.score:+.3g}"
+        return f"{'ahead' if target.score >= 0 else 'behind'} by {abs(target.score):.3g}"
+    if target.is_value:
+        return f"{target.score:.4g}"
     return f"output {target.score:.3g}" if target.probability is None else f"{target.probability:.1%}"
 
 
+def ask_why(target: Target) -> str:
+    """'Why Bengal? 80.6%'; of a regression 'Why 3.2?' or 'Why price = 3.2?'"""
+    what = describe_target(target).removeprefix("the value = ")
+    return f"Why {what}? {format_certainty(target)}".rstrip()
+
+
 def format_headline(panel: Panel) -> str:
-    """'Why Bengal? 80.6%'"""
-    return f"Why {describe_target(panel.target)}? {format_certainty(panel.target)}"
+    return ask_why(panel.target)
+
+
+def describe_considered(target: Target) -> str:
+    """What else the model considered, in a sentence; empty if it is not known or nothing."""
+    named = [
+        f"{name_class_or_token(-1, label, target.position is not None)} {chance:.1%}"
+        for label, chance in target.considered
+    ]
+    if not named:
+        return ""
+    if target.is_multi_label:
+        return f"Other labels (each above 50% is an answer too): {', '.join(named)}."
+    if target.predicted:
+        return f"Next likeliest: {', '.join(named)}."
+    return f"The model's own answer: {'; then '.join([named[0], ', '.join(named[1:])]) if named[1:] else named[0]}."
 
 
 def describe_sum(panel: Panel) -> str:

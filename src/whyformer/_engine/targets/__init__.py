@@ -20,6 +20,7 @@ from whyformer._engine.targets.target import (
     ExplainedAnswer,
     Target,
     TargetNames,
+    add_considered,
     choose_target,
     describe_targets,
     expand_pair,
@@ -38,6 +39,7 @@ from whyformer._engine.targets.target_kinds import (
     Entity,
     Frame,
     Group,
+    Labels,
     LogProbability,
     Representation,
     Token,
@@ -47,6 +49,6 @@ from whyformer._engine.targets.target_kinds import (
     settle_target,
 )
 from whyformer._engine.targets.target_like import Settled, TargetKind, TargetLike
-from whyformer._engine.targets.target_text import is_target_text, parse, restore_target_like
+from whyformer._engine.targets.target_text import is_target_text, parse, read_target_texts, restore_target_like
 from whyformer._engine.targets.task import Task, find_task, refuse_encoder_decoders
 from whyformer._engine.targets.terms import Scale, TermSum

@@ -129,7 +129,8 @@ def describe_settled(view: AnswerView, row: int, one: Settled, other: Settled | 
     predicted, probability = True, None
     if len(one.terms) == 1 and one.terms[0].weight == 1 and not one.terms[0].field:
         predicted, probability = predicts_term(view, row, one.terms[0])
-    described = Target(-1, one.label, score, probability, predicted, spec=str(one.fixed))
+    several = view.task.kind == "class" and view.names.is_multi_label
+    described = Target(-1, one.label, score, probability, predicted, spec=str(one.fixed), is_multi_label=several)
     if other is None:
         return described
     return replace(described, versus=-1, versus_label=other.label, versus_spec=str(other.fixed))

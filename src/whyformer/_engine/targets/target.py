@@ -6,8 +6,8 @@ logits: its representation is explained (representation.py).
 
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, SupportsIndex
+from dataclasses import dataclass, field, replace
+from typing import Any, SupportsIndex, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,10 @@ from whyformer._plain.small_table import make_card
 from whyformer.errors import TargetError, UnsupportedModel, suggest_nearest
 
 REPRESENTATION = "the representation"
+VALUE = "the value"  # that a regression without labels predicts
+CONSIDERED = 3  # other classes that are named
+LEAST_CONSIDERED = 0.001  # their probability
+Considered: TypeAlias = tuple[tuple[str, float], ...]  # classes or tokens with their probabilities
 
 
 @dataclass(frozen=True, repr=False)
@@ -37,12 +41,24 @@ class Target:
     position: int | None = None  # language models: the position after which the next token is explained
     spec: str | None = None  # a target that is no plain class, as text (see targets.parse)
     versus_spec: str | None = None
+    is_multi_label: bool = False  # each label is an answer of its own: `predicted` if its probability is above one half
+    considered: Considered = field(default=(), compare=False)  # the likeliest other classes or tokens
+
+    @property
+    def is_value(self) -> bool:
+        """Whether this is a number that a regression predicts."""
+        return self.probability is None and self.position is None and (self.index >= 0 or is_value_text(self.spec))
 
     def __repr__(self) -> str:
         against = "" if self.versus_label is None else f" and not {self.versus_label!r}"
         share = "" if self.probability is None else f"{self.probability:.1%}, "
-        other = "" if self.predicted else ", not the prediction"
+        other = "" if self.predicted else f", {self.contradiction}"
         return f"<Target {self.label!r}{against}: {share}score {self.score:.4g}{other}>"
+
+    @property
+    def contradiction(self) -> str:
+        """Why a target that is not `predicted` is none."""
+        return "below 50%" if self.is_multi_label else "not the prediction"
 
     def _repr_html_(self) -> str:
         """A small card for notebooks."""
@@ -138,13 +154,18 @@ def describe_targets(
             label=names.label(index),
             score=scores[i],
             probability=probabilities[i] if probabilities is not None else None,
-            predicted=index == predicted[i],
+            predicted=index == predicted[i] or (names.is_multi_label and is_likely(probabilities, i)),
             versus=other,
             versus_label=names.label(other) if other is not None else None,
             position=positions[i] if positions is not None else None,
+            is_multi_label=names.is_multi_label,
         )
         for i, (index, other) in enumerate(zip(indices, others, strict=True))
     )
+
+
+def is_likely(probabilities: Sequence[float] | None, example: int) -> bool:
+    return probabilities is not None and probabilities[example] > 0.5
 
 
 def pick_logits(logits: Tensor, targets: Sequence[int], others: Sequence[int | None]) -> tuple[Tensor, Tensor | None]:
@@ -160,14 +181,49 @@ def pick_logits(logits: Tensor, targets: Sequence[int], others: Sequence[int | N
 
 def probabilities_of(module: nn.Module, answers: Tensor) -> Tensor | None:
     """[batch class]: sigmoid, softmax or None, depending on what the model returns and on its `problem_type`."""
-    problem = getattr(getattr(unwrap(module), "config", None), "problem_type", None)
-    scale = SCALES.get(unwrap(module), "logits")
     wide = answers.double() if answers.dtype == torch.float64 else answers.float()
-    if scale in ("sigmoid", "log-odds"):
+    if SCALES.get(unwrap(module)) == "log-odds":
         return wide.sigmoid()
-    if answers.size(1) == 1 or (problem == "regression" and scale == "logits"):
+    if (answers.size(1) == 1 and SCALES.get(unwrap(module)) != "sigmoid") or is_regression(module, answers.size(1)):
         return None
-    return wide.sigmoid() if problem == "multi_label_classification" and scale == "logits" else wide.softmax(-1)
+    return wide.sigmoid() if is_multi_label(module) else wide.softmax(-1)
+
+
+def is_value_text(spec: str | None) -> bool:
+    return spec is not None and spec.partition(":")[0] == "value"
+
+
+def add_considered(
+    targets: Sequence[Target], model: Model, encoded: EncodedBatch, logits: Tensor
+) -> tuple[Target, ...]:
+    """The targets, each with the likeliest classes or tokens besides it."""
+    if any(target.index < 0 for target in targets):
+        return tuple(targets)
+    answers, positions, _ = read_logits(encoded, logits.detach())
+    probabilities = probabilities_of(model.module, answers)
+    if probabilities is None:
+        return tuple(targets)
+    names = TargetNames(model, answers.size(1), is_language=positions is not None)
+    best = probabilities.nan_to_num(0).topk(min(CONSIDERED + 1, answers.size(1)))
+    rows = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+    found = [[(i, p) for i, p in zip(*row, strict=True) if p >= LEAST_CONSIDERED] for row in rows]
+    return tuple(
+        replace(target, considered=tuple((names.label(i), p) for i, p in row if i != target.index)[:CONSIDERED])
+        for target, row in zip(targets, found, strict=True)
+    )
+
+
+def is_multi_label(module: nn.Module) -> bool:
+    """Whether every label is an answer of its own: by the config, or because the forward ends in a sigmoid."""
+    scale = SCALES.get(unwrap(module), "logits")
+    problem = getattr(getattr(unwrap(module), "config", None), "problem_type", None)
+    return scale == "sigmoid" or (problem == "multi_label_classification" and scale == "logits")
+
+
+def is_regression(module: nn.Module, classes: int) -> bool:
+    """Whether the outputs are values: by the config, or one output that is no probability."""
+    problem = getattr(getattr(unwrap(module), "config", None), "problem_type", None)
+    return SCALES.get(unwrap(module), "logits") == "logits" and (classes == 1 or problem == "regression")
 
 
 def choose_representation(
@@ -253,8 +309,12 @@ class TargetNames:
         self.tokenizer = model.tokenizer if is_language else None
         if self.labels is not None and len(self.labels) != classes:
             self.labels = None
+        self.is_multi_label = not is_language and classes > 1 and is_multi_label(model.module)
+        self.is_regression = not is_language and is_regression(model.module, classes)
 
     def label(self, index: int) -> str:
+        if self.is_regression and (self.labels is None or self.labels[index] == f"LABEL_{index}"):
+            return VALUE if self.classes == 1 else f"{VALUE} {index}"
         if self.labels is not None:
             return self.labels[index]
         return self.tokenizer.decode([index]) if self.tokenizer is not None else str(index)

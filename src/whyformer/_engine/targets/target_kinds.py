@@ -13,6 +13,7 @@ from torch import Tensor
 
 from whyformer._engine.targets.answer_view import AnswerView, split_entity_label
 from whyformer._engine.targets.query import Query, find_chances
+from whyformer._engine.targets.target import probabilities_of
 from whyformer._engine.targets.target_like import Named, OneTarget, Settled, TargetKind
 from whyformer._engine.targets.target_words import check_task, refuse_task, write_name, write_range
 from whyformer._engine.targets.terms import Term
@@ -85,6 +86,21 @@ class Group(TargetKind):
 
 
 @dataclass(frozen=True)
+class Labels(TargetKind):
+    """All labels that a multi-label model gives, those with a probability above one half, together: a Group of them.
+
+    If there is none, the likeliest.
+    """
+
+    def settle(self, view: AnswerView, row: int) -> Settled:
+        if view.task.kind != "class" or not view.names.is_multi_label:
+            raise refuse_task(view, "Labels", "a multi-label classifier (problem_type, or a sigmoid at its end)")
+        logits = view.logits[row]
+        given = (logits > 0).nonzero()[:, 0].tolist() or [int(logits.argmax())]  # the sigmoid of 0 is one half
+        return Group(*given).settle(view, row)
+
+
+@dataclass(frozen=True)
 class LogProbability(TargetKind):
     """The log-probability of a class, a token or a span of tokens: log-softmax of the logits.
 
@@ -112,10 +128,10 @@ class Value(TargetKind):
     number: int = 0
 
     def settle(self, view: AnswerView, row: int) -> Settled:
-        check_task(view, "class", "Value", "a regression")
+        if view.task.kind != "class" or not view.names.is_regression:
+            raise refuse_task(view, "Value", "a regression")
         index = view.names.index(self.number)
-        label = "the value" if view.logits.size(-1) == 1 else f"the value {view.names.label(index)}"
-        return Settled((Term((index,)),), label, Value(index))
+        return Settled((Term((index,)),), view.names.label(index), Value(index))
 
 
 # --- tokens of language models ----------------------------------------------------------------------------------------
@@ -460,4 +476,10 @@ def predicts_term(view: AnswerView, row: int, term: Term) -> tuple[bool, float |
     if logits.dim() != 1 or logits.size(0) < 2:
         return True, None
     index = term.at[-1]
+    if view.task.kind == "class":
+        probabilities = probabilities_of(view.model.module, logits[None])
+        if probabilities is None:
+            return True, None
+        chance = float(probabilities[0, index])
+        return int(logits.argmax()) == index or (view.names.is_multi_label and chance > 0.5), chance
     return int(logits.argmax()) == index, float(logits.double().softmax(-1)[index])

@@ -17,6 +17,7 @@ from whyformer._engine.targets.target_kinds import (
     Entity,
     Frame,
     Group,
+    Labels,
     LogProbability,
     Position,
     Representation,
@@ -68,6 +69,18 @@ def is_target_text(text: Any, labels: Collection[str] | None = None) -> bool:
         return False
     kind = re.split("[:@]", text, maxsplit=1)[0]
     return kind in FORMS and (text != kind or kind in WITHOUT_ARGUMENTS)
+
+
+def read_target_texts(wanted: TargetLike, labels: Collection[str]) -> TargetLike:
+    """The same with texts such as "entity:Berlin" as targets.
+
+    labels: of a classifier. A language model has none; a word without arguments, such as "answer", is a token of it.
+    """
+    if isinstance(wanted, list | tuple):
+        return [read_target_texts(one, labels) for one in wanted]
+    if not isinstance(wanted, str) or not is_target_text(wanted, labels):
+        return wanted
+    return parse(wanted) if labels or wanted not in WITHOUT_ARGUMENTS else wanted
 
 
 # --- one parser per kind ----------------------------------------------------------------------------------------------
@@ -153,15 +166,17 @@ def parse_query(text: str) -> Query:
     return Query(int(number) if number else None, parse_name(label) if label else None, side)  # type: ignore[arg-type]
 
 
-def parse_nothing(text: str) -> Representation:
+def parse_plain(text: str, kind: type[TargetKind]) -> TargetKind:
+    """A kind that has no arguments."""
     if text:
         raise ValueError
-    return Representation()
+    return kind()
 
 
 FORMS: dict[str, tuple[str, Callable[[str], TargetKind]]] = {  # an example of each kind, and its parser
     "class": ("class:cat", lambda text: Class(parse_name(text))),
     "group": ("group:cat,dog", parse_group),
+    "labels": ("labels", partial(parse_plain, kind=Labels)),
     "logp": ("logp:cat", parse_log_probability),
     "logodds": ("logodds:answer-tokens", partial(parse_scaled_answer, score="log_odds")),
     "tempered": ("tempered:answer-tokens", partial(parse_scaled_answer, score="tempered")),
@@ -179,8 +194,9 @@ FORMS: dict[str, tuple[str, Callable[[str], TargetKind]]] = {  # an example of e
     "frame": ("frame:12=a", parse_frame),
     "character": ("character:0", lambda text: Character(int(text or 0))),
     "query": ("query:3=cat", parse_query),
-    "representation": ("representation", parse_nothing),
+    "representation": ("representation", partial(parse_plain, kind=Representation)),
 }
 WITHOUT_ARGUMENTS = {
-    *("logp", "value", "token", "entity", "answer", "answer-tokens", "frame", "character", "query", "representation")
+    *("labels", "logp", "value", "token", "entity", "answer", "answer-tokens", "frame", "character", "query"),
+    "representation",
 }
