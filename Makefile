@@ -1,24 +1,24 @@
 # make demo    set up, then explain what ships
 # make test    set up, then run the tests
-# The other targets: lint, types, docs, pages, house, gallery, notebooks, check (all but the gallery and the notebooks), slow, sweep, test-portable, test-oracles, test-others, test-ray, test-screens, test-page, screens, benchmark, real, test-real, format, dev, clean.
+# The other targets: lint, types, docs, pages, house, gallery, notebooks, check (all but the gallery and the notebooks), slow, sweep, test-portable, test-oracles, test-others, test-ray, test-screens, test-page, screens, wheel, benchmark, real, test-real, format, dev, clean.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
 # The name of a stamp holds a checksum of what was installed, so an environment is made anew only when that changes.
-VERSIONS := $(shell cat pyproject.toml constraints.txt | cksum | cut -d ' ' -f 1)
+VERSIONS := $(shell cat pyproject.toml demo/pyproject.toml constraints.txt | cksum | cut -d ' ' -f 1)
 USE := $(VENV)/ready-to-use-$(VERSIONS)
 WORK := $(VENV)/ready-to-work-$(VERSIONS)
 BROWSER := $(VENV)/ready-to-browse-$(VERSIONS)
 REAL := $(VENV)/ready-for-real-models-$(VERSIONS)
-INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable
+INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ./demo --editable
 
 # Some processors announce bfloat16 instructions that they do not carry out; oneDNN must not try them.
 export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv dev demo test slow sweep test-portable test-oracles test-others test-ray test-screens test-page screens sweep-others lint format types docs pages house gallery notebooks check benchmark benchmark-others benchmark-all real test-real clean
+.PHONY: help venv dev demo test slow sweep test-portable test-oracles test-others test-ray test-screens test-page screens sweep-others wheel lint format types docs pages house gallery notebooks check benchmark benchmark-others benchmark-all real test-real clean
 
 help:
 	@sed -n 's/^# //; /make\|targets/p; 3q' Makefile
@@ -91,7 +91,7 @@ test-ray: $(VENV)-ray/ready-$(VERSIONS)
 
 $(VENV)-ray/ready-$(VERSIONS):
 	$(PYTHON) -m venv $(VENV)-ray
-	$(VENV)-ray/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[test,ray]'
+	$(VENV)-ray/bin/python -m pip install --quiet --constraint constraints.txt --editable ./demo --editable '.[test,ray]'
 	@touch $@
 
 # Everything that a person sees, pictured: terminal, pages in Chromium, a notebook.
@@ -125,7 +125,7 @@ test-others: $(OTHERS_READY)
 $(OTHERS_READY):
 	$(PYTHON) -m venv $(VENV)-others
 	$(VENV)-others/bin/python -m pip install --quiet --constraint constraints.txt --constraint constraints-others.txt \
-		--editable '.[test]' $(OTHERS)
+		--editable ./demo --editable '.[test]' $(OTHERS)
 	@touch $@
 
 # Writes what docs/models-others.md shows.
@@ -178,6 +178,18 @@ notebooks: $(WORK)
 
 check: lint types docs test
 
+# The wheels, as people install them: into an empty environment, first without the demo models, then with them.
+wheel: $(WORK)
+	rm -rf dist $(VENV)-wheel
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist . ./demo
+	$(PYTHON) -m venv $(VENV)-wheel
+	$(VENV)-wheel/bin/python -m pip install --quiet --constraint constraints.txt dist/whyformer-*.whl
+	$(VENV)-wheel/bin/python tests/wheel_alone.py
+	$(VENV)-wheel/bin/python -m pip install --quiet --constraint constraints.txt dist/whyformer_demo-*.whl pytest
+	cd tests && HF_HUB_OFFLINE=1 ../$(VENV)-wheel/bin/pytest -o pythonpath=. test_docs.py -k "README and examples_run"
+	@ls -l dist && du -sh $(VENV)-wheel
+
+
 # One table and one figure of methods as multiples of a forward pass; benchmark-others has other libraries beside ours.
 benchmark: $(USE)
 	$(BIN)/python benchmarks/multiples.py --out $(RESULTS)
@@ -189,7 +201,7 @@ BENCHMARKED ?= captum lxt grad-cam ttach opencv-python-headless tqdm
 
 benchmark-others:
 	$(PYTHON) -m venv $(VENV)-benchmark
-	$(VENV)-benchmark/bin/python -m pip install --quiet --constraint constraints.txt --editable .
+	$(VENV)-benchmark/bin/python -m pip install --quiet --constraint constraints.txt --editable ./demo --editable .
 	$(VENV)-benchmark/bin/python -m pip install --quiet --no-deps $(BENCHMARKED)
 	$(VENV)-benchmark/bin/python benchmarks/multiples.py --out $(RESULTS)
 
@@ -198,4 +210,4 @@ benchmark-all: $(USE)
 	@for program in benchmarks/*.py; do $(BIN)/python $$program || exit 1; done
 
 clean:
-	rm -rf $(VENV) $(VENV)-oracles $(VENV)-others $(VENV)-ray $(VENV)-benchmark benchmarks/results docs/_build screens .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-oracles $(VENV)-others $(VENV)-ray $(VENV)-benchmark $(VENV)-wheel dist benchmarks/results docs/_build screens .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -18,9 +18,10 @@ import tempfile
 from pathlib import Path
 
 import whyformer
+from whyformer._plain.demo_models import find_demo_models
 
 PACKAGE = Path(whyformer.__file__).parent
-MODEL = PACKAGE / "demo" / "models" / "sentiment"
+MODEL = find_demo_models() / "sentiment"
 TEXT = "a gorgeous film"
 IMPORTS = "import torch\nfrom transformers import BertForSequenceClassification, BertTokenizerFast\n"
 LOADING = (

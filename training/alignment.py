@@ -6,7 +6,7 @@ from pathlib import Path
 
 from whyformer._plain.statistics import bootstrap
 
-MODELS = Path(__file__).parents[1] / "src" / "whyformer" / "demo" / "models"
+MODELS = Path(__file__).parents[1] / "demo" / "src" / "whyformer_demo" / "models"
 METHODS = (
     "libragrad", "attnlrp", "gradient_x_input", "integrated_gradients", "leave_one_out", "occlusion",
     "generic_attention", "transformer_attribution", "rollout", "raw_attention",

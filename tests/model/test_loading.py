@@ -554,6 +554,12 @@ def test_demo_models():
             whyformer.open(name)
 
 
+def test_without_the_package_of_the_demo_models_it_is_named(monkeypatch, tmp_path):
+    monkeypatch.setattr("whyformer._model.loading.opening.DEMO_MODELS", tmp_path / "models")
+    with pytest.raises(ModelNotFound, match=r"demo/pets is not there.* pip install 'whyformer\[demo\]'"):
+        whyformer.open("demo/pets")
+
+
 @pytest.fixture
 def cache(saved, tmp_path) -> Path:
     """A hub cache that holds one model, someone/tiny."""

@@ -18,7 +18,7 @@ from transformers import AutoTokenizer, GPT2LMHeadModel
 sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
 from whyformer.demo import agreement
 
-MODEL = Path(__file__).parents[2] / "src" / "whyformer" / "demo" / "models" / "decoder"
+MODEL = Path(__file__).parents[2] / "demo" / "src" / "whyformer_demo" / "models" / "decoder"
 SEED, COUNT, BELOW = 0, 1000, 20
 
 

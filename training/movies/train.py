@@ -24,10 +24,9 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from recipe import Log, device, read_config, save
 
-import whyformer
 from whyformer.data import Data, read
 
-BUNDLED = Path(whyformer.__file__).parent / "demo" / "models" / "sentiment"
+BUNDLED = Path(__file__).parents[2] / "demo" / "src" / "whyformer_demo" / "models" / "sentiment"
 LABELS = ("NEG", "POS")
 LENGTH = 512
 

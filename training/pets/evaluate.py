@@ -15,7 +15,7 @@ from PIL import Image
 from torch import Tensor
 from transformers import CLIPImageProcessorPil, ViTForImageClassification
 
-MODEL = Path(__file__).parents[2] / "src" / "whyformer" / "demo" / "models" / "pets"
+MODEL = Path(__file__).parents[2] / "demo" / "src" / "whyformer_demo" / "models" / "pets"
 BATCH = 64
 
 

@@ -1,6 +1,6 @@
 """Writes trained weights as the model that ships: config, float16 weights, preprocessing.
 
-    python training/pets/export.py OUT/average.safetensors src/whyformer/demo/models/pets
+    python training/pets/export.py OUT/average.safetensors demo/src/whyformer_demo/models/pets
 
 Photos are resized so that the short side has 128 pixels, and the middle 112 x 112 are read: the usual seven eighths.
 """

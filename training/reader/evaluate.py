@@ -17,7 +17,7 @@ from rows import has_rival
 
 from whyformer.demo import reader
 
-MODEL = Path(__file__).parents[2] / "src" / "whyformer" / "demo" / "models" / "reader"
+MODEL = Path(__file__).parents[2] / "demo" / "src" / "whyformer_demo" / "models" / "reader"
 SEED, COUNT, FORM_COUNT = 0, 1000, 300
 
 

@@ -11,7 +11,7 @@ import torch
 from corpus import imdb, sst2
 from transformers import AutoTokenizer, BertForSequenceClassification
 
-MODEL = Path(__file__).parents[2] / "src" / "whyformer" / "demo" / "models" / "sentiment"
+MODEL = Path(__file__).parents[2] / "demo" / "src" / "whyformer_demo" / "models" / "sentiment"
 
 
 @torch.inference_mode()

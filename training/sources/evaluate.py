@@ -19,7 +19,7 @@ from answering import FORMS, Answering, report
 from whyformer.demo import sources
 from whyformer.demo.sources_words import SOURCE_WORLDS
 
-MODEL = Path(__file__).parents[2] / "src" / "whyformer" / "demo" / "models" / "sources"
+MODEL = Path(__file__).parents[2] / "demo" / "src" / "whyformer_demo" / "models" / "sources"
 SEED, COUNT = 0, 200
 
 

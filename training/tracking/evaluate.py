@@ -18,7 +18,7 @@ import whyformer as why
 from whyformer._plain.statistics import bootstrap
 from whyformer.demo import tracking
 
-MODEL = Path(__file__).parents[2] / "src" / "whyformer" / "demo" / "models" / "tracking"
+MODEL = Path(__file__).parents[2] / "demo" / "src" / "whyformer_demo" / "models" / "tracking"
 SEED = 0
 CALLS = (("attnlrp", {}), ("cp_lrp", {}), ("attnlrp", {"recipe": "libra"}), ("lrp_gamma", {}))
 

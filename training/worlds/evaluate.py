@@ -20,7 +20,7 @@ from transformers import (
 sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
 from whyformer.demo import agreement, entailment, names, shapes
 
-MODELS = Path(__file__).parents[2] / "src" / "whyformer" / "demo" / "models"
+MODELS = Path(__file__).parents[2] / "demo" / "src" / "whyformer_demo" / "models"
 SEED, COUNT = 0, 2000
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
+from whyformer._plain.demo_models import find_demo_models
 from whyformer.errors import OutputError
 
 DEFAULT_MODEL = "demo/pets"
@@ -28,8 +29,8 @@ def complete_method_names(incomplete: str) -> Iterator[str]:
 
 
 def complete_model_names(incomplete: str) -> Iterator[str]:
-    """Shell completion: the bundled demo models."""
-    folders = sorted(file.parent for file in (PACKAGE_FOLDER / "demo" / "models").glob("*/config.json"))
+    """Shell completion: the demo models."""
+    folders = sorted(file.parent for file in find_demo_models().glob("*/config.json"))
     yield from (name for folder in folders if (name := f"demo/{folder.name}").startswith(incomplete))
 
 

@@ -31,6 +31,7 @@ from whyformer._model.two_streams import has_two_streams, wrap_two_streams
 from whyformer._model.unwrap import unwrap
 from whyformer._model.weight_files import find_weight_files, name_source
 from whyformer._plain.archive import FilePath
+from whyformer._plain.demo_models import MISSING, find_demo_models
 from whyformer._plain.failure import is_failure
 from whyformer._plain.paths import find_url
 from whyformer.errors import (
@@ -43,7 +44,7 @@ from whyformer.errors import (
     suggest_nearest,
 )
 
-DEMO_MODELS = Path(__file__).parents[2] / "demo" / "models"
+DEMO_MODELS = find_demo_models()
 TOKENIZER_FILES = (
     "tokenizer.json tokenizer_config.json vocab.txt vocab.json spiece.model sentencepiece.bpe.model".split()
 )
@@ -263,6 +264,8 @@ def _is_true(test: Callable[[], bool]) -> bool:
 
 
 def _find_demo_folder(text: str) -> Path:
+    if not DEMO_MODELS.is_dir():
+        raise ModelNotFound(f"{text} is not there. {MISSING}")
     folder = DEMO_MODELS / text.removeprefix("demo/")
     if folder.parent == DEMO_MODELS and (folder / "config.json").is_file():
         return folder
