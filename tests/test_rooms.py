@@ -20,7 +20,7 @@ ARCHITECTURE = Path(__file__).parents[1] / "docs" / "architecture.md"
 # Which rooms a room may import from, besides itself. A room is a folder, or a file at the top of the package.
 # `_engine` has rooms below it, listed from the ground up; "_engine" alone is the files directly in that folder.
 GROUND = {"errors", "_plain"}
-ENGINE_ROOMS = ("tracing", "relevance", "run", "layout", "targets", "probe", "capture", "program", "plan")
+ENGINE_ROOMS = ("tracing", "relevance", "run", "layout", "targets", "probe", "capture", "reruns", "plan", "program")
 ENGINE = {"_engine", *(f"_engine.{name}" for name in ENGINE_ROOMS)}
 AUDIT = {"_audit.checks", "_audit.report"}
 EXPLAINING = {*GROUND, *ENGINE, "_model", "methods", "show", "results", "_explain"}

@@ -24,7 +24,7 @@ from whyformer._audit.checks.replacement import (
     summarise_change,
 )
 from whyformer._engine import AttentionReplay
-from whyformer._engine.program import attention_replay as replay
+from whyformer._engine.reruns import attention_replay as replay
 
 OWN = torch.tensor([[[[0.4, 0.3, 0.2, 0.1, 0.0]]]], dtype=torch.float64)
 FREE = torch.tensor([[[[True, True, True, True, False]]]])

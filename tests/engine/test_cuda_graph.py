@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from whyformer._engine.program import cuda_graph
-from whyformer._engine.program.cuda_graph import Kernels, hidden_from_transformers, is_torch_used_elsewhere
+from whyformer._engine.plan import cuda_kernels as cuda_graph
+from whyformer._engine.plan.cuda_kernels import Kernels, hidden_from_transformers, is_torch_used_elsewhere
 
 GPU = torch.device("cuda", 0)
 

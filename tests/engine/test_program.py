@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from whyformer._engine.program.program import RecordedProgram
-from whyformer._engine.program.recorder import BranchDiffers, Recorder, Unrecordable
+from whyformer._engine.program.recorder import BranchDiffers, Recorder
+from whyformer._engine.reruns import Unrecordable
 
 FOREIGN = torch.ones(2)
 

@@ -23,9 +23,9 @@ from whyformer._engine.probe import (
     read_hidden_states,
     send_to_device,
 )
-from whyformer._engine.program import AttentionReplay
 from whyformer._engine.record import pick_target, record, record_each, run_request
 from whyformer._engine.relevance import RECIPES, Recipe, find_recipe, make_recipe
+from whyformer._engine.reruns import AttentionReplay
 from whyformer._engine.run import (
     Intervention,
     ModelMemo,

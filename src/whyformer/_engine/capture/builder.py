@@ -148,7 +148,7 @@ class CaptureBuilder:
 
     def build(self) -> Capture:
         request, switch, chosen = self.request, self.mode.switch, self.choose_answer()
-        answer, targets, reading, notes = chosen
+        answer, targets, reading, _ = chosen
         self.keep_values(answer, targets)
         for name in PARTS_FORMS.keys() & self.keep:
             self.keep_answer_parts(name, answer, targets)
@@ -175,14 +175,23 @@ class CaptureBuilder:
                 absorbed.update({recipe: taken} if request.track_absorbed else {})
                 self.keep_arrived(arrived, recipe)
                 self.keep_positional(arrived, placed, recipe, switch.tables)
+        return self.make_capture(chosen, rounding, absorbed)
+
+    def make_capture(
+        self,
+        chosen: ChosenAnswer,
+        rounding: Mapping[Recipe, RoundingEstimate],
+        absorbed: Mapping[Recipe, tuple[AbsorbedRelevance, ...]],
+    ) -> Capture:
+        answer = chosen.answer
         return Capture(
-            targets,
+            chosen.targets,
             self.layout.tokens,
             self.layout.patches,
             self.run.output.detach(),
             tuple(self.steps),
             absorbed,
-            (*self.encoded.notes, *self.run.notes, *self.note_attention(), *notes),
+            (*self.encoded.notes, *self.run.notes, *self.note_attention(), *chosen.notes),
             self.values,
             rounding,
             answer.sent if isinstance(answer, FunctionAnswer) else None,

@@ -23,13 +23,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from whyformer._engine.program import Arguments, Options
 from whyformer._engine.relevance import Factors, Stabiliser
 from whyformer._engine.tracing import (
     BY_SIZE,
     FUSED_ATTENTION,
     NAMES,
+    Arguments,
     Operation,
+    Options,
     compute_written,
     is_prepared,
     operations,

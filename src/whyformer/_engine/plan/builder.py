@@ -21,7 +21,7 @@ from whyformer._engine.plan.run import PlanRun
 from whyformer._engine.probe import Probe
 from whyformer._engine.relevance import Recipe, RoundingError
 from whyformer._engine.run import Intercept, Run, note_chosen_output
-from whyformer._engine.targets import ChosenAnswer, FunctionAnswer, choose_answer
+from whyformer._engine.targets import ChosenAnswer, choose_answer
 from whyformer._engine.tracing import Trace, attach_trace, trace_of
 
 WIDE = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
@@ -87,19 +87,11 @@ class PlannedBuilder(CaptureBuilder):
             if recipe is not None and self.run.output.element_size() >= 4:
                 rounding[recipe] = self.estimate_rounding(slopes, RoundingError(), recipe)
         self.mode.sites = self.sites
-        return Capture(
-            targets,
-            self.layout.tokens,
-            self.layout.patches,
-            self.run.output.detach(),
-            tuple(self.steps),
-            notes=(*self.encoded.notes, *self.run.notes, *note_whole_attention(self.mode), *notes, *of_target),
-            values=self.values,
-            rounding=rounding,
-            sent=answer.sent if isinstance(answer, FunctionAnswer) else None,
-            fixed=chosen.function,
-            attending=self.attending,
-        )
+        return self.make_capture(chosen._replace(notes=(*notes, *of_target)), rounding, {})
+
+    def note_attention(self) -> tuple[str, ...]:
+        """What else the full engine notes does not depend on the input: it is among the facts."""
+        return note_whole_attention(self.mode)
 
     def keep_arrived(self, arrived: dict[str, list[Tensor]], recipe: Recipe | None) -> None:  # type: ignore[override]
         """As the full engine keeps it; states between blocks are multiplied by their slopes when they are read."""

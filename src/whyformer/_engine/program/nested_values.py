@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from whyformer._engine.capture import LazyLayers, RoundingEstimate
-from whyformer._engine.program.recorder import Unrecordable
 from whyformer._engine.relevance import Recipe
+from whyformer._engine.reruns import Unrecordable
 from whyformer._engine.tracing import EMPTY_TRACE, AttentionSite, Trace
 
 Entry = TypeVar("Entry")

@@ -15,9 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whyformer._engine.program.recorder import BranchDiffers, Recorder, Slot, Step, aten, map_slots
+from whyformer._engine.program.recorder import BranchDiffers, Recorder
 from whyformer._engine.program.rematerialise import compute_again
 from whyformer._engine.program.schedule import order_by_layer
+from whyformer._engine.reruns import Slot, Step, aten, drop_unused, find_last_uses, map_slots, run_step
 from whyformer._plain.private_torch import OpOverload, kernel_of, storage_of
 
 ALIASES = {aten.detach.default, aten.alias.default, aten.lift_fresh.default}
@@ -133,11 +134,6 @@ def find_rewritten(steps: Sequence[Step], memory: Sequence[int]) -> set[int]:
     return found
 
 
-def run_step(step: Step, values: Mapping[int, Tensor]) -> Any:
-    fill = lambda value: map_slots(value, lambda slot: values[slot.number])  # noqa: E731
-    return step.function(*fill(step.args), **fill(step.kwargs))
-
-
 def join_aliases(steps: Sequence[Step]) -> tuple[list[Step], dict[int, int]]:
     """The steps without those that only give a tensor another name; and the names."""
     same: dict[int, int] = {}
@@ -195,20 +191,6 @@ def join_equal_steps(
         used |= dict.fromkeys(touched, at)
         kept.append(step)
     return kept, same
-
-
-def drop_unused(steps: Sequence[Step], outputs: set[int], memory: Sequence[int]) -> list[Step]:
-    """The steps that the outputs and the comparisons need."""
-    needed, touched = set(outputs), {memory[number] for number in outputs}
-    kept: list[Step] = []
-    for step in reversed(steps):
-        is_used = any(number in needed for number in step.outputs if number is not None)
-        if not (is_used or step.is_read or step.shape or any(memory[number] in touched for number in step.writes)):
-            continue
-        needed.update(step.operands)
-        touched.update(memory[number] for number in step.operands)
-        kept.append(step)
-    return kept[::-1]
 
 
 def measure_peak(program: RecordedProgram) -> int:
@@ -296,14 +278,3 @@ def write_reading(step: Step, arguments: Sequence[str]) -> str:
     if step.function is aten.equal.default:
         return f"({arguments[0]} == {arguments[1]}).all()"
     return f"{arguments[0]}.reshape(())"
-
-
-def find_last_uses(steps: Sequence[Step], kept: set[int]) -> list[list[int]]:
-    """The slots to free after each step: those that nothing after it uses, but for those that are kept."""
-    later = set(kept)
-    last: list[list[int]] = []
-    for step in reversed(steps):
-        own = {number for number in (*step.operands, *step.outputs) if number is not None}
-        last.append(sorted(own - later))
-        later |= own
-    return last[::-1]

@@ -14,66 +14,25 @@ record: `Unrecordable`.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from types import UnionType
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from whyformer._engine.tracing import PausableMode, is_marked_constant
-from whyformer._plain.private_torch import READ_NUMBER, UNIQUE, OpOverload, schema_of, storage_of
+from whyformer._engine.reruns import DATA_SIZED, Slot, Step, Unrecordable, aten, find_slots, map_entries
+from whyformer._engine.tracing import Arguments, Options, PausableMode, is_marked_constant
+from whyformer._plain.private_torch import READ_NUMBER, OpOverload, schema_of, storage_of
 
-aten = torch.ops.aten
 LITERALS = {aten.lift_fresh.default, aten.lift_fresh_copy.default}  # `torch.tensor(...)`: its operand is a number
-DATA_SIZED = {  # the shape of the result depends on the values
-    aten.nonzero.default,
-    aten.masked_select.default,
-    aten.bincount.default,
-    aten.repeat_interleave.Tensor,
-    UNIQUE,
-    aten.unique_dim.default,
-    aten.index.Tensor,
-}
 READS = {"tolist", "numpy", "__array__", "data_ptr", "__dlpack__"}  # read values without an operation
 
 
 Operator = Callable[..., Any]
-Arguments = tuple[Any, ...]
-Options = dict[str, Any]
-
-
-class Unrecordable(Exception):
-    """This run cannot be repeated as a program. The message says why."""
 
 
 class BranchDiffers(Exception):
     """Python code would take another branch for these inputs than when the program was recorded."""
-
-
-@dataclass(frozen=True)
-class Slot:
-    """The place of a tensor among the operands of a program."""
-
-    number: int
-
-
-@dataclass
-class Step:
-    """One operation: a function of slots and constants. `reads`: the value that Python read from its result."""
-
-    function: OpOverload
-    args: Arguments
-    kwargs: Options
-    operands: list[int]  # the slots among the arguments
-    outputs: list[int | None] = field(default_factory=list)
-    is_tuple: bool = False
-    reads: bool | int | float | None = None
-    is_read: bool = False
-    shape: tuple[int, ...] | None = None  # that the result must have
-    writes: tuple[int, ...] = ()  # slots it writes into
-    depends: bool = False  # on the inputs
 
 
 class Recorder(PausableMode):
@@ -280,30 +239,7 @@ class ReadWatch(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-# --- tensors and slots in nested arguments ---------------------------------------------------------------------------
-
-
-def map_slots(value: Any, change: Callable[[Slot], Any]) -> Any:
-    return map_entries(value, Slot, change)
-
-
-def map_entries(value: Any, kind: type | UnionType, change: Callable[[Any], Any]) -> Any:
-    """The same value with every entry of this kind, also inside lists, tuples and dictionaries, changed."""
-    if isinstance(value, kind):
-        return change(value)
-    if type(value) in (list, tuple):
-        return type(value)(map_entries(item, kind, change) for item in value)
-    if type(value) is dict:
-        return {key: map_entries(item, kind, change) for key, item in value.items()}
-    return value
-
-
-def find_slots(value: Any) -> Iterator[Slot]:
-    if isinstance(value, Slot):
-        yield value
-    elif type(value) in (list, tuple, dict):
-        for item in value.values() if type(value) is dict else value:
-            yield from find_slots(item)
+# --- what an operation does ------------------------------------------------------------------------------------------
 
 
 def has_unknown_size(func: OpOverload, args: Arguments) -> bool:

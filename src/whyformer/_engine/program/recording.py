@@ -14,7 +14,8 @@ from whyformer._engine.program.cuda_graph import CudaGraph
 from whyformer._engine.program.nested_values import Packing, make_filler, map_structure, put_positions
 from whyformer._engine.program.program import RecordedProgram
 from whyformer._engine.program.recorded_target import choose_recorded_target, number_targets
-from whyformer._engine.program.recorder import BranchDiffers, Recorder, Slot, Unrecordable
+from whyformer._engine.program.recorder import BranchDiffers, Recorder
+from whyformer._engine.reruns import Slot, Unrecordable
 from whyformer._engine.run import Run, run_forward
 from whyformer._engine.targets import (
     ChosenAnswer,

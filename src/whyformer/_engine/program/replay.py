@@ -38,11 +38,12 @@ from whyformer._engine.capture import (
     RunRequest,
     run_setting,
 )
+from whyformer._engine.plan import is_torch_used_elsewhere
 from whyformer._engine.program.closeness import is_close
-from whyformer._engine.program.cuda_graph import CudaGraph, is_torch_used_elsewhere
+from whyformer._engine.program.cuda_graph import CudaGraph
 from whyformer._engine.program.program import RecordedProgram
 from whyformer._engine.program.recorded_target import RecordedChoice, describe_recorded_target
-from whyformer._engine.program.recorder import BranchDiffers, Unrecordable
+from whyformer._engine.program.recorder import BranchDiffers
 from whyformer._engine.program.recording import (
     EpilogueUnrecordable,
     RecordedRun,
@@ -52,8 +53,10 @@ from whyformer._engine.program.recording import (
     has_contrast,
     record_run,
 )
+from whyformer._engine.program.torch_state import read_torch_state, rounds_to_tf32
 from whyformer._engine.relevance import STABILISERS, Recipe
-from whyformer._engine.run import ModelState, is_torch_watched, read_torch_state, rounds_to_tf32
+from whyformer._engine.reruns import Unrecordable
+from whyformer._engine.run import ModelState, is_torch_watched
 from whyformer._engine.targets import TargetLike, TargetNames, find_indices
 from whyformer._engine.tracing import current_setting
 from whyformer.errors import WhyformerError

@@ -18,7 +18,7 @@ from whyformer._engine.run.intervene import Intervention, SiteChange, compute_at
 from whyformer._engine.run.known_code import are_modules_known
 from whyformer._engine.run.mask_reading import settle_mask
 from whyformer._engine.run.model_memo import ModelMemo
-from whyformer._engine.run.model_state import ModelState, is_torch_watched, read_torch_state, rounds_to_tf32
+from whyformer._engine.run.model_state import ModelState, is_torch_watched
 from whyformer._engine.run.model_writes import WRITERS, WriteGuard
 from whyformer._engine.run.other_inputs import note_other_inputs
 from whyformer._engine.run.output_scale import SCALES, note_scale

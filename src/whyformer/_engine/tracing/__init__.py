@@ -47,7 +47,16 @@ from whyformer._engine.tracing.masks import (
     lift_mask,
     read_scores,
 )
-from whyformer._engine.tracing.operations import FUSED_ATTENTION, Argument, Operation, find_tensors, map_nested, name_of
+from whyformer._engine.tracing.operations import (
+    FUSED_ATTENTION,
+    Argument,
+    Arguments,
+    Operation,
+    Options,
+    find_tensors,
+    map_nested,
+    name_of,
+)
 from whyformer._engine.tracing.placement import Placement, SiteTokens, place_states
 from whyformer._engine.tracing.provenance import (
     EMPTY_TRACE,

@@ -13,6 +13,9 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
+Arguments = tuple[Any, ...]  # of a call of torch, by position
+Options = dict[str, Any]  # by name
+
 VIEWS = frozenset(
     "view reshape view_as reshape_as transpose swapaxes swapdims permute movedim moveaxis flatten unflatten squeeze "
     "unsqueeze expand expand_as broadcast_to getitem select narrow index_select chunk split tensor_split unbind T mT t "

@@ -26,8 +26,8 @@ from torch import Tensor
 
 from whyformer._engine.layout import Layout, Order, find_order, lay_out, to_canonical_axes
 from whyformer._engine.probe import Probe, pick_examples
-from whyformer._engine.program.call_tape import CallTape, EarlierOutputs, replay_outputs
-from whyformer._engine.program.checked_remainders import FAILURES, CheckedRemainders, find_tolerance
+from whyformer._engine.reruns.call_tape import CallTape, EarlierOutputs, replay_outputs
+from whyformer._engine.reruns.checked_remainders import FAILURES, CheckedRemainders, find_tolerance
 from whyformer._engine.run import Intervention, Run, SiteChange, run_forward
 from whyformer._engine.targets import (
     PLAIN_TASKS,

@@ -20,8 +20,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whyformer._engine.program.recorder import Slot, Step, aten, find_slots, map_entries
-from whyformer._engine.program.remainder import Remainder, TensorShape, make_remainder
+from whyformer._engine.reruns.remainder import Remainder, TensorShape, make_remainder
+from whyformer._engine.reruns.steps import Slot, Step, aten, find_slots, map_entries
 from whyformer._plain.private_torch import schema_of
 
 Operand = Slot | Tensor

@@ -19,8 +19,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whyformer._engine.program.program import drop_unused, find_last_uses, run_step
-from whyformer._engine.program.recorder import DATA_SIZED, Slot, Step, Unrecordable, map_entries
+from whyformer._engine.reruns.steps import (
+    DATA_SIZED,
+    Slot,
+    Step,
+    Unrecordable,
+    drop_unused,
+    find_last_uses,
+    map_entries,
+    run_step,
+)
 from whyformer._engine.run import Intercept
 from whyformer._plain.private_torch import TorchDispatchMode, list_function_modes, schema_of
 

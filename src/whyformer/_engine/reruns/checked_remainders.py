@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from whyformer._engine.program.recorder import Unrecordable
-from whyformer._engine.program.remainder import Remainder, record_remainder
-from whyformer._engine.program.remainder_rows import Inseparable, choose_rows
+from whyformer._engine.reruns.remainder import Remainder, record_remainder
+from whyformer._engine.reruns.remainder_rows import Inseparable, choose_rows
+from whyformer._engine.reruns.steps import Unrecordable
 from whyformer.errors import WhyformerError
 
 if TYPE_CHECKING:
-    from whyformer._engine.program.attention_replay import AttentionReplay
+    from whyformer._engine.reruns.attention_replay import AttentionReplay
 
 FAILURES = (  # of an operation that was recorded for other rows
     Unrecordable, Inseparable, WhyformerError, RuntimeError, IndexError, TypeError, ValueError, AttributeError,
