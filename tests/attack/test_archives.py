@@ -195,7 +195,7 @@ def test_a_mutated_file_is_refused_or_can_be_used(originals, part, tmp_path):
         original = random.choice(originals)
         path = tmp_path / f"mutated{original.suffix}"
         path.write_bytes(mutate_file(original, random))
-        began = time.monotonic()
+        began = time.process_time()
         try:
             loaded = load_result(path, original)
             loaded_files += 1
@@ -208,8 +208,8 @@ def test_a_mutated_file_is_refused_or_can_be_used(originals, part, tmp_path):
             kept.write_bytes(path.read_bytes())
             place = "".join(traceback.format_tb(error.__traceback__)[-1:]).strip().replace("\n", " ")[-160:]
             raw.append(f"{original.name}, {kept.name}: {type(error).__name__}: {str(error)[:160]} at {place}")
-        if time.monotonic() - began > 30:
-            raw.append(f"{original.name} {number}: {time.monotonic() - began:.0f} s")
+        if time.process_time() - began > 30:
+            raw.append(f"{original.name} {number}: {time.process_time() - began:.0f} s of the processor")
     assert not raw, f"seed {SEED}, {len(raw)} raw\n" + "\n".join(raw[:30])
     assert loaded_files > FILES // 100
 
