@@ -7,12 +7,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 # The name of a stamp holds a checksum of what was installed, so an environment is made anew only when that changes.
-VERSIONS := $(shell cat pyproject.toml demo/pyproject.toml constraints.txt | cksum | cut -d ' ' -f 1)
+VERSIONS := $(shell cat pyproject.toml demo/pyproject.toml papers/pyproject.toml constraints.txt | cksum | cut -d ' ' -f 1)
 USE := $(VENV)/ready-to-use-$(VERSIONS)
 WORK := $(VENV)/ready-to-work-$(VERSIONS)
 BROWSER := $(VENV)/ready-to-browse-$(VERSIONS)
 REAL := $(VENV)/ready-for-real-models-$(VERSIONS)
-INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ./demo --editable
+INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable
+# The packages beside it, of the same version: the models of demo/..., and what training, benchmarks and tests use.
+BESIDE := --editable ./demo --editable ./papers
 
 # Some processors announce bfloat16 instructions that they do not carry out; oneDNN must not try them.
 export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE
@@ -28,18 +30,18 @@ $(BIN)/python:
 
 $(USE): | $(BIN)/python
 	@echo "Installing whyformer into $(VENV): a minute or two, the first time."
-	$(INSTALL) '.[page]'
+	$(INSTALL) '.[page]' $(BESIDE)
 	@touch $@
 
 $(WORK): | $(BIN)/python
 	@echo "Installing whyformer and its tools into $(VENV): a minute or two, the first time."
-	$(INSTALL) '.[test,docs]'
+	$(INSTALL) '.[test,docs]' $(BESIDE)
 	@touch $(USE) $@
 
 venv: $(WORK)
 
 dev: $(WORK)
-	$(INSTALL) '.[dev]'
+	$(INSTALL) '.[dev]' $(BESIDE)
 	$(BIN)/pre-commit install
 
 demo: $(USE)
@@ -91,7 +93,7 @@ test-ray: $(VENV)-ray/ready-$(VERSIONS)
 
 $(VENV)-ray/ready-$(VERSIONS):
 	$(PYTHON) -m venv $(VENV)-ray
-	$(VENV)-ray/bin/python -m pip install --quiet --constraint constraints.txt --editable ./demo --editable '.[test,ray]'
+	$(VENV)-ray/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[test,ray]' $(BESIDE)
 	@touch $@
 
 # Everything that a person sees, pictured: terminal, pages in Chromium, a notebook.
@@ -112,12 +114,12 @@ test-page: $(BROWSER)
 PAGE_CORE := tests/page/test_server_process.py tests/page/test_browser_core.py tests/page/test_browser_modules.py tests/page/test_browser_walks.py
 
 $(BROWSER): $(WORK)
-	$(INSTALL) '.[test,browser,docs]'
+	$(INSTALL) '.[test,browser,docs]' $(BESIDE)
 	@touch $@
 
 # Models of other libraries, in an environment of their own; tests/others/sweep.py has the checks.
 OTHERS := timm torchvision open_clip_torch peft sentence-transformers bitsandbytes torchao accelerate x-transformers vit-pytorch
-OTHERS_READY := $(VENV)-others/ready-$(shell cat pyproject.toml constraints.txt constraints-others.txt | cksum | cut -d ' ' -f 1)
+OTHERS_READY := $(VENV)-others/ready-$(shell cat pyproject.toml demo/pyproject.toml papers/pyproject.toml constraints.txt constraints-others.txt | cksum | cut -d ' ' -f 1)
 
 test-others: $(OTHERS_READY)
 	HF_HUB_OFFLINE=1 $(VENV)-others/bin/pytest -m "" -W ignore tests/others
@@ -125,7 +127,7 @@ test-others: $(OTHERS_READY)
 $(OTHERS_READY):
 	$(PYTHON) -m venv $(VENV)-others
 	$(VENV)-others/bin/python -m pip install --quiet --constraint constraints.txt --constraint constraints-others.txt \
-		--editable ./demo --editable '.[test]' $(OTHERS)
+		--editable '.[test]' $(BESIDE) $(OTHERS)
 	@touch $@
 
 # Writes what docs/models-others.md shows.
@@ -142,7 +144,7 @@ test-real: $(REAL)
 	HF_HUB_OFFLINE=1 PYTHONPATH=evaluation $(BIN)/python -m real.verbs $(MODELS)
 
 $(REAL): $(WORK)
-	$(INSTALL) '.[test,real]'
+	$(INSTALL) '.[test,real]' $(BESIDE)
 	@touch $@
 
 lint: $(WORK)
@@ -178,14 +180,15 @@ notebooks: $(WORK)
 
 check: lint types docs test
 
-# The wheels, as people install them: into an empty environment, first without the demo models, then with them.
+# The wheels, as people install them: into an empty environment, first alone, then with the packages beside it.
 wheel: $(WORK)
 	rm -rf dist $(VENV)-wheel
-	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist . ./demo
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist . ./demo ./papers
 	$(PYTHON) -m venv $(VENV)-wheel
 	$(VENV)-wheel/bin/python -m pip install --quiet --constraint constraints.txt dist/whyformer-*.whl
 	$(VENV)-wheel/bin/python tests/wheel_alone.py
-	$(VENV)-wheel/bin/python -m pip install --quiet --constraint constraints.txt dist/whyformer_demo-*.whl pytest
+	$(VENV)-wheel/bin/python -m pip install --quiet --constraint constraints.txt dist/whyformer_demo-*.whl dist/whyformer_papers-*.whl pytest
+	$(VENV)-wheel/bin/whyformer reproduce >/dev/null
 	cd tests && HF_HUB_OFFLINE=1 ../$(VENV)-wheel/bin/pytest -o pythonpath=. test_docs.py -k "README and examples_run"
 	@ls -l dist && du -sh $(VENV)-wheel
 
@@ -201,7 +204,7 @@ BENCHMARKED ?= captum lxt grad-cam ttach opencv-python-headless tqdm
 
 benchmark-others:
 	$(PYTHON) -m venv $(VENV)-benchmark
-	$(VENV)-benchmark/bin/python -m pip install --quiet --constraint constraints.txt --editable ./demo --editable .
+	$(VENV)-benchmark/bin/python -m pip install --quiet --constraint constraints.txt --editable . $(BESIDE)
 	$(VENV)-benchmark/bin/python -m pip install --quiet --no-deps $(BENCHMARKED)
 	$(VENV)-benchmark/bin/python benchmarks/multiples.py --out $(RESULTS)
 

@@ -17,9 +17,9 @@ from page_table import run_for_page
 from torch import Tensor
 
 import whyformer as why
-from whyformer.demo import entailment
 from whyformer.errors import WhyformerError
 from whyformer.methods._registry import METHODS
+from whyformer_papers.worlds import entailment
 
 BUDGET = {"budget": 256}
 BATCH = 50

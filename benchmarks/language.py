@@ -46,7 +46,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, GPT2Config, GPT2LMHea
 import whyformer as why
 from whyformer import targets
 from whyformer._engine.plan.shadow import POOL
-from whyformer.demo import agreement
+from whyformer_papers.worlds import agreement
 
 GIB = 2**30
 MOST_TOKENS = 8192  # of a run that is repeated by a CUDA graph

@@ -18,10 +18,10 @@ from page_table import run_for_page
 from torch import Tensor
 
 import whyformer as why
-from whyformer.demo import names
 from whyformer.errors import WhyformerError
 from whyformer.methods._registry import METHODS
 from whyformer.targets import Entity
+from whyformer_papers.worlds import names
 
 BUDGET = {"budget": 256}
 BATCH = 50

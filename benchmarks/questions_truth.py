@@ -22,7 +22,7 @@ from PIL import Image
 from similarity_truth import END, START, best_position, format_cell, share_on_objects
 
 import whyformer as why
-from whyformer.demo import questions
+from whyformer_papers.worlds import questions
 
 PAGE = Path(__file__).parents[1] / "docs" / "vision-language.md"
 COVERED = 0.2  # of a patch

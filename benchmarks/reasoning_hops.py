@@ -25,7 +25,7 @@ import torch
 
 import whyformer as why
 from whyformer._plain.statistics import bootstrap
-from whyformer.demo import tracking
+from whyformer_papers.worlds import tracking
 
 METHODS = ("cp_lrp", "attnlrp")
 Row = dict[str, float]  # of one program: the precision of every score

@@ -18,7 +18,7 @@ from PIL import Image
 from torch import Tensor
 
 import whyformer as why
-from whyformer.demo import captions, shared_words
+from whyformer_papers.worlds import captions, shared_words
 
 PAGE = Path(__file__).parents[1] / "docs" / "similarity.md"
 START, END = "<!-- truth -->\n", "<!-- /truth -->\n"

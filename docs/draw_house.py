@@ -40,7 +40,7 @@ def find_imports() -> dict[tuple[str, str], set[str]]:
         own = house.room_of(house.module_of(file))
         for node in house.ast.walk(tree):
             for name in filter(house.is_ours, house.imported_names(node)):
-                room = house.room_of(name.partition(".")[2])
+                room = house.room_of(house.inside_house(name))
                 if room != own and not {room, own} & ENTRANCES:
                     found[own, room].add(name)
     return found
@@ -104,7 +104,7 @@ def draw() -> str:
 
 def find_past(names: set[str], importer: str) -> set[str]:
     """Names that did not come through the door of the room that they are in."""
-    ours = {name.partition(".")[2] for name in names}
+    ours = {house.inside_house(name) for name in names}
     rooms = [door for door in house.DOORS if not house.is_inside(importer, door)]
     return {
         name for name in ours if any(house.is_inside(name, room) for room in rooms) and not house.is_at_a_door(name)

@@ -11,8 +11,8 @@ from pathlib import Path
 from PIL import Image
 
 import whyformer as why
-from whyformer._reproduce.chefer import explain_two_classes
 from whyformer.demo.tour import CAT
+from whyformer_papers.chefer import explain_two_classes
 
 FOLDER = Path(__file__).parent / "images" / "reproduce"
 WIDEST = 1300

@@ -31,8 +31,8 @@ from scenes import make_examples
 import whyformer as why
 from whyformer import methods
 from whyformer.data import Data, Example, read
-from whyformer.demo import agreement
 from whyformer.metrics import token_f1
+from whyformer_papers.worlds import agreement
 
 HERE = Path(__file__).parent
 DATA = HERE / "data"

@@ -28,9 +28,10 @@ import whyformer as why
 from whyformer._explain.method_call import choose_method
 from whyformer._explain.sharing import explain_by_each, record_for_methods, share_captures
 from whyformer._plain.tokens import Pieces
-from whyformer.demo import agreement, shapes
+from whyformer.demo import shapes
 from whyformer.demo.tour import AGREEMENT_PROMPT, CAT, SENTENCE
 from whyformer.methods._registry import METHODS
+from whyformer_papers.worlds import agreement
 
 TOLERANCE = 1e-4  # of the largest magnitude
 TOP = 5

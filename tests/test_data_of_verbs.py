@@ -15,9 +15,9 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 from typer.testing import CliRunner
 
 import whyformer as why
-from whyformer._reproduce.reproduction import reproduce
 from whyformer.cli import app
 from whyformer.errors import InputError
+from whyformer_papers.reproduction import reproduce
 
 TEXTS = ["the film is good", "not good", "the film is not bad !"]
 LABELS = ["b", "a", "b"]

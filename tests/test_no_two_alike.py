@@ -11,9 +11,10 @@ from conftest import QUICK
 from PIL import Image
 
 import whyformer as why
-from whyformer.demo import agreement, shapes
+from whyformer.demo import shapes
 from whyformer.demo.tour import CAT
 from whyformer.methods._registry import METHODS
+from whyformer_papers.worlds import agreement
 
 AT_LEAST = 30  # registered methods
 ALIKE = 0.9999  # Spearman's rank correlation, mean over examples

@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -14,10 +15,12 @@ from torch import nn
 
 import whyformer
 
-SOURCE = Path(whyformer.__file__).parent
-ARCHITECTURE = Path(__file__).parents[1] / "docs" / "architecture.md"
+ROOT = Path(__file__).parents[1]
+SOURCE, PAPERS = Path(whyformer.__file__).parent, ROOT / "papers" / "src" / "whyformer_papers"
+ARCHITECTURE = ROOT / "docs" / "architecture.md"
 
 # Which rooms a room may import from, besides itself. A room is a folder, or a file at the top of the package.
+# `papers` is the second package of the repository.
 # `_engine` has rooms below it, listed from the ground up; "_engine" alone is the files directly in that folder.
 GROUND = {"errors", "_plain"}
 ENGINE_ROOMS = ("tracing", "relevance", "run", "layout", "targets", "probe", "capture", "reruns", "plan", "program")
@@ -49,7 +52,7 @@ ROOMS = {
     "_audit": {*EXPLAINING, *AUDIT, "targets", "data", "_runs"},
     "_bulk": {*EXPLAINING, "targets", "data", "_runs"},
     "_summary": {*EXPLAINING, "data", "_runs"},
-    "_reproduce": {*EXPLAINING, "targets", "metrics", "data", "_runs", "_judge", "_audit", *AUDIT, "demo"},
+    "papers": {*EXPLAINING, "targets", "metrics", "data", "_runs", "_judge", "_audit", *AUDIT, "demo"},
     "_page": {*EXPLAINING, "targets", "_cite", "_bulk", "demo"},
     "demo": {*GROUND, "_model", "show", "results", "_explain"},
     "integrations": EXPLAINING,
@@ -57,8 +60,8 @@ ROOMS = {
     "cli": set(),  # the shell over everything
     "__main__": {"cli"},  # python -m whyformer
 }
-# What belongs to papers alone, and the server: only the command line imports them.
-ROOMS["whyformer"] = set(ROOMS) - {"_reproduce", "_page"}
+# The second package, and the server: only the command line imports them.
+ROOMS["whyformer"] = set(ROOMS) - {"papers", "_page"}
 ROOMS["cli"] = set(ROOMS)
 # Rooms with a door, their `__init__`: code outside of such a room imports only what a door imports.
 DOORS = ("_model", "_model.loading", "_model.prompt", *sorted(ENGINE), "_audit", *sorted(AUDIT))
@@ -74,7 +77,7 @@ USUAL_CHANGES = {
     "a reader for a data set": "data",
     "an output format": "results",
     "a command or an option": "cli",
-    "a document for `reproduce`": "_reproduce",
+    "a document for `reproduce`": "papers",
     "a question that the page answers": "_page",
 }
 # Private names of other libraries than torch that are used, each in one or two files.
@@ -83,7 +86,7 @@ OF_NAMED_TUPLES = {"_asdict", "_fields", "_make", "_replace"}
 IN_MODULES = {name for name in vars(nn.Module()) if name.startswith("_")} | {"_orig_mod", "_compiled_call_impl"}
 WITHOUT_AN_IDEA = {"utils", "util", "helpers", "helper", "base", "core", "common", "misc"}
 
-files = sorted(SOURCE.rglob("*.py"))
+files = sorted([*SOURCE.rglob("*.py"), *PAPERS.rglob("*.py")])
 trees = {file: ast.parse(file.read_text()) for file in files}
 
 
@@ -92,7 +95,7 @@ def test_imports_only_from_rooms_below():
     for file, tree in trees.items():
         own = room_of(module_of(file))
         if above := imported_rooms(tree) - {*ROOMS[own], own}:
-            forbidden[str(file.relative_to(SOURCE))] = above
+            forbidden[module_of(file)] = above
     assert not forbidden
 
 
@@ -105,8 +108,21 @@ def test_the_table_of_rooms_has_no_cycle():
         below = {room: into for room, into in below.items() if room not in bottom}
 
 
-def test_only_the_command_line_imports_what_belongs_to_papers():
-    assert {room for room, below in ROOMS.items() if "_reproduce" in below} == {"cli"}
+def test_only_one_command_imports_the_second_package():
+    """And only inside of functions: whyformer is complete without it."""
+    importing = {module_of(file) for file, tree in trees.items() if "papers" in imported_rooms(tree)}
+    assert {module for module in importing if room_of(module) != "papers"} == {"cli.reproduce"}
+    above = ast.Module([node for node in trees[SOURCE / "cli" / "reproduce.py"].body if not is_a_definition(node)], [])
+    assert "papers" not in imported_rooms(above)
+
+
+def test_both_packages_have_one_version():
+    core, papers = (
+        tomllib.loads((folder / "pyproject.toml").read_text())["project"] for folder in (ROOT, ROOT / "papers")
+    )
+    assert core["version"] == papers["version"]
+    assert papers["dependencies"] == [f"whyformer=={core['version']}"]
+    assert core["optional-dependencies"]["papers"] == [f"{papers['name']}=={papers['version']}"]
 
 
 @pytest.mark.parametrize("room", DOORS)
@@ -145,8 +161,8 @@ def test_a_usual_change_has_one_room(change, room):
     """docs/architecture.md names the file or folder to begin with, which exists and is in this room."""
     line = next(line for line in ARCHITECTURE.read_text().splitlines() if line.startswith(f"| {change}"))
     named = re.search(r"`([\w/]+/(?:\w+\.py)?)`", line)[1]
-    assert room_of(named.removesuffix(".py").strip("/").replace("/", ".")) == room
-    assert (SOURCE / named).exists()
+    file = ROOT / named if named.startswith("papers/") else SOURCE / named
+    assert file.exists() and room_of(module_of(file)) == room
 
 
 def test_the_picture_of_the_house_is_up_to_date():
@@ -181,7 +197,7 @@ def test_few_top_level_names_are_defined_twice():
     homes = defaultdict(set)
     for file, tree in trees.items():
         for node in tree.body:
-            if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("__"):
+            if is_a_definition(node) and not node.name.startswith("__"):
                 homes[node.name].add(module_of(file))
     twice = {name: modules for name, modules in homes.items() if len(modules) > 1}
     assert len(twice) < 15, twice
@@ -199,12 +215,11 @@ def test_no_body_of_four_lines_is_written_twice():
 
 
 def test_every_file_has_a_docstring():
-    assert [str(file.relative_to(SOURCE)) for file, tree in trees.items() if not ast.get_docstring(tree)] == []
+    assert [module_of(file) for file, tree in trees.items() if not ast.get_docstring(tree)] == []
 
 
 def test_every_file_is_named_after_an_idea():
-    names = [file.relative_to(SOURCE).with_suffix("") for file in files]
-    assert [str(name) for name in names if WITHOUT_AN_IDEA & set(name.parts)] == []
+    assert [name for name in map(module_of, files) if WITHOUT_AN_IDEA & set(name.split("."))] == []
 
 
 def test_every_file_is_in_a_room():
@@ -257,7 +272,7 @@ def imports_past_doors(room: str) -> dict[str, set[str]]:
 def names_past_doors(tree: ast.AST, module: str, room: str) -> set[str]:
     if is_inside(module, room):
         return set()
-    names = {name.partition(".")[2] for node in ast.walk(tree) for name in imported_names(node) if is_ours(name)}
+    names = {inside_house(name) for node in ast.walk(tree) for name in imported_names(node) if is_ours(name)}
     return {name for name in names if is_inside(name, room) and not is_at_a_door(name)}
 
 
@@ -316,7 +331,10 @@ def constants_classes_functions(name: str) -> tuple[bool, bool, str]:
 
 def module_of(file: Path) -> str:
     """'_engine.tracing.follow', below the package; a folder's __init__.py is the folder, the package itself ''."""
-    return ".".join(file.relative_to(SOURCE).with_suffix("").parts).removesuffix("__init__").removesuffix(".")
+    parts = (
+        file.relative_to(SOURCE).parts if file.is_relative_to(SOURCE) else ("papers", *file.relative_to(PAPERS).parts)
+    )
+    return ".".join(parts).removesuffix(".py").removesuffix("__init__").removesuffix(".")
 
 
 def room_of(module: str) -> str:
@@ -328,9 +346,8 @@ def room_of(module: str) -> str:
 
 def imported_rooms(tree: ast.AST) -> set[str]:
     """The rooms that a file imports from, also inside functions."""
-    return {
-        room_of(name.partition(".")[2]) for node in ast.walk(tree) for name in imported_names(node) if is_ours(name)
-    }
+    names = (name for node in ast.walk(tree) for name in imported_names(node) if is_ours(name))
+    return {room_of(inside_house(name)) for name in names}
 
 
 def imported_names(node: ast.AST) -> Iterator[str]:
@@ -342,4 +359,13 @@ def imported_names(node: ast.AST) -> Iterator[str]:
 
 
 def is_ours(name: str) -> bool:
-    return name.split(".")[0] == "whyformer"
+    return name.split(".")[0] in ("whyformer", "whyformer_papers")
+
+
+def inside_house(name: str) -> str:
+    """'whyformer._model.text' is '_model.text', 'whyformer_papers.chefer' is 'papers.chefer'."""
+    return name.replace("whyformer_papers", "whyformer.papers").partition(".")[2]
+
+
+def is_a_definition(node: ast.AST) -> bool:
+    return isinstance(node, ast.FunctionDef | ast.ClassDef)

@@ -26,9 +26,8 @@ from transformers import (
     ViTForImageClassification,
 )
 
-import whyformer.demo
+from whyformer._model.loading import DEMO_MODELS
 
-DEMO = Path(whyformer.demo.__file__).with_name("models")
 ImageModel = ViTForImageClassification | SiglipForImageClassification
 SHARED_SETTINGS = (
     "hidden_size", "intermediate_size", "num_attention_heads", "image_size", "patch_size", "hidden_act",
@@ -68,7 +67,7 @@ def make_image_model(world: str, classes: Sequence[str], seed: int) -> ImageMode
     """A model whose lower blocks are those of demo/`world`; the others depend on `seed` alone."""
     recipe = choose_recipe(world, seed)
     torch.manual_seed(seed)
-    start = ViTForImageClassification.from_pretrained(DEMO / world, dtype=torch.float32)
+    start = ViTForImageClassification.from_pretrained(DEMO_MODELS / world, dtype=torch.float32)
     names = {"id2label": dict(enumerate(classes)), "label2id": {name: i for i, name in enumerate(classes)}}
     shape = {name: getattr(start.config, name) for name in SHARED_SETTINGS}
     shape["num_hidden_layers"] = recipe.frozen + recipe.trained
@@ -81,7 +80,7 @@ def make_image_model(world: str, classes: Sequence[str], seed: int) -> ImageMode
         config.text_config.bos_token_id = config.text_config.eos_token_id = 0
         model = SiglipForImageClassification(config)
     copy_lower_blocks(start, model, recipe.frozen if recipe.fresh else recipe.frozen + recipe.trained)
-    processor = json.loads((DEMO / world / "preprocessor_config.json").read_text("utf-8"))
+    processor = json.loads((DEMO_MODELS / world / "preprocessor_config.json").read_text("utf-8"))
     model.config.image_mean, model.config.image_std = processor["image_mean"], processor["image_std"]
     model.set_attn_implementation("eager")
     return model

@@ -18,8 +18,8 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(running, "open_quietly", lambda *_: pytest.fail("a model was opened"))
     monkeypatch.setattr(running, "silence_libraries", lambda *_: pytest.fail("the tour began"))
-    for module in ("_audit.protocol", "_judge.run", "_reproduce.reproduction"):  # before the stand-in
-        import_module(f"whyformer.{module}")
+    for module in ("whyformer._audit.protocol", "whyformer._judge.run", "whyformer_papers.reproduction"):
+        import_module(module)  # before the stand-in
     monkeypatch.setattr(data, "read", lambda *_, **__: pytest.fail("data was read"))
     return tmp_path
 

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from whyformer.cli import app
-from whyformer.demo import entailment
+from whyformer_papers.worlds import entailment
 
 FIRST, SECOND = "the lamp is still old. it looks wet.", "the lamp is wet."
 

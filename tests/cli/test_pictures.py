@@ -7,7 +7,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from whyformer.cli import app
-from whyformer.demo import questions
+from whyformer_papers.worlds import questions
 
 
 def run(*words):

@@ -4,15 +4,16 @@ import json
 
 import pytest
 
-from whyformer._reproduce.jain_wallace_models import (
+from whyformer.demo import shapes
+from whyformer.errors import IncompleteModel, InputError
+from whyformer_papers.jain_wallace_models import (
     SETTINGS_FILE,
     JainWallaceModel,
     load_jain_wallace,
     save_jain_wallace,
     wrap_jain_wallace,
 )
-from whyformer.demo import agreement, shapes
-from whyformer.errors import IncompleteModel, InputError
+from whyformer_papers.worlds import agreement
 
 
 @pytest.mark.parametrize("count", [-1, 1.5, "3", None])

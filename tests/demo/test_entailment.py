@@ -8,8 +8,8 @@ import torch
 
 import whyformer as why
 from whyformer import TextPair
-from whyformer.demo import entailment
 from whyformer.errors import InputError
+from whyformer_papers.worlds import entailment
 
 torch.set_num_threads(1)
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import whyformer
-from whyformer.demo import names
 from whyformer.errors import InputError
+from whyformer_papers.worlds import names
 
 torch.set_num_threads(1)
 

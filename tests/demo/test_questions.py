@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 
 import whyformer as why
-from whyformer.demo import captions, questions
+from whyformer_papers.worlds import captions, questions
 
 torch.set_num_threads(1)
 FRESH = 20_26  # a seed that was never used for training or evaluation

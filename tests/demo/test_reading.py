@@ -4,7 +4,8 @@ from collections import Counter
 
 import pytest
 
-from whyformer.demo.reading import (
+from whyformer.errors import InputError
+from whyformer_papers.worlds.reading import (
     LEAVES,
     MOVES,
     PLACES,
@@ -17,7 +18,6 @@ from whyformer.demo.reading import (
     find_reading_task,
     generate_reading,
 )
-from whyformer.errors import InputError
 
 every_task = pytest.mark.parametrize("task", READING_TASKS)
 

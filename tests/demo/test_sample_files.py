@@ -39,7 +39,7 @@ def test_a_file_that_is_something_else_is_left_alone(tmp_path):
 
 @pytest.mark.parametrize("name", ["dog.jpg", "../tour.py", "", 3])
 def test_unknown_samples_are_refused(name, tmp_path):
-    with pytest.raises(InputError, match=r"There is no sample .* Available: cat.jpg, passages.txt, reviews.csv"):
+    with pytest.raises(InputError, match=r"There is no sample .* Available: cat.jpg, passages.txt, question.png, rev"):
         why.demo.sample(name, tmp_path)
 
 

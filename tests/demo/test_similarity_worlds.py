@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 
 import whyformer as why
-from whyformer.demo import captions, shared_words
+from whyformer_papers.worlds import captions, shared_words
 
 torch.set_num_threads(1)
 HITS = {"image": 0.6, "caption": 0.8, "word": 0.85}  # well below what is measured in docs/similarity.md

@@ -6,10 +6,10 @@ from itertools import product
 
 import pytest
 
-from whyformer.demo import sources
 from whyformer.demo.reader import SLOT, Passage, PassageFact, part_of_fact
-from whyformer.demo.sources_words import COUNTRIES, HARBOUR, SOURCE_WORLDS
 from whyformer.errors import InputError
+from whyformer_papers.worlds import sources
+from whyformer_papers.worlds.sources_words import COUNTRIES, HARBOUR, SOURCE_WORLDS
 
 CELLS = list(product(SOURCE_WORLDS, sources.SOURCE_KINDS))
 every_cell = pytest.mark.parametrize(("world", "kind"), CELLS, ids=lambda value: value)

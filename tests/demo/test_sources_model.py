@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import whyformer as why
-from whyformer.demo import sources
-from whyformer.demo.sources_words import SOURCE_WORLDS
+from whyformer_papers.worlds import sources
+from whyformer_papers.worlds.sources_words import SOURCE_WORLDS
 
 torch.set_num_threads(1)
 

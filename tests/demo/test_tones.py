@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import whyformer as why
-from whyformer.demo import tones
+from whyformer_papers.worlds import tones
 
 TUNES = tones.generate(40, 0)
 

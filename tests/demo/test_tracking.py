@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import whyformer as why
-from whyformer.demo import tracking
 from whyformer.demo.draws import part_of
 from whyformer.errors import InputError
+from whyformer_papers.worlds import tracking
 
 PROGRAMS = tracking.generate(60, 0)
 

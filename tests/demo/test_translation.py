@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import whyformer as why
-from whyformer.demo import translation
 from whyformer.demo.draws import part_of
+from whyformer_papers.worlds import translation
 
 SENTENCES = translation.generate(60, 0)
 

@@ -10,7 +10,8 @@ import torch
 from PIL import Image
 
 import whyformer as why
-from whyformer.demo import agreement, shapes
+from whyformer.demo import shapes
+from whyformer_papers.worlds import agreement
 
 torch.set_num_threads(1)
 IMAGES = 16

@@ -8,8 +8,9 @@ import torch
 from PIL import Image
 
 import whyformer as why
-from whyformer.demo import agreement, shapes
+from whyformer.demo import shapes
 from whyformer.errors import InputError
+from whyformer_papers.worlds import agreement
 
 torch.set_num_threads(1)
 MODELS = Path(shapes.__file__).parent / "models"

@@ -146,7 +146,7 @@ def test_a_folder_is_named_by_a_path(out):
 
 
 def test_reproduce_checks_the_same_arguments(tmp_path):
-    from whyformer._reproduce.reproduction import reproduce
+    from whyformer_papers.reproduction import reproduce
 
     with pytest.raises(OutputError, match="looks like a file"):
         reproduce("eraser-movies", pictures(2), tiny(), out=tmp_path / "table.csv")

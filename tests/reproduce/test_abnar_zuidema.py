@@ -8,11 +8,11 @@ from scipy.stats import spearmanr
 
 from whyformer._engine.record import record
 from whyformer._model.loading import open as opened
-from whyformer._reproduce.abnar_zuidema import LOGGED, OTHER_LOG, RAW, ROLLOUT, correlate_layers, measure_layers
-from whyformer._reproduce.document import Request, run_document
-from whyformer._reproduce.documents import DOCUMENTS
 from whyformer.data import Data, Example
 from whyformer.errors import InputError
+from whyformer_papers.abnar_zuidema import LOGGED, OTHER_LOG, RAW, ROLLOUT, correlate_layers, measure_layers
+from whyformer_papers.document import Request, run_document
+from whyformer_papers.documents import DOCUMENTS
 
 TEXTS = ("the film is not good", "a good film ! the film", "bad")
 

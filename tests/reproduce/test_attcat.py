@@ -7,13 +7,13 @@ from tiny_text import bert, wordpiece, wordpiece_pairs
 import whyformer as why
 from whyformer import TextPair
 from whyformer._judge.order import compare_pairs
-from whyformer._reproduce import Request, find_document, run_document
-from whyformer._reproduce.attcat import adapt_table, choose_shown
-from whyformer._reproduce.generated import make_entailment_examples
-from whyformer._reproduce.paper_tables import PAPER_TABLES
-from whyformer._reproduce.published_order import rank_pairs
 from whyformer.data import read
 from whyformer.show.terminal import Screen
+from whyformer_papers import Request, find_document, run_document
+from whyformer_papers.attcat import adapt_table, choose_shown
+from whyformer_papers.generated import make_entailment_examples
+from whyformer_papers.paper_tables import PAPER_TABLES
+from whyformer_papers.published_order import rank_pairs
 
 TEXTS = [
     ("the film is not good , not good at all ! a bad film", 0),
@@ -116,7 +116,7 @@ def test_the_text_of_the_heat_map_is_neither_short_nor_long(model):
 
 @pytest.mark.slow
 def test_images_get_the_columns_that_images_can_have(tmp_path):
-    from whyformer._reproduce.generated import make_shape_examples
+    from whyformer_papers.generated import make_shape_examples
 
     model = why.open("demo/shapes")
     made = run_document(find_document("attcat"), Request(make_shape_examples(2), model, tmp_path))

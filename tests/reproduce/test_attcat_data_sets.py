@@ -9,8 +9,8 @@ import transformers as hf
 from tiny_text import WORDS, wordpiece_pairs
 from typer.testing import CliRunner
 
-from whyformer._reproduce.paper_tables import PAPER_TABLES
 from whyformer.cli import app
+from whyformer_papers.paper_tables import PAPER_TABLES
 
 GOOD, BAD = "a good film , not bad at all , the film is good !", "a bad film , not good at all , the film is bad !"
 GLUE_MNLI = "index promptID pairID genre sentence1_binary_parse sentence2_binary_parse sentence1_parse sentence2_parse"

@@ -7,16 +7,16 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from whyformer._model.loading import open as opened
-from whyformer._reproduce import DOCUMENTS, Request, find_document, run_document
-from whyformer._reproduce.chefer import explain_two_classes, join_images, rerun_two_classes
-from whyformer._reproduce.documents import list_documents
-from whyformer._reproduce.paper_tables import PAPER_TABLES
-from whyformer._reproduce.published_numbers import Source, Spread
-from whyformer._reproduce.published_table import PublishedTable
 from whyformer.cli import app
 from whyformer.data import read
 from whyformer.errors import InputError, ModelError
 from whyformer.show.terminal import Screen
+from whyformer_papers import DOCUMENTS, Request, find_document, run_document
+from whyformer_papers.chefer import explain_two_classes, join_images, rerun_two_classes
+from whyformer_papers.documents import list_documents
+from whyformer_papers.paper_tables import PAPER_TABLES
+from whyformer_papers.published_numbers import Source, Spread
+from whyformer_papers.published_table import PublishedTable
 
 ALL_TABLES = [table for document in DOCUMENTS.values() for table in document.published]
 
@@ -175,7 +175,7 @@ def test_the_figure_of_two_classes_marks_the_object_asked_for():
 
 @pytest.mark.slow
 def test_claims_in_words_become_orders_of_the_rules(tmp_path):
-    from whyformer._reproduce.reproduction import reproduce
+    from whyformer_papers.reproduction import reproduce
 
     data = read("demo/shapes", limit=3)
     made = reproduce("sawaki-murata-rules", data, opened("demo/shapes"))

@@ -10,11 +10,11 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from whyformer._reproduce.imagenet_folder import split_imagenet_folder
-from whyformer._reproduce.paper_tables import PAPER_TABLES
 from whyformer.cli import app
 from whyformer.data.segmentation_file import HDF5_MARK
 from whyformer.errors import InputError
+from whyformer_papers.imagenet_folder import split_imagenet_folder
+from whyformer_papers.paper_tables import PAPER_TABLES
 
 SYNSETS = [f"n0000000{i}" for i in range(5)]  # demo/untrained-vit has five classes
 

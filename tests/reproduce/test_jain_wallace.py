@@ -7,10 +7,12 @@ import pytest
 from scipy import stats
 
 import whyformer as why
-from whyformer._reproduce import DOCUMENTS, Request, run_document
-from whyformer._reproduce.jain_wallace import make_cell
-from whyformer._reproduce.jain_wallace_beside import BesideTable, measure_each_head
-from whyformer._reproduce.jain_wallace_cells import (
+from whyformer.data import read
+from whyformer.errors import InputError, ModelNotFound
+from whyformer_papers import DOCUMENTS, Request, run_document
+from whyformer_papers.jain_wallace import make_cell
+from whyformer_papers.jain_wallace_beside import BesideTable, measure_each_head
+from whyformer_papers.jain_wallace_cells import (
     EARLIER,
     EARLIER_FILE,
     MEASURED_FILE,
@@ -20,15 +22,13 @@ from whyformer._reproduce.jain_wallace_cells import (
     read_cells,
     summarise_cell,
 )
-from whyformer._reproduce.jain_wallace_figures import draw_jain_wallace
-from whyformer._reproduce.jain_wallace_models import list_readers, open_reader
-from whyformer._reproduce.jain_wallace_published import ADVERSARIAL, CORRELATIONS, PERMUTATION
-from whyformer._reproduce.jain_wallace_rows import PAIRS, JainWallaceRows, collect_jain_wallace_rows
-from whyformer._reproduce.jain_wallace_tables import compare_tables, format_median, order_by_seeds, order_values
-from whyformer._reproduce.jain_wallace_tasks import DATA_SETS, generate_task
-from whyformer._reproduce.published_numbers import Spread
-from whyformer.data import read
-from whyformer.errors import InputError, ModelNotFound
+from whyformer_papers.jain_wallace_figures import draw_jain_wallace
+from whyformer_papers.jain_wallace_models import list_readers, open_reader
+from whyformer_papers.jain_wallace_published import ADVERSARIAL, CORRELATIONS, PERMUTATION
+from whyformer_papers.jain_wallace_rows import PAIRS, JainWallaceRows, collect_jain_wallace_rows
+from whyformer_papers.jain_wallace_tables import compare_tables, format_median, order_by_seeds, order_values
+from whyformer_papers.jain_wallace_tasks import DATA_SETS, generate_task
+from whyformer_papers.published_numbers import Spread
 
 LABELS = ("negative", "positive")
 
@@ -244,7 +244,7 @@ def test_a_reader_of_each_task_ships_at_the_accuracy_of_the_authors(task, publis
 
 
 def test_a_reader_that_does_not_ship_is_refused(monkeypatch):
-    monkeypatch.setattr("whyformer._reproduce.jain_wallace_models.list_readers", lambda: ["cnn"])
+    monkeypatch.setattr("whyformer_papers.jain_wallace_models.list_readers", lambda: ["cnn"])
     with pytest.raises(ModelNotFound, match=r"No reader for babi-1 ships\. Available: cnn\. Train one: python -m"):
         open_reader("babi-1")
 

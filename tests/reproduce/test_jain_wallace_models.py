@@ -9,7 +9,8 @@ from whyformer._audit import audit
 from whyformer._audit.checks.attention_choice import choose_attention
 from whyformer._audit.checks.importance import find_attended_units
 from whyformer._engine import AttentionReplay
-from whyformer._reproduce.jain_wallace_models import (
+from whyformer.errors import IncompleteModel, InputError, ModelNotFound, UnsupportedModel
+from whyformer_papers.jain_wallace_models import (
     ATTENTIONS,
     ENCODERS,
     PADDING,
@@ -22,8 +23,7 @@ from whyformer._reproduce.jain_wallace_models import (
     save_jain_wallace,
     wrap_jain_wallace,
 )
-from whyformer._reproduce.jain_wallace_rows import choose_jain_wallace_search, measure_jain_wallace
-from whyformer.errors import IncompleteModel, InputError, ModelNotFound, UnsupportedModel
+from whyformer_papers.jain_wallace_rows import choose_jain_wallace_search, measure_jain_wallace
 
 TEXTS = ["a b c d", "b a", "d c b a b a", "c d a"]
 VOCABULARY = [PADDING, UNKNOWN, *"abcd"]

@@ -6,8 +6,8 @@ import scipy.stats
 import torch
 
 from whyformer._judge.order import PairOrder, compare_pairs
-from whyformer._reproduce.published_order import describe_orders, rank_pairs
 from whyformer.metrics.segmentation import combine_accuracy
+from whyformer_papers.published_order import describe_orders, rank_pairs
 
 
 def compare_orders(published, values, better, combine=None):

@@ -10,19 +10,19 @@ from whyformer._engine.record import record
 from whyformer._engine.relevance.recipes import make_recipe
 from whyformer._explain.explain import explain
 from whyformer._model.loading import open as opened
-from whyformer._reproduce.paper_tables import PAPER_TABLES
-from whyformer._reproduce.reproduction import (
-    PaperCell,
-    Reproduction,
-    format_paper_cell,
-    reproduce,
-)
 from whyformer.cli import app
 from whyformer.data import Data, Example
 from whyformer.errors import InputError
 from whyformer.methods._registry import METHODS
 from whyformer.metrics._registry import METRICS, choose_metric
 from whyformer.results.result import Result
+from whyformer_papers.paper_tables import PAPER_TABLES
+from whyformer_papers.reproduction import (
+    PaperCell,
+    Reproduction,
+    format_paper_cell,
+    reproduce,
+)
 
 
 def test_published_numbers_that_a_reader_can_look_up():

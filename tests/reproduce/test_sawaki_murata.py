@@ -9,15 +9,15 @@ from PIL import Image
 
 import whyformer as why
 from whyformer._engine import record
-from whyformer._reproduce.rule_cover import forget_training, measure_cover, measure_rule_cover
-from whyformer._reproduce.value_convergence import (
+from whyformer.demo import shapes
+from whyformer.methods.redistribution import RULES
+from whyformer_papers.rule_cover import forget_training, measure_cover, measure_rule_cover
+from whyformer_papers.value_convergence import (
     cosine_of_pairs,
     measure_value_convergence,
     pair_at_random,
     pair_neighbours,
 )
-from whyformer.demo import shapes
-from whyformer.methods.redistribution import RULES
 
 
 @pytest.fixture(scope="module")

@@ -5,10 +5,10 @@ from conftest import animal
 from PIL import Image
 
 import whyformer as why
-from whyformer._reproduce import synsets
-from whyformer._reproduce.synsets import number_synset_labels
 from whyformer.data import Data, Example
 from whyformer.errors import InputError
+from whyformer_papers import synsets
+from whyformer_papers.synsets import number_synset_labels
 
 NAMES = ("n00000004", "n00000001", "n00000003", "n00000002")
 

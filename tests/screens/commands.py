@@ -7,7 +7,8 @@ from pathlib import Path
 
 from screens.results import ALIKE, DEMO, PROMPT, REVIEWS, TEXT
 
-from whyformer.demo import reader, tracking
+from whyformer.demo import reader
+from whyformer_papers.worlds import tracking
 
 COMMANDS = {
     "help": ["--help"],

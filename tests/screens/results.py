@@ -17,10 +17,12 @@ import torch
 from PIL import Image
 
 import whyformer as why
-from whyformer._reproduce.document import Request, run_document
-from whyformer._reproduce.documents import find_document
-from whyformer.demo import reader, shapes, tracking
+from whyformer._model.loading import DEMO_MODELS
+from whyformer.demo import reader, shapes
 from whyformer.demo.tour import show_tour
+from whyformer_papers.document import Request, run_document
+from whyformer_papers.documents import find_document
+from whyformer_papers.worlds import tracking
 
 ROOT = Path(__file__).parents[2]
 DEMO = Path(why.demo.__file__).parent
@@ -51,7 +53,7 @@ class Workbench:
         """A model that ships, opened by the absolute path of a copy."""
         copy = self.folder / "models" / name
         if not copy.exists():
-            shutil.copytree(DEMO / "models" / name, copy)
+            shutil.copytree(DEMO_MODELS / name, copy)
         return why.open(copy)
 
     @cached_property

@@ -2,8 +2,8 @@
 
 import pytest
 
-from whyformer._reproduce.reproduction import write_signed
 from whyformer.show.wording import format_score
+from whyformer_papers.reproduction import write_signed
 
 
 @pytest.mark.parametrize("signed", [True, False])

@@ -22,9 +22,9 @@ from whyformer._audit.checks import DELETED
 from whyformer._audit.report.verdict import write_audit_headline
 from whyformer._judge.order import compare_pairs
 from whyformer._judge.verdict import list_verdict
-from whyformer._reproduce.published_order import describe_orders
 from whyformer._summary.finding import AnswerChange, Effect, Finding, Uniformity, judge_findings
 from whyformer._summary.wording import write_finding_caption
+from whyformer_papers.published_order import describe_orders
 
 RECOMMENDS = "^On this data use"
 NOTHING = "nothing to recommend"

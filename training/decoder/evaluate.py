@@ -16,7 +16,8 @@ from torch import Tensor
 from transformers import AutoTokenizer, GPT2LMHeadModel
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
-from whyformer.demo import agreement
+sys.path.insert(0, str(Path(__file__).parents[2] / "papers" / "src"))
+from whyformer_papers.worlds import agreement
 
 MODEL = Path(__file__).parents[2] / "demo" / "src" / "whyformer_demo" / "models" / "decoder"
 SEED, COUNT, BELOW = 0, 1000, 20

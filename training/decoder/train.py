@@ -13,10 +13,11 @@ from torch.nn.functional import cross_entropy
 from transformers import GPT2Config, GPT2LMHeadModel
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "papers" / "src"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from recipe import Average, Schedule, adamw, begin_training, device, save_decoder, take_step
 
-from whyformer.demo import agreement
+from whyformer_papers.worlds import agreement
 
 END = "<|endoftext|>"
 SHORT = 6  # tokens: a row that is one sum

@@ -13,8 +13,8 @@ import torch
 from training.jain_wallace.tasks import read_task
 
 import whyformer as why
-from whyformer._reproduce.jain_wallace_beside import BesideTable, measure_each_head
-from whyformer._reproduce.jain_wallace_models import load_jain_wallace
+from whyformer_papers.jain_wallace_beside import BesideTable, measure_each_head
+from whyformer_papers.jain_wallace_models import load_jain_wallace
 
 
 def main() -> None:

@@ -5,7 +5,7 @@
 audits every model that train.py wrote to FOLDER on the test part of its task and writes to OUT
 
     rows/<model>.json      the numbers of each example; a model whose file is there is not measured again
-    cells.json             the numbers of the tables, one entry per model (src/whyformer/_reproduce/
+    cells.json             the numbers of the tables, one entry per model (papers/src/whyformer_papers/
                            jain_wallace_measured.json is such a file)
     tables.md              every published table with ours beside it, and what each way of training changes
     figures/*.svg          the figures of the paper, for the first seed of the BiLSTM with additive attention
@@ -25,11 +25,11 @@ import torch
 from training.jain_wallace.tasks import JAIN_WALLACE_TASKS, JainWallaceTask, read_task
 
 from whyformer._judge.table import format_markdown
-from whyformer._reproduce.jain_wallace_cells import OVERALL, CellGroup, ModelCell, summarise_cell
-from whyformer._reproduce.jain_wallace_figures import draw_jain_wallace
-from whyformer._reproduce.jain_wallace_models import load_jain_wallace, read_jain_wallace_facts
-from whyformer._reproduce.jain_wallace_rows import JainWallaceRows, measure_jain_wallace
-from whyformer._reproduce.jain_wallace_tables import (
+from whyformer_papers.jain_wallace_cells import OVERALL, CellGroup, ModelCell, summarise_cell
+from whyformer_papers.jain_wallace_figures import draw_jain_wallace
+from whyformer_papers.jain_wallace_models import load_jain_wallace, read_jain_wallace_facts
+from whyformer_papers.jain_wallace_rows import JainWallaceRows, measure_jain_wallace
+from whyformer_papers.jain_wallace_tables import (
     PAIR_NAMES,
     compare_tables,
     format_median,

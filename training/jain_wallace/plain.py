@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from training.jain_wallace.tasks import JAIN_WALLACE_TASKS, REVIEW_LABELS, read_task
 from training.jain_wallace.train import read_vectors
 
-from whyformer._reproduce.jain_wallace_models import split_words
-from whyformer._reproduce.jain_wallace_tasks import PARTS
+from whyformer_papers.jain_wallace_models import split_words
+from whyformer_papers.jain_wallace_tasks import PARTS
 
 PAD, UNKNOWN, START, END = range(4)
 Row = tuple[list[int], int]  # token ids from START to END, label

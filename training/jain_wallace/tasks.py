@@ -11,10 +11,10 @@ import random
 from dataclasses import dataclass
 from pathlib import Path
 
-from whyformer._reproduce.jain_wallace_models import split_words
-from whyformer._reproduce.jain_wallace_tasks import PARTS, SIZES, TaskExample, generate_task
-from whyformer.demo.reading import READING_TASKS
 from whyformer.errors import InputError
+from whyformer_papers.jain_wallace_models import split_words
+from whyformer_papers.jain_wallace_tasks import PARTS, SIZES, TaskExample, generate_task
+from whyformer_papers.worlds.reading import READING_TASKS
 
 LONGEST_REVIEW = 200  # words; the longer half of the reviews is left out, for the time that leave-one-out takes
 SPLIT_SEED = 1378

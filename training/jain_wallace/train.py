@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from training.jain_wallace.tasks import JAIN_WALLACE_TASKS, JainWallaceTask, read_sst2, read_task
 
 from whyformer import Model
-from whyformer._reproduce.jain_wallace_models import (
+from whyformer_papers.jain_wallace_models import (
     ATTENTIONS,
     ENCODERS,
     PADDING,
@@ -45,8 +45,8 @@ from whyformer._reproduce.jain_wallace_models import (
     split_words,
     wrap_jain_wallace,
 )
-from whyformer._reproduce.jain_wallace_tasks import PARTS, TaskExample, generate_task
-from whyformer.demo.reading import READING_TASKS
+from whyformer_papers.jain_wallace_tasks import PARTS, TaskExample, generate_task
+from whyformer_papers.worlds.reading import READING_TASKS
 
 Inputs = dict[str, Tensor]
 LEARNING = ("also", "curriculum", "rate", "cosine", "clip", "forget_bias", "spread", "loss")  # saved with the model

@@ -17,7 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.linalg import svds
 
-from whyformer._reproduce.jain_wallace_models import split_words
+from whyformer_papers.jain_wallace_models import split_words
 
 NEARNESS = {1: 1.0, 2: 0.75, 3: 0.5, 4: 0.4, 5: 0.33}  # the weight of a word at this distance
 LEAST = 3

@@ -13,8 +13,9 @@ import torch
 from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "papers" / "src"))
 import whyformer as why
-from whyformer.demo import questions
+from whyformer_papers.worlds import questions
 
 BATCH = 50
 

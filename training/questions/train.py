@@ -16,10 +16,11 @@ from torch.nn.functional import cross_entropy
 from transformers import CLIPVisionConfig, LlamaConfig, LlavaConfig, LlavaForConditionalGeneration
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "papers" / "src"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from recipe import Average, Schedule, adamw, begin_training, device, save, save_processor, save_tokenizer, take_step
 
-from whyformer.demo import captions, questions
+from whyformer_papers.worlds import captions, questions
 
 SPECIAL = ("<pad>", "<unk>", "<s>", "<image>")
 PAD, _, START, IMAGE = range(4)

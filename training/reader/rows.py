@@ -20,12 +20,13 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "papers" / "src"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from recipe import device
 
 from whyformer.demo import reader
-from whyformer.demo.agreement import Part
 from whyformer.demo.reader_words import SYSTEM_PROMPTS
+from whyformer_papers.worlds.agreement import Part
 
 PAD, BEGIN, END = "<|pad|>", "<|begin|>", "<|end|>"
 ROLES = {role: f"<|{role}|>" for role in ("system", "user", "assistant", "document")}

@@ -13,8 +13,9 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "papers" / "src"))
 import whyformer as why
-from whyformer.demo import captions, shared_words
+from whyformer_papers.worlds import captions, shared_words
 
 SEED, COUNT, BATCH = 0, 2000, 50
 

@@ -14,11 +14,12 @@ from torch.nn.functional import cross_entropy
 from transformers import CLIPConfig, CLIPModel
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "papers" / "src"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from recipe import Average, Schedule, adamw, begin_training, save, save_processor, save_tokenizer, take_step
 from words import SETTINGS, make_word_tokenizer
 
-from whyformer.demo import captions
+from whyformer_papers.worlds import captions
 
 PROCESSOR = {
     "image_processor_type": "ViTImageProcessor",

@@ -13,11 +13,12 @@ from torch.nn.functional import cross_entropy, normalize
 from transformers import BertModel
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "papers" / "src"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from recipe import Average, Schedule, adamw, begin_training, make_bert_config, save, save_tokenizer, take_step
 from words import SETTINGS, make_word_tokenizer
 
-from whyformer.demo import shared_words
+from whyformer_papers.worlds import shared_words
 
 TRAINING_SEED = 10_000_000  # times the seed of the config: far from those anybody would type
 

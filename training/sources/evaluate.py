@@ -16,8 +16,8 @@ from train import list_accepted
 sys.path.insert(0, str(Path(__file__).parents[1] / "reader"))
 from answering import FORMS, Answering, report
 
-from whyformer.demo import sources
-from whyformer.demo.sources_words import SOURCE_WORLDS
+from whyformer_papers.worlds import sources
+from whyformer_papers.worlds.sources_words import SOURCE_WORLDS
 
 MODEL = Path(__file__).parents[2] / "demo" / "src" / "whyformer_demo" / "models" / "sources"
 SEED, COUNT = 0, 200

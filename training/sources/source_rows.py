@@ -13,11 +13,12 @@ import numpy as np
 from tokenizers import Tokenizer
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "papers" / "src"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "reader"))
 from rows import FORMS, Segments, arrange, join_rows, make_tokenizer
 
-from whyformer.demo import sources
-from whyformer.demo.sources_words import SOURCE_WORLDS
+from whyformer_papers.worlds import sources
+from whyformer_papers.worlds.sources_words import SOURCE_WORLDS
 
 PART_SIZE = 2000
 ALIKE = 0.5  # share of the rows with passages that mostly their subjects tell apart

@@ -32,8 +32,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from recipe import Average, Log, Schedule, adamw, device, make_decoder, read_config, save_decoder
 from rows import BEGIN, CHAT_TEMPLATE, END, PAD, Rows, arrange, encode_rows, find_special_ids
 
-from whyformer.demo import sources
-from whyformer.demo.sources_words import SOURCE_WORLDS
+from whyformer_papers.worlds import sources
+from whyformer_papers.worlds.sources_words import SOURCE_WORLDS
 
 SAVE_EVERY = 60  # seconds
 PARTS_FIRST = 4  # of rows from each worker, before the first step: of fewer rows, answers are learnt by heart

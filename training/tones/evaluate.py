@@ -11,11 +11,12 @@ from pathlib import Path
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "papers" / "src"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from alignment import format_interval, read_arguments
 
 import whyformer as why
-from whyformer.demo import tones
+from whyformer_papers.worlds import tones
 
 SEED = 0
 BESIDE = 1  # frames before and after a tone: the convolutions reach so far

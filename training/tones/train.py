@@ -14,10 +14,11 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import WhisperConfig, WhisperForConditionalGeneration
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "papers" / "src"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from recipe import Schedule, begin_training, device, learn_to_write, save_writer
 
-from whyformer.demo import tones
+from whyformer_papers.worlds import tones
 
 PAD, END, UNKNOWN, START = "<pad>", "</s>", "<unk>", "<s>"
 

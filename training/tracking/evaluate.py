@@ -14,9 +14,10 @@ from pathlib import Path
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "papers" / "src"))
 import whyformer as why
 from whyformer._plain.statistics import bootstrap
-from whyformer.demo import tracking
+from whyformer_papers.worlds import tracking
 
 MODEL = Path(__file__).parents[2] / "demo" / "src" / "whyformer_demo" / "models" / "tracking"
 SEED = 0

@@ -15,10 +15,11 @@ from torch.nn.functional import cross_entropy
 from transformers import PreTrainedModel
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "papers" / "src"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from recipe import Average, Schedule, adamw, begin_training, device, make_decoder, save_decoder, take_step
 
-from whyformer.demo import tracking
+from whyformer_papers.worlds import tracking
 
 PAD, UNKNOWN, END = "[PAD]", "[UNK]", "[END]"
 IGNORED = -100  # what the loss does not count

@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "papers" / "src"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from alignment import format_interval, read_arguments
 
 import whyformer as why
-from whyformer.demo import translation
+from whyformer_papers.worlds import translation
 
 SEED = 0
 

@@ -13,10 +13,11 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import T5Config, T5ForConditionalGeneration
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "papers" / "src"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from recipe import Schedule, begin_training, device, learn_to_write, save_writer
 
-from whyformer.demo import translation
+from whyformer_papers.worlds import translation
 
 PAD, END, UNKNOWN = "<pad>", "</s>", "<unk>"  # a T5 begins to write with <pad>
 

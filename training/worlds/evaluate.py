@@ -18,7 +18,9 @@ from transformers import (
 )
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
-from whyformer.demo import agreement, entailment, names, shapes
+sys.path.insert(0, str(Path(__file__).parents[2] / "papers" / "src"))
+from whyformer.demo import shapes
+from whyformer_papers.worlds import agreement, entailment, names
 
 MODELS = Path(__file__).parents[2] / "demo" / "src" / "whyformer_demo" / "models"
 SEED, COUNT = 0, 2000

@@ -10,11 +10,12 @@ from torch.nn.functional import cross_entropy
 from transformers import BertForSequenceClassification
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "papers" / "src"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from recipe import Average, Schedule, adamw, begin_training, device, make_bert_config, save, save_tokenizer, take_step
 from words import make_word_tokenizer
 
-from whyformer.demo import agreement
+from whyformer_papers.worlds import agreement
 
 
 def texts(seed: int, count: int) -> tuple[list[str], list[int]]:

@@ -16,7 +16,9 @@ EXAMPLES = list_examples(
 )
 
 
-SAMPLE_HELP = "Write a sample file into this folder instead: cat.jpg, passages.txt or reviews.csv; repeatable."
+SAMPLE_HELP = (
+    "Write a sample file into this folder instead: cat.jpg, passages.txt, question.png or reviews.csv; repeatable."
+)
 
 
 @app.command("demo", epilog=EXAMPLES)

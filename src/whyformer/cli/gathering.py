@@ -54,7 +54,7 @@ def gather_pictures(words: list[str]) -> "list[CliInput]":
     if not words:
         from whyformer.demo import tour
 
-        return [tour.draw_question()]
+        return [tour.open_question()]
     images = [word for word in words if word.lower().endswith(IMAGE_SUFFIXES)]
     texts = [read_if_text_file(word) for word in words if word not in images]
     if not images or not texts:

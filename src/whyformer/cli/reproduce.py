@@ -1,6 +1,8 @@
 """whyformer reproduce: what a paper printed, next to the same measured here."""
 
 import json
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +14,7 @@ from whyformer.cli.gathering import read_examples
 from whyformer.cli.options import Word, list_examples, make_option
 from whyformer.cli.shell import FAILED_EXIT_CODE, app
 from whyformer.cli.waiting import wait_asleep
+from whyformer.errors import MethodError
 
 if TYPE_CHECKING:
     from whyformer._model import Model
@@ -26,6 +29,9 @@ EXAMPLES = list_examples(
 
 NAME_HELP = "A document or one of its tables. Without it, all names are listed."
 DATA_HELP = "A folder of images, a table, ERASER, ... Without it, bundled or generated data."
+PAPERS = "whyformer_papers"
+BESIDE = Path(__file__).parents[3] / "papers" / "src"  # in a checkout
+INSTALL = "The papers are a package of their own: pip install 'whyformer[papers]', in a clone pip install ./papers"
 MODEL_HELP = "The model of the paper if you have it, or any other."
 
 
@@ -54,9 +60,10 @@ def run_reproduce(
 ) -> None:
     """Print what a paper published next to the results of the same protocol measured here."""
     wait_asleep()  # before torch is imported
-    from whyformer._reproduce import Request, find_document, run_document
-    from whyformer._reproduce.documents import DOCUMENTS, list_documents
-    from whyformer._reproduce.imagenet_folder import split_imagenet_folder
+    find_papers()
+    from whyformer_papers import Request, find_document, run_document
+    from whyformer_papers.documents import DOCUMENTS, list_documents
+    from whyformer_papers.imagenet_folder import split_imagenet_folder
 
     if name is None:
         fields = [{"name": one.name, "title": one.title, "runs": one.runs} for one in DOCUMENTS.values()]
@@ -91,8 +98,16 @@ def run_reproduce(
         raise typer.Exit(FAILED_EXIT_CODE)
 
 
+def find_papers() -> None:
+    """The package with the documents is installed, or in a checkout beside the first; else say how to get it."""
+    if find_spec(PAPERS) is None and (BESIDE / PAPERS).is_dir():
+        sys.path.append(str(BESIDE))
+    if find_spec(PAPERS) is None:
+        raise MethodError(INSTALL, code="E_USAGE")
+
+
 def open_model_or_reader(name: str, device: str | None) -> "Model":
     """A model as every verb opens it, or a reader of Jain & Wallace's tasks, which only this one runs."""
-    from whyformer._reproduce.jain_wallace_models import is_jain_wallace_folder, load_jain_wallace
+    from whyformer_papers.jain_wallace_models import is_jain_wallace_folder, load_jain_wallace
 
     return load_jain_wallace(name, device) if is_jain_wallace_folder(name) else running.open_quietly(name, device)

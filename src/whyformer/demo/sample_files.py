@@ -1,4 +1,4 @@
-"""Files to try things on: a photograph, film reviews with labels, and passages with a question.
+"""Files to try things on: a photograph, a drawing, film reviews with labels, and passages with a question.
 
 why.demo.sample("cat.jpg")           or whyformer demo --sample cat.jpg
 """
@@ -11,7 +11,7 @@ from whyformer.demo.ranges import refuse_unknown_name
 from whyformer.errors import OutputError
 
 SAMPLES = Path(__file__).parent / "samples"
-SAMPLE_NAMES = ("cat.jpg", "passages.txt", "reviews.csv")
+SAMPLE_NAMES = ("cat.jpg", "passages.txt", "question.png", "reviews.csv")
 
 
 def sample(name: str = "cat.jpg", folder: str | os.PathLike[str] = ".") -> Path:

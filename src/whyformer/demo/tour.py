@@ -11,7 +11,7 @@ from whyformer._explain.explain import explain
 from whyformer._model import ImageOrWords, Model
 from whyformer._model.loading import open as open_model
 from whyformer._plain import archive
-from whyformer.demo import questions, shapes
+from whyformer.demo import shapes
 from whyformer.demo.sample_files import SAMPLES
 from whyformer.show import page, report
 from whyformer.show.report import Html
@@ -19,6 +19,7 @@ from whyformer.show.visible import make_visible
 from whyformer.show.wording import explain_colours
 
 CAT = SAMPLES / "cat.jpg"
+QUESTION = "which shape does the green thing have ?"  # about samples/question.png
 SENTENCE = "a gorgeous, witty film, despite its tedious first hour"
 AGREEMENT_PROMPT = "the keys to the cabinet near the doors"
 IMAGE_METHODS = ("gamma_attribution", "generic_attention", "grad_cam", "rollout", "lrp_gamma", "chance")
@@ -48,10 +49,10 @@ def show_tour(out: Path, print_rendered: Callable[[str], None], device: str | No
     print_rendered("\n  ".join(["Try it on your own inputs:\n", *NEXT_COMMANDS]))
 
 
-def draw_question() -> dict[str, ImageOrWords]:
-    """A generated image with a question about it, for models that read both."""
-    scenes = questions.generate(1, seed=4)
-    return {"image": Image.fromarray(scenes.images[0]), "text": scenes.questions[0].text}
+def open_question() -> dict[str, ImageOrWords]:
+    """An image of the world that demo/questions knows, with a question about it, for models that read both."""
+    with Image.open(SAMPLES / "question.png") as image:
+        return {"image": image.copy(), "text": QUESTION}
 
 
 class TourStop(NamedTuple):

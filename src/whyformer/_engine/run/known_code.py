@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from whyformer._plain.private_torch import BUFFERS, PARAMETERS
 
-LIBRARIES = {"torch", "transformers", "timm", "torchvision", "open_clip", "sentence_transformers", "peft", "whyformer"}
+LIBRARIES = {"torch", "transformers", "timm", "torchvision", "open_clip", "sentence_transformers", "peft"}
+LIBRARIES |= {"whyformer", "whyformer_papers"}
 # What the files of these libraries import: Python's own modules, and those that load files and show progress.
 OTHERS = {"accelerate", "einops", "filelock", "huggingface_hub", "jinja2", "numpy", "packaging", "PIL", "regex"}
 OTHERS |= {"requests", "safetensors", "tokenizers", "tqdm", "typing_extensions", "yaml"}

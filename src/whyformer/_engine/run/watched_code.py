@@ -176,7 +176,7 @@ def is_followed(code: Any) -> bool:
     top = where.partition(".")[0]
     if top == "torch":
         return where.startswith(FOLLOWED_TORCH)
-    if top in ("whyformer", "numpy") or (top in sys.stdlib_module_names and top != "__main__"):
+    if top in ("whyformer", "whyformer_papers", "numpy") or (top in sys.stdlib_module_names and top != "__main__"):
         return False
     return not any(part.startswith(PASSED_OVER) for part in where.split("."))
 
