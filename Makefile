@@ -1,6 +1,6 @@
 # make demo    set up, then explain what ships
 # make test    set up, then run the tests
-# The other targets: lint, types, docs, pages, house, gallery, notebooks, check (all but the gallery and the notebooks), slow, sweep, test-portable, test-oracles, test-others, test-ray, test-screens, test-page, screens, wheel, benchmark, real, test-real, format, dev, clean.
+# The other targets: lint, types, docs, pages, house, gallery, notebooks, check (all but the gallery and the notebooks), slow, sweep, test-portable, test-oracles, test-others, test-ray, test-screens, test-page, screens, wheel, examples, benchmark, real, test-real, format, dev, clean.
 
 PYTHON ?= python3
 VENV := .venv
@@ -20,7 +20,7 @@ BESIDE := --editable ./demo --editable ./papers
 export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv dev demo test slow sweep test-portable test-oracles test-others test-ray test-screens test-page screens sweep-others wheel lint format types docs pages house gallery notebooks check benchmark benchmark-others benchmark-all real test-real clean
+.PHONY: help venv dev demo test slow sweep test-portable test-oracles test-others test-ray test-screens test-page screens sweep-others wheel examples lint format types docs pages house gallery notebooks check benchmark benchmark-others benchmark-all real test-real clean
 
 help:
 	@sed -n 's/^# //; /make\|targets/p; 3q' Makefile
@@ -169,6 +169,10 @@ pages: $(WORK)
 # The rooms and their imports; fails on an import upward or past a door.
 house: $(WORK)
 	$(BIN)/python docs/draw_house.py
+
+# The examples of each page of the documentation as a file that can be run.
+examples: $(WORK)
+	$(BIN)/python docs/write_examples.py examples
 
 gallery: $(WORK)
 	HF_HUB_OFFLINE=1 $(BIN)/python docs/gallery.py

@@ -12,6 +12,7 @@ release = version = installed_version("whyformer")
 
 extensions = ["myst_parser", "mathml", "notebooks", "sphinx.ext.autodoc", "reference"]
 exclude_patterns = ["_build"]
+html_extra_path = ["llms.txt"]
 nitpicky = True
 nitpick_ignore_regex = [(r"py:.*", r".*")]  # types in signatures of the reference
 autodoc_typehints = "signature"

@@ -1,5 +1,5 @@
-"""Write the pages that come from the code: methods.md, metrics.md, recipes.md, reference.md, index.md (README);
-models.md and models-others.md, from the tables that tests/families and tests/others write.
+"""Write the pages that come from the code: methods.md, metrics.md, recipes.md, reference.md, skill.md;
+index.md (README), llms.txt; models.md and models-others.md, from the tables that tests/families and tests/others write.
 
     make pages
 
@@ -16,6 +16,7 @@ from pathlib import Path
 from types import ModuleType
 
 from reference_examples import EXAMPLES
+from skill_page import make_llms_index, make_skill_page
 
 import whyformer
 from whyformer import methods, metrics
@@ -326,6 +327,8 @@ def make_pages() -> dict[Path, str]:
         DOCS / "models-others.md": make_others_page(),
         DOCS / "index.md": make_index_page(),
         DOCS / "reference.md": make_reference_page(),
+        DOCS / "skill.md": make_skill_page(),
+        DOCS / "llms.txt": make_llms_index(DOCS, SECTIONS),
     }
 
 
@@ -358,7 +361,7 @@ SECTIONS = {  # caption -> pages in reading order
     "Choose a method": "notebooks/judge-my-model judge methods recipes planted machines",
     "Understand a metric": "metrics which-metric",
     "Question attention": "notebooks/audit-attention audit",
-    "Reference": "reference targets parameters errors",
+    "Reference": "skill reference targets parameters errors",
     "How it works": "engine architecture benchmarks",
     "The papers": "reproduce reproduce-chefer reproduce-attcat reproduce-sawaki-murata reproduce-jain-wallace "
     "reproduce-relevance-rollout reproduce-abnar-zuidema",

@@ -33,6 +33,7 @@ GENERATED = {
     "models-others.md",
     "index.md",
     "reference.md",
+    "skill.md",
 }  # by docs/generate_pages.py; without examples
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 PAGES += sorted(page for page in DOCS.glob("*.md") if page.name not in GENERATED)
@@ -197,6 +198,25 @@ def test_errors_page_has_a_section_for_every_error():
 def test_the_reference_has_every_public_name(generate_pages):
     listed = " ".join(generate_pages.REFERENCE.values()).split()
     assert sorted(listed) == sorted(whyformer.__all__), "add the name to REFERENCE in docs/generate_pages.py"
+
+
+def test_the_skill_page_has_every_verb_and_only_names_of_the_api(generate_pages):
+    text = (DOCS / "skill.md").read_text()
+    named = set(re.findall(r"\bwhy\.([a-z_]+)", text))
+    assert named <= set(whyformer.__all__), named - set(whyformer.__all__)
+    verbs = {name for name in generate_pages.REFERENCE["Explain"].split() + generate_pages.REFERENCE["Judge"].split()}
+    verbs = {name for name in verbs if name.islower() and name not in ("load", "judge_metrics")}
+    assert verbs <= named
+    assert len(text.split()) < 1500
+
+
+def test_each_page_of_examples_becomes_a_file_that_can_be_run(tmp_path):
+    made = subprocess.run([sys.executable, DOCS / "write_examples.py", tmp_path], capture_output=True, text=True)
+    assert made.returncode == 0, made.stderr
+    files = {path.name for path in tmp_path.glob("*.py")}
+    assert {"README.py", "start.py", "how-to.py"} <= files
+    for path in tmp_path.glob("*.py"):
+        compile(path.read_text("utf-8"), path.name, "exec")
 
 
 @pytest.mark.slow
