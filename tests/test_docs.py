@@ -34,6 +34,7 @@ GENERATED = {
     "index.md",
     "reference.md",
     "skill.md",
+    "llms.txt",
 }  # by docs/generate_pages.py; without examples
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 PAGES += sorted(page for page in DOCS.glob("*.md") if page.name not in GENERATED)
