@@ -70,7 +70,7 @@ TAIL = """## What not to claim
 - A score is how much a method gives a piece for the answer asked for, not a probability, and not a cause. Say "the method gives most to", not "the model decided because".
 - Positive speaks for the target, negative against it. Scores of two methods have different units; of one method they compare within one explanation.
 - A map that looks right is no evidence. Evidence is `check` (hide it, ask again), `judge` (beside controls) or `cite` (leave it out).
-- If the answer is the same with every word hidden, say that the words do not decide it.
+- If the answer is the same with every word hidden, say that hiding cannot show which words decide it.
 - Attention weights are no explanation by themselves; `audit` measures that on the model.
 - `cite` says what this model's answer rests on, not that the answer is true. *Hardly any* means that it answers so without the passages too.
 - Read `.notes` and pass them on: they hold what the method cannot see in this model.

@@ -109,6 +109,27 @@ def scores_that_do_not_sum_to_the_answer(tmp_path):
     return str(why.explain("demo/sentiment", "a gorgeous, witty, seductive film", "libragrad"))
 
 
+@situation(
+    r"scores sum to \+[\d.]+ \(libragrad\), \+[\d.]+ \(rollout\) in other units", r"output for this answer is [\d.]+"
+)
+def scores_of_methods_with_other_units(tmp_path):
+    compared = why.compare("demo/sentiment", "a gorgeous, witty, seductive film", ["libragrad", "rollout"])
+    return str(compared) + compared._make_page()
+
+
+@situation(r"they sum to \+[\d.]+, not to [\d.]+, the output for this answer")
+def scores_of_generated_tokens(tmp_path):
+    written = why.explain_generation("demo/decoder", "the keys to the cabinet", max_new_tokens=1)
+    return str(written)
+
+
+@situation("same answer with every word hidden, so hiding cannot show", never=["do not decide"])
+def the_same_answer_with_every_word_hidden(tmp_path):
+    """Another pronoun would change the answer: that hiding says nothing does not mean that words decide nothing."""
+    model = open_model("xtremedistil-l6-h256-text-gender")
+    return str(why.explain(model, "The doctor said she lost her book.", check=True))
+
+
 # --- judge ------------------------------------------------------------------------------------------------------------
 
 

@@ -30,7 +30,7 @@ from whyformer.show.score_rows import ScoreRow, list_score_rows
 from whyformer.show.terminal import Screen
 from whyformer.show.token_heat_map import draw_token_heat_map
 from whyformer.show.visible import make_visible
-from whyformer.show.wording import explain_colours, format_headline
+from whyformer.show.wording import describe_sums, explain_colours, format_headline
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -84,7 +84,9 @@ class Comparison(LoadableResult):
     def _list_parts(self, screen: Screen) -> Iterator[RenderableType]:
         """The scores side by side, then the agreement of the methods."""
         for i in range(len(next(iter(self)))):
-            yield from (*self._render_example(i, screen), "")
+            yield from self._render_example(i, screen)
+            sums = describe_sums({label: e._panel_of(i) for label, e in self.explanations.items()})
+            yield from (Text(sums, terminal.DIM_STYLE), "")
         if screen.colours is not None:
             yield from (Text(explain_colours(e.signed for e in self), "dim"), "")
         rows = [

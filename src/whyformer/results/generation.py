@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 from rich.console import RenderableType
+from rich.text import Text
 from torch import Tensor
 
 from whyformer._model.prompt import Prompt
@@ -27,7 +28,7 @@ from whyformer.show.report import make_element
 from whyformer.show.score_rows import ScoreRow, list_score_rows
 from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
-from whyformer.show.wording import ask_why, name_target, shorten_text
+from whyformer.show.wording import ask_why, describe_sum, name_target, shorten_text
 
 MANY_SCORES = 4_000  # generated tokens x tokens before them
 
@@ -111,7 +112,7 @@ class Generation(Result):
             yield terminal.render_title(step.targets[0], None, name=None, class_specific=step.class_specific)
             pieces = step.panels()[0].pieces
             yield from terminal.render_text(pieces, step.scores[0], signed=step.signed, screen=screen)
-            yield ""
+            yield from (Text(describe_sum(step.panels()[0]), terminal.DIM_STYLE), "")
 
     def panels(self) -> list[Panel]:
         """One panel per generated token."""
@@ -145,7 +146,8 @@ class Generation(Result):
         options = []
         for panel in panels:
             heading = make_element("h3", ask_why(panel.target))
-            options.append((panel.target.label, report.join_html([heading, *page.make_text_blocks(panel)])))
+            total = report.make_element("p", describe_sum(panel), class_="dim")
+            options.append((panel.target.label, report.join_html([heading, *page.make_text_blocks(panel), total])))
         chooser, style = report.make_chooser(options, name="said", legend="Which token to explain", prose=True)
         prompt = make_element("div", first.pieces.text or "", class_="text", dir="auto")
         parts = [

@@ -63,7 +63,10 @@ class Hiding:
         before, top, nothing = self.answers[example].tolist()
         unit, least = self.units[example], self.least_distance(example)
         if abs(before - nothing) < least or (self.predicted[example] and nothing > before):
-            return f"The model gives the same answer with every {unit} hidden: the {plural(unit)} do not decide it."
+            return (
+                f"The model gives the same answer with every {unit} hidden, so hiding cannot show which {plural(unit)} "
+                "decide it, if any."
+            )
         if self.hidden[example] and abs(before - top) < LEAST_SHARE * abs(before - nothing):
             return (
                 f"Hiding the highest {plural(unit)} hardly changes the answer: it depends on others, or others are "

@@ -8,7 +8,7 @@ from whyformer.show.html import Html, make_element
 from whyformer.show.marked_text import mark_words_inline
 from whyformer.show.panel import Panel
 from whyformer.show.report import to_data_uri
-from whyformer.show.wording import describe_considered, describe_sum, format_headline, format_score
+from whyformer.show.wording import describe_considered, describe_sum, describe_sums, format_headline, format_score
 
 SMALL_PRINT = "font-size:.85em;opacity:.7"
 
@@ -29,7 +29,10 @@ def make_comparison_fragment(examples: Sequence[Mapping[str, Panel]], *, max_exa
         parts.append(make_element("div", make_element("strong", format_headline(first)), style="margin:.5rem 0 .25rem"))
         cells = [make_labelled_cell(label, panel) for label, panel in panels.items()]
         style = "display:flex;flex-wrap:wrap;gap:.75rem" if first.is_image else "display:grid;gap:.35rem"
-        parts.append(make_element("div", *cells, style=style))
+        parts += [
+            make_element("div", *cells, style=style),
+            make_element("div", describe_sums(panels), style=SMALL_PRINT),
+        ]
     if (more := len(examples) - max_examples) > 0:
         parts.append(make_element("p", f"... and {more} more; .save('all.html') saves all."))
     return make_element("div", *parts, style="max-width:64rem;line-height:1.5")

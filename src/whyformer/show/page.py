@@ -14,7 +14,7 @@ from whyformer.show.marked_text import mark_words
 from whyformer.show.page_facts import list_facts
 from whyformer.show.page_tables import choose_fold
 from whyformer.show.panel import Panel
-from whyformer.show.wording import describe_considered, describe_sum, format_headline, shorten_text
+from whyformer.show.wording import describe_considered, describe_sum, describe_sums, format_headline, shorten_text
 
 IMAGE_SIDE = 640  # pixels of the longer side of an image on a page
 TOP_PATCHES = 10
@@ -169,7 +169,8 @@ def make_comparison_page(
     sections = []
     for panels in examples:
         first = next(iter(panels.values()))
-        blocks = [make_element("p", format_headline(first)), make_panel_row(panels)]
+        sums = make_element("p", describe_sums(panels), class_="dim")
+        blocks = [make_element("p", format_headline(first)), make_panel_row(panels), sums]
         sections.append((shorten_text(first.title, 60), shorten_text(first.title, 120), blocks))
     about = collect_facts(*examples[0].values())
     return report.make_example_page(title, sections, extra, lead=lead, about=about)
@@ -190,8 +191,10 @@ def make_panel_table(rows: Sequence[tuple[str, Sequence[Panel]]], columns: Seque
     first = rows[0][1][0]
     if not first.is_image:
         blocks = [
-            join_html([make_element("h3", name), make_word_rows(dict(zip(columns, panels, strict=True)))])
-            for name, panels in rows
+            join_html(
+                [make_element("h3", name), make_word_rows(own), make_element("p", describe_sums(own), class_="dim")]
+            )
+            for name, own in ((name, dict(zip(columns, panels, strict=True))) for name, panels in rows)
         ]
         return join_html(blocks)
     head = make_element("tr", *(make_element("th", make_method_name(column), scope="col") for column in columns))
@@ -203,6 +206,8 @@ def make_panel_table(rows: Sequence[tuple[str, Sequence[Panel]]], columns: Seque
             for panel, column in zip(panels, columns, strict=True)
         ]
         groups.append(make_element("tbody", title, make_element("tr", *cells)))
+        sums = make_element("td", describe_sums(dict(zip(columns, panels, strict=True))), colspan=len(columns))
+        groups[-1] = join_html([groups[-1], make_element("tbody", make_element("tr", sums), class_="dim")])
     folds = choose_fold(PANEL_WIDTH * len(columns))
     table = make_element("table", make_element("thead", head), *groups, class_=f"panel-table {folds}")
     return make_element("div", report.make_scrollable(table, "Maps by row and column"), class_="table-box")

@@ -64,7 +64,7 @@ def describe_view(view: PromptView) -> str:
     answers = len(view.pieces) - view.prompt_length
     tokens = f"{count_things(view.prompt_length, 'prompt token')} and {count_things(answers, 'answer token')}"
     colours = "Orange counts for the answer, blue against it." if view.signed else "The stronger, the higher the score."
-    return f"{view.model}, {tokens}, explained by {view.method}. {colours}"
+    return f"{view.model}, {tokens}, explained by {view.method}. {colours} {view.summed}".rstrip()
 
 
 def count_things(count: int, name: str) -> str:

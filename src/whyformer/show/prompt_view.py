@@ -25,7 +25,7 @@ from whyformer._plain.tokens import NamedTokens, Pieces
 from whyformer.show.chips import Chip, join_spans, make_chips
 from whyformer.show.footnotes import MarkedSentence
 from whyformer.show.panel import Panel
-from whyformer.show.wording import format_headline
+from whyformer.show.wording import describe_sum, format_headline
 
 LONGEST_CELL = 400  # tokens; a longer region is divided, so that it can be read and opened quickly
 SHORTEST_CELL = 100  # a cell ends at a paragraph or sentence no earlier than this
@@ -109,6 +109,7 @@ class PromptView:
     versions: Mapping[str, str] = field(default_factory=dict)
     notes: Sequence[str] = ()
     check: Sequence[str] = ()  # what the model says with parts of the prompt hidden
+    summed: str = ""  # what the scores sum to
 
     def __post_init__(self) -> None:
         length, answers = len(self.pieces), len(self.pieces) - self.prompt_length
@@ -273,6 +274,7 @@ def view_panel(panel: Panel) -> PromptView | None:
         prompt_length=answers[0].start if answers else len(real),
         regions=[one for one in named if one.kind != "answer"],
         scores=panel.scores[real],
+        summed=describe_sum(panel),
         **list_panel_fields(panel),
     )  # fmt: skip
 

@@ -1,6 +1,6 @@
 """Targets, certainty and scores in words, the same everywhere."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from rich.cells import cell_len, set_cell_size
 
@@ -79,17 +79,41 @@ def describe_considered(target: Target) -> str:
 
 def describe_sum(panel: Panel) -> str:
     """What has a score, what the scores sum to, and the output that they are about."""
-    unit = next((name[:-1] for name in ("words", "sentences", "paragraphs") if name in panel.settings), "token")
-    unit = "patch" if panel.is_image else unit
     total, output = float(panel.scores.double().sum()), panel.target.score
-    if not (panel.signed and panel.class_specific):
-        return f"One score for each {unit}; they sum to {total:.3g}, which is not in units of the model's output."
-    answer = (
-        f"{output:.3g}, the {'output' if panel.target.versus is None else 'difference of the outputs'} for this answer"
-    )
+    start, answer = f"One score for each {name_unit(panel)}; they sum to", f"{output:.3g}, {name_output(panel.target)}"
+    if not has_output_units(panel):
+        return f"{start} {total:.3g}, in other units than {answer}."
     if abs(total - output) <= EXACT * abs(output):
-        return f"One score for each {unit}; they sum to {answer}."
-    return f"One score for each {unit}; they sum to {total:+.3g}, not to {answer}."
+        return f"{start} {answer}."
+    return f"{start} {total:+.3g}, not to {answer}."
+
+
+def describe_sums(panels: Mapping[str, Panel]) -> str:
+    """The same of one example by several methods, or of several answers by one."""
+    first = next(iter(panels.values()))
+    has_one_answer = len({one.target.score for one in panels.values()}) == 1
+    sums = [
+        f"{float(one.scores.double().sum()):+.3g}{'' if has_one_answer else f' for {one.target.score:.3g}'} ({label})"
+        f"{'' if has_output_units(one) else ' in other units'}"
+        for label, one in panels.items()
+    ]
+    answer = f"{name_output(first.target)} is {first.target.score:.3g}, " if has_one_answer else ""
+    each = "" if has_one_answer else ", each for the output of its answer"
+    return make_visible(f"One score for each {name_unit(first)}; {answer}the scores sum to {', '.join(sums)}{each}.")
+
+
+def name_unit(panel: Panel) -> str:
+    unit = next((name[:-1] for name in ("words", "sentences", "paragraphs") if name in panel.settings), "token")
+    return "patch" if panel.is_image else unit
+
+
+def name_output(target: Target) -> str:
+    return f"the {'output' if target.versus is None else 'difference of the outputs'} for this answer"
+
+
+def has_output_units(panel: Panel) -> bool:
+    """Whether a score is an amount of the model's output, as far as the method says."""
+    return panel.signed and panel.class_specific
 
 
 def explain_colours(signs: Iterable[bool]) -> str:

@@ -18,6 +18,7 @@ from whyformer.results.comparison import Comparison
 from whyformer.results.conditioning import Conditioning
 from whyformer.results.explanation import Explanation
 from whyformer.show.visible import make_visible
+from whyformer.show.wording import describe_sum
 
 DISAGREE = 0.3  # a mean rank correlation below this
 Tell = Callable[[str, dict[str, Any], Any], None]  # another body and the answer to it, to keep
@@ -109,6 +110,7 @@ def show_map(explained: Explanation) -> dict[str, Any]:
         "notes": [make_visible(note) for note in explained.notes],
         "cautions": describe_cautions(explained),
         "check": list_check_lines(explained),
+        "sum": describe_sum(explained.panels()[0]),
         "cost": {name: shorten_number(passes) for name, passes in explained.spent.items()},
     }
 
