@@ -8,7 +8,7 @@ from families.checks import measure_loss
 import whyformer as why
 from whyformer._engine.record import record
 from whyformer._engine.relevance.recipes import RECIPES
-from whyformer._engine.tracing.experts import split_by_expert
+from whyformer._engine.tracing.composites import split_by_expert
 from whyformer._engine.tracing.operations import Operation
 
 EXPERTS = torch.tensor([[[1.0, 0], [0, 1]], [[2.0, 0], [0, 3]], [[0.0, 1], [1, 0]]])  # one matrix for each of three

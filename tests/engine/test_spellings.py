@@ -7,7 +7,7 @@ from test_odd_models import Attention
 from torch import Tensor, nn
 
 import whyformer as why
-from whyformer._engine.tracing.einsum import spell_out_einsum
+from whyformer._engine.tracing.composites import spell_out_einsum
 from whyformer._engine.tracing.operations import Operation
 from whyformer.methods._registry import METHODS
 

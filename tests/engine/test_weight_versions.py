@@ -8,7 +8,7 @@ from conftest import animal, build
 
 import whyformer as why
 from whyformer._engine.probe.probe import Probe
-from whyformer._engine.run.weight_versions import refuse_changed_weights
+from whyformer._engine.run.model_writes import refuse_changed_weights
 from whyformer.errors import ModelError
 
 

@@ -10,7 +10,7 @@ from torch import nn
 
 import whyformer as why
 from whyformer._engine.run.forward import run_forward
-from whyformer._engine.run.gradients import compute_gradients
+from whyformer._engine.run.graph import compute_gradients
 from whyformer._plain.torch_state import leave_inference, neutral_torch
 from whyformer.errors import InputError, NonFinite, UnsupportedModel
 

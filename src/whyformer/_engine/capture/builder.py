@@ -24,13 +24,13 @@ from whyformer._engine.capture.layer_scores import LayerReading, compute_layer_g
 from whyformer._engine.capture.missing_attention import (
     note_missing_attention,
     note_mixed_states,
+    note_whole_attention,
     refuse_missing_attention,
 )
 from whyformer._engine.capture.query_tiles import QueryTiles
 from whyformer._engine.capture.request import RunRequest
 from whyformer._engine.capture.residual import Branch, find_branch
 from whyformer._engine.capture.sites import SITES
-from whyformer._engine.capture.whole_attention import note_whole_attention
 from whyformer._engine.layout import (
     ExamplesMoved,
     align_to_tokens,

@@ -3,13 +3,16 @@
 In a hybrid (Jamba, Qwen3-Next, Falcon-H1 ...) most blocks are state spaces, linear attention or convolutions, in place
 of attention or beside it. Rollout of the few that have attention is a map all the same, and the reader must know what
 it leaves out. States between such blocks are mixtures of tokens, and methods that read them must say so.
+
+A note on attention that a model computes in separate operations: its matrices are whole, however long the input.
 """
 
+import math
 from collections.abc import Sequence
 
 from whyformer._engine.layout import find_blocks
 from whyformer._engine.run import Intercept, ModelMemo, ModuleCall, Run, find_unattended, run_forward
-from whyformer._engine.tracing import AttentionSite
+from whyformer._engine.tracing import AttentionSite, tiles
 from whyformer._model import EncodedBatch, Model, unwrap
 from whyformer.errors import NoAttention, WhyformerError
 
@@ -98,3 +101,21 @@ def is_of_states(call: ModuleCall) -> bool:
 def adds_residual(call: ModuleCall, since: int, mode: Intercept) -> bool:
     """Whether states are added inside a call after this step: a block, and not the attention of one (vit-pytorch)."""
     return any(step.kind == "add" and since < step.step <= call.output_step for step in mode.stream)
+
+
+# --- attention in separate operations ---------------------------------------------------------------------------------
+
+
+def note_whole_attention(mode: Intercept) -> tuple[str, ...]:
+    """A sentence if the model itself holds matrices so large that they would be computed in tiles."""
+    made = [site.weights for site in mode.sites if site.weights is not None]
+    largest = max(made, key=lambda weights: weights.numel(), default=None)
+    if largest is None:
+        return ()
+    size = math.prod(largest.shape) * largest.element_size()
+    if size <= tiles.TILED_FROM:
+        return ()
+    return (
+        f"The model computes its attention in separate operations, so {len(made)} matrices of up to "
+        f'{size / 2**30:.1f} GiB are whole. Load it with attn_implementation="sdpa" to compute them in tiles.',
+    )

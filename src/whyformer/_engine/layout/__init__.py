@@ -1,7 +1,7 @@
 """Layout: how the tokens and blocks inside a model relate to its input."""
 
 from whyformer._engine.layout.attended_states import find_attended_states, find_read_state, put_into_both
-from whyformer._engine.layout.blocks import find_attention_blocks, find_block_calls
+from whyformer._engine.layout.blocks import find_attention_blocks, find_block_calls, find_blocks, take_input_for_blocks
 from whyformer._engine.layout.ids_beside import note_ids_beside
 from whyformer._engine.layout.layout import (
     Layout,
@@ -28,4 +28,3 @@ from whyformer._engine.layout.layout import (
 )
 from whyformer._engine.layout.order import ExamplesMoved, find_order, is_known_to_move, keeps_order
 from whyformer._engine.layout.order_probe import make_other_input
-from whyformer._engine.layout.stream_blocks import find_blocks, take_input_for_blocks

@@ -326,7 +326,7 @@ class PlanRecorder(Intercept):
         return tensor
 
     def note_constant(self, operation: Operation) -> None:
-        """Recurrences: decays and transition systems get nothing (tracing/recurrences.py)."""
+        """Recurrences: decays and transition systems get nothing (tracing/composites.py)."""
         if self.current is not None and not self.written.is_reading:
             self.current.decisions.append(Decision(()))
 

@@ -63,7 +63,7 @@ class OperationCall:
     place: str  # path of the module
     samples: SampleGroups | None = None  # which example each entry of the result belongs to, if known
     consumers: list[str] = field(default_factory=list)  # the operations that use the result
-    # The operation as a function of its operands alone, if it has others that are constant (recurrences.py)
+    # The operation as a function of its operands alone, if it has others that are constant (composites.py)
     beside_constants: Callable[..., Tensor] | None = None
     result: Tensor = field(init=False, repr=False)
     operands: tuple[Tensor, ...] = field(init=False, repr=False)

@@ -10,12 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from whyformer._engine.relevance import Switch
-from whyformer._engine.run.compiled_parts import (
-    COMPILERS,
-    CallsCompiled,
-    notice_compiled_part,
-    run_compiled_parts_as_written,
-)
 from whyformer._engine.run.cut_graph import (
     CUTTERS,
     NOTES,
@@ -29,13 +23,17 @@ from whyformer._engine.run.foreign_errors import refuse_unsuitable_inputs
 from whyformer._engine.run.intercept import Intercept
 from whyformer._engine.run.intervene import Intervention
 from whyformer._engine.run.known_code import are_modules_known
-from whyformer._engine.run.model_writes import WriteGuard, WritesIntoModel
+from whyformer._engine.run.model_writes import WriteGuard, WritesIntoModel, refuse_changed_weights
 from whyformer._engine.run.output_scale import run_on_logits
-from whyformer._engine.run.quantised import ROUNDING_CLASSES, note_rounding_layers, round_nothing
+from whyformer._engine.run.quantised import ROUNDING_CLASSES, note_rounding_layers, reload_weights, round_nothing
 from whyformer._engine.run.returned import Returned, find_output, iterate_tensors, list_outputs, map_tensors
 from whyformer._engine.run.shadow import make_shadow, weights_of
-from whyformer._engine.run.transient_weights import reload_weights
-from whyformer._engine.run.weight_versions import refuse_changed_weights
+from whyformer._engine.run.unseen_functions import (
+    COMPILERS,
+    CallsCompiled,
+    notice_compiled_part,
+    run_compiled_parts_as_written,
+)
 from whyformer._engine.tracing import Argument, Frames, Trace, attach_trace
 from whyformer._model import EncodedBatch, Model, count_streams, list_modules, unwrap
 from whyformer._plain.private_torch import parameters_of, without_interception

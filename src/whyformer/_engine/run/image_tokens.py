@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 
 from whyformer._engine.run.foreign_errors import refuse_unsuitable_inputs
 from whyformer._engine.run.forward import run_forward
-from whyformer._engine.run.model_memo import ModelMemo
+from whyformer._engine.run.model_state import ModelMemo
 from whyformer._engine.run.shadow import make_shadow
 from whyformer._engine.tracing import Argument
 from whyformer._model import PIXELS, EncodedBatch, Model, Pictures, box_packed, box_tokens, unwrap

@@ -26,8 +26,8 @@ from whyformer._engine.run.cut_graph import (
 from whyformer._engine.run.graph import mark_without_rule, refuse_missing_gradient
 from whyformer._engine.run.intervene import Intervention, apply_intervention, refuse_other_batch
 from whyformer._engine.run.model_writes import WriteGuard
-from whyformer._engine.run.own_functions import find_known_function, is_result_of_own_function
 from whyformer._engine.run.token_mixing import note_mixing
+from whyformer._engine.run.unseen_functions import find_known_function, is_result_of_own_function
 from whyformer._engine.tracing import (
     COMPOSITE_OPERATIONS,
     FLEX_ATTENTION,

@@ -1,10 +1,15 @@
-"""Writes of a forward into tensors that belong to the model: a cache kept in a buffer, a running statistic.
+"""Writes into the tensors of a model, by its own forward or by another thread.
+
+Writes of a forward into tensors that belong to the model: a cache kept in a buffer, a running statistic.
 
 A shadow shares its tensors with the model, so such a write would change the model. It is found before it happens; the
 run starts again on a shadow with copies of these tensors, and so does every later run of the model.
+
+Weights that another thread changes while the model is explained: seen in torch's version counters, and refused.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from weakref import WeakSet
 
@@ -12,7 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from whyformer._engine.tracing import Operation
+from whyformer._model import count_writes
 from whyformer._plain.private_torch import buffers_of, without_interception
+from whyformer.errors import ModelError
 
 WRITERS: WeakSet[nn.Module] = WeakSet()  # models whose forward writes into their own tensors
 
@@ -59,3 +66,34 @@ def list_kept_tensors(module: nn.Module) -> Iterator[Tensor]:
 
 def has_memory(tensor: Tensor) -> bool:
     return tensor.layout == torch.strided and type(tensor) in (Tensor, nn.Parameter) and tensor.numel() > 0
+
+
+# --- by another thread ------------------------------------------------------------------------------------------------
+
+
+WeightVersions = Sequence[int]
+
+
+@contextmanager
+def refuse_changed_weights(
+    module: nn.Module,
+    since: WeightVersions | None = None,
+    count: Callable[[nn.Module], WeightVersions] = count_writes,
+) -> Iterator[None]:
+    """Raise if the weights change inside, or have changed since they were read: half of a result would be of others."""
+    before = count(module) if since is None else since
+    try:
+        yield
+    except RuntimeError as error:  # autograd refuses tensors that were written to since the forward
+        if "inplace operation" not in str(error) or count(module) == before:
+            raise
+        raise make_changed_error() from None
+    if count(module) != before:
+        raise make_changed_error()
+
+
+def make_changed_error() -> ModelError:
+    return ModelError(
+        "The model's weights changed while it was explained. Do not train or load weights in another thread meanwhile, "
+        "or explain a copy: copy.deepcopy(module)."
+    )

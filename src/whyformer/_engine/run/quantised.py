@@ -10,15 +10,20 @@ of torch and torchao, GPTQ, AWQ, HQQ). A shadow takes the value of the kernel an
 not been rounded: y = W x + b + e, with e = W (x^ - x) a constant without relevance. The numbers of W come from the
 codes where their format is known here, and else from the layer itself, applied to unit vectors: what the layer adds to
 W x there is nothing that depends on x. That is checked once for each layer; a layer that is not linear runs as it is.
+
+Weights that are there only while their layer runs: offloaded ones, and those restored from 4- or 8-bit codes.
+
+A graph would keep each of them until the backward pass, so that all were there at the end of the forward pass. Instead
+it keeps how to get them, and the backward pass loads or restores one at a time.
 """
 
 import copy
 import importlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
@@ -26,8 +31,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from whyformer._model import list_modules
-from whyformer._plain.private_torch import buffers_of, list_function_modes, parameters_of, without_modes
+from whyformer._model import OffloadedWeight, list_modules, list_offloaded
+from whyformer._plain.private_torch import (
+    buffers_of,
+    list_function_modes,
+    parameters_of,
+    without_interception,
+    without_modes,
+)
 
 REWRITTEN_BY_THEIR_FORWARD = ("bitsandbytes",)  # libraries whose weights are rewritten when they are used
 
@@ -245,3 +256,41 @@ def find_applied(module: nn.Module, width: int) -> AppliedLayer | None:
 def is_rewritten(value: Tensor) -> bool:
     """A weight that the forward of its layer may rewrite, and that has attributes of its own."""
     return type(value).__module__.partition(".")[0] in REWRITTEN_BY_THEIR_FORWARD
+
+
+# --- weights that are there only while their layer runs ---------------------------------------------------------------
+
+
+Load = Callable[[], Tensor]
+View = tuple[torch.Size, tuple[int, ...], int]  # size, stride and offset
+
+
+def reload_weights(shadow: nn.Module) -> AbstractContextManager[None]:
+    """The graph of a forward pass inside keeps no such weight: the backward pass gets each one again."""
+    parts = list_modules(shadow)
+    transient: list[OffloadedWeight | RestoredLinear] = [*list_offloaded(parts)]
+    transient += [part for part in parts if isinstance(part, RestoredLinear)]
+    if not transient:
+        return nullcontext()
+
+    def pack(tensor: Tensor) -> Tensor | Load:
+        """A tensor as autograd keeps it; of a transient weight, what gets it again and takes the same view of it.
+
+        That must not hold the shadow: its hooks hold the graph, and Python does not collect a cycle through autograd.
+        """
+        with without_interception():
+            storage = tensor.untyped_storage().data_ptr()
+            for one in transient:
+                if (weight := one.present) is not None and weight.untyped_storage().data_ptr() == storage:
+                    view = (tensor.size(), tensor.stride(), int(tensor.storage_offset()))
+                    return partial(load_view, one.load, weight.device, weight.dtype, view)
+            return tensor.detach()  # the result of a node would hold the node
+
+    def unpack(kept: Tensor | Load) -> Tensor:
+        return kept if isinstance(kept, Tensor) else kept()
+
+    return torch.autograd.graph.saved_tensors_hooks(pack, unpack)
+
+
+def load_view(load: Load, device: torch.device, dtype: torch.dtype, view: View) -> Tensor:
+    return load().to(device, dtype).as_strided(*view)

@@ -19,11 +19,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from whyformer._engine.run.compiled_parts import COMPILERS
 from whyformer._engine.run.model_writes import WRITERS
 from whyformer._engine.run.output_scale import SCALES
 from whyformer._engine.run.quantised import RestoredLinear, choose_shadow_class, find_codes, is_rewritten
-from whyformer._engine.run.scripted_functions import call_originals, find_scripting_methods
+from whyformer._engine.run.unseen_functions import COMPILERS, call_originals, find_scripting_methods
 from whyformer._model import copy_hook, unwrap_parts
 from whyformer._plain.private_torch import (
     BUFFERS,

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from whyformer._engine.run.gradients import compute_gradients
-from whyformer._engine.run.model_memo import ModelMemo
+from whyformer._engine.run.graph import compute_gradients
+from whyformer._engine.run.model_state import ModelMemo
 from whyformer._engine.tracing import Argument, Operation, axis_of, operations, trace_of
 from whyformer.errors import UnsupportedModel
 

@@ -9,14 +9,13 @@ from whyformer._engine.tracing.attention import (
     read_fused_site,
     reorder_attention_product,
 )
-from whyformer._engine.tracing.composites import COMPOSITE_OPERATIONS, multi_head_attention
-from whyformer._engine.tracing.constants import is_marked_constant, mark_constant
-from whyformer._engine.tracing.einsum import spell_out_einsum
-from whyformer._engine.tracing.experts import chooses_weights
-from whyformer._engine.tracing.flex_attention import (
-    FLEX_ATTENTION,
-    is_asked_by_flex_attention,
-    write_out_flex_attention,
+from whyformer._engine.tracing.composites import (
+    COMPOSITE_OPERATIONS,
+    chooses_weights,
+    detach_constants,
+    multi_head_attention,
+    spell_out_einsum,
+    starts_constant,
 )
 from whyformer._engine.tracing.follow import (
     Follower,
@@ -29,14 +28,17 @@ from whyformer._engine.tracing.follow import (
 )
 from whyformer._engine.tracing.frames import Frames
 from whyformer._engine.tracing.fused_attention import (
+    FLEX_ATTENTION,
     NAMES,
     NO_MASK,
     ScoreMask,
+    is_asked_by_flex_attention,
     is_prepared,
     prepare_fused_call,
     read_fused_arguments,
     replace_arguments,
     take_rows,
+    write_out_flex_attention,
 )
 from whyformer._engine.tracing.in_place import InPlaceWrites, compute_written, locate, spread_written
 from whyformer._engine.tracing.masks import (
@@ -69,8 +71,7 @@ from whyformer._engine.tracing.provenance import (
     is_embedding_sum,
     trace_of,
 )
-from whyformer._engine.tracing.recording import PausableMode, pause_recording
-from whyformer._engine.tracing.recurrences import detach_constants, starts_constant
+from whyformer._engine.tracing.recording import PausableMode, is_marked_constant, mark_constant, pause_recording
 from whyformer._engine.tracing.softmax import divide_before_product, step_of
 from whyformer._engine.tracing.stitching import stitch, stitch_sum
 from whyformer._engine.tracing.tiles import (

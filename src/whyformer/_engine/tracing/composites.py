@@ -1,18 +1,61 @@
-"""Composite operations, written as the simpler operations they consist of, so that each of them can be seen."""
+r"""Composite operations, written as the simpler operations they consist of, so that each of them can be seen.
+
+The spellings of einsum, all brought into one: `einsum("ij,jk->ik", a, b)`.
+
+torch also takes the factors in a list, a list of axes after each factor instead of an equation, and an equation without
+its result, which then has the letters that occur once, in alphabetical order.
+
+Mixtures of experts: products that use one matrix per expert, and sums over the experts of a token.
+
+A mixture of experts sends token t to a few experts e, with the router's weights $g_{te}$:
+
+    $y_t = \sum_e g_{te}\,f_e(x_t)$,  which runs as  $u = x_{[t]} W_{e}$ for the rows of each expert, and a sum of rows
+
+Which experts a token goes to is a choice, not a number: it carries no relevance. Given the choice, both steps are
+linear in the tokens, and the weights $g$ are the other factor of a product.
+
+    _grouped_mm   $z_i = x_i W_{e(i)}$: the rows of one expert are a linear layer
+    index_add     $z_{j} = c_j + \sum_{i:\,index(i) = j} x_i$: an addition, and a sum of rows
+
+Recurrences (state spaces, linear attention): decays and transition systems are constants of a relevance pass.
+
+A recurrent layer mixes tokens by $h_t = a_t h_{t-1} + b_t x_t$, and its parallel forms compute the decay between two
+tokens as the exponential of a cumulative sum,
+
+    $\prod_{s < r \le t} a_r = \exp(c_t - c_s)$,   $c_t = \sum_{r \le t} \log a_r$
+
+or solve a triangular system $A u = v$ for the corrected values u. The decays and A play the part of attention weights:
+given them, the layer is linear in the tokens. In a relevance pass they are constants, and the other factor gets all
+relevance, as MambaLRP does with the parameters of a state space (Jafari, Montavon, Müller & Eberle, NeurIPS 2024,
+arXiv:2406.07592). A secant of the exponential would not do: $c_t - c_t$ is zero, and there is no line from zero to
+$\exp(0) = 1$. The recipes do not differ here. Gradients are not affected. Recurrences that run token by token have no
+cumulative sum. Where they compute $a_t = \exp(A\,\Delta_t)$ with constants A (Mamba, RecurrentGemma), that is a decay
+too; halved at every step like a factor of any product, relevance would fall by $2^{-d}$ over a distance d.
+
+The same holds for an attention sink that scales the output of attention by $\sigma(\log\sum_j \exp q_j - sink)$: the
+sum is the denominator of the softmax, and part of its weights.
+
+Rotary embeddings written with complex numbers, as the same rotation in real numbers.
+
+$(a + bi)(\cos\theta + i\sin\theta)$ has the real part $a\cos\theta - b\sin\theta$ and the imaginary part
+$a\sin\theta + b\cos\theta$. Relevance of a complex number means nothing; of the two real ones it does.
+"""
 
 import types
-from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from whyformer._engine.tracing.experts import EXPERT_OPERATIONS
+from whyformer._engine.tracing.follow import label_rows
 from whyformer._engine.tracing.fused_attention import read_fused_arguments
 from whyformer._engine.tracing.operations import FUSED_ATTENTION, Operation
-from whyformer._engine.tracing.provenance import trace_of
-from whyformer._engine.tracing.rotations import COMPLEX_OPERATIONS
+from whyformer._engine.tracing.provenance import Trace, attach_trace, trace_of
+from whyformer._plain.private_torch import without_interception
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -90,6 +133,168 @@ def split_gru_cell(operation: Operation) -> Tensor:
     kept = torch.sigmoid(update_x + update_state)
     new = torch.tanh(new_x + torch.sigmoid(reset_x + reset_state) * new_state)
     return new * (1 - kept) + state * kept
+
+
+# --- spellings of einsum ----------------------------------------------------------------------------------------------
+
+
+LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+def spell_out_einsum(operation: Operation) -> Operation:
+    """The same call with an equation that names its result, and with each factor an argument."""
+    equation, *factors = operation.args
+    if isinstance(equation, Tensor):
+        equation, factors = read_axis_lists(operation.args)
+    elif len(factors) == 1 and isinstance(factors[0], list | tuple):
+        factors = list(factors[0])
+    if "->" not in equation:
+        equation = f"{equation}->{find_result_letters(equation)}"
+    return replace(operation, args=(equation, *factors))
+
+
+def read_axis_lists(args: tuple[Any, ...]) -> tuple[str, list[Tensor]]:
+    """`einsum(a, [0, 1], b, [1, 2], [0, 2])` as an equation and its factors."""
+
+    def spell(axes: Sequence[int]) -> str:
+        return "".join("..." if axis is Ellipsis else LETTERS[axis] for axis in axes)
+
+    count = len(args) // 2
+    factors, axes = list(args[: 2 * count : 2]), args[1 : 2 * count : 2]
+    equation = ",".join(spell(axis) for axis in axes)
+    return (f"{equation}->{spell(args[-1])}" if len(args) % 2 else equation), factors
+
+
+def find_result_letters(equation: str) -> str:
+    """The letters that occur once, in order; axes of `...` come first."""
+    counts = Counter(equation.replace("...", "").replace(",", "").replace(" ", ""))
+    return ("..." if "..." in equation else "") + "".join(sorted(letter for letter, n in counts.items() if n == 1))
+
+
+# --- mixtures of experts ----------------------------------------------------------------------------------------------
+
+
+def chooses_weights(read: Tensor, numbers: Sequence[Tensor]) -> bool:
+    """Whether numbers choose what was read: one for the whole batch, or a matrix for each. Codes read vectors."""
+    axes = max((number.dim() for number in numbers), default=0)
+    return axes == 0 or read.dim() - axes > 1
+
+
+def split_by_expert(operation: Operation) -> Tensor | None:
+    """A grouped product as one linear layer per expert; None if the matrices depend on the input."""
+    x, weights = operation.argument(0, "input", "self", "mat_a"), operation.argument(1, "weight", "mat2", "mat_b")
+    ends = operation.argument(2, "offs")
+    if ends is None or weights.requires_grad or x.dim() != 2 or weights.dim() != 3:
+        return None
+    with without_interception():
+        ends = ends.tolist()
+    starts = [0, *ends[:-1]]
+    rows = [
+        F.linear(x[start:end], weight.t())
+        for start, end, weight in zip(starts, ends, weights, strict=True)
+        if end > start
+    ]
+    if ends[-1] < len(x):  # rows of experts on another machine
+        rows.append(x.new_zeros(len(x) - ends[-1], weights.size(-1)))
+    return torch.cat(rows)
+
+
+def split_row_sum(operation: Operation) -> Tensor | None:
+    """`index_add` or `scatter_add` as a sum of rows and an addition; None if it adds to zeros already."""
+    start = operation.argument(0, "input", "self")
+    with without_interception():
+        if not start.requires_grad and not bool(start.any()):
+            return None
+        zeros = torch.zeros_like(start)
+    summed = operation.function(zeros, *operation.args[1:], **operation.kwargs)
+    rows = merge_rows(trace_of(start).rows, trace_of(summed).rows)
+    if rows is not None:
+        for tensor in (start, summed):
+            attach_trace(tensor, replace(label_rows(rows), depends=True))
+    total = start + summed
+    return total if rows is None else attach_trace(total, replace(trace_of(total), rows=rows))
+
+
+def merge_rows(before: Trace | None, added: Trace | None) -> Trace | None:
+    """The labels of the rows that either of two sums has; -1 where neither has any."""
+    if before is None or added is None or before.samples is None or added.samples is None:
+        return None
+    tokens = None
+    with without_interception():
+        samples = torch.where(added.samples >= 0, added.samples, before.samples)
+        if before.tokens is not None and added.tokens is not None:
+            tokens = torch.where(added.tokens >= 0, added.tokens, before.tokens)
+    return Trace(samples, tokens, max(before.epoch, added.epoch))
+
+
+EXPERT_OPERATIONS: dict[str, Callable[[Operation], Tensor | None]] = {
+    "_grouped_mm": split_by_expert,
+    "grouped_mm": split_by_expert,
+    "grouped_mm_fallback": split_by_expert,
+    "index_add": split_row_sum,
+    "scatter_add": split_row_sum,
+}
+
+
+# --- recurrences ------------------------------------------------------------------------------------------------------
+
+
+SYSTEMS = {"linalg_solve_triangular": 0}  # operation -> which argument is the matrix
+
+
+def starts_constant(operation: Operation, trace: Trace) -> bool:
+    """Whether the result is constant in a relevance pass: the exponential of a cumulative sum or of a rate, or a
+    logsumexp that normalises nothing by itself."""
+    if operation.name == "logsumexp":
+        return not trace.is_statistic
+    given = trace_of(operation.given[0])
+    return operation.name == "exp" and (given.is_cumulative or given.is_rate)
+
+
+def detach_constants(operation: Operation) -> Operation:
+    """The operation with detached copies of what is constant in a relevance pass."""
+    constants = [t for t in operation.given if trace_of(t).is_detached and t.requires_grad]
+    if operation.name in SYSTEMS and operation.args[SYSTEMS[operation.name]].requires_grad:
+        constants.append(operation.args[SYSTEMS[operation.name]])
+    if not constants:
+        return operation
+    copies = {id(tensor): attach_trace(tensor.detach(), trace_of(tensor)) for tensor in constants}
+    return operation.map_arguments(lambda value: copies.get(id(value), value))
+
+
+# --- rotary embeddings in complex numbers -----------------------------------------------------------------------------
+
+
+def remember_pairs(pairs: Tensor) -> Tensor:
+    """`view_as_complex`: the complex numbers remember the pairs that they were made of."""
+    with without_interception():
+        numbers = torch.view_as_complex(pairs.contiguous())
+    numbers._whyformer_pairs = pairs  # type: ignore[attr-defined]
+    return numbers
+
+
+def rotate_pairs(operation: Operation) -> Tensor | None:
+    """A product with complex constants, on the pairs; None if there are no pairs."""
+    first, second = operation.argument(0, "input", "self"), operation.argument(1, "other")
+    x, factor = (second, first) if getattr(first, "_whyformer_pairs", None) is None else (first, second)
+    pairs = getattr(x, "_whyformer_pairs", None)
+    if pairs is None or not isinstance(factor, Tensor) or not factor.is_complex() or factor.requires_grad:
+        return None
+    a, b = pairs.unbind(-1)
+    cosine, sine = factor.real, factor.imag
+    return remember_pairs(torch.stack((a * cosine - b * sine, a * sine + b * cosine), -1))
+
+
+def read_pairs(operation: Operation) -> Tensor | None:
+    """`view_as_real` of numbers that remember their pairs."""
+    return getattr(operation.argument(0, "input", "self"), "_whyformer_pairs", None)
+
+
+COMPLEX_OPERATIONS: dict[str, Callable[[Operation], Tensor | None]] = {
+    "view_as_complex": lambda operation: remember_pairs(operation.argument(0, "input", "self")),
+    "mul": rotate_pairs,
+    "view_as_real": read_pairs,
+}
 
 
 # Each returns None where the operation can stay as it is.

@@ -1,7 +1,12 @@
-"""Pauses of a recording (program/recorder.py): what is done anew in every run is not part of a program."""
+"""Pauses of a recording (program/recorder.py): what is done anew in every run is not part of a program.
+
+Constants that whyformer keeps between runs: a recording (program.py) may use them as it uses weights.
+"""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+
+from torch import Tensor
 
 from whyformer._plain.private_torch import TorchDispatchMode, list_dispatch_modes
 
@@ -21,3 +26,16 @@ def pause_recording() -> Iterator[None]:
             if isinstance(mode, PausableMode):
                 stack.enter_context(mode.pause())
         yield
+
+
+# --- constants --------------------------------------------------------------------------------------------------------
+
+
+def mark_constant(tensor: Tensor) -> Tensor:
+    """Promise that this tensor will not change while it is used."""
+    tensor._whyformer_constant = True  # type: ignore[attr-defined]
+    return tensor
+
+
+def is_marked_constant(tensor: Tensor) -> bool:
+    return hasattr(tensor, "_whyformer_constant")
