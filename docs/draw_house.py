@@ -107,7 +107,10 @@ def find_past(names: set[str], importer: str) -> set[str]:
     ours = {house.inside_house(name) for name in names}
     rooms = [door for door in house.DOORS if not house.is_inside(importer, door)]
     return {
-        name for name in ours if any(house.is_inside(name, room) for room in rooms) and not house.is_at_a_door(name)
+        name
+        for name in ours
+        if any(house.is_inside(name, room) for room in rooms)
+        and not (house.is_at_a_door(name) or house.is_shown(importer, name))
     }
 
 

@@ -13,7 +13,10 @@ A rule is a function `rule(call, arriving) -> Shares | None`: `call` describes t
     recipe = rules.RECIPES["chefer"].replace("by_magnitude", add=share_by_magnitude)
 """
 
-from whyformer._engine.relevance import *
+from whyformer._engine.relevance.calls import *
+from whyformer._engine.relevance.recipes import *
+from whyformer._engine.relevance.rules import *
+from whyformer._engine.relevance.slopes import *
 
 __all__ = """
     RECIPES STABILISERS ActivationCall AdditionCall AttentionCall ConvolutionCall Gate JoinCall LinearCall

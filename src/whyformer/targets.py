@@ -25,7 +25,12 @@ A function of the output, `target=f`, gets what the model returned and gives a t
 function is relevance of its linear part at this output: it starts with the slope of f. See docs/targets.md.
 """
 
-from whyformer._engine.targets import *
+from whyformer._engine.targets.answer_target import *
+from whyformer._engine.targets.choice import *
+from whyformer._engine.targets.query import *
+from whyformer._engine.targets.target_kinds import *
+from whyformer._engine.targets.target_like import *
+from whyformer._engine.targets.target_text import *
 
 __all__ = """
     Answer AnswerSpan Character Choice Class Entity Frame Group Labels LogProbability Query Representation TargetKind

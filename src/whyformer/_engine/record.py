@@ -13,31 +13,29 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from whyformer._engine.capture import (
-    SITES,
-    Capture,
-    CapturedValues,
-    Declined,
-    EngineChoice,
-    FullRunner,
-    Runner,
-    RunRequest,
-)
-from whyformer._engine.layout import ExamplesMoved, is_known_to_move
-from whyformer._engine.plan import PlanRunner
-from whyformer._engine.probe import CONDUCTS, RUNS_ALONE, Probe, pick_examples, see_conduct
-from whyformer._engine.program import ProgramRunner
-from whyformer._engine.relevance import Recipe
-from whyformer._engine.run import SCALES, Intervention, hold_other_tower, locate_image_tokens, settle_mask
-from whyformer._engine.targets import (
-    ClassReading,
-    TargetLike,
-    aim_at_answers,
-    has_choices,
-    pick_choices,
-    read_target_texts,
-    refuse_encoder_decoders,
-)
+from whyformer._engine.capture.capture import Capture, CapturedValues, EngineChoice
+from whyformer._engine.capture.full_run import FullRunner
+from whyformer._engine.capture.request import Declined, Runner, RunRequest
+from whyformer._engine.capture.sites import SITES
+from whyformer._engine.layout.order import ExamplesMoved, is_known_to_move
+from whyformer._engine.plan.runner import PlanRunner
+from whyformer._engine.probe.batching import RUNS_ALONE
+from whyformer._engine.probe.conduct import CONDUCTS, see_conduct
+from whyformer._engine.probe.perturb import pick_examples
+from whyformer._engine.probe.probe import Probe
+from whyformer._engine.program.replay import ProgramRunner
+from whyformer._engine.relevance.recipes import Recipe
+from whyformer._engine.run.image_tokens import locate_image_tokens
+from whyformer._engine.run.intervene import Intervention
+from whyformer._engine.run.other_inputs import settle_mask
+from whyformer._engine.run.output_scale import SCALES
+from whyformer._engine.run.two_towers import hold_other_tower
+from whyformer._engine.targets.answer_target import aim_at_answers
+from whyformer._engine.targets.choice import has_choices, pick_choices
+from whyformer._engine.targets.reading import ClassReading
+from whyformer._engine.targets.target_like import TargetLike
+from whyformer._engine.targets.target_text import read_target_texts
+from whyformer._engine.targets.task import refuse_encoder_decoders
 from whyformer._model import EncodedBatch, Model, unwrap
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import NotCaptured, ResourceError, UnsupportedModel

@@ -7,10 +7,12 @@ import torch
 from torch import Tensor
 
 from whyformer._engine.capture.capture import AbsorbedRelevance
-from whyformer._engine.relevance import Recipe, RoundingError, Switch
-from whyformer._engine.run import TrackedTensors, compute_gradients, refuse_untracked
-from whyformer._engine.targets import ExplainedScore
-from whyformer._engine.tracing import attach_trace, trace_of
+from whyformer._engine.relevance.node import Switch
+from whyformer._engine.relevance.recipes import Recipe
+from whyformer._engine.relevance.rounding import RoundingError
+from whyformer._engine.run.graph import TrackedTensors, compute_gradients, refuse_untracked
+from whyformer._engine.targets.function_target import ExplainedScore
+from whyformer._engine.tracing.provenance import attach_trace, trace_of
 
 PlacedRelevance = dict[tuple[int, str], Tensor]  # (step, "token" or "position") -> relevance [batch token]
 

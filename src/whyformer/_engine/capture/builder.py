@@ -31,58 +31,43 @@ from whyformer._engine.capture.query_tiles import QueryTiles
 from whyformer._engine.capture.request import RunRequest
 from whyformer._engine.capture.residual import Branch, find_branch
 from whyformer._engine.capture.sites import SITES
-from whyformer._engine.layout import (
-    ExamplesMoved,
+from whyformer._engine.layout.attended_states import find_attended_states, find_read_state, put_into_both
+from whyformer._engine.layout.blocks import find_attention_blocks, find_blocks, take_input_for_blocks
+from whyformer._engine.layout.ids_beside import note_ids_beside
+from whyformer._engine.layout.layout import (
     align_to_tokens,
     axis_order_of,
-    find_attended_states,
-    find_attention_blocks,
-    find_blocks,
-    find_order,
-    find_read_state,
     has_states_of_tokens,
     lay_out,
     leaf_to_sequence,
-    note_ids_beside,
     order_leaf,
-    put_into_both,
     refuse_changing_tokens,
     refuse_flat_embeddings,
     refuse_unknown_frames,
     refuse_unstackable_sites,
-    take_input_for_blocks,
     to_canonical_axes,
     to_token_states,
 )
-from whyformer._engine.probe import Probe
-from whyformer._engine.relevance import Recipe, RoundingError, compute_attention_share
-from whyformer._engine.run import (
-    Run,
-    TrackedTensors,
-    compute_attention_scores,
-    find_unattended,
-    note_other_inputs,
-    note_pictures,
-    refuse_unknown_nodes,
-)
-from whyformer._engine.targets import (
-    ChosenAnswer,
-    ExplainedScore,
-    FunctionAnswer,
-    Reading,
-    Target,
-    choose_answer,
-    compute_readout,
-)
-from whyformer._engine.tracing import (
-    AttentionSite,
-    attach_trace,
-    current_setting,
-    find_layer_sites,
-    pause_recording,
-    place_states,
-    trace_of,
-)
+from whyformer._engine.layout.order import ExamplesMoved, find_order
+from whyformer._engine.probe.probe import Probe
+from whyformer._engine.relevance.recipes import Recipe, compute_attention_share
+from whyformer._engine.relevance.rounding import RoundingError
+from whyformer._engine.run.forward import Run
+from whyformer._engine.run.graph import TrackedTensors, refuse_unknown_nodes
+from whyformer._engine.run.image_tokens import note_pictures
+from whyformer._engine.run.intervene import compute_attention_scores
+from whyformer._engine.run.other_inputs import note_other_inputs
+from whyformer._engine.run.token_mixing import find_unattended
+from whyformer._engine.targets.chosen_answer import ChosenAnswer, choose_answer
+from whyformer._engine.targets.function_target import ExplainedScore, FunctionAnswer
+from whyformer._engine.targets.reading import Reading
+from whyformer._engine.targets.readout import compute_readout
+from whyformer._engine.targets.target import Target
+from whyformer._engine.tracing.attention import AttentionSite, find_layer_sites
+from whyformer._engine.tracing.placement import place_states
+from whyformer._engine.tracing.provenance import attach_trace, trace_of
+from whyformer._engine.tracing.recording import pause_recording
+from whyformer._engine.tracing.tiles import current_setting
 from whyformer._model import unwrap
 from whyformer.errors import UnknownOperation, UnsupportedModel
 

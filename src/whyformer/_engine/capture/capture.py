@@ -20,10 +20,11 @@ from torch import Tensor
 
 from whyformer._engine.capture.missing_attention import ON_STATES, OPENINGS
 from whyformer._engine.capture.sites import SITES
-from whyformer._engine.layout import pick_positions
-from whyformer._engine.probe import AT_RANDOM, SLOPES
-from whyformer._engine.relevance import Recipe
-from whyformer._engine.targets import Target, TargetLike
+from whyformer._engine.layout.layout import pick_positions
+from whyformer._engine.probe.conduct import AT_RANDOM, SLOPES
+from whyformer._engine.relevance.recipes import Recipe
+from whyformer._engine.targets.target import Target
+from whyformer._engine.targets.target_like import TargetLike
 from whyformer._plain.tokens import ScoredTokens
 from whyformer.errors import MethodError, NotCaptured, UnsupportedModel
 

@@ -28,17 +28,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from whyformer._engine.capture.residual import TRANSPARENT_OPERATIONS, OperationTape, linearise_norm
-from whyformer._engine.targets import ReadOutput, Target
-from whyformer._engine.tracing import (
-    Operation,
-    axis_of,
-    find_tensors,
-    get_root,
-    is_straight,
-    operations,
-    read_fused_site,
-    trace_of,
-)
+from whyformer._engine.targets.function_target import ReadOutput
+from whyformer._engine.targets.target import Target
+from whyformer._engine.tracing import operations
+from whyformer._engine.tracing.attention import read_fused_site
+from whyformer._engine.tracing.follow import get_root, is_straight
+from whyformer._engine.tracing.operations import Operation, find_tensors
+from whyformer._engine.tracing.provenance import axis_of, trace_of
 from whyformer.errors import UnknownOperation, UnsupportedModel
 
 BiasForm = Literal["paper", "released"]  # where the biases of an attention are shared

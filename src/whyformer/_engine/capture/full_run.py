@@ -10,10 +10,11 @@ from whyformer._engine.capture.capture import Capture
 from whyformer._engine.capture.decompose import PARTS_FORMS
 from whyformer._engine.capture.request import RunRequest
 from whyformer._engine.capture.sites import SITES
-from whyformer._engine.layout import find_first_grid
-from whyformer._engine.relevance import Switch
-from whyformer._engine.run import ModelMemo, run_forward
-from whyformer._engine.targets import TargetLike
+from whyformer._engine.layout.layout import find_first_grid
+from whyformer._engine.relevance.node import Switch
+from whyformer._engine.run.forward import run_forward
+from whyformer._engine.run.model_state import ModelMemo
+from whyformer._engine.targets.target_like import TargetLike
 from whyformer._plain.torch_state import neutral_torch
 
 GRAPH_SITES = {"input", *PARTS_FORMS}  # values that are found only if the forward builds a graph

@@ -22,7 +22,11 @@ import torch
 from torch import Tensor
 
 from whyformer._engine.capture.query_tiles import ENTRYWISE, QueryTiles
-from whyformer._engine.tracing import AttentionSite, Placement, TokenNumbers, current_setting, name_of
+from whyformer._engine.tracing.attention import AttentionSite
+from whyformer._engine.tracing.operations import name_of
+from whyformer._engine.tracing.placement import Placement
+from whyformer._engine.tracing.tiles import current_setting
+from whyformer._engine.tracing.token_numbers import TokenNumbers
 from whyformer.errors import UnsupportedModel
 
 

@@ -13,18 +13,15 @@ import torch
 from torch import Tensor
 
 from whyformer._engine.capture.residual import OperationTape
-from whyformer._engine.layout import Layout, axis_order_of, find_attention_blocks, refuse_changing_tokens
-from whyformer._engine.run import (
-    Returned,
-    Run,
-    compute_gradients,
-    find_output,
-    iterate_tensors,
-    map_tensors,
-    refuse_untracked,
-)
-from whyformer._engine.targets import Reading
-from whyformer._engine.tracing import find_layer_sites, find_tensors, trace_of
+from whyformer._engine.layout.blocks import find_attention_blocks
+from whyformer._engine.layout.layout import Layout, axis_order_of, refuse_changing_tokens
+from whyformer._engine.run.forward import Run
+from whyformer._engine.run.graph import compute_gradients, refuse_untracked
+from whyformer._engine.run.returned import Returned, find_output, iterate_tensors, map_tensors
+from whyformer._engine.targets.reading import Reading
+from whyformer._engine.tracing.attention import find_layer_sites
+from whyformer._engine.tracing.operations import find_tensors
+from whyformer._engine.tracing.provenance import trace_of
 from whyformer._model import EncodedBatch
 from whyformer.errors import UnsupportedModel
 

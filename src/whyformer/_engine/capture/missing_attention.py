@@ -10,9 +10,13 @@ A note on attention that a model computes in separate operations: its matrices a
 import math
 from collections.abc import Sequence
 
-from whyformer._engine.layout import find_blocks
-from whyformer._engine.run import Intercept, ModelMemo, ModuleCall, Run, find_unattended, run_forward
-from whyformer._engine.tracing import AttentionSite, tiles
+from whyformer._engine.layout.blocks import find_blocks
+from whyformer._engine.run.forward import Run, run_forward
+from whyformer._engine.run.intercept import Intercept, ModuleCall
+from whyformer._engine.run.model_state import ModelMemo
+from whyformer._engine.run.token_mixing import find_unattended
+from whyformer._engine.tracing import tiles
+from whyformer._engine.tracing.attention import AttentionSite
 from whyformer._model import EncodedBatch, Model, unwrap
 from whyformer.errors import NoAttention, WhyformerError
 

@@ -15,7 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whyformer._engine.tracing import iterate_tiles, map_nested, name_of, require_memory, take_rows
+from whyformer._engine.tracing.fused_attention import take_rows
+from whyformer._engine.tracing.operations import map_nested, name_of
+from whyformer._engine.tracing.tiles import iterate_tiles, require_memory
 
 ENTRYWISE = frozenset(
     "add radd sub rsub mul rmul truediv rtruediv rdiv div neg abs clamp clamp_min relu sigmoid exp square "

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from whyformer._engine.capture.capture import Capture, EpilogueResults
-from whyformer._engine.relevance import Recipe
-from whyformer._engine.run import Intervention
-from whyformer._engine.targets import TargetLike
+from whyformer._engine.relevance.recipes import Recipe
+from whyformer._engine.run.intervene import Intervention
+from whyformer._engine.targets.target_like import TargetLike
 from whyformer._model import EncodedBatch, Model
 
 

@@ -18,7 +18,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from whyformer._engine.tracing import AttentionSite, Operation, operations
+from whyformer._engine.tracing import operations
+from whyformer._engine.tracing.attention import AttentionSite
+from whyformer._engine.tracing.operations import Operation
 from whyformer.errors import UnsupportedModel
 
 OperationTape = Sequence[tuple[Operation, Tensor]]

@@ -10,8 +10,10 @@ from contextlib import suppress
 from torch import Tensor
 
 from whyformer._engine.layout.blocks import find_block_call, is_repeated, keeps_shape, resolve_entrance
-from whyformer._engine.run import Intercept
-from whyformer._engine.tracing import AttentionSite, TokenNumbers, trace_of
+from whyformer._engine.run.intercept import Intercept
+from whyformer._engine.tracing.attention import AttentionSite
+from whyformer._engine.tracing.provenance import trace_of
+from whyformer._engine.tracing.token_numbers import TokenNumbers
 from whyformer.errors import UnsupportedModel
 
 

@@ -31,8 +31,9 @@ from whyformer._engine.layout.boundaries import (
     find_stream_boundaries,
     is_ancestor,
 )
-from whyformer._engine.run import Intercept, ModuleCall, mixes_tokens
-from whyformer._engine.tracing import AttentionSite, find_layer_sites
+from whyformer._engine.run.intercept import Intercept, ModuleCall
+from whyformer._engine.run.token_mixing import mixes_tokens
+from whyformer._engine.tracing.attention import AttentionSite, find_layer_sites
 from whyformer.errors import UnsupportedModel
 
 

@@ -20,8 +20,9 @@ from itertools import pairwise, zip_longest
 from torch import Tensor
 from torch.autograd.graph import Node
 
-from whyformer._engine.run import Intercept, StreamStep
-from whyformer._engine.tracing import AttentionSite, find_layer_sites, trace_of
+from whyformer._engine.run.intercept import Intercept, StreamStep
+from whyformer._engine.tracing.attention import AttentionSite, find_layer_sites
+from whyformer._engine.tracing.provenance import trace_of
 
 
 @dataclass(frozen=True)

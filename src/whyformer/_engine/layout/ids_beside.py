@@ -13,7 +13,10 @@ from torch import Tensor
 
 from whyformer._engine.layout.order import describe_input_kind
 from whyformer._engine.layout.order_probe import change_ids
-from whyformer._engine.run import FOREIGN_ERRORS, Intercept, ModelMemo, Run, choose_relevance_dtype, run_forward
+from whyformer._engine.run.foreign_errors import FOREIGN_ERRORS
+from whyformer._engine.run.forward import Run, choose_relevance_dtype, run_forward
+from whyformer._engine.run.intercept import Intercept
+from whyformer._engine.run.model_state import ModelMemo
 from whyformer._model import EncodedBatch, Model, unwrap
 from whyformer._plain.failure import is_out_of_memory
 from whyformer.errors import WhyformerError

@@ -9,17 +9,12 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from whyformer._engine.run import Run
-from whyformer._engine.tracing import (
-    AttentionSite,
-    Frames,
-    TokenNumbers,
-    Trace,
-    axis_of,
-    find_layer_sites,
-    pause_recording,
-    trace_of,
-)
+from whyformer._engine.run.forward import Run
+from whyformer._engine.tracing.attention import AttentionSite, find_layer_sites
+from whyformer._engine.tracing.frames import Frames
+from whyformer._engine.tracing.provenance import Trace, axis_of, trace_of
+from whyformer._engine.tracing.recording import pause_recording
+from whyformer._engine.tracing.token_numbers import TokenNumbers
 from whyformer._model import EncodedBatch, Model
 from whyformer._plain.tokens import Grid, Pieces, ScoredTokens
 from whyformer.errors import UnsupportedModel

@@ -25,15 +25,14 @@ from whyformer._engine.layout.order_probe import (
     make_codes,
     make_other_input,
 )
-from whyformer._engine.run import (
-    FOREIGN_ERRORS,
-    ModelState,
-    Run,
-    are_modules_known,
-    choose_relevance_dtype,
-    has_rounding_layers,
-)
-from whyformer._engine.tracing import AttentionSite, axis_of, pause_recording, trace_of
+from whyformer._engine.run.foreign_errors import FOREIGN_ERRORS
+from whyformer._engine.run.forward import Run, choose_relevance_dtype
+from whyformer._engine.run.known_code import are_modules_known
+from whyformer._engine.run.model_state import ModelState
+from whyformer._engine.run.quantised import has_rounding_layers
+from whyformer._engine.tracing.attention import AttentionSite
+from whyformer._engine.tracing.provenance import axis_of, trace_of
+from whyformer._engine.tracing.recording import pause_recording
 from whyformer._model import EncodedBatch, Model, list_modules, unwrap
 from whyformer._plain.failure import is_out_of_memory
 from whyformer.errors import UnsupportedModel, WhyformerError

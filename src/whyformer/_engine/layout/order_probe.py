@@ -20,8 +20,13 @@ from torch import Tensor
 
 from whyformer._engine.layout.blocks import find_attention_blocks
 from whyformer._engine.layout.layout import to_canonical_axes
-from whyformer._engine.run import FOREIGN_ERRORS, Intercept, run_forward
-from whyformer._engine.tracing import AttentionSite, TokenNumbers, Trace, find_layer_sites, place_states, trace_of
+from whyformer._engine.run.foreign_errors import FOREIGN_ERRORS
+from whyformer._engine.run.forward import run_forward
+from whyformer._engine.run.intercept import Intercept
+from whyformer._engine.tracing.attention import AttentionSite, find_layer_sites
+from whyformer._engine.tracing.placement import place_states
+from whyformer._engine.tracing.provenance import Trace, trace_of
+from whyformer._engine.tracing.token_numbers import TokenNumbers
 from whyformer._model import EncodedBatch, Model
 from whyformer.errors import UnsupportedModel, WhyformerError
 

@@ -23,20 +23,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from whyformer._engine.relevance import Factors, Stabiliser
-from whyformer._engine.tracing import (
-    BY_SIZE,
-    FUSED_ATTENTION,
-    NAMES,
-    Arguments,
-    Operation,
-    Options,
-    compute_written,
-    is_prepared,
-    operations,
-    prepare_fused_call,
-    replace_arguments,
-)
+from whyformer._engine.relevance.fused import Factors
+from whyformer._engine.relevance.recipes import Stabiliser
+from whyformer._engine.tracing import operations
+from whyformer._engine.tracing.fused_attention import NAMES, is_prepared, prepare_fused_call, replace_arguments
+from whyformer._engine.tracing.in_place import compute_written
+from whyformer._engine.tracing.operations import FUSED_ATTENTION, Arguments, Operation, Options
+from whyformer._engine.tracing.tiles import BY_SIZE
 
 Function = Callable[..., Any]
 # Runs a function on its arguments as the recipe wants it.

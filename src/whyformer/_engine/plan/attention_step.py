@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from whyformer._engine.tracing import FUSED_ATTENTION, AttentionSite, Operation, read_fused_site
+from whyformer._engine.tracing.attention import AttentionSite, read_fused_site
+from whyformer._engine.tracing.operations import FUSED_ATTENTION, Operation
 
 
 @dataclass(frozen=True)

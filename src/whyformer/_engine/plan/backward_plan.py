@@ -26,7 +26,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from whyformer._engine.layout import find_block_calls, find_blocks
+from whyformer._engine.layout.blocks import find_block_calls, find_blocks
 from whyformer._engine.plan.actions import (
     CONSTANT_SPREADS,
     Action,
@@ -49,9 +49,18 @@ from whyformer._engine.plan.deferred_attention import Use, find_deferrable
 from whyformer._engine.plan.facts import ModelFacts
 from whyformer._engine.plan.loops import Loop, Place, Spot, find_loops, find_place, fold, read_stack
 from whyformer._engine.plan.unplannable import NotPlannable
-from whyformer._engine.relevance import Factors, Recipe, calls, find_factors, rules, slopes
-from whyformer._engine.run import WRITERS, Intercept, ModuleCall, Run, find_unattended, iterate_tensors
-from whyformer._engine.tracing import Operation, find_layer_sites, find_tensors, is_embedding_sum, operations
+from whyformer._engine.relevance import calls, rules, slopes
+from whyformer._engine.relevance.fused import Factors, find_factors
+from whyformer._engine.relevance.recipes import Recipe
+from whyformer._engine.run.forward import Run
+from whyformer._engine.run.intercept import Intercept, ModuleCall
+from whyformer._engine.run.model_writes import WRITERS
+from whyformer._engine.run.returned import iterate_tensors
+from whyformer._engine.run.token_mixing import find_unattended
+from whyformer._engine.tracing import operations
+from whyformer._engine.tracing.attention import find_layer_sites
+from whyformer._engine.tracing.operations import Operation, find_tensors
+from whyformer._engine.tracing.provenance import is_embedding_sum
 from whyformer.errors import UnsupportedModel
 
 Turns = list[tuple[Place, list[int]]]  # loops, and the drafts at which their turns start

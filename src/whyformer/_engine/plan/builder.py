@@ -7,22 +7,20 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from whyformer._engine.capture import (
-    Capture,
-    CaptureBuilder,
-    Declined,
-    LazyLayers,
-    RunRequest,
-    note_whole_attention,
-)
-from whyformer._engine.layout import Order
+from whyformer._engine.capture.builder import CaptureBuilder
+from whyformer._engine.capture.capture import Capture, LazyLayers
+from whyformer._engine.capture.missing_attention import note_whole_attention
+from whyformer._engine.capture.request import Declined, RunRequest
+from whyformer._engine.layout.layout import Order
 from whyformer._engine.plan.backward_plan import BackwardPlan
 from whyformer._engine.plan.run import PlanRun
-from whyformer._engine.probe import Probe
-from whyformer._engine.relevance import Recipe, RoundingError
-from whyformer._engine.run import Intercept, Run, note_chosen_output
-from whyformer._engine.targets import ChosenAnswer, choose_answer
-from whyformer._engine.tracing import Trace, attach_trace, trace_of
+from whyformer._engine.probe.probe import Probe
+from whyformer._engine.relevance.recipes import Recipe
+from whyformer._engine.relevance.rounding import RoundingError
+from whyformer._engine.run.forward import Run, note_chosen_output
+from whyformer._engine.run.intercept import Intercept
+from whyformer._engine.targets.chosen_answer import ChosenAnswer, choose_answer
+from whyformer._engine.tracing.provenance import Trace, attach_trace, trace_of
 
 WIDE = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
 

@@ -19,8 +19,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from whyformer._engine.plan.actions import Arguments, Function, Options, scale_gradients
-from whyformer._engine.relevance import Factors, calls
-from whyformer._engine.tracing import Operation, operations
+from whyformer._engine.relevance import calls
+from whyformer._engine.relevance.fused import Factors
+from whyformer._engine.tracing import operations
+from whyformer._engine.tracing.operations import Operation
 
 TILE = 1024  # queries at a time, under a mask that is not causal
 LAST_LEFT_OUT = (Ellipsis, slice(None, -1, None))

@@ -10,12 +10,16 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from whyformer._engine.capture import CaptureBuilder
-from whyformer._engine.layout import Layout, find_blocks, find_first_grid
+from whyformer._engine.capture.builder import CaptureBuilder
+from whyformer._engine.layout.blocks import find_blocks
+from whyformer._engine.layout.layout import Layout, find_first_grid
 from whyformer._engine.plan.unplannable import NotPlannable
-from whyformer._engine.run import Intercept, Run, note_chosen_output
-from whyformer._engine.targets import find_task, is_causal, read_logits
-from whyformer._engine.tracing import compute_pooling_weights
+from whyformer._engine.run.forward import Run, note_chosen_output
+from whyformer._engine.run.intercept import Intercept
+from whyformer._engine.targets.chosen_answer import is_causal
+from whyformer._engine.targets.target import read_logits
+from whyformer._engine.targets.task import find_task
+from whyformer._engine.tracing.provenance import compute_pooling_weights
 from whyformer._model import EncodedBatch
 from whyformer._plain.tokens import ScoredTokens
 from whyformer.errors import UnsupportedModel

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 from torch import Tensor, nn
 
-from whyformer._engine.capture import run_setting
+from whyformer._engine.capture.request import run_setting
 from whyformer._engine.plan.backward_plan import BackwardPlan
 from whyformer._engine.plan.run import Saving
-from whyformer._engine.tracing import find_free_memory
+from whyformer._engine.tracing.tiles import find_free_memory
 from whyformer._model import EncodedBatch
 from whyformer._plain.private_torch import storage_of, writes_of
 

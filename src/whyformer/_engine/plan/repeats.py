@@ -18,13 +18,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from whyformer._engine.capture import RunRequest, run_setting
+from whyformer._engine.capture.request import RunRequest, run_setting
 from whyformer._engine.plan.actions import Arguments, Function, Options
 from whyformer._engine.plan.backward_plan import BackwardPlan
 from whyformer._engine.plan.cuda_kernels import Kernels, is_torch_used_elsewhere
 from whyformer._engine.plan.run import Kind, PlanMode, PlanRun, Positions
-from whyformer._engine.run import Returned, map_tensors
-from whyformer._engine.tracing import find_free_memory
+from whyformer._engine.run.returned import Returned, map_tensors
+from whyformer._engine.tracing.tiles import find_free_memory
 from whyformer._plain.peak_memory import free_memory
 
 logger = logging.getLogger("whyformer")

@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
-from whyformer._engine.capture import SITES, RunRequest
+from whyformer._engine.capture.request import RunRequest
+from whyformer._engine.capture.sites import SITES
 from whyformer._engine.plan.actions import Action, Arguments, Context, Function, Options, cast, take_part
 from whyformer._engine.plan.attention_step import AttentionStep
 from whyformer._engine.plan.backward_plan import (
@@ -34,8 +35,14 @@ from whyformer._engine.plan.backward_plan import (
 from whyformer._engine.plan.deferred_attention import DeferredAttention
 from whyformer._engine.plan.loops import Loop
 from whyformer._engine.plan.unplannable import PlanDiffers
-from whyformer._engine.run import WriteGuard, find_output, refuse_unsuitable_inputs, reload_weights
-from whyformer._engine.tracing import AttentionSite, Operation, multi_head_attention, operations
+from whyformer._engine.run.foreign_errors import refuse_unsuitable_inputs
+from whyformer._engine.run.model_writes import WriteGuard
+from whyformer._engine.run.quantised import reload_weights
+from whyformer._engine.run.returned import find_output
+from whyformer._engine.tracing import operations
+from whyformer._engine.tracing.attention import AttentionSite
+from whyformer._engine.tracing.composites import multi_head_attention
+from whyformer._engine.tracing.operations import Operation
 from whyformer._model import EncodedBatch, unwrap
 from whyformer._plain.private_torch import without_interception
 from whyformer._plain.torch_state import leave_inference, use_device_of_model

@@ -21,17 +21,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from whyformer._engine.capture import (
-    SITES,
-    Capture,
-    CaptureBuilder,
-    Declined,
-    EngineChoice,
-    FullRunner,
-    RunRequest,
-    run_setting,
-)
-from whyformer._engine.layout import ExamplesMoved, keeps_order
+from whyformer._engine.capture.builder import CaptureBuilder
+from whyformer._engine.capture.capture import Capture, EngineChoice
+from whyformer._engine.capture.full_run import FullRunner
+from whyformer._engine.capture.request import Declined, RunRequest, run_setting
+from whyformer._engine.capture.sites import SITES
+from whyformer._engine.layout.order import ExamplesMoved, keeps_order
 from whyformer._engine.plan.backward_plan import BackwardPlan, make_plan_recorder, write_plan
 from whyformer._engine.plan.builder import PlannedBuilder
 from whyformer._engine.plan.facts import read_facts
@@ -49,10 +44,15 @@ from whyformer._engine.plan.shadow import borrow_shadow, find_shadows, forget_re
 from whyformer._engine.plan.target import choose_planned_answer, find_read_positions
 from whyformer._engine.plan.trial import OF_PRECISION, find_difference
 from whyformer._engine.plan.unplannable import NotPlannable, PlanDiffers
-from whyformer._engine.relevance import Recipe, Switch
-from whyformer._engine.run import ModelMemo, ModelState, is_torch_watched, refuse_changed_weights, run_forward
-from whyformer._engine.targets import ChosenAnswer, TargetLike
-from whyformer._engine.tracing import attach_trace, current_setting, trace_of
+from whyformer._engine.relevance.node import Switch
+from whyformer._engine.relevance.recipes import Recipe
+from whyformer._engine.run.forward import run_forward
+from whyformer._engine.run.model_state import ModelMemo, ModelState, is_torch_watched
+from whyformer._engine.run.model_writes import refuse_changed_weights
+from whyformer._engine.targets.chosen_answer import ChosenAnswer
+from whyformer._engine.targets.target_like import TargetLike
+from whyformer._engine.tracing.provenance import attach_trace, trace_of
+from whyformer._engine.tracing.tiles import current_setting
 from whyformer._model import EncodedBatch, unwrap
 from whyformer._plain.peak_memory import free_memory, without_collection
 from whyformer._plain.torch_state import neutral_torch

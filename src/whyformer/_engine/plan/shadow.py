@@ -16,7 +16,9 @@ from typing import Any
 from torch import Tensor, nn
 
 from whyformer._engine.plan.repeats import RepeatsOfModel
-from whyformer._engine.run import WRITERS, ModelState, make_shadow
+from whyformer._engine.run.model_state import ModelState
+from whyformer._engine.run.model_writes import WRITERS
+from whyformer._engine.run.shadow import make_shadow
 from whyformer._model import list_modules, unwrap
 from whyformer._plain.private_torch import buffers_of, parameters_of
 from whyformer._plain.torch_state import leave_inference

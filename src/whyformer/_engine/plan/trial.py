@@ -7,10 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whyformer._engine.capture import Capture, QueryTiles, RunRequest
-from whyformer._engine.probe import Probe
-from whyformer._engine.targets import Target
-from whyformer._engine.tracing import iterate_tiles
+from whyformer._engine.capture.capture import Capture
+from whyformer._engine.capture.query_tiles import QueryTiles
+from whyformer._engine.capture.request import RunRequest
+from whyformer._engine.probe.probe import Probe
+from whyformer._engine.targets.target import Target
+from whyformer._engine.tracing.tiles import iterate_tiles
 
 TOLERANCES = {torch.float32: 1e-5, torch.float64: 1e-10}  # of the largest value of a tensor
 # Where the full engine subtracts two passes: in float64, the backward pass of fused attention on a CPU has 8 digits

@@ -15,19 +15,16 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from whyformer._engine.layout import make_other_input
+from whyformer._engine.layout.order_probe import make_other_input
 from whyformer._engine.probe.batching import RUNS_ALONE, count_rows
 from whyformer._engine.probe.perturb import pick_examples
-from whyformer._engine.run import (
-    Intercept,
-    ModelMemo,
-    are_modules_known,
-    compute_gradients,
-    make_shadow,
-    run_forward,
-    run_plain,
-)
-from whyformer._engine.tracing import axis_of, trace_of
+from whyformer._engine.run.forward import run_forward, run_plain
+from whyformer._engine.run.graph import compute_gradients
+from whyformer._engine.run.intercept import Intercept
+from whyformer._engine.run.known_code import are_modules_known
+from whyformer._engine.run.model_state import ModelMemo
+from whyformer._engine.run.shadow import make_shadow
+from whyformer._engine.tracing.provenance import axis_of, trace_of
 from whyformer._model import EncodedBatch, Model, count_streams, list_modules, unwrap
 from whyformer.errors import InputError
 

@@ -36,7 +36,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from whyformer._engine.run import find_fill_token
+from whyformer._engine.run.fill_token import find_fill_token
 from whyformer._model import (
     PIXELS,
     EncodedBatch,

@@ -26,7 +26,8 @@ import torch
 from torch import Tensor, nn
 
 from whyformer._engine.probe.perturb import cut_tokens
-from whyformer._engine.run import Returned, run_plain_returned
+from whyformer._engine.run.forward import run_plain_returned
+from whyformer._engine.run.returned import Returned
 from whyformer._model import EncodedBatch, unwrap
 
 CUT_INPUTS = ("input_ids", "token_type_ids", "position_ids")  # one entry per token of the tail

@@ -17,11 +17,10 @@ from typing import TypeAlias, TypeGuard, TypeVar
 import torch
 from torch import Tensor, nn
 
-from whyformer._engine.layout import (
+from whyformer._engine.layout.blocks import find_attention_blocks, find_block_calls
+from whyformer._engine.layout.layout import (
     Layout,
     axis_order_of,
-    find_attention_blocks,
-    find_block_calls,
     from_canonical_axes,
     order_leaf,
     refuse_flat_embeddings,
@@ -42,20 +41,19 @@ from whyformer._engine.probe.batching import (
 )
 from whyformer._engine.probe.prefix import NoPrefix, Prompts, cut_prefix, read_prompts, takes_cache
 from whyformer._engine.probe.shortcut import takes_shortcut
-from whyformer._engine.run import (
-    Intervention,
-    Returned,
-    Run,
-    compute_gradients,
-    find_fill_token,
-    find_output,
-    make_shadow,
-    refuse_changed_weights,
-    run_forward,
-    run_plain_returned,
-)
-from whyformer._engine.targets import REPRESENTATION, Answers, ClassReading, FunctionReading, Reading, Target, TermSum
-from whyformer._engine.tracing import find_layer_sites, trace_of
+from whyformer._engine.run.fill_token import find_fill_token
+from whyformer._engine.run.forward import Run, run_forward, run_plain_returned
+from whyformer._engine.run.graph import compute_gradients
+from whyformer._engine.run.intervene import Intervention
+from whyformer._engine.run.model_writes import refuse_changed_weights
+from whyformer._engine.run.returned import Returned, find_output
+from whyformer._engine.run.shadow import make_shadow
+from whyformer._engine.targets.function_target import FunctionReading
+from whyformer._engine.targets.reading import Answers, ClassReading, Reading
+from whyformer._engine.targets.target import REPRESENTATION, Target
+from whyformer._engine.targets.terms import TermSum
+from whyformer._engine.tracing.attention import find_layer_sites
+from whyformer._engine.tracing.provenance import trace_of
 from whyformer._model import PIXELS, EncodedBatch, Model, count_streams, count_writes, holds_cut_patches
 from whyformer._plain.progress import show_progress
 from whyformer._plain.tokens import Grid, Pieces

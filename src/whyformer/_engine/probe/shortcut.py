@@ -11,8 +11,8 @@ from collections.abc import Callable, Hashable
 import torch
 from torch import nn
 
-from whyformer._engine.run import ModelMemo
-from whyformer._engine.targets import Answers
+from whyformer._engine.run.model_state import ModelMemo
+from whyformer._engine.targets.reading import Answers
 from whyformer._plain.failure import is_out_of_memory
 from whyformer.errors import ResourceError
 

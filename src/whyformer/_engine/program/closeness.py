@@ -10,9 +10,9 @@ from collections.abc import Hashable
 import torch
 from torch import Tensor
 
-from whyformer._engine.capture import Capture
+from whyformer._engine.capture.capture import Capture
 from whyformer._engine.program.nested_values import list_entries
-from whyformer._engine.relevance import Recipe
+from whyformer._engine.relevance.recipes import Recipe
 
 # Of the largest value, in float32. On a CPU there is no difference; kernels of a GPU that add in any order make one,
 # which relevance passes enlarge: four times the estimate of the pass is allowed, but not more than MOST_ROUNDING.

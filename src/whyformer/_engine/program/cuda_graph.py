@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from torch import Tensor
 
-from whyformer._engine.plan import Kernels
+from whyformer._engine.plan.cuda_kernels import Kernels
 from whyformer._engine.program.program import RecordedProgram
 
 T = TypeVar("T")

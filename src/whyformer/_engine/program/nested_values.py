@@ -14,10 +14,11 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from whyformer._engine.capture import LazyLayers, RoundingEstimate
-from whyformer._engine.relevance import Recipe
-from whyformer._engine.reruns import Unrecordable
-from whyformer._engine.tracing import EMPTY_TRACE, AttentionSite, Trace
+from whyformer._engine.capture.capture import LazyLayers, RoundingEstimate
+from whyformer._engine.relevance.recipes import Recipe
+from whyformer._engine.reruns.steps import Unrecordable
+from whyformer._engine.tracing.attention import AttentionSite
+from whyformer._engine.tracing.provenance import EMPTY_TRACE, Trace
 
 Entry = TypeVar("Entry")
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from whyformer._engine.targets import (
+from whyformer._engine.targets.target import (
     ExplainedAnswer,
     Target,
     TargetNames,
@@ -20,7 +20,7 @@ from whyformer._engine.targets import (
     read_logits,
     refuse_same_targets,
 )
-from whyformer._engine.tracing import Trace
+from whyformer._engine.tracing.provenance import Trace
 from whyformer._model import EncodedBatch, Model
 
 PREDICTED = -1

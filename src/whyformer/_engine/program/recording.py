@@ -8,24 +8,22 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from whyformer._engine.capture import Capture, CaptureBuilder, EpilogueResults, RunRequest, choose_passes, run_setting
-from whyformer._engine.layout import count_scored_tokens
+from whyformer._engine.capture.builder import CaptureBuilder
+from whyformer._engine.capture.capture import Capture, EpilogueResults
+from whyformer._engine.capture.full_run import choose_passes
+from whyformer._engine.capture.request import RunRequest, run_setting
+from whyformer._engine.layout.layout import count_scored_tokens
 from whyformer._engine.program.cuda_graph import CudaGraph
 from whyformer._engine.program.nested_values import Packing, make_filler, map_structure, put_positions
 from whyformer._engine.program.program import RecordedProgram
 from whyformer._engine.program.recorded_target import choose_recorded_target, number_targets
 from whyformer._engine.program.recorder import BranchDiffers, Recorder
-from whyformer._engine.reruns import Slot, Unrecordable
-from whyformer._engine.run import Run, run_forward
-from whyformer._engine.targets import (
-    ChosenAnswer,
-    ExplainedAnswer,
-    ExplainedScore,
-    TargetLike,
-    TargetNames,
-    choose_target,
-    find_indices,
-)
+from whyformer._engine.reruns.steps import Slot, Unrecordable
+from whyformer._engine.run.forward import Run, run_forward
+from whyformer._engine.targets.chosen_answer import ChosenAnswer
+from whyformer._engine.targets.function_target import ExplainedScore
+from whyformer._engine.targets.target import ExplainedAnswer, TargetNames, choose_target, find_indices
+from whyformer._engine.targets.target_like import TargetLike
 from whyformer._model import EncodedBatch, unwrap
 from whyformer._plain.tokens import Grid
 from whyformer.errors import WhyformerError

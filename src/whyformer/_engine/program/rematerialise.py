@@ -12,7 +12,7 @@ A step is repeated as it was, so the numbers are the same. Only results that not
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from whyformer._engine.reruns import Slot, Step, aten, map_slots
+from whyformer._engine.reruns.steps import Slot, Step, aten, map_slots
 from whyformer._plain.private_torch import TO_COPY
 
 ENTRY_BY_ENTRY = {

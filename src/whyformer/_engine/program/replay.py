@@ -28,17 +28,11 @@ from functools import cache, cached_property
 import torch
 from torch import Tensor, nn
 
-from whyformer._engine.capture import (
-    LAYER_SCORE_SITES,
-    PARTS_FORMS,
-    STREAM_SITES,
-    Capture,
-    Declined,
-    EngineChoice,
-    RunRequest,
-    run_setting,
-)
-from whyformer._engine.plan import is_torch_used_elsewhere
+from whyformer._engine.capture.builder import LAYER_SCORE_SITES, STREAM_SITES
+from whyformer._engine.capture.capture import Capture, EngineChoice
+from whyformer._engine.capture.decompose import PARTS_FORMS
+from whyformer._engine.capture.request import Declined, RunRequest, run_setting
+from whyformer._engine.plan.cuda_kernels import is_torch_used_elsewhere
 from whyformer._engine.program.closeness import is_close
 from whyformer._engine.program.cuda_graph import CudaGraph
 from whyformer._engine.program.program import RecordedProgram
@@ -54,11 +48,12 @@ from whyformer._engine.program.recording import (
     record_run,
 )
 from whyformer._engine.program.torch_state import read_torch_state, rounds_to_tf32
-from whyformer._engine.relevance import STABILISERS, Recipe
-from whyformer._engine.reruns import Unrecordable
-from whyformer._engine.run import ModelState, is_torch_watched
-from whyformer._engine.targets import TargetLike, TargetNames, find_indices
-from whyformer._engine.tracing import current_setting
+from whyformer._engine.relevance.recipes import STABILISERS, Recipe
+from whyformer._engine.reruns.steps import Unrecordable
+from whyformer._engine.run.model_state import ModelState, is_torch_watched
+from whyformer._engine.targets.target import TargetNames, find_indices
+from whyformer._engine.targets.target_like import TargetLike
+from whyformer._engine.tracing.tiles import current_setting
 from whyformer.errors import WhyformerError
 
 RECORDED_AT = 6  # runs of the same shapes: recording takes about as long as three runs of a small model

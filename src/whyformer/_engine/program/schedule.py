@@ -11,7 +11,7 @@ Steps keep their numbers: each still runs after those whose results it uses, or 
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 
-from whyformer._engine.reruns import Step
+from whyformer._engine.reruns.steps import Step
 
 LARGE = 2**16  # bytes per result: smaller ones (masks, readouts) say nothing about the layer
 

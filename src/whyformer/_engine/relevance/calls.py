@@ -27,7 +27,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from whyformer._engine.tracing import NO_MASK, Argument, SampleGroups, ScoreMask, Trace, require_memory, take_rows
+from whyformer._engine.tracing.fused_attention import NO_MASK, ScoreMask, take_rows
+from whyformer._engine.tracing.operations import Argument
+from whyformer._engine.tracing.provenance import SampleGroups, Trace
+from whyformer._engine.tracing.tiles import require_memory
 from whyformer.errors import MethodError, UnknownOperation, UnsupportedModel
 
 if TYPE_CHECKING:

@@ -11,23 +11,13 @@ import torch
 from torch import Tensor
 
 from whyformer._engine.relevance import calls
-from whyformer._engine.tracing import (
-    Argument,
-    Operation,
-    SampleGroups,
-    Trace,
-    contract_label,
-    detach_constants,
-    follow_einsum,
-    follow_product,
-    get_root,
-    is_straight,
-    operations,
-    provenance,
-    read_fused_arguments,
-    step_of,
-    trace_of,
-)
+from whyformer._engine.tracing import operations, provenance
+from whyformer._engine.tracing.composites import detach_constants
+from whyformer._engine.tracing.follow import contract_label, follow_einsum, follow_product, get_root, is_straight
+from whyformer._engine.tracing.fused_attention import read_fused_arguments
+from whyformer._engine.tracing.operations import Argument, Operation
+from whyformer._engine.tracing.provenance import SampleGroups, Trace, trace_of
+from whyformer._engine.tracing.softmax import step_of
 
 NORMS_BY_SHAPE = {"layer_norm", "rms_norm"}
 CallAndOperands = tuple[calls.OperationCall, list[Tensor]]  # the operands share the relevance

@@ -22,7 +22,8 @@ from whyformer._engine.relevance import rules, slopes
 from whyformer._engine.relevance.calls import Rule
 from whyformer._engine.relevance.node import Switch
 from whyformer._engine.relevance.recipes import Recipe
-from whyformer._engine.tracing import NAMES, Operation, replace_arguments
+from whyformer._engine.tracing.fused_attention import NAMES, replace_arguments
+from whyformer._engine.tracing.operations import Operation
 
 Factors = tuple[float, float, float]  # of the gradients by query, key and value
 HOLDING_RULES = (slopes.hold_gates, slopes.hold_attention)

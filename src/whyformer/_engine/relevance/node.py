@@ -17,7 +17,7 @@ from whyformer._engine.relevance.calls import OperationCall, Shares, backpropaga
 from whyformer._engine.relevance.one_token import pass_by_token
 from whyformer._engine.relevance.recipes import Recipe
 from whyformer._engine.relevance.rounding import RoundingError
-from whyformer._engine.tracing import TileSetting, current_setting
+from whyformer._engine.tracing.tiles import TileSetting, current_setting
 from whyformer.errors import NonFinite
 
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from whyformer._engine.relevance import calls, rules, slopes
-from whyformer._engine.tracing import Argument, SampleGroups
+from whyformer._engine.tracing.operations import Argument
+from whyformer._engine.tracing.provenance import SampleGroups
 from whyformer._plain.private_torch import writes_of
 
 # Rules that compute the shares of a token from that token, or from sums to which tokens without relevance add nothing

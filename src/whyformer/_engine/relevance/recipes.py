@@ -14,7 +14,7 @@ from torch import Tensor
 
 from whyformer._engine.relevance import rules, slopes
 from whyformer._engine.relevance.calls import Rule
-from whyformer._engine.tracing import mark_constant
+from whyformer._engine.tracing.recording import mark_constant
 from whyformer.errors import MethodError, suggest_nearest
 
 

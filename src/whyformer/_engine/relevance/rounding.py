@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from whyformer._engine.tracing import SampleGroups
+from whyformer._engine.tracing.provenance import SampleGroups
 
 FORWARD_ERROR = 8  # error of a sum, in units of machine epsilon times the mean size of such sums
 ADDEND_ERROR = 6  # error of u + v, in units of machine epsilon times the mean size of u and that of v

@@ -28,7 +28,8 @@ from torch import Tensor
 
 from whyformer._engine.relevance import calls
 from whyformer._engine.relevance.rounding import TileRounding
-from whyformer._engine.tracing import compute_attention_weights, iterate_tiles
+from whyformer._engine.tracing.attention import compute_attention_weights
+from whyformer._engine.tracing.tiles import iterate_tiles
 from whyformer.errors import MethodError
 
 # --- rules that pass relevance on ------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ from whyformer._engine.relevance.calls import (
     undo_broadcast,
 )
 from whyformer._engine.relevance.rules import keep_constant_parts
-from whyformer._engine.tracing import Trace, axis_of
+from whyformer._engine.tracing.provenance import Trace, axis_of
 
 # --- linear operations -----------------------------------------------------------------------------------------------
 

@@ -24,24 +24,19 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from whyformer._engine.layout import Layout, Order, find_order, lay_out, to_canonical_axes
-from whyformer._engine.probe import Probe, pick_examples
+from whyformer._engine.layout.layout import Layout, Order, lay_out, to_canonical_axes
+from whyformer._engine.layout.order import find_order
+from whyformer._engine.probe.perturb import pick_examples
+from whyformer._engine.probe.probe import Probe
 from whyformer._engine.reruns.call_tape import CallTape, EarlierOutputs, replay_outputs
 from whyformer._engine.reruns.checked_remainders import FAILURES, CheckedRemainders, find_tolerance
-from whyformer._engine.run import Intervention, Run, SiteChange, run_forward
-from whyformer._engine.targets import (
-    PLAIN_TASKS,
-    ExplainedAnswer,
-    Target,
-    Task,
-    choose_target,
-    compute_readout,
-    find_task,
-    is_causal,
-    probabilities_of,
-    read_logits,
-)
-from whyformer._engine.tracing import trace_of
+from whyformer._engine.run.forward import Run, run_forward
+from whyformer._engine.run.intervene import Intervention, SiteChange
+from whyformer._engine.targets.chosen_answer import PLAIN_TASKS, is_causal
+from whyformer._engine.targets.readout import compute_readout
+from whyformer._engine.targets.target import ExplainedAnswer, Target, choose_target, probabilities_of, read_logits
+from whyformer._engine.targets.task import Task, find_task
+from whyformer._engine.tracing.provenance import trace_of
 from whyformer._model import EncodedBatch, Model
 from whyformer.errors import NoAttention, UnsupportedModel, WhyformerError
 

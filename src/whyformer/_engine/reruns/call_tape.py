@@ -6,8 +6,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from whyformer._engine.run import Returned, map_tensors
-from whyformer._engine.tracing import attach_trace, axis_of, provenance, trace_of
+from whyformer._engine.run.returned import Returned, map_tensors
+from whyformer._engine.tracing import provenance
+from whyformer._engine.tracing.provenance import attach_trace, axis_of, trace_of
 from whyformer._plain.private_torch import without_interception
 
 COMPUTED: Returned = (None,)  # this very object marks a call that is computed, not replayed

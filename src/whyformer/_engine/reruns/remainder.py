@@ -29,7 +29,7 @@ from whyformer._engine.reruns.steps import (
     map_entries,
     run_step,
 )
-from whyformer._engine.run import Intercept
+from whyformer._engine.run.intercept import Intercept
 from whyformer._plain.private_torch import TorchDispatchMode, list_function_modes, schema_of
 
 TensorShape = tuple[int, ...]

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whyformer._engine.tracing import Arguments, Options
+from whyformer._engine.tracing.operations import Arguments, Options
 from whyformer._plain.private_torch import UNIQUE, OpOverload
 
 aten = torch.ops.aten

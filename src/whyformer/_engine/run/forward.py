@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from whyformer._engine.relevance import Switch
+from whyformer._engine.relevance.node import Switch
 from whyformer._engine.run.cut_graph import (
     CUTTERS,
     NOTES,
@@ -34,7 +34,9 @@ from whyformer._engine.run.unseen_functions import (
     notice_compiled_part,
     run_compiled_parts_as_written,
 )
-from whyformer._engine.tracing import Argument, Frames, Trace, attach_trace
+from whyformer._engine.tracing.frames import Frames
+from whyformer._engine.tracing.operations import Argument
+from whyformer._engine.tracing.provenance import Trace, attach_trace
 from whyformer._model import EncodedBatch, Model, count_streams, list_modules, unwrap
 from whyformer._plain.private_torch import parameters_of, without_interception
 from whyformer._plain.torch_state import leave_inference, neutral_torch, use_device_of_model

@@ -16,9 +16,10 @@ from torch import Tensor
 from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import Node
 
-from whyformer._engine.relevance import RuleNode
+from whyformer._engine.relevance.node import RuleNode
 from whyformer._engine.run.foreign_errors import shorten_message
-from whyformer._engine.tracing import Argument, Operation, operations
+from whyformer._engine.tracing import operations
+from whyformer._engine.tracing.operations import Argument, Operation
 from whyformer._plain.private_torch import backward_class_of
 from whyformer.errors import NonFinite, UnknownOperation, UnsupportedModel
 

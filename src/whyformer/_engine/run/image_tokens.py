@@ -22,7 +22,7 @@ from whyformer._engine.run.foreign_errors import refuse_unsuitable_inputs
 from whyformer._engine.run.forward import run_forward
 from whyformer._engine.run.model_state import ModelMemo
 from whyformer._engine.run.shadow import make_shadow
-from whyformer._engine.tracing import Argument
+from whyformer._engine.tracing.operations import Argument
 from whyformer._model import PIXELS, EncodedBatch, Model, Pictures, box_packed, box_tokens, unwrap
 from whyformer._plain.torch_state import neutral_torch, use_device_of_model
 from whyformer.errors import UnsupportedModel

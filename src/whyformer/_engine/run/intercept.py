@@ -15,7 +15,10 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from whyformer._engine.relevance import CallBuilder, OperationCall, RuleNode, Switch, attach_factors, needs_no_rule
+from whyformer._engine.relevance.calls import OperationCall
+from whyformer._engine.relevance.dispatch import CallBuilder, needs_no_rule
+from whyformer._engine.relevance.fused import attach_factors
+from whyformer._engine.relevance.node import RuleNode, Switch
 from whyformer._engine.run.cut_graph import (
     CUTTING_OPERATIONS,
     USED_AGAIN,
@@ -28,46 +31,32 @@ from whyformer._engine.run.intervene import Intervention, apply_intervention, re
 from whyformer._engine.run.model_writes import WriteGuard
 from whyformer._engine.run.token_mixing import note_mixing
 from whyformer._engine.run.unseen_functions import find_known_function, is_result_of_own_function
-from whyformer._engine.tracing import (
+from whyformer._engine.tracing import operations, provenance
+from whyformer._engine.tracing.attention import AttentionSite, find_site, reorder_attention_product
+from whyformer._engine.tracing.composites import (
     COMPOSITE_OPERATIONS,
-    FLEX_ATTENTION,
-    Argument,
-    AttentionSite,
-    Follower,
-    Frames,
-    InPlaceWrites,
-    Operation,
-    SiteTokens,
-    TokenNumbers,
-    Trace,
-    attach_trace,
     chooses_weights,
-    compute_written,
-    current_setting,
-    divide_before_product,
-    extends_embedding_sum,
-    find_site,
-    find_tensors,
-    follow_masks,
-    is_asked_by_flex_attention,
-    is_embedding_sum,
-    keep_before_masking,
-    keep_scores,
-    locate,
     multi_head_attention,
-    operations,
-    prepare_fused_call,
-    provenance,
-    read_scores,
-    reorder_attention_product,
     spell_out_einsum,
-    spread_written,
     starts_constant,
-    stitch,
-    stitch_sum,
-    trace_of,
+)
+from whyformer._engine.tracing.follow import Follower, extends_embedding_sum
+from whyformer._engine.tracing.frames import Frames
+from whyformer._engine.tracing.fused_attention import (
+    FLEX_ATTENTION,
+    is_asked_by_flex_attention,
+    prepare_fused_call,
     write_out_flex_attention,
 )
+from whyformer._engine.tracing.in_place import InPlaceWrites, compute_written, locate, spread_written
+from whyformer._engine.tracing.masks import follow_masks, keep_before_masking, keep_scores, read_scores
+from whyformer._engine.tracing.operations import Argument, Operation, find_tensors
+from whyformer._engine.tracing.placement import SiteTokens
+from whyformer._engine.tracing.provenance import Trace, attach_trace, is_embedding_sum, trace_of
+from whyformer._engine.tracing.softmax import divide_before_product
+from whyformer._engine.tracing.stitching import stitch, stitch_sum
+from whyformer._engine.tracing.tiles import current_setting
+from whyformer._engine.tracing.token_numbers import TokenNumbers
 from whyformer._plain.private_torch import top_saving_hooks, without_interception
 from whyformer.errors import UnknownOperation, UnsupportedModel
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from whyformer._engine.tracing import MASK_THRESHOLD, AttentionSite, compute_attention_weights, lift_mask
+from whyformer._engine.tracing.attention import AttentionSite, compute_attention_weights
+from whyformer._engine.tracing.masks import MASK_THRESHOLD, lift_mask
 from whyformer.errors import InputError, UnsupportedModel
 
 SiteChange = Callable[[int, Tensor], Tensor | None]  # (number of the site, its tensor) -> its replacement

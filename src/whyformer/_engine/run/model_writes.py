@@ -16,7 +16,7 @@ from weakref import WeakSet
 import torch
 from torch import Tensor, nn
 
-from whyformer._engine.tracing import Operation
+from whyformer._engine.tracing.operations import Operation
 from whyformer._model import count_writes
 from whyformer._plain.private_torch import buffers_of, without_interception
 from whyformer.errors import ModelError

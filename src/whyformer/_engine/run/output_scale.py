@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from whyformer._engine.run.returned import Returned, attach_logits, find_returned_output, iterate_tensors, logits_of
-from whyformer._engine.tracing import pause_recording
+from whyformer._engine.tracing.recording import pause_recording
 from whyformer._plain.private_torch import without_interception
 
 Scale: TypeAlias = Literal[

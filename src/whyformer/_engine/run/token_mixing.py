@@ -15,7 +15,9 @@ from torch import Tensor
 
 from whyformer._engine.run.graph import compute_gradients
 from whyformer._engine.run.model_state import ModelMemo
-from whyformer._engine.tracing import Argument, Operation, axis_of, operations, trace_of
+from whyformer._engine.tracing import operations
+from whyformer._engine.tracing.operations import Argument, Operation
+from whyformer._engine.tracing.provenance import axis_of, trace_of
 from whyformer.errors import UnsupportedModel
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import SupportsIndex
 
 from torch import Tensor
 
-from whyformer._engine.run import Returned, get_field
+from whyformer._engine.run.returned import Returned, get_field
 from whyformer._engine.targets.target import TargetNames
 from whyformer._engine.targets.task import Task
 from whyformer._model import EncodedBatch, Model, unwrap

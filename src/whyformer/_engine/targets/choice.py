@@ -9,7 +9,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from whyformer._engine.run import Returned, make_shadow, run_plain
+from whyformer._engine.run.forward import run_plain
+from whyformer._engine.run.returned import Returned
+from whyformer._engine.run.shadow import make_shadow
 from whyformer._engine.targets.answer_view import AnswerView
 from whyformer._engine.targets.target import expand_per_example
 from whyformer._engine.targets.target_kinds import refuse_task

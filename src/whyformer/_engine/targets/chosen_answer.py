@@ -7,8 +7,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from whyformer._engine.layout import Layout, find_representation, to_canonical_axes
-from whyformer._engine.run import Run, note_scale
+from whyformer._engine.layout.layout import Layout, find_representation, to_canonical_axes
+from whyformer._engine.run.forward import Run
+from whyformer._engine.run.output_scale import note_scale
 from whyformer._engine.targets.answer_view import AnswerView
 from whyformer._engine.targets.function_target import (
     ExplainedScore,
@@ -24,7 +25,7 @@ from whyformer._engine.targets.target_kinds import Representation, predicts_term
 from whyformer._engine.targets.target_like import OneTarget, Settled, TargetKind, TargetLike
 from whyformer._engine.targets.task import find_task
 from whyformer._engine.targets.terms import TermSum
-from whyformer._engine.tracing import Trace, trace_of
+from whyformer._engine.tracing.provenance import Trace, trace_of
 from whyformer._model import EncodedBatch, Model, unwrap
 from whyformer.errors import TargetError, UnsupportedModel
 

@@ -23,11 +23,12 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from whyformer._engine.run import Returned, iterate_tensors, map_tensors
+from whyformer._engine.run.returned import Returned, iterate_tensors, map_tensors
 from whyformer._engine.targets.reading import Answers
 from whyformer._engine.targets.target import ExplainedAnswer, Target
 from whyformer._engine.targets.target_like import TargetLike
-from whyformer._engine.tracing import TokenNumbers, axis_of, broadcast_label, compute_pooling_weights, trace_of
+from whyformer._engine.tracing.provenance import axis_of, broadcast_label, compute_pooling_weights, trace_of
+from whyformer._engine.tracing.token_numbers import TokenNumbers
 from whyformer._model import EncodedBatch
 from whyformer.errors import TargetError, WhyformerError
 

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from torch import Tensor, nn
 
-from whyformer._engine.run import Returned, find_output
+from whyformer._engine.run.returned import Returned, find_output
 from whyformer._engine.targets.target import Target, pick_logits, probabilities_of, read_logits
 from whyformer._model import EncodedBatch
 

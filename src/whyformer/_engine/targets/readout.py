@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from whyformer._engine.layout import Layout
-from whyformer._engine.run import Run
+from whyformer._engine.layout.layout import Layout
+from whyformer._engine.run.forward import Run
 from whyformer._engine.targets.function_target import ExplainedScore
 from whyformer._engine.targets.target import Target
 from whyformer._model import Model

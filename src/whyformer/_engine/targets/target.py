@@ -12,9 +12,11 @@ from typing import Any, SupportsIndex, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from whyformer._engine.run import SCALES
+from whyformer._engine.run.output_scale import SCALES
 from whyformer._engine.targets.target_like import OneTarget, TargetLike
-from whyformer._engine.tracing import TokenNumbers, Trace, compute_pooling_weights, pause_recording, trace_of
+from whyformer._engine.tracing.provenance import Trace, compute_pooling_weights, trace_of
+from whyformer._engine.tracing.recording import pause_recording
+from whyformer._engine.tracing.token_numbers import TokenNumbers
 from whyformer._model import EncodedBatch, Model, unwrap
 from whyformer._plain.small_table import make_card
 from whyformer.errors import TargetError, UnsupportedModel, suggest_nearest

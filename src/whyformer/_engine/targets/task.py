@@ -19,7 +19,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from whyformer._engine.run import Returned, find_output, get_field
+from whyformer._engine.run.returned import Returned, find_output, get_field
 from whyformer._model import EncodedBatch, Model, TwoStreams, unwrap
 from whyformer.errors import UnsupportedModel
 

@@ -27,7 +27,7 @@ from typing import Literal, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from whyformer._engine.run import Returned, find_output, get_field
+from whyformer._engine.run.returned import Returned, find_output, get_field
 from whyformer._model import EncodedBatch
 from whyformer.errors import MethodError
 
