@@ -210,3 +210,50 @@ def test_a_long_step_is_not_silent_and_no_thread_stays(terminal, monkeypatch):
 @pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (59.6, "1:00"), (61, "1:01"), (3661, "1:01:01")])
 def test_durations(seconds, text):
     assert progress.format_duration(seconds) == text
+
+
+# --- notebooks --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cell(clock, monkeypatch):
+    """The outputs of a notebook by their id, as a front end shows them."""
+    shown = {}
+
+    def publish(content, transient, update):
+        assert update == (transient["display_id"] in shown)
+        shown[transient["display_id"]] = content
+
+    shell = SimpleNamespace(execution_count=1, display_pub=SimpleNamespace(publish=publish))
+    monkeypatch.setattr("IPython.get_ipython", lambda: shell)
+    monkeypatch.setattr(progress, "is_notebook", lambda: True)
+    monkeypatch.setattr(STATUS_LINE, "cell", "")
+    shown["shell"] = shell
+    return shown
+
+
+def test_a_notebook_has_a_bar_and_then_one_line_for_the_cell(clock, cell):
+    with show_activity(Wait("opening a <model>")):
+        look(clock, 3.0)
+    with show_progress(40, "judging") as bar:
+        bar.advance(10)
+        look(clock, 9.0)
+        (output,) = [content for name, content in cell.items() if name != "shell"]
+        assert '<progress value="10" max="40">' in output["text/html"] and output["text/plain"].startswith(
+            "judging: 10"
+        )
+        bar.advance(30)
+    (output,) = [content for name, content in cell.items() if name != "shell"]
+    assert output["text/plain"] == "judging: 40 of 40, 0:06"
+    cell["shell"].execution_count = 2
+    with show_activity(Wait("opening a <model>")):
+        look(clock, 20.0)
+    *_, output = cell.values()
+    assert len(cell) == 3 and "opening a &lt;model&gt;" in output["text/html"]
+
+
+def test_a_quick_cell_of_a_notebook_shows_no_progress(clock, cell):
+    with show_progress(2, "explaining") as bar:
+        look(clock, 0.1)
+        bar.advance(2)
+    assert [*cell] == ["shell"]

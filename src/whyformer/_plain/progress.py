@@ -1,10 +1,13 @@
-"""Progress on standard error: on a terminal and in a notebook one line, rewritten; in a log one every `LOG_SECONDS`.
+"""Progress on standard error: on a terminal one line, rewritten; in a log one every `LOG_SECONDS`.
+
+In a notebook it is an output of the cell that is replaced, with a bar; what stays is one line with the time taken.
 
 Activities nest, and the line shows all of them: `judging: 16 of 40, 1:10 left | leave-one-out: 64 of 200`. A thread
 rewrites it, so that a long step is not silent. Nothing is shown during the first `DELAY_SECONDS` of an activity, or if
 the environment variable WHYFORMER_PROGRESS is 0, as in worker processes.
 """
 
+import html
 import os
 import sys
 import threading
@@ -12,7 +15,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 DELAY_SECONDS = 0.7
 TICK_SECONDS = 0.25
@@ -107,6 +110,8 @@ class ProgressBar:
         return f"{self.label}: {self.done:,} of {self.total:,}, {self.describe_time(now)}"
 
     def describe_time(self, now: float) -> str:
+        if self.total and self.done >= self.total:
+            return format_duration(now - self.started_at)
         left = self.pace.estimate_left(max(self.total - self.done, 0), now) if self.is_uniform else None
         passed = now - self.started_at
         return f"{format_duration(passed)} so far" if left is None else f"{format_duration(left)} left"
@@ -140,7 +145,8 @@ class StatusLine:
     def __init__(self) -> None:
         self.activities: list[Activity] = []
         self.logged_at = 0.0
-        self.line = ""  # what is on the terminal
+        self.line = ""  # what is on the terminal, or in the cell
+        self.cell = ""  # the output of a notebook that shows it
         self._lock = threading.RLock()
         self._ticker: threading.Thread | None = None
 
@@ -161,6 +167,9 @@ class StatusLine:
             if activity in self.activities:
                 self.activities.remove(activity)
             if not self.activities:
+                if is_notebook() and self.line:
+                    self._show_in_cell([activity], activity.describe(time.monotonic()))
+                    self.line = ""
                 with self.make_room():
                     pass
 
@@ -168,7 +177,7 @@ class StatusLine:
     def make_room(self) -> Iterator[None]:
         """Erase the line while the block prints something; it comes back with the next tick."""
         with self._lock:
-            if self.line:
+            if self.line and not is_notebook():
                 self._rewrite("")
             yield
 
@@ -177,7 +186,11 @@ class StatusLine:
         with self._lock:
             shown = [one for one in self.activities if now - one.started_at >= DELAY_SECONDS]
             shown = [one for one in shown if one is shown[-1] or not isinstance(one, Wait)]
-            if is_terminal():
+            if is_notebook():
+                line = " | ".join(one.describe(now) for one in shown)
+                if line not in ("", self.line):
+                    self._show_in_cell(shown, line)
+            elif is_terminal():
                 line = fit_line([one.describe(now) for one in shown], measure_width())
                 if line != self.line:
                     self._rewrite(line)
@@ -196,12 +209,21 @@ class StatusLine:
                 self.show(time.monotonic())
 
     def _rewrite(self, line: str) -> None:
-        """Replace what is shown; a notebook knows no code that erases, so blanks cover the rest."""
-        if is_notebook():
-            self._write(f"\r{line.ljust(len(self.line))}\r" if not line else f"\r{line.ljust(len(self.line))}")
-        else:
-            self._write(f"\r{line}{ERASE_REST}")
+        """Replace what is shown."""
+        self._write(f"\r{line}{ERASE_REST}")
         self.line = line
+
+    def _show_in_cell(self, shown: list[Activity], line: str) -> None:
+        """Replace the output of this cell that shows progress, one for all that the cell waits for."""
+        from IPython import get_ipython
+
+        shell: Any = get_ipython()
+        name = f"whyformer-progress-{os.getpid()}-{shell.execution_count}"
+        bar = next((one for one in shown if isinstance(one, ProgressBar)), None)
+        meter = "" if bar is None else f'<progress value="{bar.done}" max="{max(bar.total, 1)}"></progress> '
+        content = {"text/plain": line, "text/html": f"<div>{meter}{html.escape(line)}</div>"}
+        shell.display_pub.publish(content, transient={"display_id": name}, update=self.cell == name)
+        self.line, self.cell = line, name
 
     def _write(self, text: str) -> None:
         with suppress(OSError, ValueError):  # standard error that is closed or full is no reason to stop
