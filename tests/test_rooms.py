@@ -55,7 +55,7 @@ ROOMS = {
     "papers": {*EXPLAINING, "targets", "metrics", "data", "_runs", "_judge", "_audit", *AUDIT, "demo"},
     "_page": {*EXPLAINING, "targets", "_cite", "_bulk", "demo"},
     "demo": {*GROUND, "_model", "show", "results", "_explain"},
-    "integrations": EXPLAINING,
+    "integrations": {*EXPLAINING, "data", "_runs"},
     "whyformer": set(),  # __init__.py; filled in below: the public names come from everywhere
     "cli": set(),  # the shell over everything
     "__main__": {"cli"},  # python -m whyformer

@@ -3,6 +3,7 @@
 A library that is not installed skips its tests; `pip install 'whyformer[integrations]'` installs all of them.
 """
 
+import inspect
 import json
 import logging
 
@@ -80,6 +81,13 @@ def test_the_trainer_explains_every_n_steps_and_trains_as_without(tmp_path, capl
     assert len((tmp_path / "looks" / "looks.jsonl").read_text().splitlines()) == 4
     plain = train(tmp_path)
     assert all(torch.equal(one, other) for one, other in zip(watched.parameters(), plain.parameters(), strict=True))
+
+
+def test_the_parameters_are_in_the_signature():
+    need("accelerate")
+    from whyformer.integrations.trainer import ExplainCallback
+
+    assert {"examples", "every", "trackers", "part"} <= {*inspect.signature(ExplainCallback).parameters}
 
 
 def test_lightning_explains_every_n_steps(tmp_path):

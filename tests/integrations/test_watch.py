@@ -7,6 +7,7 @@ import tiny_text
 import torch
 
 import whyformer as why
+from whyformer.data import Example, read
 from whyformer.errors import InputError
 from whyformer.integrations import FolderTracker, Watch
 from whyformer.integrations.schedule import Schedule
@@ -33,15 +34,33 @@ def test_what_moved_by_hand(before, after, moved):
     assert measure_moves(torch.tensor([before]), torch.tensor([after])) == (moved,)
 
 
-def test_the_first_look_has_moved_nothing_and_fixes_the_targets():
-    model, watch = open_tiny(), Watch(TEXTS)
-    first = watch.look(model)
-    assert first.moved is None and first.message == "" and not any("moved" in name for name in first.scalars())
+def predict_positive(model):
     with torch.no_grad():
-        model.module.classifier.bias += torch.tensor([0.0, 0.0, 100.0], dtype=model.dtype)  # now all is positive
+        model.module.classifier.bias += torch.tensor([0.0, 0.0, 100.0], dtype=model.dtype)
+
+
+def test_the_first_look_has_moved_nothing():
+    first = Watch(TEXTS).look(open_tiny())
+    assert first.moved is None and first.message == "" and not any("moved" in name for name in first.scalars())
+
+
+def test_a_label_is_followed_and_without_one_the_answer_of_the_moment():
+    model = open_tiny()
+    watch = Watch([Example("a", TEXTS[0], "negative"), Example("b", TEXTS[1])])
+    watch.look(model)
+    predict_positive(model)
+    followed = watch.look(model, step=1).explanation.targets
+    assert [target.label for target in followed] == ["negative", "positive"]
+    assert not followed[0].predicted and followed[1].predicted
+
+
+def test_targets_that_are_given_are_followed():
+    model, watch = open_tiny(), Watch(read([(TEXTS[0], 0)]), targets=1)
+    first = watch.look(model)
+    predict_positive(model)
     second = watch.look(model, step=1)
-    assert [t.index for t in second.explanation.targets] == [t.index for t in first.explanation.targets]
-    assert max(second.moved) < 1e-3
+    assert first.explanation.targets[0].index == second.explanation.targets[0].index == 1
+    assert max(second.moved) < 1e-3  # the same class of the same features
 
 
 def test_a_jump_is_flagged_by_name():

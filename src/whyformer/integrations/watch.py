@@ -4,17 +4,18 @@ r"""Watch: what a model looks at in a few fixed examples while it is trained, an
     look = watch.look(model, step=100)
     look.moved        share of the evidence of each example that moved since the last look
 
-The target of an example is fixed at the first look, so that only what the model looks at can move, not what it is asked
-for. With the scores $s$ of two looks as shares $p_i = |s_i| / \sum_j |s_j|$, what moved is the total variation distance
+An example with a label is explained for its label, any other for what the model answers at that step: what an untrained
+head answers is not worth following. With the scores $s$ of two looks as shares $p_i = |s_i| / \sum_j |s_j|$, what moved
+is the total variation distance
 
 $$\frac{1}{2} \sum_i |p_i - q_i|$$
 
 from 0 (nothing) to 1 (everything); above `jump` the look is flagged.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias, cast
 
 from torch import Tensor
 
@@ -22,10 +23,13 @@ from whyformer._engine import TargetLike
 from whyformer._explain.explain import as_model, explain
 from whyformer._explain.method_call import MethodLike
 from whyformer._model import InputLike, Model
+from whyformer._runs.preparation import find_class_index
+from whyformer.data import Data, Example
 from whyformer.errors import InputError
 from whyformer.results.explanation import Explanation
 
 JUMP = 0.5  # half of the evidence is elsewhere
+WatchedExamples: TypeAlias = InputLike | Data | Sequence[Example]
 
 
 @dataclass(frozen=True)
@@ -68,11 +72,11 @@ class Look:
 class Watch:
     """Fixed examples that are explained again and again.
 
-    examples: what explain() takes, the same at each look. targets: one each; by default what the model answers at the
-    first look. settings: of the method.
+    examples: what explain() takes, or examples with labels (whyformer.data), the same at each look. targets: one each;
+    by default the label, or what the model answers now where there is none. settings: of the method.
     """
 
-    examples: InputLike
+    examples: WatchedExamples
     targets: TargetLike = None
     method: MethodLike | None = None
     jump: float = JUMP
@@ -85,10 +89,10 @@ class Watch:
 
     def look(self, model: Model | Any, step: int = 0) -> Look:
         """Explain the examples with the weights that the model has now; the model is left as it is."""
-        now = explain(as_model(model), self.examples, self.method, target=self.targets, **self.settings)
-        if self.targets is None:
-            indices = [target.index for target in now.targets]
-            self.targets = indices if min(indices) >= 0 else None  # a target that is no class cannot be kept
+        model = as_model(model)
+        inputs, labels = read_watched(self.examples, model)
+        targets = labels if self.targets is None else self.targets
+        now = explain(model, inputs, self.method, target=targets, **self.settings)
         moved = None if self.last is None else measure_moves(self.last.scores, now.scores)
         self.last = now
         return Look(step, now, moved, self.jump)
@@ -105,3 +109,13 @@ def as_shares(scores: Tensor) -> Tensor:
     magnitude = scores.double().abs()
     total = magnitude.sum(1, keepdim=True)
     return (magnitude / total).where(total > 0, 1 / max(scores.shape[1], 1))
+
+
+def read_watched(examples: WatchedExamples, model: Model) -> tuple[InputLike, list[int | None] | None]:
+    """The inputs, and the class of each by its label; None without labels."""
+    found = examples.examples if isinstance(examples, Data) else examples
+    labelled = [one for one in found if isinstance(one, Example)] if isinstance(found, list | tuple) else []
+    if not labelled:
+        return cast(InputLike, examples), None
+    indices = (find_class_index(model, one, {}) for one in labelled)
+    return [one.load() for one in labelled], [None if index < 0 else index for index in indices]
