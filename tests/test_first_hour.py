@@ -150,8 +150,8 @@ IN_PYTHON: dict[str, tuple[str, Callable[[], Any]]] = {
         lambda: why.open("demo/sentiment", device="gpu"),
     ),
     "no tokenizer": (
-        "BertForSequenceClassification was opened without a processor or tokenizer, so it needs tensors, got str. "
-        'Pass a tensor or a dictionary such as {"input_ids": ...}, or open(module, tokenizer=...).',
+        "BertForSequenceClassification was opened without a tokenizer, so it needs tensors, got str. "
+        'Pass open(module, tokenizer=...), or a dictionary such as {"input_ids": ...}.',
         lambda: why.explain(tiny_text.bert(), "the film"),
     ),
     "the name of a tokenizer": (

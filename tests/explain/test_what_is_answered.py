@@ -121,3 +121,13 @@ def test_what_was_considered_is_saved(tmp_path):
     for name in ("e.json", "e.safetensors"):
         e.save(tmp_path / name)
         assert why.load(tmp_path / name).targets[0].considered == e.targets[0].considered != ()
+
+
+def test_no_label_above_one_half_is_no_answer():
+    model = make_labelled([-2.0, -1.0, -3.0], problem_type="multi_label_classification")
+    assert ask_why(why.explain(model, TEXT).targets[0]) == "Why insult? 26.9%, below 50%"
+    assert "No label is above 50%; the likeliest is explained." in why.explain(model, TEXT, target="labels").notes
+
+
+def test_the_classes_of_a_regression_are_its_value():
+    assert len(why.explain_classes(make_regression(), TEXT, ["gradient_x_input"]).comparisons) == 1

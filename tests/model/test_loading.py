@@ -105,9 +105,7 @@ def test_a_folder_without_a_tokenizer_takes_tensors(folder):
     model = whyformer.open(folder)
     assert (model.kind, model.tokenizer) == ("tensors", None)
     assert whyformer.explain(model, torch.tensor([[2, 5, 6, 3]]), "rollout").scores.shape == (1, 4)
-    with pytest.raises(
-        WhyformerError, match="was opened without a processor or tokenizer, so it needs tensors, got str"
-    ):
+    with pytest.raises(WhyformerError, match="was opened without a tokenizer, so it needs tensors, got str"):
         whyformer.explain(model, "the film")
 
 

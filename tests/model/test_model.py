@@ -285,7 +285,9 @@ def test_texts_of_different_lengths_need_a_mask(zoo):
 
     model = whyformer.open(Bare(), tokenizer=wordpiece())
     assert model.encode([SHORT, SHORT]).batch == 2
-    with pytest.raises(InputError, match=r"different lengths, but Bare has no attention_mask. Explain them one by one"):
+    with pytest.raises(
+        InputError, match=r"different lengths, but Bare has no attention_mask. Pass one text to each call"
+    ):
         model.encode([SHORT, LONG])
 
 
@@ -509,7 +511,7 @@ BAD_TENSORS = {
     "others": ("bert", [{"input_ids": IDS[0]}, {"inputs_embeds": torch.ones(9, 24)}], "must have the same inputs"),
     "batches": ("bert", [IDS, IDS], r"shape \[3, 9\], which is already a batch"),
     "shapes": ("dinov2", [PIXELS[0], PIXELS[0, :, :8]], "cannot be combined into one batch"),
-    "text": ("bert", "the film", "opened without a processor or tokenizer, so it needs tensors, got str"),
+    "text": ("bert", "the film", "opened without a tokenizer, so it needs tensors, got str"),
 }  # fmt: skip
 
 

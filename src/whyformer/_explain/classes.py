@@ -23,22 +23,23 @@ def explain_classes(
     inputs: InputLike,
     methods: MethodsLike | None = None,
     *,
-    classes: int | Sequence[TargetLike] = 3,
+    classes: int | Sequence[TargetLike] | None = None,
     versus: TargetLike = None,
 ) -> ClassGrid:
     """Several classes, each explained by several methods.
 
     methods: names, functions or partials of them; by default the default method for this kind of input and four others.
-    classes: how many of the likeliest, or a list of indices, labels or other targets (whyformer.targets).
+    classes: how many of the likeliest (by default three), or a list of indices, labels or other targets
+    (whyformer.targets).
     versus: what each class is contrasted with, as in `explain`; True: the likeliest of the other classes.
     """
     model = as_model(model)
     encoded = model.encode(inputs)
-    needs_ranking = versus is True or isinstance(classes, int)
+    needs_ranking = versus is True or classes is None or isinstance(classes, int)
     ranking = rank_classes(model, encoded) if needs_ranking else [[] for _ in range(encoded.batch)]
     methods = (choose_default_method(encoded), *OTHER_CLASS_METHODS) if methods is None else methods
     comparisons = []
-    for targets in choose_classes(ranking, classes):
+    for targets in choose_classes(ranking, min(3, len(ranking[0])) if classes is None else classes):
         against = find_strongest_others(ranking, targets, model) if versus is True else versus
         comparisons.append(compare(model, encoded, methods, target=targets, versus=against))
     return ClassGrid(tuple(comparisons))

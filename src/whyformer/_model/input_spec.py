@@ -96,12 +96,17 @@ class InputSpec:
             code="E_MODEL_TOKENIZER" if of_tokenizer else "E_TENSOR",
         )
 
-    def check_batch(self, batch: int) -> None:
+    @property
+    def takes_batches(self) -> bool:
         """Decoders that classify read the last token before the padding, so for a batch they need a pad_token_id."""
-        if batch > 1 and self.is_hugging_face and self.padding is None and self.name.endswith("SequenceClassification"):
+        is_decoder = self.is_hugging_face and self.name.endswith("SequenceClassification")
+        return not is_decoder or self.padding is not None
+
+    def check_batch(self, batch: int) -> None:
+        if batch > 1 and not self.takes_batches:
             raise InputError(
-                f"{self.name} accepts only one example at a time, because its config has no pad_token_id. Set it, or "
-                "explain the examples one by one."
+                f"{self.name} accepts only one example at a time, because its config has no pad_token_id. Set it "
+                "(model.config.pad_token_id = tokenizer.eos_token_id), or pass one example to each call."
             )
 
     def check_length(self, length: int, what: str) -> None:

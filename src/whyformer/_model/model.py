@@ -83,6 +83,10 @@ class Model:
         return () if is_made_up and "Classif" not in type(unwrap(self.module)).__name__ else labels
 
     @property
+    def takes_batches(self) -> bool:
+        return self._input_spec.takes_batches
+
+    @property
     def _takes(self) -> str:
         return "tensors" if self.kind == "tensors" else f"{self.kind}s"
 
@@ -219,10 +223,11 @@ class Model:
             return self._from_images(items)
         if self.kind == "text":
             return self._from_texts(items)
+        main = self._input_spec.main or "input_ids"
+        needed = "processor" if main == "pixel_values" else "tokenizer"
         raise InputError(
-            f"{self.name} was opened without a processor or tokenizer, so it needs tensors, got "
-            f"{type(items[0]).__name__}. "
-            'Pass a tensor or a dictionary such as {"input_ids": ...}, or open(module, tokenizer=...).'
+            f"{self.name} was opened without a {needed}, so it needs tensors, got {type(items[0]).__name__}. "
+            f'Pass open(module, {needed}=...), or a dictionary such as {{"{main}": ...}}.'
         )
 
     # --- images and texts ---------------------------------------------------------------------------------------------
@@ -381,7 +386,8 @@ class Model:
         inputs = {main: batch.pop("input_ids")} | {name: batch[name] for name in batch if name in spec.names}
         if not bool(real.all()) and "attention_mask" not in inputs:
             raise InputError(
-                f"The texts have different lengths, but {spec.name} has no attention_mask. Explain them one by one."
+                f"The texts have different lengths, but {spec.name} has no attention_mask. Pass one text to each call; "
+                "judge() and bulk() do so by themselves."
             )
         return EncodedBatch(
             inputs | self._make_positions(real),
@@ -500,7 +506,7 @@ class Model:
             if "attention_mask" not in self._input_spec.names:
                 raise InputError(
                     "The examples have different lengths, but the model has no attention_mask. "
-                    "Pad them, or explain them one by one."
+                    "Pad them, or pass one to each call; judge() and bulk() do so by themselves."
                 )
             lengths = [row[_find_main_input(row)].size(0) for row in rows]
             joined["attention_mask"] = _pad_rows([torch.ones(n, dtype=torch.long) for n in lengths], 0)

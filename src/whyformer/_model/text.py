@@ -226,7 +226,9 @@ def check_text(text: Any, name: str) -> str:
         advice = ""
         if isinstance(text, list):
             are_ids = bool(text) and all(isinstance(item, int) for item in text)
+            is_pair = len(text) == 2 and not are_ids
             advice = ' Pass token ids as {"input_ids": tensor}.' if are_ids else " Pass one flat list of texts."
+            advice += " Two texts that are read together are TextPair(first, second)." if is_pair else ""
         raise InputError(f"{what} must be a string, got {quote_type(text)}.{advice}", code="E_TXT_TYPE")
     if not text.strip():
         raise InputError(f"{what} is empty.", code="E_TXT_EMPTY")

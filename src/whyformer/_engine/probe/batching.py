@@ -60,7 +60,7 @@ memory_shares: "weakref.WeakKeyDictionary[nn.Module, float]" = weakref.WeakKeyDi
 
 def count_rows(model: Model, tokens: int, *, with_graph: bool = False) -> int:
     """How many inputs of so many tokens go through the model at once."""
-    if unwrap(model.module) in RUNS_ALONE:
+    if unwrap(model.module) in RUNS_ALONE or not model.takes_batches:
         return 1
     chosen = chosen_batching.get()
     budget = MEMORY.get(model.device.type, MEMORY["cpu"])[with_graph]

@@ -203,7 +203,11 @@ class AnswerView:
             if begin or inside:
                 first, later = (begin or inside)[0], (inside or begin)[0]
                 return [first] + [later] * (count - 1)
-        return [self.names.index(label)] * count
+        try:
+            return [self.names.index(label)] * count
+        except TargetError as error:
+            word = f" A word of the text is Entity({label!r}), or 'entity:{label}'." if isinstance(label, str) else ""
+            raise TargetError(f"{error}{word}") from None
 
 
 def split_entity_label(label: str) -> tuple[str, str]:

@@ -156,7 +156,7 @@ def describe_targets(
             label=names.label(index),
             score=scores[i],
             probability=probabilities[i] if probabilities is not None else None,
-            predicted=index == predicted[i] or (names.is_multi_label and is_likely(probabilities, i)),
+            predicted=is_likely(probabilities, i) if names.is_multi_label else index == predicted[i],
             versus=other,
             versus_label=names.label(other) if other is not None else None,
             position=positions[i] if positions is not None else None,

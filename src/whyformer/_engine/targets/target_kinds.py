@@ -89,15 +89,16 @@ class Group(TargetKind):
 class Labels(TargetKind):
     """All labels that a multi-label model gives, those with a probability above one half, together: a Group of them.
 
-    If there is none, the likeliest.
+    If there is none, the likeliest, with a note.
     """
 
     def settle(self, view: AnswerView, row: int) -> Settled:
         if view.task.kind != "class" or not view.names.is_multi_label:
             raise refuse_task(view, "Labels", "a multi-label classifier (problem_type, or a sigmoid at its end)")
         logits = view.logits[row]
-        given = (logits > 0).nonzero()[:, 0].tolist() or [int(logits.argmax())]  # the sigmoid of 0 is one half
-        return Group(*given).settle(view, row)
+        given = (logits > 0).nonzero()[:, 0].tolist()  # the sigmoid of 0 is one half
+        settled = Group(*(given or [int(logits.argmax())])).settle(view, row)
+        return settled if given else replace(settled, note="No label is above 50%; the likeliest is explained.")
 
 
 @dataclass(frozen=True)
@@ -258,7 +259,7 @@ class Entity(TargetKind):
                 f"The model predicts {view.labels[predicted[best]]} for every token; the likeliest other class is "
                 "explained."
                 if self.label is None
-                else f"The model predicts no {self.label} here; the token where it is likeliest is explained."
+                else f"The model predicts no {view.labels[chosen]} here; the token where it is likeliest is explained."
             )
             return make_entity(view, row, [places[best]], [chosen], note)
         first, last = extend_entity(best, predicted, view.labels)
@@ -460,7 +461,10 @@ def settle_target(wanted: OneTarget, view: AnswerView, row: int) -> Settled:
         else:
             wanted = AnswerSpan() if view.task.kind == "answer span" else NAMED_TARGETS[view.task.kind](None)
     elif view.task.kind == "answer span" and not isinstance(wanted, TargetKind):
-        raise refuse_task(view, f"The target {wanted!r}", "a classifier")
+        raise TargetError(
+            f"{view.model_name} answers a span of the text, and {wanted!r} names none. Pass AnswerSpan(first, last), "
+            f"'answer:4-7' as text, or nothing for its own answer. Its tokens are: {view.list_tokens(row)}."
+        )
     assert isinstance(wanted, TargetKind | str | SupportsIndex)  # functions are not settled
     return as_kind(wanted).settle(view, row)
 
@@ -481,5 +485,5 @@ def predicts_term(view: AnswerView, row: int, term: Term) -> tuple[bool, float |
         if probabilities is None:
             return True, None
         chance = float(probabilities[0, index])
-        return int(logits.argmax()) == index or (view.names.is_multi_label and chance > 0.5), chance
+        return chance > 0.5 if view.names.is_multi_label else int(logits.argmax()) == index, chance
     return int(logits.argmax()) == index, float(logits.double().softmax(-1)[index])

@@ -227,6 +227,8 @@ def _check_name(source: ModelLike) -> str:
     if isinstance(source, str | os.PathLike) and isinstance(text := os.fspath(source), str):
         return text
     hint = " Load these weights into their module, and pass that." if isinstance(source, Mapping) else ""
+    if isinstance(getattr(source, "model", None), nn.Module):
+        hint = " Pass its .model, opened with tokenizer= or processor= (a Trainer has it as .processing_class)."
     if isinstance(source, type):
         hint = f" Pass an instance, such as {source.__name__}.from_pretrained(...)."
     raise ModelNotFound(f"A model must be a folder, a name or an nn.Module, got {quote_type(source)}.{hint}")
