@@ -178,5 +178,5 @@ test("cautions are signs with words", () => {
 });
 
 test("agreement has words", () => {
-  assert.deepEqual([0.9, 0.5, 0, -0.9].map(nameAgreement), ["agrees", "agrees in part", "unrelated", "opposite"]);
+  assert.deepEqual([0.9, 0.5, 0, -0.9].map(nameAgreement), ["agrees", "agrees in part", "hardly agrees", "ranks the other way"]);
 });

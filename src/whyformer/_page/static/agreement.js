@@ -13,6 +13,6 @@ export function describeAgreement(agreement, method, other) {
 export function nameAgreement(value) {
   if (value >= 0.7) return "agrees";
   if (value >= 0.3) return "agrees in part";
-  if (value > -0.3) return "unrelated";
-  return "opposite";
+  if (value > -0.3) return "hardly agrees";
+  return "ranks the other way";
 }
