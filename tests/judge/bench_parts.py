@@ -4,7 +4,7 @@ import torch
 from conftest import animal
 
 from whyformer._explain.method_call import label_methods
-from whyformer._judge.plan import make_judge_plan
+from whyformer._judge.bench import Bench
 from whyformer._model.loading import open as opened
 from whyformer._model.model import Model
 from whyformer._runs.choice import choose_judged_metrics
@@ -79,4 +79,4 @@ SHARE = metric_of(
 def a_plan(model=None, data=None, methods=("rollout",), metrics=(FIRST_SCORE,), target="predicted", batch=4):
     model, data = model or tiny(), data or pictures(10)
     chosen = choose_judged_metrics(list(metrics), model, data)
-    return make_judge_plan(model, data, label_methods(methods), chosen, target=target, batch=batch)
+    return Bench(model, data, label_methods(methods), chosen, target, batch=batch).plan

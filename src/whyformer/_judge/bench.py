@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,12 +20,18 @@ from whyformer._engine import Capture, TargetLike, record
 from whyformer._explain.method_call import MethodCall
 from whyformer._explain.sharing import explain_by_each, record_for_methods, share_captures
 from whyformer._judge.controls import is_control
-from whyformer._judge.rows import NAN, Row, Shard
+from whyformer._judge.plan import JudgePlan
+from whyformer._judge.rows import NAN, JudgeStore, Row, RowTable, Shard
 from whyformer._model import EncodedBatch, Model, is_text_pair
+from whyformer._plain import archive
 from whyformer._plain.progress import show_progress
-from whyformer._plain.tokens import Pieces, ScoredTokens
+from whyformer._plain.tokens import Pieces
+from whyformer._plain.versions import __version__
+from whyformer._runs.arguments import check_run_number
+from whyformer._runs.choice import write_run_target
 from whyformer._runs.preparation import NOTE_SEPARATOR, KindOfInput, PreparedExample, prepare_example, reason_of
 from whyformer._runs.repeatable import repeatable_engine
+from whyformer._runs.weights import describe_planned_model
 from whyformer.data import Data
 from whyformer.metrics._registry import Measurement, MetricCall, Rationale, measure
 from whyformer.metrics._rerun import Rerun
@@ -35,6 +42,7 @@ from whyformer.results.explanation import Explanation
 CurveSteps = dict[str, Sequence[float]]  # the x values of each metric's curve
 EncodedGroup = tuple[Sequence[PreparedExample], EncodedBatch]  # examples that run together
 
+DEFAULT_BATCH = {"cpu": 16, "cuda": 64}  # examples, by device
 RANDOM_ANSWERS = "on which the model answers at random, so that another run gives other numbers"
 
 
@@ -52,7 +60,7 @@ class ExampleGroup:
 
 @dataclass(frozen=True, eq=False)
 class Bench:
-    """A model and data, with the methods to judge and the metrics to judge them by."""
+    """The settings of a judgement: a model and data, with the methods to judge and the metrics to judge them by."""
 
     model: Model
     data: Data
@@ -60,6 +68,37 @@ class Bench:
     metrics: Mapping[str, MetricCall]
     target: TargetLike = "predicted"
     kind: KindOfInput | None = None
+    batch: int | None = None  # examples; None: DEFAULT_BATCH of the device
+
+    @property
+    def plan(self) -> JudgePlan:
+        """All that the rows depend on, in JSON fields."""
+        size = self.batch if self.batch is not None else DEFAULT_BATCH.get(self.model.device.type, 16)
+        check_run_number("batch_size", size, least=1)
+        data = {"name": self.data.name, "examples": len(self.data), "fingerprint": self.data.fingerprint()}
+        fields = {
+            "model": describe_planned_model(self.model),
+            "data": data,
+            "mask_values": self.data.mask_values,
+            "methods": {label: call.all_settings for label, call in self.methods.items()},
+            "metrics": {label: call.settings for label, call in self.metrics.items()},
+            "target": write_run_target(self.target),
+            "batch": int(size),
+            "whyformer": __version__,
+            "torch": torch.__version__,
+        }
+        return JudgePlan(archive.as_json_value(fields))
+
+    def measure(self, plan: JudgePlan, folder: Path, doing: str) -> RowTable:
+        """All rows; those that the folder does not have are computed and written there."""
+        store = JudgeStore(folder, plan)
+        missing = [shard for shard in range(plan.shards) if store.read(shard) is None]
+        total = sum(len(plan.indices(shard)) for shard in missing)
+        with show_progress(total, doing, is_logged=True) as progress:
+            for shard in missing:
+                store.write(shard, self.make_shard(plan.indices(shard)))
+                progress.advance(len(plan.indices(shard)))
+        return RowTable(store)
 
     @property
     def class_blind(self) -> frozenset[str]:
@@ -262,15 +301,11 @@ def measure_method_agreement(explanations: Mapping[str, Explanation], count: int
     comparable = [e for e in judged if e.scores.shape == judged[0].scores.shape]
     if len(comparable) < 2:
         return [NAN] * count
-    return [
-        mean_rank_correlation(torch.stack([e.scores[i].double() for e in comparable]), comparable[0].tokens[i])
-        for i in range(count)
-    ]
-
-
-def mean_rank_correlation(scores: Tensor, tokens: ScoredTokens) -> float:
-    """The mean over all pairs of rows of [method unit], without padding and special tokens."""
-    if isinstance(tokens, Pieces):
-        scores = scores[:, ~(torch.tensor(tokens.padding) | torch.tensor(tokens.special))]
-    rho = rank_correlation(scores)
-    return float(rho[torch.ones_like(rho).triu(1).bool()].nanmean())
+    found = []
+    for i in range(count):
+        scores, tokens = torch.stack([e.scores[i].double() for e in comparable]), comparable[0].tokens[i]
+        if isinstance(tokens, Pieces):
+            scores = scores[:, ~(torch.tensor(tokens.padding) | torch.tensor(tokens.special))]
+        rho = rank_correlation(scores)
+        found.append(float(rho[torch.ones_like(rho).triu(1).bool()].nanmean()))
+    return found

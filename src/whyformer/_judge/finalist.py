@@ -13,8 +13,6 @@ from pathlib import Path
 import numpy as np
 
 from whyformer._judge.bench import Bench
-from whyformer._judge.plan import make_judge_plan
-from whyformer._judge.rows import JudgeStore, RowTable
 from whyformer._plain.statistics import compute_t_interval
 from whyformer.metrics._registry import MetricCall, choose_metric
 
@@ -77,11 +75,7 @@ def check_finalist(bench: Bench, method: str, folder: Path) -> Finalist:
 def measure_checks(bench: Bench, method: str, checks: Mapping[str, Mapping[str, int]], folder: Path) -> np.ndarray:
     """[example check], of a few examples."""
     metrics: dict[str, MetricCall] = {name: choose_metric(name, dict(own)) for name, own in checks.items()}
-    few = replace(bench, data=bench.data.sample(EXAMPLES), methods={method: bench.methods[method]}, metrics=metrics)
-    plan = make_judge_plan(few.model, few.data, few.methods, metrics, target=few.target, batch=None)
+    own = {method: bench.methods[method]}
+    few = replace(bench, data=bench.data.sample(EXAMPLES), methods=own, metrics=metrics, batch=None)
     folder.mkdir(exist_ok=True)
-    store = JudgeStore(folder, plan)
-    for shard in range(plan.shards):
-        if store.read(shard) is None:
-            store.write(shard, few.make_shard(plan.indices(shard)))
-    return RowTable(store).value[:, 0]
+    return few.measure(few.plan, folder, f"checking {method}").value[:, 0]

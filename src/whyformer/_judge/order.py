@@ -72,15 +72,12 @@ def compare_pairs(
             one, other = values[ahead][both], values[behind][both]
             differences = as_pseudo_values(one, combine) - as_pseudo_values(other, combine)
             _, low, high = compute_t_interval(sign * differences, least=MIN_EXAMPLES)
-            if combine is not None and low * high > 0 and not is_exchange_significant(one, other, combine):
+            is_clear = low * high > 0
+            if is_clear and combine is not None and paired_test(one, other, combine=combine) >= SIGNIFICANCE_LEVEL:
                 low, high = min(low, 0.0), max(high, 0.0)
             difference = sign * (summarise(one, combine) - summarise(other, combine))
             found.append(PairOrder(ahead, behind, difference, low, high, int(both.sum()), total))
     return found
-
-
-def is_exchange_significant(one: np.ndarray, other: np.ndarray, combine: Combiner) -> bool:
-    return paired_test(one, other, combine=combine) < SIGNIFICANCE_LEVEL
 
 
 def summarise(values: np.ndarray, combine: Combiner | None) -> float:

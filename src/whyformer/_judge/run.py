@@ -14,12 +14,11 @@ from whyformer._judge.bench import Bench
 from whyformer._judge.controls import add_controls
 from whyformer._judge.finalist import check_finalist
 from whyformer._judge.judgement import Judgement, encode_utf8
-from whyformer._judge.plan import JudgePlan, make_judge_plan
-from whyformer._judge.rows import JudgeStore, RowTable
+from whyformer._judge.plan import JudgePlan
 from whyformer._judge.table import tabulate_rows
 from whyformer._judge.verdict import find_winner
 from whyformer._plain import archive
-from whyformer._plain.progress import Wait, show_activity, show_progress
+from whyformer._plain.progress import Wait, show_activity
 from whyformer._plain.torch_state import neutral_torch
 from whyformer._runs.arguments import (
     ColumnNames,
@@ -87,9 +86,8 @@ def judge(
     target = read_run_target(target, model)
     refuse_missing_truth(model, data, chosen_metrics, target)
     kind = find_kind_of_input(model, data)
-    chosen_methods = add_controls(chosen_methods, kind)
-    plan = make_judge_plan(model, data, chosen_methods, chosen_metrics, target=target, batch=batch_size)
-    bench = Bench(model, data, chosen_methods, chosen_metrics, target, kind)
+    bench = Bench(model, data, add_controls(chosen_methods, kind), chosen_metrics, target, kind, batch_size)
+    plan = bench.plan
     if folder is None:
         with tempfile.TemporaryDirectory() as temporary:
             return replace(run_judgement(bench, plan, Path(temporary), checks_finalist=report), folder=None)
@@ -110,14 +108,7 @@ def judge(
 
 def run_judgement(bench: Bench, plan: JudgePlan, folder: Path, *, checks_finalist: bool) -> Judgement:
     """Compute the rows that are missing, then the table of all rows, and check the method that it recommends."""
-    store = JudgeStore(folder, plan)
-    missing = [shard for shard in range(plan.shards) if store.read(shard) is None]
-    total = sum(len(plan.indices(shard)) for shard in missing)
-    with show_progress(total, "judging", is_logged=True) as progress:
-        for shard in missing:
-            store.write(shard, bench.make_shard(plan.indices(shard)))
-            progress.advance(len(plan.indices(shard)))
-    rows = RowTable(store)
+    rows = bench.measure(plan, folder, "judging")
     table = tabulate_rows(rows, bench.metrics, class_blind=bench.class_blind, kind=bench.kind)
     winner = find_winner(table) if checks_finalist else None
     finalist = None if winner is None else check_finalist(bench, winner, folder)

@@ -65,7 +65,9 @@ def list_verdict(table: Table, finalist: Finalist | None = None) -> list[str]:
         parts = [write_nothing_found(table, candidates, fair)]
     else:
         parts = [write_refusal(table, deciding), *write_comparison_with_controls(table, deciding)]
-    weak = find_weak_metrics(table, deciding, undecided, winner)
+    won = [metric for metric in undecided if not is_chance(name_control(table, metric))]
+    is_blind = winner is not None and winner in table.class_blind
+    weak = [metric for metric in deciding if is_blind and table.kinds[metric] == "localisation"] + won
     return [
         *parts,
         *write_left_out(table, candidates),
@@ -101,16 +103,6 @@ def find_winner(table: Table) -> str | None:
 def find_unfit_controls(table: Table, metric: str) -> list[Line]:
     """Controls with too few or infinite values: beating what is left of them shows nothing."""
     return [line for line in table.of(metric) if line.is_control and line.count and not line.is_fit]
-
-
-def find_weak_metrics(table: Table, deciding: Sequence[str], undecided: Sequence[str], winner: str | None) -> list[str]:
-    """The metrics whose known weakness matters here.
-
-    They are those that a control other than chance wins, and metrics of localisation if the winner ignores the class.
-    """
-    won = [metric for metric in undecided if not is_chance(name_control(table, metric))]
-    is_blind = winner is not None and winner in table.class_blind
-    return [metric for metric in deciding if is_blind and table.kinds[metric] == "localisation"] + won
 
 
 def recommend_method(table: Table, metrics: Sequence[str], ignored: Collection[str] = ()) -> str | None:
@@ -149,11 +141,8 @@ def list_fair_metrics(table: Table) -> list[str]:
 
 def list_lost_to_controls(table: Table, method: str) -> list[Line]:
     """The lines of this method, in metrics that may decide, that are significantly worse than the best control."""
-    return [line for metric in list_candidate_metrics(table) for line in table.of(metric) if is_lost(line, method)]
-
-
-def is_lost(line: Line, method: str) -> bool:
-    return line.method == method and line.beats_control is False
+    own = [line for metric in list_candidate_metrics(table) for line in table.of(metric) if line.method == method]
+    return [line for line in own if line.beats_control is False]
 
 
 def group_by_method(table: Table, metrics: Sequence[str]) -> dict[str, list[Line]]:
@@ -172,12 +161,13 @@ def group_by_method(table: Table, metrics: Sequence[str]) -> dict[str, list[Line
 def write_recommendation(table: Table, deciding: Sequence[str], winner: str, finalist: Finalist | None) -> str:
     """What to use, and what speaks against it."""
     fair = list_fair_metrics(table)
-    lost = [
-        f"it is worse than {name_best_control(table, line.metric)} in {line.metric} ({format_p_value(line.p_control)})"
-        for line in list_lost_to_controls(table, winner)
-    ]
+    lost = [(line, table.best_control(line.metric)) for line in list_lost_to_controls(table, winner)]
     against = [
-        *lost,
+        *(
+            f"it is worse than {best.method} in {line.metric} ({format_p_value(line.p_control)})"
+            for line, best in lost
+            if best
+        ),
         *list_better_rivals(table, fair, winner),
         *(["it ignores the class"] if winner in table.class_blind else []),
         *([] if finalist is None else finalist.list_objections()),
@@ -185,11 +175,6 @@ def write_recommendation(table: Table, deciding: Sequence[str], winner: str, fin
     although = f", although {join_with_and(against)}" if against else ""
     reason = f"it is significantly better than {name_all_controls(table)} in {join_with_and(deciding)}"
     return f"On this data use {winner}{although}: {reason}{describe_open_leads(table, fair, winner)}."
-
-
-def name_best_control(table: Table, metric: str) -> str:
-    best = table.best_control(metric)
-    return "chance" if best is None else best.method
 
 
 def list_better_rivals(table: Table, metrics: Sequence[str], winner: str) -> Iterator[str]:
@@ -215,13 +200,9 @@ def describe_open_leads(table: Table, metrics: Sequence[str], winner: str) -> st
     if not found:
         is_alone = len(group_by_method(table, metrics)) == 1
         return "" if is_alone or has_better else ", and than every other method"
-    counts = describe_counts(table, metrics)
-    return f"; with {counts} it is open whether another method is better {join_with_and(found)}"
-
-
-def describe_counts(table: Table, metrics: Sequence[str]) -> str:
     counts = sorted({table.of(metric)[0].expected for metric in metrics})
-    return f"{counts[0]} examples" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} examples"
+    examples = " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
+    return f"; with {examples} examples it is open whether another method is better {join_with_and(found)}"
 
 
 def find_leads_over(table: Table, metric: str, method: str) -> dict[str, Lead]:
@@ -458,7 +439,9 @@ def list_cautions(rows: RowTable, problems: Sequence[Problem], *, explains_label
     examples = rows.examples()
     cautions = []
     if problems:
-        cautions.append(f"{count_noun(len(problems), 'problem')} in the data: {format_first_problems(problems)}.")
+        first = [str(problem).rstrip(".") for problem in problems[:MOST_NAMED]]
+        more = [f"and {len(problems) - MOST_NAMED} more"] if len(problems) > MOST_NAMED else []
+        cautions.append(f"{count_noun(len(problems), 'problem')} in the data: {'; '.join([*first, *more])}.")
     if len(examples) < FEW_EXAMPLES:
         cautions.append(f"Only {count_noun(len(examples), 'example')}: intervals are wide and tests weak.")
     if len({row.label for row in examples if row.label >= 0}) == 1:
@@ -505,13 +488,6 @@ def format_reasons(rows: Sequence[Row], most: int = 3) -> str:
         written.append(f"{names}, {count} x: {reason.rstrip('.')}")
     rest = len(counts) - len(written)
     return "; ".join(written) + (f"; and {count_noun(rest, 'more reason')}" if rest > 0 else "")
-
-
-def format_first_problems(problems: Sequence[Problem], most: int = 3) -> str:
-    """The first problems in full. In a folder, problems.txt holds all of them."""
-    written = [str(problem).rstrip(".") for problem in problems[:most]]
-    rest = len(problems) - most
-    return "; ".join([*written, f"and {rest} more"] if rest > 0 else written)
 
 
 def count_noun(count: int, noun: str) -> str:
