@@ -46,6 +46,7 @@ KNOWN = {
     "by must have regions only, or none": "an option",
     "matrix, states, or none": "an option",
     "; pass weights=": "an option",
+    " names none. Pass AnswerSpan": "an option",
     "does not prove": "a limit",
     "agreement is no proof": "a limit",
     # true of every input, by the code or a file that was read

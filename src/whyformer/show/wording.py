@@ -80,7 +80,10 @@ def describe_considered(target: Target) -> str:
 def describe_sum(panel: Panel) -> str:
     """What has a score, what the scores sum to, and the output that they are about."""
     total, output = float(panel.scores.double().sum()), panel.target.score
-    start, answer = f"One score for each {name_unit(panel)}; they sum to", f"{output:.3g}, {name_output(panel.target)}"
+    start, answer = (
+        f"One score for each {name_scored_unit(panel)}; they sum to",
+        f"{output:.3g}, {name_explained_output(panel.target)}",
+    )
     if not has_output_units(panel):
         return f"{start} {total:.3g}, in other units than {answer}."
     if abs(total - output) <= EXACT * abs(output):
@@ -97,17 +100,19 @@ def describe_sums(panels: Mapping[str, Panel]) -> str:
         f"{'' if has_output_units(one) else ' in other units'}"
         for label, one in panels.items()
     ]
-    answer = f"{name_output(first.target)} is {first.target.score:.3g}, " if has_one_answer else ""
+    answer = f"{name_explained_output(first.target)} is {first.target.score:.3g}, " if has_one_answer else ""
     each = "" if has_one_answer else ", each for the output of its answer"
-    return make_visible(f"One score for each {name_unit(first)}; {answer}the scores sum to {', '.join(sums)}{each}.")
+    return make_visible(
+        f"One score for each {name_scored_unit(first)}; {answer}the scores sum to {', '.join(sums)}{each}."
+    )
 
 
-def name_unit(panel: Panel) -> str:
+def name_scored_unit(panel: Panel) -> str:
     unit = next((name[:-1] for name in ("words", "sentences", "paragraphs") if name in panel.settings), "token")
     return "patch" if panel.is_image else unit
 
 
-def name_output(target: Target) -> str:
+def name_explained_output(target: Target) -> str:
     return f"the {'output' if target.versus is None else 'difference of the outputs'} for this answer"
 
 
