@@ -355,6 +355,7 @@ def test_no_slow_imports_before_a_command_runs():
     assert not {name for name in ours if not name.startswith("whyformer.cli")} - {
         "whyformer",  # its names are imported on first use
         "whyformer.errors",
+        "whyformer._plain.demo_models",
         "whyformer._plain.paths",
         "whyformer._plain.progress",
         "whyformer.show.visible",

@@ -4,12 +4,12 @@ import os
 from collections.abc import Hashable, Mapping, Sequence
 
 from whyformer._audit.auditor import AuditExtras, Auditor
-from whyformer._audit.checks import REPLACEMENT_KINDS, AttentionLike, choose_search
+from whyformer._audit.checks import REPLACEMENT_KINDS, AttentionLike
 from whyformer._audit.result import Audit
 from whyformer._audit.rows import AuditRows
-from whyformer._audit.settings import TESTS, AuditSettings, normalise_methods
+from whyformer._audit.settings import choose_audit_settings
 from whyformer._explain.explain import ModelLike, as_model
-from whyformer._explain.method_call import MethodLike, as_plain_setting
+from whyformer._explain.method_call import MethodLike
 from whyformer._plain.progress import Wait, show_activity
 from whyformer._plain.torch_state import neutral_torch
 from whyformer._runs.arguments import (
@@ -61,8 +61,8 @@ def audit(
     tests: some of "agreement", "replacement", "adversarial", "adversary", "shape", "diagnostic", "seeds", "baseline";
     all that are possible. methods: explanation methods to compare with attention, besides gradients and leave-one-out.
     limit: use at most this many examples. samples: random permutations per example. kinds: of replacement.
-    preset: of the adversarial search, "paper" or "released". search_limit: the number of examples to search on, which
-    is slow; None for all. steps: of the search.
+    preset: settings of the adversarial search, "paper" or "released". search_limit: the number of examples to search
+    on, which is slow; None for all. steps: of the search.
     checkpoints: the same model trained with other seeds. baseline: the same model trained with uniform attention.
     training: labelled examples for the small diagnostic model, with the same columns and classes.
     adversary_epochs: train one model for each attention, for so many epochs, to give the same answers with other
@@ -78,18 +78,11 @@ def audit(
     check_run_data(data)
     if limit is not None:
         check_run_number("limit", limit, least=1)
-    plain = {
-        "samples": samples, "search_limit": search_limit, "words_only": words_only, "top": top, "target": target,
-        "seed": seed, "adversary_epochs": adversary_epochs, "swap_limit": swap_limit,
-    }  # fmt: skip
-    settings = AuditSettings(
-        tests=TESTS if tests is None else tuple(as_argument_list(tests)),
-        methods=normalise_methods(methods),
-        kinds=tuple(as_argument_list(kinds)),
-        search=choose_search(preset, steps=as_plain_setting(steps)),
-        **{name: as_plain_setting(value) for name, value in plain.items()},
-    )
-    settings.check()
+    settings = choose_audit_settings(
+        tests=tests, methods=methods, kinds=kinds, preset=preset, steps=steps, samples=samples,
+        search_limit=search_limit, words_only=words_only, top=top, target=target, seed=seed,
+        adversary_epochs=adversary_epochs, swap_limit=swap_limit,
+    )  # fmt: skip
     if settings.swap_limit and folder is None:
         raise InputError(
             f"swap_limit={settings.swap_limit} needs a folder for the page. Pass out=, or call swap_heads().",

@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
-from whyformer._audit.checks import REPLACEMENT_KINDS, SearchSettings
-from whyformer._explain.method_call import MethodLike, label_methods
+from whyformer._audit.checks import REPLACEMENT_KINDS, SearchSettings, choose_search
+from whyformer._explain.method_call import MethodLike, as_plain_setting, label_methods
 from whyformer._plain.json_value import JsonValue
 from whyformer._plain.setting_checks import RefusedSetting, allow_number, quote_value
-from whyformer._runs.arguments import MAX_SEED, check_run_flag, check_run_number
+from whyformer._runs.arguments import MAX_SEED, as_argument_list, check_run_flag, check_run_number
 from whyformer.errors import InputError, MethodError, TargetError, suggest_nearest
 
 TESTS = ("agreement", "replacement", "adversarial", "adversary", "shape", "diagnostic", "seeds", "baseline")
@@ -24,18 +25,18 @@ class AuditSettings:
 
     tests: tuple[str, ...]
     methods: tuple[MethodLike, ...] | str  # a string is one of METHOD_GROUPS
-    samples: int
     kinds: tuple[str, ...]
     search: SearchSettings
-    search_limit: int | None  # the number of examples in the adversarial search; None for all
-    words_only: bool
-    top: float
-    seed: int
+    samples: int = 100
+    search_limit: int | None = 100  # the number of examples in the adversarial search; None for all
+    words_only: bool = False
+    top: float = 0.2
+    seed: int = 0
     target: int | str | None = None  # the class that importance is measured for; None: the predicted one
     adversary_epochs: int = 0  # of the trained adversary; 0 for none
     swap_limit: int = 0  # the number of examples on the page of swapped heads; no row depends on it
 
-    def check(self) -> None:
+    def check(self) -> "AuditSettings":
         check_names(self.tests, TESTS, "test")
         check_names(self.kinds, REPLACEMENT_KINDS, "replacement")
         try:
@@ -55,6 +56,7 @@ class AuditSettings:
             )
         if not isinstance(self.methods, str):
             label_methods(self.methods)
+        return self
 
     def to_fields(self, attention: Sequence[str]) -> dict[str, JsonValue]:
         """The settings as saved with the result and in the plan of a run folder."""
@@ -72,6 +74,25 @@ class AuditSettings:
             **({} if self.target is None else {"target": self.target}),
             **({"adversary_epochs": self.adversary_epochs} if self.adversary_epochs else {}),
         }
+
+
+def choose_audit_settings(
+    *,
+    tests: Sequence[str] | None = None,
+    methods: MethodLike | Sequence[MethodLike] = (),
+    kinds: Sequence[str] = REPLACEMENT_KINDS,
+    preset: str = "paper",
+    steps: int | None = None,
+    **others: Any,
+) -> AuditSettings:
+    """The settings that arguments of `audit` stand for, checked."""
+    return AuditSettings(
+        tests=TESTS if tests is None else tuple(as_argument_list(tests)),
+        methods=normalise_methods(methods),
+        kinds=tuple(as_argument_list(kinds)),
+        search=choose_search(preset, steps=as_plain_setting(steps)),
+        **{name: as_plain_setting(value) for name, value in others.items()},
+    ).check()
 
 
 def check_names(given: Sequence[str], known: Sequence[str], what: str) -> None:

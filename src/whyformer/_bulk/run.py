@@ -78,8 +78,7 @@ def bulk(
     """Explain every item of a data set and write one row per item and method to Parquet files in a folder.
 
     The same call resumes a run that was stopped, by whatever: finished parts are checked and kept. An item that cannot
-    be explained becomes an error record and never stops the run; `retry_failed=True` tries them, and only them, again.
-    `grow=True` adds items and methods to the run: those of this call that it has not. This call must have all of its.
+    be explained becomes an error record and never stops the run.
 
     model: best a name or folder, which other processes can open; a Model or nn.Module runs in this process.
     methods: names, functions or partials of them; by default the default method for images or for texts.
@@ -88,14 +87,18 @@ def bulk(
         `whyformer.data.read`; columns={"name": ...} chooses the ids.
     target: the class to explain: by default the predicted one; "label" (the true class), one class for all items, or
         one of whyformer.targets, also as text ("group:cat,dog").
-    engine: "local", or "ray" with the `address` of a cluster. workers: processes; by default one per GPU or core.
+    engine: where the workers run, "local" or "ray". address: the Ray cluster to join; without it Ray runs on this
+    machine only. workers: worker processes; by default one per GPU or core.
     batch_size: items per pass; by default found on a GPU, or under a budget of `memory` bytes per worker. shard: items
-    per file. threads: of each worker on the processor. loaders: threads that read and decode ahead; next to a GPU, each
-    has a process.
-    truncate: cut texts that are too long instead of recording an error. windows: explain them in overlapping windows,
-    as `explain` does; a number says how many tokens windows share. maps: also store each map as a PNG.
+    per file. threads: threads of each worker on the processor; by default 1. loaders: threads of each worker that read
+    and decode ahead; next to a GPU, each has a process.
+    truncate: cut texts that are too long for the model instead of recording an error. windows: explain them in
+    overlapping windows, as `explain` does; a number says how many tokens windows share. maps: also store each map as a
+    PNG.
     check: also ask the model with the highest words or patches hidden, and with everything hidden, as `explain` does;
     the answers are in the columns `top_hidden` and `all_hidden`.
+    retry_failed: try the items that failed, and only them, again. grow: add to the run in the folder the items and
+    methods of this call that it has not. This call must have all of its.
     """
     folder = check_run_folder(out)
     if folder is None:

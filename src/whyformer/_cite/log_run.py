@@ -142,12 +142,13 @@ def cite_log(
     """Cite the sources of every record of a log, and write one row per record to Parquet files in a folder.
 
     The same call resumes a run that was stopped, by whatever: finished parts are checked and kept. A record that cannot
-    be read or cited becomes an error record and never stops the run; `retry_failed=True` tries such records again.
+    be read or cited becomes an error record and never stops the run.
 
     records: a file of JSON lines, or dictionaries. Each has "messages", "prompt" or a "request" and its "response", and
     perhaps "id", "documents" and "answer"; docs/logs.md has them all.
     by, settings: as for cite(), for every record.
-    engine, workers, address, device, shard, threads, limit, retry_failed: as for bulk().
+    engine, address, workers, device, threads, limit: as for bulk(). shard: records per file.
+    retry_failed: try records that failed again.
     grow: the log has more records than when the folder was filled; only those are cited.
     """
     folder = check_run_folder(out)

@@ -31,8 +31,9 @@ def generate(
     """The prompt with what the model answers to it.
 
     prompt: a text, a Prompt (its answer, if it has one, is replaced), or a list of messages.
-    max_new_tokens: how many are generated at most. temperature: 0 takes the most likely token each time; otherwise
-    tokens are drawn, from those that together have the probability top_p, and the same seed draws the same tokens.
+    max_new_tokens: how many are generated at most. temperature: 0 takes the most likely token; above 0, tokens are
+    drawn. top_p: draw from the fewest tokens that together have this probability. seed: the same one draws the same
+    tokens.
     """
     check_options(max_new_tokens, temperature, top_p, seed)
     model = as_model(model)

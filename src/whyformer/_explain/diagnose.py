@@ -64,7 +64,7 @@ def diagnose(
 
     inputs: as for `explain`; by default a short text, or noise of the right shape.
     methods: those to try; by default all.
-    full=True: methods with a budget of samples are tried with their default budget, which may take minutes.
+    full: try methods with a budget of samples with their default budget, which may take minutes.
     """
     tried = [resolve_method(one) for one in list_wanted_methods(methods)]
     model = as_model(model)

@@ -58,8 +58,8 @@ def summarise_bulk(
     data of the run, needed for images that were not files, such as those of a DataFrame. method: the method whose
     scores are summarised; None is the first of the run. masks: a folder of masks, named like the images. metadata: what
     else is known about the items, in which a finding may be concentrated: a CSV file with a column id, or a mapping
-    from ids to values by column. test=False skips everything that needs the model. class_limit: at most this many items
-    of each class are clustered. test_limit: at most this many items of each cluster are rerun.
+    from ids to values by column. test: rerun the model to find and test what it looks at. class_limit: at most this
+    many items of each class are clustered. test_limit: at most this many items of each cluster are rerun.
     """
     check_summary_settings(class_limit, test_limit, seed, mask_values)
     columns_of_items = read_item_metadata(metadata)

@@ -11,10 +11,10 @@ is one line on stderr: `error[CODE]: ...`, or one JSON object with --json. Exit 
 output folder, 5 numbers, memory or disk, 6 some rows of a benchmark or a bulk run failed or some methods do not
 work, 7 no method works (doctor), 130 interrupted, 143 terminated, 1 a bug.
 
-Shared by the verbs: options.py (option types), parsing.py (strings to values), gathering.py (find inputs), prompts.py
-(prompts of language models), destination.py (check where to save), running.py (open models, run in batches, print and
-save), output.py (print, and streams that are closed or full), collection.py (the garbage collector during start-up),
-shell.py (the program and its errors).
+Shared by the verbs: options.py (what options are called and say), signatures.py (what verbs take in Python), parsing.py
+(strings to values), gathering.py (find inputs), prompts.py (prompts of language models), destination.py (check where to
+save), running.py (open models, run in batches, print and save), output.py (print, and streams that are closed or full),
+collection.py (the garbage collector during start-up), shell.py (the program and its errors).
 """
 
 from whyformer.cli import (

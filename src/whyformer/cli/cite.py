@@ -2,107 +2,80 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 import whyformer as why
 from whyformer.cli import destination, options, output, prompts, running
 from whyformer.cli.gathering import read_text_file
-from whyformer.cli.options import Number, Word, list_examples, make_option
-from whyformer.cli.shell import FAILED_EXIT_CODE, GATE_EXIT_CODE, app
+from whyformer.cli.options import File, Word
+from whyformer.cli.shell import app
 from whyformer.errors import InputError
 
 if TYPE_CHECKING:
     from whyformer._cite.log_run import CitedLog
     from whyformer._model.prompt import DocumentLike
 
+GATE_EXIT_CODE = 8  # finished, and the condition of --fail-if holds
 LOG_SUFFIXES = (".jsonl", ".ndjson")
-EXAMPLES = list_examples(
+EXAMPLES = (
     'whyformer cite passages.txt -M my/model --answer "Lisbon" --by passage -o why.html',
     'whyformer cite "Where is the fair?" --documents found.json -M my/model --answer "Lisbon" -o why.md',
     'whyformer cite --messages chat.json -M my/model --by document --select "in 1998"',
     "whyformer cite --tokens log.json -M my/model --by sentence -o citations.csv",
     "whyformer cite log.jsonl -M my/model --workers 2 -o runs/log",
 )
-PROMPT_HELP = f"{prompts.PROMPT_HELP} A .jsonl file is a log, one record a line: each is cited, and -o is a folder."
+PROMPT_HELP = f"{options.PROMPT_HELP} A .jsonl file is a log, one record a line: each is cited, and -o is a folder."
 DOCUMENTS_HELP = "Documents to answer from, with ids and metadata: a JSON list, or one a line (.json .jsonl)."
 BY_HELP = "passage, sentence, paragraph, document or role; default: documents if there are any, else passages."
 
 
-@app.command("cite", epilog=EXAMPLES)
+@app.command(
+    "cite",
+    of="cite_log",
+    without=("records",),
+    examples=EXAMPLES,
+    prompt=PROMPT_HELP,
+    documents=(DOCUMENTS_HELP, "FILE"),
+    by=(BY_HELP, "UNIT"),
+    within=("Only sources in this region, or in this text of the prompt.", "TEXT"),
+    select=("The part of the answer to cite sources for.", "TEXT"),
+    effort=("fast (scores alone), checked (14 forwards) or thorough.", "EFFORT"),
+    checker=("A model of two texts: whether a source states a sentence.", "MODEL"),
+    fail_if=('Exit with 8 if this holds for a log, such as "no_source > 5%".', "CONDITION"),
+)
 def run_cite(
-    prompt: Annotated[Word, typer.Argument(metavar="PROMPT", help=PROMPT_HELP, show_default=False)] = None,
-    model: options.ModelOption = "demo/decoder",
-    file: prompts.PromptFileOption = None,
-    answer: prompts.AnswerOption = None,
-    messages: prompts.MessagesOption = None,
-    tokens: prompts.TokensFileOption = None,
-    documents: Annotated[Word, make_option("--documents", DOCUMENTS_HELP, "FILE")] = None,
-    by: Annotated[Word, make_option("--by", BY_HELP, "UNIT")] = None,
-    within: Annotated[
-        Word, make_option("--within", "Only sources in this region, or in this text of the prompt.", "TEXT")
-    ] = None,
-    select: Annotated[Word, make_option("--select", "The part of the answer to cite sources for.", "TEXT")] = None,
-    method: Annotated[Word, options.make_method_option("See: whyformer methods.")] = None,
-    effort: Annotated[
-        str, make_option("--effort", "fast (scores alone), checked (14 forwards) or thorough.", "EFFORT")
-    ] = "checked",
-    checker: Annotated[
-        Word, make_option("--checker", "A model of two texts that judges whether a source states a sentence.", "MODEL")
-    ] = None,
-    max_new_tokens: Annotated[
-        int, make_option("-n --max-new-tokens", "Tokens to generate at most, without --answer.", min=1)
-    ] = 20,
-    device: options.DeviceOption = None,
-    engine: Annotated[str, make_option("--engine", "Where the workers of a log run: local or ray.")] = "local",
-    address: Annotated[Word, make_option("--address", "The Ray cluster to join.")] = None,
-    workers: Annotated[Number, make_option("--workers", "Worker processes of a log.", "N")] = None,
-    shard: Annotated[Number, make_option("--shard", "Records of a log per file.", "N")] = None,
-    threads: Annotated[Number, make_option("--threads", "Threads of each worker; default: 1.", "N")] = None,
-    limit: options.LimitOption = None,
-    retry_failed: Annotated[bool, make_option("--retry-failed", "Try records that failed again.")] = False,
-    fail_if: Annotated[
-        Word, make_option("--fail-if", 'Exit with 8 if this holds for a log, such as "no_source > 5%".', "CONDITION")
-    ] = None,
-    grow: Annotated[bool, make_option("--grow", "The log has more records than before; cite only those.")] = False,
-    out: options.OutOption = None,
-    as_json: options.JsonOption = False,
-    debug: options.DebugOption = False,
-) -> None:
+    *, prompt: Word, model: str = prompts.DEFAULT_LANGUAGE_MODEL, prompt_file: Word, answer: Word, messages: Word,
+    tokens: Word, documents: Word, by: Word, within: Word, select: Word, method: Word, effort: str = "checked",
+    checker: Word, max_new_tokens: int = 20, fail_if: Word, out: File, **engine: Any,
+) -> None:  # fmt: skip
     """What the answer to a prompt, and each of its sentences, rests on: passages, sentences, documents or roles."""
     from whyformer._cite.effort import describe_effort
     from whyformer._explain.method_call import choose_method
 
     chosen = None if method is None else choose_method(method, {}).method
+    settings: dict[str, Any] = {"by": by, "within": within, "effort": effort, "checker": checker}
     if prompt is not None and Path(prompt).suffix.lower() in LOG_SUFFIXES:
-        given = {"--prompt": file, "--answer": answer, "--messages": messages, "--tokens": tokens}
-        given |= {"--documents": documents, "--select": select}
-        check_log_options(prompt, out, given)
+        given = {"--prompt": prompt_file, "--answer": answer, "--messages": messages, "--tokens": tokens}
+        check_log_options(prompt, out, given | {"--documents": documents, "--select": select})
         if fail_if is not None:
             why.LogSummary(0, 0).fails(fail_if)  # refuse a condition that cannot be read before the log is cited
         running.silence_libraries()
         output.print_to_terminal(f"{describe_effort(effort)}, for each record")
-        run = why.cite_log(
-            model, prompt, out=str(out), by=by, device=device, engine=engine, address=address, workers=workers,
-            shard=shard, threads=threads, limit=limit, retry_failed=retry_failed, grow=grow,
-            within=within, method=method, effort=effort, checker=checker,
-        )  # fmt: skip
-        return show_run(run, fail_if, as_json=as_json)
+        return show_run(why.cite_log(model, prompt, out=str(out), method=method, **settings, **engine), fail_if)
     if fail_if is not None:
         raise InputError("--fail-if is for a log, a .jsonl file.", code="E_USAGE")
-    source = prompts.PromptSource(None if prompt is None else [prompt], file, answer, messages, tokens)
+    source = prompts.PromptSource(None if prompt is None else [prompt], prompt_file, answer, messages, tokens)
     source.check()
-    files = [*source.files, *([documents] if documents else [])]
-    destination.check_out_file(out, files, why.Citations.formats)
+    destination.check_out_file(out, [*source.files, *([documents] if documents else [])], why.Citations.formats)
     found = None if documents is None else read_document_file(documents)
-    opened = running.open_quietly(model, device)
+    opened = running.open_quietly(model, engine.get("device"))
     read = source.make_prompt(opened, found)
     if not read.answer:
         read = why.generate(opened, read, max_new_tokens=max_new_tokens)
     output.print_to_terminal(describe_effort(effort))
-    cited = why.cite(opened, read, by, within=within, select=select, method=chosen, effort=effort, checker=checker)
-    running.show_result(cited, out, as_json=as_json)
+    running.show_result(why.cite(opened, read, select=select, method=chosen, **settings), out)
 
 
 def check_log_options(log: str, out: Path | None, given: dict[str, str | None]) -> None:
@@ -126,13 +99,12 @@ def read_document_file(path: str) -> "list[DocumentLike]":
     return found if isinstance(found, list) else [found]
 
 
-def show_run(run: "CitedLog", fail_if: str | None, *, as_json: bool) -> None:
+def show_run(run: "CitedLog", fail_if: str | None) -> None:
     """Print what the log says as a whole; the exit status says whether the gate failed, or else some records."""
     summary = run.summarise()
-    running.show_result(summary, as_json=as_json)
-    output.print_saved(run.folder)
-    if fail_if is not None and summary.fails(fail_if):
+    running.show_result(summary)
+    holds = fail_if is not None and summary.fails(fail_if)
+    running.end_run(run.folder, failed=0 if holds else run.failed)
+    if holds:
         output.print_to_terminal(f"The condition holds: {fail_if}")
         raise typer.Exit(GATE_EXIT_CODE)
-    if run.failed:
-        raise typer.Exit(FAILED_EXIT_CODE)

@@ -1,51 +1,41 @@
 """whyformer compare: several methods side by side."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import whyformer as why
-from whyformer.cli import destination, options, parsing, running
+from whyformer.cli import destination, parsing, running
 from whyformer.cli.gathering import gather_inputs
-from whyformer.cli.options import Words, list_examples
+from whyformer.cli.options import DEFAULT_MODEL, File, Word, Words
 from whyformer.cli.shell import app
 
 if TYPE_CHECKING:
     from whyformer._explain.compare import MethodsLike
 
-EXAMPLES = list_examples(
+EXAMPLES = (
     "whyformer compare",
     "whyformer compare cat.jpg -o methods.html",
     'whyformer compare "a gorgeous film" -M demo/sentiment -m rollout -m libragrad -m chance',
 )
-
-
 METHOD_HELP = (
     "A method, with settings if you like, such as 'rollout(start=1)'; repeat -m to compare several. Or a group: quick "
     "(the default), the methods that need a single run of the model, or all."
 )
 
 
-@app.command("compare", epilog=EXAMPLES)
+@app.command("compare", examples=EXAMPLES, methods=METHOD_HELP)
 def run_compare(
-    inputs: options.InputsArgument = None,
-    pair: options.PairOption = None,
-    model: options.ModelOption = options.DEFAULT_MODEL,
-    method: Annotated[Words, options.make_method_option(METHOD_HELP)] = None,
-    target: options.TargetOption = None,
-    versus: options.VersusOption = None,
-    out: options.OutOption = None,
-    as_json: options.JsonOption = False,
-    debug: options.DebugOption = False,
+    *, inputs: Words, pair: Words, model: str = DEFAULT_MODEL, methods: Words, targets: Words, versus: Word, out: File
 ) -> None:
     """Compare several methods from one run of the model. Without arguments, runs on the bundled demo model."""
     from whyformer.results.joining import join_comparisons
 
-    methods = choose_comparison_methods(method)
+    chosen = choose_comparison_methods(methods)
     destination.check_out_file(out, inputs, why.Comparison.formats)
     opened = running.open_quietly(model)
     items = gather_inputs(opened, inputs, pair)
-    batches = running.iterate_batches(items, parsing.parse_targets(opened, target, versus))
-    compared = join_comparisons([why.compare(opened, batch, methods or "quick", **aim) for batch, aim in batches])
-    running.show_result(compared, out, as_json=as_json)
+    batches = running.iterate_batches(items, parsing.parse_targets(opened, targets, versus))
+    compared = join_comparisons([why.compare(opened, batch, chosen or "quick", **aim) for batch, aim in batches])
+    running.show_result(compared, out)
 
 
 def choose_comparison_methods(words: list[str] | None) -> "MethodsLike | None":

@@ -1,18 +1,18 @@
 """whyformer explain: which patches or words matter for the answer."""
 
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import whyformer as why
-from whyformer.cli import destination, options, output, parsing, prompts, running
+from whyformer.cli import destination, output, parsing, prompts, running
 from whyformer.cli.compare import choose_comparison_methods, run_compare
 from whyformer.cli.gathering import gather_inputs
-from whyformer.cli.options import Number, Word, Words, list_examples, make_option
+from whyformer.cli.options import DEFAULT_MODEL, File, Number, Word, Words, make_option
+from whyformer.cli.shared_options import AS_JSON
 from whyformer.cli.shell import app
 from whyformer.errors import MethodError
 
-EXAMPLES = list_examples(
+EXAMPLES = (
     "whyformer explain",
     "whyformer demo --sample cat.jpg",
     "whyformer explain cat.jpg -o cat.html",
@@ -29,108 +29,91 @@ EXAMPLES = list_examples(
 )
 
 
-@app.command("explain", epilog=EXAMPLES)
+METHOD_HELP = (
+    "See: whyformer methods. Repeat it to compare several. Default: gamma_attribution for images, libragrad for texts."
+)
+CHECK_HELP = (
+    "Ask the model again with the highest words hidden, and with everything hidden. By default for texts of up to 512 "
+    "tokens and for images."
+)
+
+
+@app.command(
+    "explain",
+    examples=EXAMPLES,
+    methods=METHOD_HELP,
+    settings=("A setting of the method; repeatable.", "NAME=VALUE", "-s --setting"),
+    classes=make_option("--classes", "Explain the K most likely classes side by side.", "K", min=1),
+    precision=("Run in float32 or float64 instead of the model's own.", "DTYPE"),
+    health="Check whether relevance is conserved, and whether rounding changes the scores.",
+    check=(CHECK_HELP, None, "--check/--no-check"),
+    words="Score whole words instead of tokens.",
+    sentences="Score whole sentences.",
+    paragraphs="Score whole paragraphs.",
+)
 def run_explain(
-    inputs: options.InputsArgument = None,
-    pair: options.PairOption = None,
-    model: options.ModelOption = options.DEFAULT_MODEL,
-    method: Annotated[
-        Words,
-        options.make_method_option(
-            "See: whyformer methods. Repeat it to compare several. "
-            "Default: gamma_attribution for images, libragrad for texts."
-        ),
-    ] = None,
-    target: options.TargetOption = None,
-    versus: options.VersusOption = None,
-    setting: Annotated[Words, make_option("-s --setting", "A setting of the method; repeatable.", "NAME=VALUE")] = None,
-    classes: Annotated[
-        Number, make_option("--classes", "Explain the K most likely classes side by side.", "K", min=1)
-    ] = None,
-    windows: options.WindowsOption = False,
-    overlap: options.OverlapOption = None,
-    prompt: prompts.PromptFileOption = None,
-    answer: prompts.AnswerOption = None,
-    precision: Annotated[
-        Word, make_option("--precision", "Run in float32 or float64 instead of the model's own.", "DTYPE")
-    ] = None,
-    health: Annotated[
-        bool, make_option("--health", "Check whether relevance is conserved, and whether rounding changes the scores.")
-    ] = False,
-    check: Annotated[
-        bool,
-        make_option(
-            "--check/--no-check",
-            "Ask the model again with the highest words hidden, and with everything hidden. "
-            "By default for texts of up to 512 tokens and for images.",
-        ),
-    ] = True,
-    messages: prompts.MessagesOption = None,
-    tokens: prompts.TokensFileOption = None,
-    words: Annotated[bool, make_option("--words", "Score whole words instead of tokens.")] = False,
-    sentences: Annotated[bool, make_option("--sentences", "Score whole sentences.")] = False,
-    paragraphs: Annotated[bool, make_option("--paragraphs", "Score whole paragraphs.")] = False,
-    out: options.OutOption = None,
-    as_json: options.JsonOption = False,
-    debug: options.DebugOption = False,
-) -> None:
+    *, inputs: Words, pair: Words, model: str = DEFAULT_MODEL, methods: Words, targets: Words, versus: Word,
+    settings: Words, classes: Number, windows: bool, overlap: Number, prompt_file: Word, answer: Word, precision: Word,
+    health: bool, check: bool = True, messages: Word, tokens: Word, words: bool, sentences: bool, paragraphs: bool,
+    out: File,
+) -> None:  # fmt: skip
     """Show which patches or words matter for the answer. Without arguments, runs on the bundled demo model."""
     units = {"words": words, "sentences": sentences, "paragraphs": paragraphs}
     wanted = [unit for unit, chosen in units.items() if chosen]
     if len(wanted) > 1:
         raise MethodError(f"--{wanted[0]} and --{wanted[1]} cannot be combined. Choose one.", code="E_USAGE")
-    settings = parsing.parse_settings(setting or [])
-    settings |= {name: value for name, value in (("precision", precision), ("health", health)) if value}
-    split = options.choose_windows(windows, overlap)
-    source = prompts.PromptSource(inputs, prompt, answer, messages, tokens)
-    has_several = len(method or []) > 1
+    given = parsing.parse_settings(settings or [])
+    given |= {name: value for name, value in (("precision", precision), ("health", health)) if value}
+    given |= {"windows": windows if overlap is None else overlap, "check": None if check else False}
+    source = prompts.PromptSource(inputs, prompt_file, answer, messages, tokens)
+    has_several = len(methods or []) > 1
     if source.is_given:
-        others = {"--windows": split is not False, "--pair": pair, "--classes": classes}
+        others = {"--windows": given["windows"] is not False, "--pair": pair, "--classes": classes}
         parsing.refuse_unused_options(others, "a prompt", "Leave it out.")
         parsing.refuse_unused_options({"Several methods": has_several}, "a prompt")
     elif has_several or classes is not None:
-        single = {"--precision": precision, "--health": health, "-s": settings, "--windows": split is not False}
-        single |= {f"--{unit}": chosen for unit, chosen in units.items()}
+        single = {"--precision": precision, "--health": health, "-s": settings}
+        single |= {"--windows": given["windows"] is not False} | {f"--{unit}": chosen for unit, chosen in units.items()}
         parsing.refuse_unused_options(single, "several methods or --classes")
     if classes is not None:
-        parsing.refuse_unused_options({"--target": target, "--versus": versus}, "--classes")
-        explain_classes_and_show(inputs, pair, model, method, classes, out, as_json=as_json)
-        return
+        parsing.refuse_unused_options({"--target": targets, "--versus": versus}, "--classes")
+        chosen = choose_comparison_methods(methods)
+        destination.check_out_file(out, inputs, why.ClassGrid.formats)
+        opened = running.open_quietly(model)
+        grid = why.explain_classes(opened, gather_inputs(opened, inputs, pair), chosen, classes=classes)
+        return running.show_result(grid, out)
     if has_several:
-        run_compare(inputs, pair, model, method, target, versus, out, as_json)
-        return
+        return run_compare(
+            inputs=inputs, pair=pair, model=model, methods=methods, targets=targets, versus=versus, out=out
+        )
     from whyformer._explain.default_method import DEFAULT_METHODS
     from whyformer.results.joining import join_explanations
 
-    name = method[0] if method else None
-    asks = None if check else False  # where it costs little
+    name = methods[0] if methods else None
     if source.is_given:
         source.check()
-        model = prompts.DEFAULT_LANGUAGE_MODEL if model == options.DEFAULT_MODEL else model
-    default = DEFAULT_METHODS["images"] if model == options.DEFAULT_MODEL else None
-    check_method_call(name or default, settings)
+        model = prompts.DEFAULT_LANGUAGE_MODEL if model == DEFAULT_MODEL else model
+    default = DEFAULT_METHODS["images"] if model == DEFAULT_MODEL else None
+    check_method_call(name or default, given)
     destination.check_out_file(out, source.files, why.Explanation.formats)
     opened = running.open_quietly(model)
+    aims = parsing.parse_targets(opened, targets, versus)
     if source.is_given:
-        targets = parsing.parse_targets(opened, target, versus)
-        given = source.make_prompt(opened)
-        explanation = why.explain(opened, given, name, **targets, check=asks, **settings)
+        read = source.make_prompt(opened)
+        explanation = why.explain(opened, read, name, **aims, **given)
     else:
-        given = None
-        check_method_call(name or DEFAULT_METHODS.get(f"{opened.kind}s"), settings)
-        items = gather_inputs(opened, inputs, pair)
-        batches = running.iterate_batches(items, parsing.parse_targets(opened, target, versus))
-        parts = [
-            why.explain(opened, batch, name, **aim, windows=split, check=asks, **settings) for batch, aim in batches
-        ]
-        explanation = join_explanations(parts)
+        check_method_call(name or DEFAULT_METHODS.get(f"{opened.kind}s"), given)
+        batches = running.iterate_batches(gather_inputs(opened, inputs, pair), aims)
+        explanation = join_explanations([why.explain(opened, batch, name, **aim, **given) for batch, aim in batches])
     for unit in wanted:
         explanation = getattr(explanation, unit)()
-    running.show_result(explanation, out, as_json=as_json)
-    if (health if given is None else settings.get("health")) and not as_json:
+    running.show_result(explanation, out)
+    if AS_JSON.get():
+        return
+    if given.get("health"):
         output.print_prose(f"\n{explanation.health}\n{explanation.conditioning}")
-    if given is not None and given.logged is not None and not as_json:
-        output.print_prose(f"\n{why.check_answer(opened, given).verdict}")
+    if source.is_given and read.logged is not None:
+        output.print_prose(f"\n{why.check_answer(opened, read).verdict}")
 
 
 def check_method_call(name: str | None, settings: Mapping[str, Any]) -> None:
@@ -138,16 +121,4 @@ def check_method_call(name: str | None, settings: Mapping[str, Any]) -> None:
     from whyformer._explain.method_call import choose_method
 
     if name is not None:
-        choose_method(name, settings)
-
-
-def explain_classes_and_show(
-    inputs: Words, pair: Words, model: str, method: Words, classes: int, out: Path | None, *, as_json: bool
-) -> None:
-    """Explain the most likely classes."""
-
-    methods = choose_comparison_methods(method)
-    destination.check_out_file(out, inputs, why.ClassGrid.formats)
-    opened = running.open_quietly(model)
-    grid = why.explain_classes(opened, gather_inputs(opened, inputs, pair), methods or None, classes=classes)
-    running.show_result(grid, out, as_json=as_json)
+        choose_method(name, {name: value for name, value in settings.items() if name not in ("windows", "check")})

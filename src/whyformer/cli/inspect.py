@@ -3,27 +3,20 @@
 from pathlib import Path
 
 import whyformer as why
-from whyformer.cli import destination, options, parsing, running
+from whyformer.cli import destination, parsing, running
 from whyformer.cli.gathering import gather_inputs
-from whyformer.cli.options import list_examples
+from whyformer.cli.options import DEFAULT_MODEL, File, Word, Words
 from whyformer.cli.shell import app
 
-EXAMPLES = list_examples(
+EXAMPLES = (
     "whyformer inspect cat.jpg -o attention.html",
     'whyformer inspect "a gorgeous film" -M demo/sentiment -o heads.svg',
 )
 
 
-@app.command("inspect", epilog=EXAMPLES)
+@app.command("inspect", examples=EXAMPLES)
 def run_inspect(
-    inputs: options.InputsArgument = None,
-    pair: options.PairOption = None,
-    model: options.ModelOption = options.DEFAULT_MODEL,
-    target: options.TargetOption = None,
-    versus: options.VersusOption = None,
-    out: options.OutOption = None,
-    as_json: options.JsonOption = False,
-    debug: options.DebugOption = False,
+    *, inputs: Words, pair: Words, model: str = DEFAULT_MODEL, targets: Words, versus: Word, out: File
 ) -> None:
     """Show the attention of every head with its gradient and relevance (-o, default: inspect.html)."""
 
@@ -31,5 +24,5 @@ def run_inspect(
     destination.check_out_file(out, inputs, why.AttentionView.formats)
     opened = running.open_quietly(model)
     items = gather_inputs(opened, inputs, pair)
-    view = why.inspect_attention(opened, items, **parsing.parse_targets(opened, target, versus))
-    running.show_result(view, out, as_json=as_json)
+    view = why.inspect_attention(opened, items, **parsing.parse_targets(opened, targets, versus))
+    running.show_result(view, out)

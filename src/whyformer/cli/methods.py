@@ -3,12 +3,13 @@
 import json
 from typing import Any
 
-from whyformer.cli import options, output, running
+from whyformer.cli import output, running
+from whyformer.cli.shared_options import AS_JSON
 from whyformer.cli.shell import app
 
 
 @app.command("methods")
-def run_methods(as_json: options.JsonOption = False, debug: options.DebugOption = False) -> None:
+def run_methods() -> None:
     """List all methods: what the scores mean, what they need and what they cost."""
     import whyformer.methods  # noqa: F401 (fills METHODS)
     from whyformer._explain.default_method import list_default_kinds
@@ -29,7 +30,7 @@ def run_methods(as_json: options.JsonOption = False, debug: options.DebugOption 
         }
         for method in sorted(METHODS.values(), key=lambda method: method.name)
     ]
-    if as_json:
+    if AS_JSON.get():
         output.print_text(json.dumps(rows, indent=2, default=repr))
     else:
         print_table(rows)

@@ -2,17 +2,18 @@
 
 import json
 
-from whyformer.cli import options, output, running
+from whyformer.cli import output, running
+from whyformer.cli.shared_options import AS_JSON
 from whyformer.cli.shell import app
 
 
 @app.command("metrics")
-def run_metrics(as_json: options.JsonOption = False, debug: options.DebugOption = False) -> None:
+def run_metrics() -> None:
     """List all metrics: what the numbers mean, what they need, and whether higher is better."""
     import whyformer.metrics  # noqa: F401 (fills METRICS)
     from whyformer.metrics._registry import METRICS, format_metrics, list_metrics
 
-    if as_json:
+    if AS_JSON.get():
         output.print_text(json.dumps(list_metrics(), indent=2, default=repr))
     else:
         output.print_prose(format_metrics())

@@ -3,12 +3,9 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from whyformer.cli.gathering import read_if_text_file, read_text_file
-from whyformer.cli.options import Word, make_option
 from whyformer.errors import InputError
 
 if TYPE_CHECKING:
@@ -16,20 +13,6 @@ if TYPE_CHECKING:
     from whyformer._model.prompt import DocumentLike, Prompt
 
 DEFAULT_LANGUAGE_MODEL = "demo/decoder"
-
-PROMPT_HELP = "The text of the prompt, or a .txt or .md file with it; one line break at the end of a file is left out."
-MESSAGES_HELP = "The messages of a chat, or a request and its response as the API of OpenAI has them (.json)."
-TOKENS_HELP = "Token ids of prompt and answer: prompt_token_ids and token_ids, such as a log of vLLM (.json)."
-
-
-FILE_HELP = "A text file that is one prompt, without its last line break."
-ANSWER_HELP = "What a language model answered; explained in one pass."
-PromptArgument = Annotated[Word, typer.Argument(metavar="PROMPT", help=PROMPT_HELP, show_default=False)]
-PromptFileOption = Annotated[Word, make_option("--prompt", FILE_HELP, "FILE")]
-AnswerOption = Annotated[Word, make_option("--answer", ANSWER_HELP, "TEXT")]
-LengthOption = Annotated[int, make_option("-n --max-new-tokens", "Maximum number of tokens to generate.", min=1)]
-MessagesOption = Annotated[Word, make_option("--messages", MESSAGES_HELP, "FILE")]
-TokensFileOption = Annotated[Word, make_option("--tokens", TOKENS_HELP, "FILE")]
 
 
 @dataclass(frozen=True)

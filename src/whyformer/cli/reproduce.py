@@ -4,22 +4,21 @@ import json
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from whyformer._plain.paths import IMAGE_SUFFIXES
-from whyformer.cli import destination, options, output, running
+from whyformer.cli import destination, output, running
 from whyformer.cli.gathering import read_examples
-from whyformer.cli.options import Word, list_examples, make_option
-from whyformer.cli.shell import FAILED_EXIT_CODE, app
+from whyformer.cli.options import File, Number, Word, Words
+from whyformer.cli.shared_options import AS_JSON, DEVICE
+from whyformer.cli.shell import app
 from whyformer.cli.waiting import wait_asleep
 from whyformer.errors import MethodError
 
 if TYPE_CHECKING:
     from whyformer._model import Model
 
-EXAMPLES = list_examples(
+EXAMPLES = (
     "whyformer reproduce",
     "whyformer reproduce chefer",
     "whyformer reproduce sawaki-murata cat.jpg -M facebook/dino-vits16 -o figures",
@@ -27,37 +26,24 @@ EXAMPLES = list_examples(
 )
 
 
-NAME_HELP = "A document or one of its tables. Without it, all names are listed."
-DATA_HELP = "A folder of images, a table, ERASER, ... Without it, bundled or generated data."
 PAPERS = "whyformer_papers"
 BESIDE = Path(__file__).parents[3] / "papers" / "src"  # in a checkout
 INSTALL = "The papers are a package of their own: pip install 'whyformer[papers]', in a clone pip install ./papers"
-MODEL_HELP = "The model of the paper if you have it, or any other."
 
 
-@app.command("reproduce", epilog=EXAMPLES)
+@app.command(
+    "reproduce",
+    examples=EXAMPLES,
+    name="A document or one of its tables. Without it, all names are listed.",
+    data="A folder of images, a table, ERASER, ... Without it, bundled or generated data.",
+    model="The model of the paper if you have it, or any other.",
+    published="Print the published numbers and their sources; run nothing.",
+    full="The larger run: ten times the generated examples, hours instead of minutes.",
+)
 def run_reproduce(
-    name: Annotated[Word, typer.Argument(metavar="NAME", help=NAME_HELP, show_default=False)] = None,
-    data: Annotated[Word, typer.Argument(metavar="DATA", help=DATA_HELP, show_default=False)] = None,
-    model: Annotated[Word, make_option("-M --model", MODEL_HELP, "MODEL")] = None,
-    published: Annotated[
-        bool, make_option("--published", "Print the published numbers and their sources; run nothing.")
-    ] = False,
-    full: Annotated[
-        bool, make_option("--full", "The larger run: ten times the generated examples, hours instead of minutes.")
-    ] = False,
-    limit: options.LimitOption = None,
-    batch_size: options.BatchSizeOption = None,
-    split: options.SplitOption = None,
-    column: options.ColumnOption = None,
-    classes: options.ClassesOption = None,
-    masks: options.MasksOption = None,
-    mask_values: options.MaskValuesOption = "binary",
-    device: options.DeviceOption = None,
-    out: options.OutFolderOption = None,
-    as_json: options.JsonOption = False,
-    debug: options.DebugOption = False,
-) -> None:
+    *, name: Word, data: Word, model: Word, published: bool, full: bool, limit: Number, batch_size: Number,
+    split: Word, columns: Words, classes: Words, masks: File, mask_values: str = "binary", out_folder: File,
+) -> None:  # fmt: skip
     """Print what a paper published next to the results of the same protocol measured here."""
     wait_asleep()  # before torch is imported
     find_papers()
@@ -67,10 +53,10 @@ def run_reproduce(
 
     if name is None:
         fields = [{"name": one.name, "title": one.title, "runs": one.runs} for one in DOCUMENTS.values()]
-        output.print_text(json.dumps(fields, indent=1)) if as_json else output.print_rendered(list_documents())
+        output.print_text(json.dumps(fields, indent=1)) if AS_JSON.get() else output.print_rendered(list_documents())
         return
     document = find_document(name)  # report misspelt names before a large model is opened
-    if published and as_json:
+    if published and AS_JSON.get():
         tables = [{"title": table.title, "rows": table.records()} for table in document.published]
         output.print_text(json.dumps({"remark": document.remark, "tables": tables}, indent=1))
         return
@@ -80,22 +66,21 @@ def run_reproduce(
         if document.remark:
             output.print_prose(document.remark)
         return
-    destination.check_out_folder(out)
+    destination.check_out_folder(out_folder)
     examples = segmented = None
     if data is not None:
         both = split_imagenet_folder(Path(data)) if name == "chefer" else None
         source = [data] if data.lower().endswith(IMAGE_SUFFIXES) else str(both[0]) if both else data
-        examples = read_examples(source, column, classes, split=split, masks=masks, mask_values=mask_values)
+        examples = read_examples(source, columns, classes, split=split, masks=masks, mask_values=mask_values)
         segmented = None if both is None else read_examples(str(both[1]), None, None)
-    opened = None if model is None else open_model_or_reader(model, device)
-    made = run_document(document, Request(examples, opened, out, batch_size, limit, full, segmented, device))
-    output.print_text(running.write_json(made)) if as_json else output.print_rendered(str(made))
+    opened = None if model is None else open_model_or_reader(model, DEVICE.get())
+    made = run_document(
+        document, Request(examples, opened, out_folder, batch_size, limit, full, segmented, DEVICE.get())
+    )
+    output.print_text(running.write_json(made)) if AS_JSON.get() else output.print_rendered(str(made))
     for note in opened.notes if opened is not None else ():
-        (output.print_to_stderr if as_json else output.print_text)(note)
-    if out is not None:
-        output.print_saved(out, out / "report.html")
-    if made.failed:
-        raise typer.Exit(FAILED_EXIT_CODE)
+        (output.print_to_stderr if AS_JSON.get() else output.print_text)(note)
+    running.end_run(out_folder, "report.html", failed=made.failed)
 
 
 def find_papers() -> None:

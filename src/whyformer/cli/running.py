@@ -7,11 +7,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import typer
+
 from whyformer._plain.progress import Wait, show_activity, show_progress
 from whyformer.cli import output
 from whyformer.cli.collection import resume_collection
 from whyformer.cli.parsing import Targets
-from whyformer.cli.shared_options import DEVICE, OPENS
+from whyformer.cli.shared_options import AS_JSON, DEVICE, OPENS
 from whyformer.errors import WhyformerError
 from whyformer.show.visible import make_visible
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from whyformer.results.result import Result
 
 BATCH = 16  # inputs explained at once
+FAILED_EXIT_CODE = 6  # finished, but some rows have no number because something failed
 
 
 def silence_libraries() -> None:
@@ -59,17 +62,26 @@ def iterate_batches(inputs: "CliInputs", targets: Targets) -> "Iterator[tuple[Cl
             progress.advance(len(inputs[batch]))
 
 
-def show_result(result: "Result", out: Path | None = None, *, as_json: bool = False) -> None:
-    """Print a result, as JSON if asked for, then save it to `out` and, with --open, open it."""
-    if as_json:
+def show_result(result: "Result", *out: Path | None) -> None:
+    """Print a result, with --json as JSON, then save it to `out` and, with --open, open it."""
+    if AS_JSON.get():
         output.print_text(write_json(result))
     else:
         output.print_rendered(str(result))
-    if out is None and OPENS.get() and ".html" in result.formats:
-        out = Path(tempfile.mkdtemp(prefix="whyformer-")) / "page.html"
-    if out is not None:
-        result.save(out)
-        output.print_saved(out)
+    files = [file for file in out if file is not None]
+    if not files and OPENS.get() and ".html" in result.formats:
+        files = [Path(tempfile.mkdtemp(prefix="whyformer-")) / "page.html"]
+    for file in files:
+        result.save(file)
+    output.print_saved(*files)
+
+
+def end_run(folder: Path | None, *pages: str, failed: int = 0) -> None:
+    """Name the folder that a run has filled, and its pages; the exit status says whether all rows have numbers."""
+    if folder is not None:
+        output.print_saved(folder, *(folder / page for page in pages))
+    if failed:
+        raise typer.Exit(FAILED_EXIT_CODE)
 
 
 def open_listing(listing: Mapping[str, object]) -> None:

@@ -1,71 +1,71 @@
-"""Options that every verb has without listing them: --open, --device where a model runs, and paths checked early.
+"""Options that every command has without listing them: --json, --debug, --open, and --device where a model runs.
 
-    @app.command("explain")
-    def run_explain(inputs, model, ...): ...        also takes --open and --device
-
-`running.open_quietly` reads the device, `output.print_saved` opens what was saved. A path that is not there is refused
-before torch is imported, which takes seconds.
+`running.open_quietly` reads the device, `running.show_result` prints JSON, `output.print_saved` opens what was saved;
+the program itself looks for --debug (shell.py). A path that is not there is refused before torch is imported, which
+takes seconds.
 """
 
-import functools
 import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
 from whyformer._plain.paths import IMAGE_SUFFIXES
-from whyformer.cli.options import DEFAULT_MODEL, TEXT_AS_INPUT, TEXT_SUFFIXES, DeviceOption, make_option
+from whyformer.cli.options import (
+    DEFAULT_MODEL,
+    OPTIONS,
+    TEXT_AS_INPUT,
+    TEXT_SUFFIXES,
+    Word,
+    make_parameter,
+)
 from whyformer.errors import InputError, ModelNotFound, OutputError
 
 DEVICE: ContextVar[str | None] = ContextVar("device", default=None)
 OPENS: ContextVar[bool] = ContextVar("opens", default=False)
+AS_JSON: ContextVar[bool] = ContextVar("as_json", default=False)
 WITHOUT_MODEL = {"methods", "metrics", "compare-runs"}  # they run no model, so there is nothing for --device to change
 TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".json", ".parquet", ".txt", ".mat")
-INTO_A_FOLDER = {"judge", "audit", "reproduce"}  # their page is saved with -o
-OpenOption = Annotated[bool, make_option("--open", "Open the saved page in a browser; without -o, a temporary one.")]
+SHARED = {"device": Word, "as_json": bool, "debug": bool, "open_page": bool}
 Run = TypeVar("Run", bound=Callable[..., Any])
 
 
-def add_shared_options(verb: str, run: Callable[..., None]) -> Callable[..., None]:
-    """The verb with the shared options that it does not list itself."""
-    own = inspect.signature(run, eval_str=True)
-    shared: dict[str, tuple[Any, Any]] = {"open_page": (OpenOption, False)}
-    shared |= {} if verb in WITHOUT_MODEL else {"device": (DeviceOption, None)}
-    shared = {name: option for name, option in shared.items() if name not in own.parameters}
-    added = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-        for name, (kind, default) in shared.items()
-    ]
+def add_options(verb: str, run: Callable[..., None], described: dict[str, inspect.Parameter]) -> Callable[..., None]:
+    """The command with these parameters, and with the shared options that are not among them."""
+    absent = {"device"} if verb in WITHOUT_MODEL else set()
+    shared = {name: kind for name, kind in SHARED.items() if name not in absent and name not in described}
+    own = set(inspect.signature(run).parameters)
+    listed = [*described.values(), *(make_parameter(name, kind, OPTIONS[name]) for name, kind in shared.items())]
 
-    @functools.wraps(run)
     def run_with_options(**arguments: Any) -> None:
         chosen = {name: arguments.pop(name) for name in shared}
         opens = chosen.get("open_page", False)
-        if verb in INTO_A_FOLDER:
-            check_report_folder(arguments.get("out"), opens=opens)
+        if "out_folder" in arguments:
+            check_report_folder(arguments["out_folder"], opens=opens)
         refuse_missing_paths(arguments)
-        with choose_shared(chosen.get("device"), opens):
-            run(**arguments)
+        # What was not given is left out: the Python function has its own default.
+        given = {name: value for name, value in arguments.items() if value is not None or name in own}
+        with choose_shared(chosen.get("device"), opens, chosen.get("as_json", False)):
+            run(**given)
 
-    vars(run_with_options).pop("__wrapped__")
-    signature = own.replace(parameters=[*own.parameters.values(), *added])
-    run_with_options.__signature__ = signature  # type: ignore[attr-defined]
-    run_with_options.__annotations__ = {name: one.annotation for name, one in signature.parameters.items()}
+    run_with_options.__doc__ = run.__doc__
+    run_with_options.__signature__ = inspect.Signature(listed)  # type: ignore[attr-defined]
+    run_with_options.__annotations__ = {one.name: one.annotation for one in listed}
     return run_with_options
 
 
 @contextmanager
-def choose_shared(device: str | None, opens: bool) -> Iterator[None]:
+def choose_shared(device: str | None, opens: bool, as_json: bool) -> Iterator[None]:
     """These choices hold while the block runs."""
-    tokens = DEVICE.set(device), OPENS.set(opens)
+    before = DEVICE.get(), OPENS.get(), AS_JSON.get()
+    DEVICE.set(device), OPENS.set(opens), AS_JSON.set(as_json)
     try:
         yield
     finally:
-        DEVICE.reset(tokens[0])
-        OPENS.reset(tokens[1])
+        DEVICE.set(before[0]), OPENS.set(before[1]), AS_JSON.set(before[2])
 
 
 def check_report_folder(out: Path | None, *, opens: bool) -> None:

@@ -5,7 +5,7 @@ import json
 import random
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from datetime import date
 from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Any
@@ -15,8 +15,8 @@ from typer.core import TyperGroup
 
 from whyformer._plain.progress import Wait, show_activity
 from whyformer.cli import output
-from whyformer.cli.options import JsonErrorsOption
-from whyformer.cli.shared_options import Run, add_shared_options
+from whyformer.cli.options import list_parameters, make_option
+from whyformer.cli.shared_options import Run, add_options
 from whyformer.errors import WhyformerError, find_exit_code
 from whyformer.show.visible import make_lines_visible, make_visible
 
@@ -29,8 +29,6 @@ Why did the transformer say that? Three things to do first:
 
 -M takes a folder, a name on the hub or a bundled model (demo/pets, demo/sentiment, demo/reader).
 No file at hand? whyformer demo --sample cat.jpg writes one. All commands: whyformer --help"""
-FAILED_EXIT_CODE = 6  # finished, but some rows have no number because something failed
-GATE_EXIT_CODE = 8  # finished, and the condition of --fail-if holds
 
 
 class CommandGroup(TyperGroup):
@@ -113,11 +111,18 @@ def follows_interrupt(error: BaseException | None) -> bool:
 
 
 class Program(typer.Typer):
-    """The verbs, each with the shared options."""
+    """The commands, each with the shared options."""
 
-    def command(self, name: str | None = None, **more: Any) -> Callable[[Run], Run]:  # type: ignore[override]
+    def command(  # type: ignore[override]
+        self, command: str, *, of: str | None = None, without: Collection[str] = (), examples: Sequence[str] = (),
+        status: str = "", **own: Any,
+    ) -> Callable[[Run], Run]:  # fmt: skip
+        """own: options by parameter. of: a Python function whose other parameters are options too (options.py)."""
+        epilog = "\n\n".join([status, "Examples:", *examples]) if examples else None
+
         def register(run: Run) -> Run:
-            super(Program, self).command(name, **more)(add_shared_options(str(name), run))
+            full = add_options(command, run, list_parameters(run, own, of, without))
+            super(Program, self).command(command, epilog=epilog)(full)
             return run
 
         return register
@@ -146,7 +151,7 @@ def run_program(
     show_version: Annotated[
         bool, typer.Option("--version", callback=print_version, is_eager=True, help="Show the version.")
     ] = False,
-    as_json: JsonErrorsOption = False,
+    as_json: Annotated[bool, make_option("--json", "Print an error as JSON.")] = False,
     with_date: Annotated[bool, typer.Option("--date", help="Put today's date on the pages that are saved.")] = False,
 ) -> None:
     if context.invoked_subcommand is None:
