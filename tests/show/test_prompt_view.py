@@ -119,6 +119,16 @@ def test_one_extreme_word_in_a_thousand_does_not_make_the_others_pale():
     assert show_prompt().limit == 4.0  # a short text: the largest
 
 
+def test_the_colours_are_scaled_by_what_a_person_wrote():
+    """The template (token 2) and the earlier token of the answer (6) score higher than all words of the regions."""
+    scores = torch.tensor([90.0, 1.0, 50.0, 2.0, -3.0, 0.0, 40.0, 0.0])
+    regions = (NamedTokens("user", "user", 0, 2), NamedTokens("passage", "passage", 3, 6))
+    view = show_prompt(regions=regions, scores=scores, steps=None, citations=(), hops=())
+    assert view.scaled_chips == {1, 3, 4, 5} and view.limit == 3.0  # token 0 is special
+    flat = replace(view, regions=(NamedTokens("prompt", "other", 0, 6),))
+    assert flat.limit == 50.0  # nothing says which words are a template
+
+
 def test_white_space_is_shown_as_signs_and_breaks_lines():
     """Tokens: a, two line breaks, b, a blank, c; make_chips alone would name the tokens Ċ and lose the lines."""
     text = "a\n\nb c"

@@ -81,10 +81,8 @@
       return sum;
     });
   }
-  function findLimit(chips) {  // the largest magnitude of a word, without one word in a thousand
-    let ordinary = chips.filter((_, i) => !isSpecial(i));
-    if (!ordinary.length) ordinary = chips;
-    const ranked = ordinary.map(Math.abs).sort();
+  function findLimit(chips) {  // the largest magnitude of a word of the prompt, without one word in a thousand
+    const ranked = chips.filter((_, i) => Number(data.flags[i]) & 4).map(Math.abs).sort();
     return ranked.length ? ranked[ranked.length - 1 - Math.floor(ranked.length / 1000)] : 0;
   }
   function chooseLevel(score, limit) {

@@ -86,7 +86,8 @@ def make_answer_section(view: PromptView) -> Html:
     hint = make_element("p", explain_choice(view), id="hint")
     head = report.make_section("Answer", *report.make_check(view.check), hint, needs_script, anchor="answer")
     sticky = make_element("div", box, make_element("div", chosen, reset, class_="chosen-row"), class_="sticky")
-    limit = "colours end at the 99.9th percentile of all words" if len(view.chips) > 1000 else ""
+    percentile = "99.9th percentile of the" if len(view.scaled_chips) > 1000 else "strongest"
+    limit = f"colours end at the {percentile} words of the prompt"
     top = make_element(
         "div",
         make_element("h3", "Relevance of the tokens" if view.has_fitted_scores else "Where it comes from"),
@@ -409,7 +410,10 @@ def collect_page_numbers(view: PromptView, packed: PackedRows | None, sums: Pack
         "promptLength": view.prompt_length,
         "tokens": len(view.pieces),
         "chips": view.chip_starts,
-        "flags": "".join(str(int(chip.special) + 2 * (chip.before == "")) for chip in view.chips),
+        "flags": "".join(
+            str(int(chip.special) + 2 * (chip.before == "") + 4 * (i in view.scaled_chips))
+            for i, chip in enumerate(view.chips)
+        ),
         "cells": [[cell.start, cell.stop, cell.section] for cell in view.cells],
         "total": encode_row(view.scores),
         "hops": [encode_row(hop.scores) for hop in view.hops],

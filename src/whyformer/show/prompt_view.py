@@ -183,13 +183,22 @@ class PromptView:
 
     @cached_property
     def limit(self) -> float:
-        """The magnitude that gets the strongest colour: the largest, without one chip in a thousand.
-
-        Special tokens do not count: one of them often scores higher than all words.
-        """
-        ordinary = [abs(chip.score) for chip in self.chips if not chip.special]
-        ranked = sorted(ordinary or [abs(chip.score) for chip in self.chips], reverse=True)
+        """The magnitude that gets the strongest colour: the largest of the scaled chips, without one in a thousand."""
+        ranked = sorted((abs(self.chips[i].score) for i in self.scaled_chips), reverse=True)
         return ranked[len(ranked) // 1000] if ranked else 0.0
+
+    @cached_property
+    def scaled_chips(self) -> frozenset[int]:
+        """The chips that the colours are scaled by: the words of the prompt that a person wrote.
+
+        Special tokens, the text of a template and earlier tokens of the answer often score higher than all of them, and
+        would leave them white.
+        """
+        apart = {"answer", "other"} if any(region.kind != "other" for region in self.regions) else {"answer"}
+        ordinary = [i for i, chip in enumerate(self.chips) if not chip.special]
+        kinds = [self.sections[cell.section].kind for cell in self.cells]
+        asked = [i for i in ordinary if kinds[self.find_cell(self.chip_starts[i])] not in apart]
+        return frozenset(asked or ordinary or range(len(self.chips)))
 
     @property
     def between(self) -> tuple[float, float]:
