@@ -182,10 +182,13 @@ def test_compares_methods(image_file, tmp_path):
     assert Comparison.load(out).labels == ("rollout", "chance")
 
 
-def test_compares_the_quick_methods_by_default(text_model):
+def test_compares_six_methods_by_default_and_all_quick_ones_if_asked(text_model):
     fields = json.loads(run("compare", "a good film", "-M", text_model, "--json"))
+    assert len(fields["explanations"]) == 6
+    fields = json.loads(run("compare", "a good film", "-M", text_model, "--json", "--all"))
     quick = {name for name, method in METHODS.items() if method.is_quick}
     assert set(fields["explanations"]) | set(fields["failures"]) == quick < set(METHODS)
+    assert "Leave it out, or leave out -m" in error_of("compare", "a film", "--all", "-m", "rollout", code=2)
 
 
 def test_methods_with_settings_are_compared(text_model):

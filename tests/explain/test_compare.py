@@ -6,7 +6,8 @@ import pytest
 import torch
 
 import whyformer._explain.sharing
-from whyformer._explain.compare import compare
+from whyformer._explain.compare import COMPARED, compare
+from whyformer._explain.default_method import WORTH_COMPARING
 from whyformer._explain.explain import explain
 from whyformer.errors import MethodError, NonFinite, TargetError, UnknownOperation
 from whyformer.methods import rollout
@@ -53,9 +54,24 @@ def test_settings_and_recipes_may_differ(zoo, runs):
 
 def test_quick_is_every_method_of_one_pass(zoo):
     vit = zoo("vit")
-    comparison = compare(vit.module, vit.inputs)
+    comparison = compare(vit.module, vit.inputs, "quick")
     assert set(comparison.labels) == {name for name, method in METHODS.items() if method.is_quick}
     assert not comparison.failures
+
+
+@pytest.mark.parametrize("name", ["vit", "bert"])
+def test_by_default_six_methods_for_this_kind_of_input(zoo, name, runs):
+    comparison = compare(zoo(name).module, zoo(name).inputs)
+    assert comparison.labels == WORTH_COMPARING["images" if name == "vit" else "texts"]
+    assert len(runs) == 1 and not comparison.failures
+
+
+@pytest.mark.usefixtures("broken")
+def test_others_take_the_place_of_those_that_do_not_work(zoo):
+    comparison = compare(zoo("vit").module, zoo("vit").inputs)
+    assert len(comparison) == COMPARED and "chance" not in comparison.labels
+    assert not {name for name in comparison.labels if METHODS[name].recipe}
+    assert {"gamma_attribution", "libragrad"} <= {*comparison.failures}
 
 
 def test_a_single_name_is_allowed(zoo):
@@ -79,7 +95,7 @@ def broken(monkeypatch):
 @pytest.mark.usefixtures("broken")
 def test_quick_lists_the_methods_that_fail(zoo):
     vit = zoo("vit")
-    comparison = compare(vit.module, vit.inputs)
+    comparison = compare(vit.module, vit.inputs, "quick")
     quick = {name for name, method in METHODS.items() if method.is_quick}
     need_relevance = {name for name in quick if METHODS[name].recipe}
     assert set(comparison.failures) == need_relevance
@@ -104,7 +120,7 @@ def test_quick_lists_a_method_whose_own_code_fails(zoo, monkeypatch):
         return explained(chosen, *rest)
 
     monkeypatch.setattr(whyformer._explain.sharing, "make_explanation", fails)
-    assert compare(vit.module, vit.inputs).failures == {"saliency": "saliency gave NaN or infinity."}
+    assert compare(vit.module, vit.inputs, "quick").failures == {"saliency": "saliency gave NaN or infinity."}
 
 
 def test_an_error_if_every_method_fails(zoo, monkeypatch):

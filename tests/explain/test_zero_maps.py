@@ -9,7 +9,7 @@ import transformers
 from conftest import IMAGE, animal
 
 import whyformer as why
-from whyformer._explain.zero_maps import list_names, note_flat_maps, note_zero_maps
+from whyformer._explain.zero_maps import list_names, note_flat_maps, note_saturated_maps, note_zero_maps
 from whyformer._plain.tokens import Grid, Pieces
 from whyformer.methods._registry import METHODS
 
@@ -38,6 +38,16 @@ def test_a_map_that_is_the_same_everywhere_is_noted():
     assert note.startswith("rollout gives nearly the same score to all of 'cat.jpg', 'pig.jpg': ")
     one_word = Pieces(("[CLS]", "film", "[PAD]"), (True, False, False), (False, False, True), (None,) * 3)
     assert note_flat_maps(METHODS["rollout"], torch.tensor([[1.0, 0.3, 0.0]]), [one_word], ["film"]) == ()
+
+
+def test_a_map_in_which_many_patches_share_the_highest_score_is_noted():
+    """The flow of attention is limited by its narrowest layer, so many patches get all that fits."""
+    rows = [[1.0] * 4 + [0.5] * 6, [1.0] + [0.5] * 9, [1.0] * 10, [0.0] * 10]
+    names = ["cat.jpg", "dog.jpg", "cow.jpg", "pig.jpg"]
+    (note,) = note_saturated_maps(METHODS["attention_flow"], torch.tensor(rows), [Grid(2, 5)] * 4, names)
+    assert note.startswith("attention_flow is saturated: 40% of the patches of 'cat.jpg' have its highest score")
+    few = torch.tensor([[1.0, 1.0, 0.5]])
+    assert note_saturated_maps(METHODS["attention_flow"], few, [Grid(1, 3)], ["cat.jpg"]) == ()
 
 
 def test_long_lists_of_long_names_are_shortened():

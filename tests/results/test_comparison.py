@@ -7,6 +7,7 @@ from whyformer._engine.targets.target import Target
 from whyformer._plain.tokens import Grid, Pieces
 from whyformer.errors import InputError, MethodError
 from whyformer.results.comparison import Comparison, mean_ranks, rank_correlation
+from whyformer.results.consensus import describe_consensus
 from whyformer.results.explanation import Explanation
 from whyformer.show.terminal import Screen
 
@@ -123,3 +124,45 @@ def test_other_formats_and_other_results(tmp_path):
     a_comparison()["one"].save(tmp_path / "e.json")
     with pytest.raises(InputError, match="contains a saved explanation, not a saved comparison"):
         Comparison.load(tmp_path / "e.json")
+
+
+# --- what the methods agree on ----------------------------------------------------------------------------------------
+
+
+WORDS = Pieces(
+    ("[CLS]", "a", "witty", "film", "and", "long"),
+    (True, *(False,) * 5),
+    (False,) * 6,
+    (None,) * 6,
+    "a witty film and long",
+)
+ALIKE = torch.full((3, 3), 0.8)
+
+
+def test_words_that_most_methods_put_first():
+    rows = [[9, 0, 5, 4, 3, 0.0], [9, 0, 5, 4, 0, 3.0], [9, 5, 4, 0, 0, 3.0]]  # [CLS] does not count
+    sentence = describe_consensus([an_explanation([row], WORDS) for row in rows], ALIKE)
+    assert sentence.startswith(
+        "What they agree on: 'witty', 'film', 'long' are among the first 3 of 2 or more of the 3 me"
+    )
+    assert sentence.endswith("they rank alike (mean rank correlation +0.80); agreement is no proof.")
+
+
+def test_no_patch_in_common():
+    maps = [torch.eye(9)[i].tolist() for i in (0, 4, 8)]
+    sentence = describe_consensus([an_explanation([row], Grid(3, 3)) for row in maps], torch.full((3, 3), -0.1))
+    assert "no patch is in the highest tenth of 2 or more of the 3 methods" in sentence
+    assert "rank differently (mean rank correlation -0.10)" in sentence
+
+
+def test_patches_in_common_have_a_place():
+    maps = [torch.eye(9)[i].tolist() for i in (2, 2, 8)]
+    sentence = describe_consensus([an_explanation([row], Grid(3, 3)) for row in maps], ALIKE)
+    assert "1 patch, all in the upper right, is in the highest tenth" in sentence
+
+
+def test_two_methods_and_constant_maps_have_no_ranking():
+    two = [an_explanation([[1.0, 2.0, 3.0, 4.0]], Grid(2, 2))] * 2
+    assert describe_consensus(two, ALIKE[:2, :2]) == ""
+    three = describe_consensus([*two, two[0]], torch.full((3, 3), float("nan")))
+    assert three.endswith("Their rankings cannot be compared.")

@@ -22,7 +22,7 @@ from whyformer._explain.conditioning import estimate_conditioning, watch_attenti
 from whyformer._explain.conservation import check_health
 from whyformer._explain.method_call import MethodCall
 from whyformer._explain.picture_streams import arrange_streams
-from whyformer._explain.zero_maps import note_flat_maps, note_zero_maps
+from whyformer._explain.zero_maps import note_flat_maps, note_saturated_maps, note_zero_maps
 from whyformer._model import EncodedBatch, Model
 from whyformer._plain.tokens import Grid, Pieces
 from whyformer._plain.torch_state import neutral_torch
@@ -74,7 +74,7 @@ def make_explanation(call: MethodCall, model: Model, encoded: EncodedBatch, capt
     if pixels is not None and len(tokens[0]) != scores.shape[1]:  # the patches are unknown: every pixel counts as one
         tokens = (Grid(pixels.shape[1], pixels.shape[2]),) * len(scores)
     of_map = (call.method, scores, tokens, encoded.names)
-    notes += (*computed.notes, *note_zero_maps(*of_map), *note_flat_maps(*of_map))
+    notes += (*computed.notes, *note_zero_maps(*of_map), *note_flat_maps(*of_map), *note_saturated_maps(*of_map))
     explanation = Explanation(
         scores=scores,
         tokens=tokens,

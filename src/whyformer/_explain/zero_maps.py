@@ -1,4 +1,4 @@
-"""Notes on maps that are 0 everywhere or the same everywhere: such a map shows nothing, and the reader should know why.
+"""Notes on maps that are 0 or the same everywhere, or saturated: they show little, and the reader should know why.
 
 Methods that drop negative values give such maps often: Grad-CAM did for 22 of 40 random ViTs and 16 of 40 random BERTs.
 """
@@ -13,6 +13,8 @@ from whyformer.methods._registry import Method
 
 MOST_CHARACTERS = 40
 FLAT = 1e-3  # of the scores: what hardly rises above their rounding
+SATURATED = 0.2  # of the patches or words share the highest score
+FEWEST_SATURATED = 10
 READ_BY_CLIPPING_METHODS = {"attention_grad", "attention_relevance", "hidden"}
 
 
@@ -49,6 +51,25 @@ def note_flat_maps(
         f"{method.name} gives nearly the same score to all of {list_names(flat)}: they differ by less than {FLAT:g} of "
         "their size, so shares of them say nothing about the input. Another method, such as attnlrp, may show more.",
     )
+
+
+def note_saturated_maps(
+    method: Method, scores: Tensor, tokens: Sequence[ScoredTokens], names: Sequence[str]
+) -> tuple[str, ...]:
+    """A note that names the examples in which many patches or words share the highest score, as all paths are full."""
+    found: dict[str, float] = {}
+    for row, own, name in zip(scores, tokens, names, strict=True):
+        values = row[[i for i in range(len(own)) if has_content(own, [i])]].double()
+        if len(values) < FEWEST_SATURATED or float(values.max()) <= 0:
+            continue
+        share = float((values >= (1 - FLAT) * values.max()).double().mean())
+        if SATURATED <= share < 1:
+            found[name] = share
+    if not found:
+        return ()
+    unit = "patches" if isinstance(tokens[0], Grid) else "words"
+    share = f"{max(found.values()):.0%} of the {unit} of {list_names([*found])}"
+    return (f"{method.name} is saturated: {share} have its highest score, so it does not rank them.",)
 
 
 def has_content(tokens: ScoredTokens, indices: Sequence[int]) -> bool:
