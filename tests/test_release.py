@@ -33,8 +33,10 @@ def build_metadata(monkeypatch) -> ModuleType:
 
 def test_every_file_names_the_same_version():
     version = read_toml("pyproject.toml")["project"]["version"]
-    assert read_toml("demo/pyproject.toml")["project"]["version"] == version
-    assert read_toml("pyproject.toml")["project"]["optional-dependencies"]["demo"] == [f"whyformer-demo=={version}"]
+    for name in ("demo", "papers"):
+        assert read_toml(f"{name}/pyproject.toml")["project"]["version"] == version
+        extras = read_toml("pyproject.toml")["project"]["optional-dependencies"]
+        assert extras[name] == [f"whyformer-{name}=={version}"]
     assert json.loads((ROOT / "codemeta.json").read_text("utf-8"))["version"] == version
     assert re.search(r"^version: (.+)$", (ROOT / "CITATION.cff").read_text("utf-8"), re.MULTILINE)[1] == version
     assert f"## [{version}]" in (ROOT / "CHANGELOG.md").read_text("utf-8")
@@ -70,6 +72,14 @@ def test_workflows_call_targets_and_files_that_are_there(workflow):
     lines = [step["run"] for job in jobs.values() for step in job["steps"] if "run" in step]
     assert {target for line in lines for target in re.findall(r"\bmake ([a-z-]+)", line)} <= known
     assert all((ROOT / path).exists() for line in lines for path in re.findall(r"\btests/[\w./]+", line))
+
+
+def test_the_workflows_take_the_packages_beside_it_along():
+    tests, release = ((ROOT / ".github" / "workflows" / f"{name}.yml").read_text("utf-8") for name in ("tests", "release"))
+    for installs in re.findall(r"uv pip install (.+)", tests):
+        assert "--editable ./demo --editable ./papers" in installs
+    assert release.count("pyproject.toml demo/pyproject.toml papers/pyproject.toml") == 1
+    assert "for package in . demo papers; do python -m build" in release
 
 
 def test_the_classifiers_are_the_versions_that_the_workflow_runs():
