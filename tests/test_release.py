@@ -75,7 +75,9 @@ def test_workflows_call_targets_and_files_that_are_there(workflow):
 
 
 def test_the_workflows_take_the_packages_beside_it_along():
-    tests, release = ((ROOT / ".github" / "workflows" / f"{name}.yml").read_text("utf-8") for name in ("tests", "release"))
+    tests, release = (
+        (ROOT / ".github" / "workflows" / f"{name}.yml").read_text("utf-8") for name in ("tests", "release")
+    )
     for installs in re.findall(r"uv pip install (.+)", tests):
         assert "--editable ./demo --editable ./papers" in installs
     assert release.count("pyproject.toml demo/pyproject.toml papers/pyproject.toml") == 1

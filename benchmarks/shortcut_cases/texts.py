@@ -28,7 +28,7 @@ from transformers import (
 )
 
 from .cases import Case, choose_marked
-from .image_models import DEMO
+from .image_models import DEMO_MODELS
 
 CLASSES = ("negative", "positive")
 LONGEST = 128  # tokens of a text
@@ -201,7 +201,9 @@ def make_text_model(world: str, seed: int) -> tuple[TextModel, PreTrainedTokeniz
     """A BERT of one of two sizes or a DistilBERT, drawn anew; on real sentences with the tokens of demo/sentiment."""
     torch.manual_seed(seed)
     names = {"id2label": dict(enumerate(CLASSES)), "label2id": {name: i for i, name in enumerate(CLASSES)}}
-    tokenizer = AutoTokenizer.from_pretrained(DEMO / "sentiment") if world != "reviews" else make_word_tokenizer()
+    tokenizer = (
+        AutoTokenizer.from_pretrained(DEMO_MODELS / "sentiment") if world != "reviews" else make_word_tokenizer()
+    )
     names |= {"vocab_size": len(tokenizer), "max_position_embeddings": LONGEST}
     if seed % 3 == 1:
         config = DistilBertConfig(dim=64, n_layers=3, n_heads=4, hidden_dim=256, **names)

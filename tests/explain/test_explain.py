@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import whyformer._explain.explain
+import whyformer._explain.scoring
 import whyformer._explain.sharing
 from whyformer._engine.capture.capture import EngineChoice, RoundingEstimate
 from whyformer._engine.targets.target import Target
@@ -45,6 +46,7 @@ def capture(monkeypatch):
         pick_slots=lambda scores: None,
         select_notes=lambda needs, **reads: ("a note",),
         obstacle="",
+        logits=None,
         attending=(),
         parts=(),
         epilogue=None,
@@ -58,6 +60,7 @@ def capture(monkeypatch):
         return captured
 
     monkeypatch.setattr(whyformer._explain.sharing, "run_request", run_request)
+    monkeypatch.setattr(whyformer._explain.scoring, "add_considered", lambda targets, *_: targets)
     return captured
 
 
