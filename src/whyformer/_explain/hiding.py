@@ -4,13 +4,12 @@ The highest words, or patches, that together have half of the positive scores ar
 token, padding or zero), and in a second variant every word. Both variants of all examples run in one batch.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from whyformer._engine import FunctionReading, Probe, Target, TermSum
+from whyformer._engine import FunctionReading, Probe, TermSum
 from whyformer._model import EncodedBatch, Model, list_offloaded
 from whyformer._plain.tokens import Grid, ScoredTokens
 from whyformer._plain.words import group_by_unit
@@ -42,12 +41,15 @@ def hide_and_ask(e: Explanation, probe: Probe) -> dict[str, Tensor]:
     """The detail of `results.hiding`, from two variants of each example."""
     own = torch.stack([probe.real[i] & mark_prompt(tokens) for i, tokens in enumerate(e.tokens)])
     rows = [find_highest(tokens, e.scores[i], own[i]) for i, tokens in enumerate(e.tokens)]
-    keep = torch.stack([mark_kept(at, probe.units) for at, _ in rows])
+    keep = torch.ones(len(e), probe.units, dtype=torch.bool)
+    for i, (highest, _) in enumerate(rows):
+        keep[i, highest] = False
     of = torch.arange(len(e))
     reading = read_answer_probability(probe.reading)
-    asked = choose_answers(e.targets)
+    have = all(one.probability is not None and one.versus is None and one.index >= 0 for one in e.targets)
+    asked = "probability" if have else "score"  # of a contrast, or of what is no class or token
     if reading is not None:
-        probe = copy_with_reading(probe, reading)
+        probe = Probe(probe.model, probe.encoded, probe.layout, probe.targets, reading, runs_alone=probe.runs_alone)
         before = probe.before.score.exp()
     else:
         before = torch.tensor([getattr(target, asked) for target in e.targets], dtype=torch.double)
@@ -57,12 +59,6 @@ def hide_and_ask(e: Explanation, probe: Probe) -> dict[str, Tensor]:
     columns = torch.stack([part.detach().double().cpu() for part in answers], 1)
     measure = asked if reading is None else "per token"
     return make_hiding_detail(columns, [count for _, count in rows], measure)
-
-
-def choose_answers(targets: Sequence[Target]) -> str:
-    """What is compared: probabilities, or scores if a target has none, is a contrast, or is no class or token."""
-    have = all(one.probability is not None and one.versus is None and one.index >= 0 for one in targets)
-    return "probability" if have else "score"
 
 
 def read_answer_probability(reading: object) -> FunctionReading | None:
@@ -77,11 +73,6 @@ def read_answer_probability(reading: object) -> FunctionReading | None:
             return None
     rows = tuple(tuple(replace(one, scale="logp", weight=1 / len(row)) for one in row) for row in function.terms)
     return FunctionReading(replace(function, terms=rows))
-
-
-def copy_with_reading(probe: Probe, reading: FunctionReading) -> Probe:
-    """A probe of the same examples that reads another number."""
-    return Probe(probe.model, probe.encoded, probe.layout, probe.targets, reading, runs_alone=probe.runs_alone)
 
 
 def mark_prompt(tokens: ScoredTokens) -> Tensor:
@@ -107,10 +98,3 @@ def find_highest(tokens: ScoredTokens, scores: Tensor, real: Tensor) -> tuple[li
         reached += value
         chosen.append(group)
     return [i for group in chosen for i in group], len(chosen)
-
-
-def mark_kept(hidden: list[int], units: int) -> Tensor:
-    """[unit]: False where hidden."""
-    keep = torch.ones(units, dtype=torch.bool)
-    keep[hidden] = False
-    return keep

@@ -20,12 +20,20 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from whyformer._engine import TargetLike, record
-from whyformer._explain.explain import ModelLike, as_model, explain_encoded
-from whyformer._explain.method_call import MethodLike, choose_method
-from whyformer._explain.similarity import Side, check_vectors, choose_score, explain_sides, make_side, read_scale
+from whyformer._explain.explain import ModelLike, as_model
+from whyformer._explain.method_call import MethodLike
+from whyformer._explain.similarity import (
+    Side,
+    check_vectors,
+    choose_score,
+    explain_by,
+    explain_sides,
+    make_side,
+    read_scale,
+)
 from whyformer._explain.similarity_matrix import match_tokens
 from whyformer._explain.text_pair import Explainer, explain_pair
-from whyformer._model import EncodedBatch, InputLike, Model, OneInput
+from whyformer._model import InputLike, Model, OneInput
 from whyformer._plain.random_generator import make_generator
 from whyformer._plain.tokens import Pieces
 from whyformer._plain.torch_state import neutral_torch
@@ -114,10 +122,10 @@ def explain_ranking(
     models = as_model(first), as_model(second)
     kind: ScoreKind = "pair" if target is not None and score is None else choose_score(models[0], score)
     scorer = Scorer(models, query, kind, pooling, target)
-    explain_by = partial(explain_for, method, settings, target)
+    by = partial(explain_by, method, settings, target)
     scores = scorer.score(documents)
     pairs = choose_pairs(versus, order_scores(scores))
-    explained = {number: scorer.explain(documents[number], explain_by) for number in dict.fromkeys(chain(*pairs))}
+    explained = {number: scorer.explain(documents[number], by) for number in dict.fromkeys(chain(*pairs))}
     names = tuple(document if isinstance(document, str) else f"image {n}" for n, document in enumerate(documents))
     ranking = Ranking(next(iter(explained.values())).a.names[0], names, scores, pairs, explained)
     if not hide or not all(isinstance(similarity.b.tokens[0], Pieces) for similarity in explained.values()):
@@ -132,13 +140,6 @@ def choose_pairs(
     if isinstance(versus, tuple):
         return (versus,)
     return tuple(pairwise(order if versus == "neighbours" else order[:2]))
-
-
-def explain_for(
-    method: MethodLike | None, settings: dict[str, Setting], target: TargetLike, model: Model, encoded: EncodedBatch
-) -> Explanation:
-    call = None if method is None else choose_method(method, settings)
-    return explain_encoded(model, encoded, call, target, None, settings)
 
 
 def check_by_hiding(

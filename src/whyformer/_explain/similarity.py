@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from whyformer._engine import compare_towers, lay_out, make_shadow, run_forward, run_plain
+from whyformer._engine import TargetLike, compare_towers, lay_out, make_shadow, run_forward, run_plain
 from whyformer._explain.explain import ModelLike, as_model, explain_encoded
 from whyformer._explain.method_call import MethodLike, choose_method
 from whyformer._explain.similarity_matrix import compute_matrix, match_tokens, multiply_states, refuse_unknown_matrix
@@ -126,17 +126,17 @@ def explain_similarity(
     if matrix is not None:
         refuse_unknown_matrix(matrix)
     if kind == "pair":
-        return explain_pair(models[0], a, b, partial(explain_by, method, settings))
+        return explain_pair(models[0], a, b, partial(explain_by, method, settings, None))
     sides = (make_side(models[0], a, kind, pooling), make_side(models[1], b, kind, pooling))
-    return explain_sides(sides, kind, partial(explain_by, method, settings), matrix)
+    return explain_sides(sides, kind, partial(explain_by, method, settings, None), matrix)
 
 
 def explain_by(
-    method: MethodLike | None, settings: Mapping[str, Setting], model: Model, encoded: EncodedBatch
+    method: MethodLike | None, settings: Mapping[str, Setting], target: TargetLike, model: Model, encoded: EncodedBatch
 ) -> Explanation:
     """By a method with these settings, or by default."""
     call = None if method is None else choose_method(method, settings)
-    return explain_encoded(model, encoded, call, None, None, settings)
+    return explain_encoded(model, encoded, call, target, None, settings)
 
 
 def choose_score(model: Model, score: ScoreKind | None) -> ScoreKind:

@@ -39,13 +39,11 @@ from whyformer.methods._settings import check_method_settings
 
 def centre_blob(input: Tensor) -> Tensor:
     """A Gaussian in the centre of every image, with a standard deviation of a quarter of each side."""
-    rows, columns = (compute_bell(size) for size in input.shape[1:3])
+    rows, columns = (  # exp(-2 z²) at the centres of pixels from -1 to 1; exactly symmetric
+        torch.tensor([math.exp(-2 * ((2 * i + 1 - size) / size) ** 2) for i in range(size)], dtype=torch.float64)
+        for size in input.shape[1:3]
+    )
     return (rows[:, None] * columns).expand(len(input), -1, -1)
-
-
-def compute_bell(size: int) -> Tensor:
-    """[size]: exp(-2 z²) at the centres of pixels from -1 to 1; exactly symmetric."""
-    return torch.tensor([math.exp(-2 * ((2 * i + 1 - size) / size) ** 2) for i in range(size)], dtype=torch.float64)
 
 
 @check_method_settings(seed=allow_seed)
