@@ -184,7 +184,7 @@ def test_leave_one_out_gives_separators_nothing(fill):
 def test_the_two_texts_are_shown_apart(model, tmp_path):
     e = why.explain(model, TextPair("good <b>", "bad"), "attcat")
     lines = e.render(Screen(80, None)).splitlines()
-    assert lines[1] == "first text:" and "second text:" in lines[2:]
+    assert lines[1].startswith("Next likeliest: ") and lines[2] == "first text:" and "second text:" in lines[3:]
     coloured = e.render(Screen(80, "truecolor"))
     assert coloured.index("first text") < coloured.index("good") < coloured.index("second text") < coloured.index("bad")
     page = tmp_path / "pair.html"

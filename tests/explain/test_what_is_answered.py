@@ -113,7 +113,7 @@ def test_what_else_was_considered_is_named(target, line):
     e = why.explain(make_labelled([2.0, 1.0, -1.0]), TEXT, target=target)
     assert describe_considered(e.targets[0]).startswith(line)
     assert line in " ".join(str(e).split())
-    assert line in e._make_page().replace("&#x27;", "'")
+    assert line in e.formats[".html"](e).decode().replace("&#x27;", "'")
 
 
 def test_what_was_considered_is_saved(tmp_path):

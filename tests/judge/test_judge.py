@@ -340,12 +340,12 @@ def read_colours(drawing) -> dict[str, tuple[str, str]]:
 
 
 def test_a_method_has_one_colour_in_all_charts_and_tables(tmp_path, monkeypatch):
-    import whyformer._judge.report as page
+    from whyformer.show import report
     from whyformer.show.drawing import DIM_INK, GREYS
 
     drawings = []
-    embed = page.report.embed_drawing
-    monkeypatch.setattr(page.report, "embed_drawing", lambda drawing: (drawings.append(drawing), embed(drawing))[1])
+    embed = report.embed_drawing
+    monkeypatch.setattr(report, "embed_drawing", lambda drawing: (drawings.append(drawing), embed(drawing))[1])
     methods = [BRIGHTNESS, "rollout", "grad_cam", "saliency", "transformer_attribution", "attnlrp", "lrp", "attcat"]
     metrics = [positive(), FIRST_SCORE, "deletion"]
     judge(tiny(), pictures(6), [*methods, "raw_attention", "libragrad"], metrics, out=tmp_path, batch_size=6)

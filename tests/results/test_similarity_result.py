@@ -107,4 +107,4 @@ def test_shows_both_sides_in_a_notebook_and_in_a_line():
     s = make_result()
     assert repr(s) == "<Similarity by lrp: cosine 7.5>"
     assert s._repr_html_().count("<div") >= 2
-    assert str(s).startswith("cosine 7.5, by lrp")
+    assert str(s).startswith("Why alike? The cosine 7.5 (by lrp)")

@@ -13,7 +13,10 @@ from tiny_prompts import decoder, make_prompt
 import whyformer as why
 from whyformer._cite.log_summary import summarise_rows
 from whyformer.results.citations import Mark, Quotation, State, Values
-from whyformer.show.footnotes import NotedSource, number_sources, write_markdown
+from whyformer.show.blocks import MarkedAnswer, Report, Table
+from whyformer.show.footnotes import number_sources
+from whyformer.show.markdown_report import write_report
+from whyformer.show.prompt_view import CitationRow
 from whyformer.show.terminal import Screen
 
 ACTIVE = {"link_open", "image", "html_inline", "html_block", "code_inline", "fence"}
@@ -38,6 +41,10 @@ def list_markdown_tokens(text):
     for token in MarkdownIt("commonmark", {"html": True}).enable("table").parse(text):
         yield token.type
         yield from (inner.type for inner in token.children or ())
+
+
+def write(result, suffix):
+    return result.formats[suffix](result).decode()
 
 
 @pytest.fixture(scope="module")
@@ -68,11 +75,11 @@ def put_in_claim(claim, name, text):
 @pytest.mark.parametrize("payload", PAYLOADS, ids=range(len(PAYLOADS)))
 def test_no_field_of_citations_adds_an_element(cited, payload):
     harmless, attacked = (put_everywhere(cited, text) for text in ("plain", payload))
-    assert list_elements(attacked._make_page()) == list_elements(harmless._make_page())
+    assert list_elements(write(attacked, ".html")) == list_elements(write(harmless, ".html"))
     assert list_elements(attacked.to_html()) == list_elements(harmless.to_html())
-    written = attacked._make_markdown()
+    written = write(attacked, ".md")
     assert not ACTIVE & set(list_markdown_tokens(written)) and not re.search(r"\bhttps?://", written)
-    assert len(written.splitlines()) == len(harmless._make_markdown().splitlines())
+    assert len(written.splitlines()) == len(write(harmless, ".md").splitlines())
     assert "\x1b" not in attacked.render(Screen(width=80, colours=None))
 
 
@@ -87,7 +94,7 @@ def test_no_field_of_a_log_adds_an_element(payload):
         return summarise_rows([good, {**row, "error": "E_DATA", "message": text}])
 
     harmless, attacked = summarise("plain"), summarise(payload)
-    assert list_elements(attacked._make_page()) == list_elements(harmless._make_page())
+    assert list_elements(write(attacked, ".html")) == list_elements(write(harmless, ".html"))
     assert list_elements(attacked.to_html()) == list_elements(harmless.to_html())
     assert "\x1b" not in attacked.render(Screen(width=80, colours=None))
     assert json.loads(attacked.formats[".json"](attacked))["never_used"] == [payload]
@@ -97,11 +104,13 @@ def test_footnotes_are_numbered_in_the_order_of_the_answer():
     told = [("It is tea.", "", ["b", "a"]), ("It left\nin May.", "hardly any", []), ("So.", "", ["b"])]
     sentences, names = number_sources(told)
     sources = [
-        NotedSource("a", "one", id="d1", metadata={"page": 4}),
-        NotedSource("b", "two"),
-        NotedSource("c", "three"),
+        CitationRow("a", 0, 1, 0.5, "", text="one", id="d1", metadata={"page": 4}, mark=2),
+        CitationRow("b", 1, 2, 0.5, "", text="two", mark=1),
+        CitationRow("c", 2, 3, 0.5, "", text="three"),
     ]
-    written = write_markdown("Why 'tea'?", sentences, sources, names)
+    rows = [(one.name, one.text) for one in sources]
+    written = write_report(Report("Why 'tea'?", [MarkedAnswer(sentences, sources), Table(("source", "text"), rows)]))
+    assert names == ["b", "a"]
     assert "It is tea.[^1][^2] It left in May. *(hardly any)* So.[^1]" in written
     assert "[^1]: **b**: two\n[^2]: **a**, d1: one; page: 4\n" in written
     assert "[^3]" not in written and "| c |" in written

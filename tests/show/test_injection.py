@@ -22,7 +22,7 @@ from whyformer.results.class_grid import ClassGrid
 from whyformer.results.comparison import Comparison
 from whyformer.results.explanation import Explanation
 from whyformer.results.generation import Generation
-from whyformer.show import charts, page, report
+from whyformer.show import charts, report
 from whyformer.show.latex import TEX_ESCAPES, escape_tex
 from whyformer.show.terminal import Screen
 
@@ -71,7 +71,7 @@ def all_charts(word: str):
 PAGES = {
     "explanation": lambda word: FORMATS[".html"](make_text(word)).decode(),
     "image": lambda word: FORMATS[".html"](make_image(word)).decode(),
-    "comparison": lambda word: page.make_comparison_page(compared(word).panels(), [], title=word, lead=word),
+    "comparison": lambda word: FORMATS[".html"](compared(word)).decode(),
     "class grid": lambda word: FORMATS[".html"](ClassGrid((compared(word),))).decode(),
     "generation": lambda word: FORMATS[".html"](Generation(word, 1, (make_text(word),))).decode(),
     "notebook": lambda word: make_text(word)._repr_html_() + compared(word)._repr_html_(),

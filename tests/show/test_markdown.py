@@ -5,8 +5,7 @@ import re
 import pytest
 from payloads import MORE_PAYLOADS, PAYLOADS
 
-from whyformer._judge.table import format_markdown
-from whyformer.show.markdown import escape_markdown
+from whyformer.show.markdown import escape_markdown, write_table
 
 
 @pytest.mark.parametrize(
@@ -31,7 +30,7 @@ def test_by_hand(text, escaped):
 
 @pytest.mark.parametrize("payload", [*PAYLOADS, *MORE_PAYLOADS], ids=ascii)
 def test_a_name_stays_in_its_cell_and_is_no_markup(payload):
-    made = format_markdown([["method", payload], [payload, "1"]])
+    made = write_table([["method", payload], [payload, "1"]])
     head, rule, line = made.splitlines()
     assert head.count("|") == rule.count("|") == line.count("|") == 3
     name = line[2:-6]

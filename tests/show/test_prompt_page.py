@@ -14,7 +14,7 @@ from sample_prompts import show_long_prompt, show_prompt
 
 from whyformer._plain.tokens import NamedTokens
 from whyformer.show import prompt_page
-from whyformer.show.prompt_page import SCRIPT, STYLE, make_prompt_fragment, make_prompt_page
+from whyformer.show.prompt_page import SCRIPT, STYLE, make_prompt_page, make_prompt_summary
 
 HARMLESS = "plain"
 HARD = [
@@ -62,9 +62,7 @@ def test_a_payload_adds_no_element_or_attribute(payload):
 
 
 def test_the_notebook_escapes_too():
-    tags = [
-        [node.tag for node in parse(make_prompt_fragment(show_prompt(word))).iter()] for word in (HARMLESS, HARD[2])
-    ]
+    tags = [[node.tag for node in parse(make_prompt_summary(show_prompt(word))).iter()] for word in (HARMLESS, HARD[2])]
     assert tags[0] == tags[1]
 
 

@@ -8,9 +8,9 @@ from sample_explanations import explain_image, explain_text
 
 from whyformer.results.comparison import Comparison
 from whyformer.results.explanation import Explanation
+from whyformer.results.joining import join_explanations
 from whyformer.show import colours, page_colours, report
 from whyformer.show.marked_text import make_inline_style
-from whyformer.show.notebook import make_explanation_fragment
 
 FORMATS = Explanation.formats
 
@@ -162,11 +162,18 @@ def test_stronger_words_of_a_notebook_stand_out_more_on_light_and_dark(signed, l
         assert seen == sorted(seen)
 
 
-def test_a_notebook_needs_no_style_sheet(text_explanation):
-    for e in (text_explanation, explain_image()):
-        made = e._repr_html_()
-        assert "<style" not in made and "class=" not in made
-        assert "Why" in made
-    assert "... and 2 more" in make_explanation_fragment(explain_image().panels() * 5)
+def test_the_words_of_a_notebook_need_no_style_sheet(text_explanation):
+    made = text_explanation._repr_html_()
+    marks = list(parse(made).iter("mark"))
+    assert marks and all("background" in mark.get("style") and not mark.get("class") for mark in marks)
+    assert "Why" in made and "Why" in explain_image()._repr_html_()
+
+
+def test_a_notebook_shows_the_first_of_many_examples():
+    made = join_explanations([explain_image()] * 5)._repr_html_()
+    assert "... and 2 more" in made and made.count("<img") == 3 * explain_image()._repr_html_().count("<img")
+
+
+def test_a_notebook_keeps_its_style_to_itself():
     blocks = report.make_fragment(report.make_table(["a"], [["x"]]))
     assert blocks.startswith('<div class="whyformer"><style>@scope (.whyformer)')

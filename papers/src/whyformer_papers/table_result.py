@@ -10,9 +10,10 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from whyformer._judge.judgement import encode_utf8
-from whyformer._judge.table import format_csv, format_markdown
+from whyformer._judge.table import format_csv
 from whyformer.results.result import Result, to_plain_text
 from whyformer.show import report, terminal
+from whyformer.show.markdown import write_table
 from whyformer.show.report import make_element
 from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
@@ -80,7 +81,7 @@ class TableResult(Result):
         return format_csv(self.outline().rows)
 
     def to_markdown(self) -> str:
-        return format_markdown(self.outline().rows)
+        return write_table(self.outline().rows)
 
 
 def make_grid(

@@ -10,9 +10,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from rich.console import RenderableType
-from rich.text import Text
-
 from whyformer._cite.documents import ManyPrompts, choose_unit, cite_each, make_cited_prompt
 from whyformer._cite.effort import EFFORTS
 from whyformer._cite.measuring import Measured, measure_completely
@@ -24,9 +21,8 @@ from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import InputError
 from whyformer.results.citations import CLAIM, ONE, SEVERAL, describe_dependence
 from whyformer.results.result import Result, choose_formats
-from whyformer.show import report
+from whyformer.show.blocks import Report
 from whyformer.show.score_rows import CellValue
-from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
 
 Z = 1.96
@@ -96,11 +92,8 @@ class CitationAgreement(Result):
         lines = [f"{len(self.claims)} claims of {make_visible(self.model)}, {self.forwards:.1f} forwards an answer."]
         return [*lines, *(f"{name}: {rate}" for name, rate in self.rates.items())]
 
-    def _list_parts(self, screen: Screen) -> Iterator[RenderableType]:
-        yield from (Text(line) for line in self.describe())
-
-    def to_html(self) -> str:
-        return report.make_fragment(*(report.make_element("p", line) for line in self.describe()))
+    def _report(self) -> Report:
+        return Report("Quick citations and all subsets", self.describe(), is_titled=False)
 
     def _list_rows(self) -> Iterator[tuple[CellValue, ...]]:
         yield from (tuple(getattr(one, name) for name in self.csv_columns) for one in self.claims)

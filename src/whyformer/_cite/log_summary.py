@@ -6,22 +6,17 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rich.console import RenderableType
-from rich.text import Text
-
 from whyformer._plain import archive
 from whyformer.errors import InputError, suggest_nearest
 from whyformer.results.citations import ABSTENTION, AGAINST, CLAIM, HARDLY_ANY, MISSING, RIGHT
 from whyformer.results.result import Result, choose_formats
-from whyformer.show import report, terminal
-from whyformer.show.html import Content
+from whyformer.show.blocks import Block, Report, Section, Table
 from whyformer.show.score_rows import CellValue
-from whyformer.show.terminal import Screen
-from whyformer.show.visible import make_visible
 from whyformer.show.wording import shorten_text
 
 SHOWN_LINES = 20  # of a table in a terminal
 MOST_LINES = 1_000  # of a table on the page and in the file
+LONGEST_TEXT = 300  # characters in a table
 NO_SOURCE = (HARDLY_ANY, AGAINST)
 CONDITION = re.compile(r"\s*(\w+)\s*(>=|>)\s*(\d+(?:\.\d+)?)\s*(%?)\s*")
 
@@ -133,50 +128,28 @@ class LogSummary(Result):
 
     # --- displaying ---
 
-    def _list_parts(self, screen: Screen) -> Iterator[RenderableType]:
-        yield from (Text(line) for line in self.describe())
-        for title, head, rows, total in self.list_tables(SHOWN_LINES, max(screen.width - 40, 20)):
-            yield from ("", Text(name_table(title, len(rows), total), "bold"))
-            cells = [[str(cell) for cell in row] for row in rows]
-            yield terminal.render_table(head, cells, right=("line", "offered", "records"), wrapped=(head[-1],))
+    def _report(self) -> Report:
+        whole: list[Block] = [*self.describe(), *self.list_tables(MOST_LINES)]
+        brief: list[Block] = [*self.describe(), *self.list_tables(SHOWN_LINES)]
+        return Report("What the answers rest on", whole, is_titled=False, brief=brief)
 
-    def list_tables(self, most: int, width: int) -> Iterator[tuple[str, Sequence[str], list[Sequence[Content]], int]]:
-        """Title, heading, the first rows, and how many there are; those that are empty are left out."""
-
-        def cut(text: str) -> str:
-            return make_visible(shorten_text(" ".join(text.split()), width))
-
-        told = [(cut(one.id), one.line, one.how, cut(one.text)) for one in self.unsourced[:most]]
+    def list_tables(self, most: int) -> Iterator[Section]:
+        """The first rows, and how many there are; tables that are empty are left out."""
+        told = [(cut(one.id), one.line, one.how, cut(one.text)) for one in self.unsourced]
         unused = [(cut(one.key), one.offered, cut(one.text)) for one in self.never_used]
         errors = [(one.code, one.count, one.line, cut(one.message)) for one in self.errors]
-        total = self.rates["no_source"][0]
-        for title, head, rows, count in (
-            ("Sentences that rest on no source", ("record", "line", "how", "sentence"), told, total),
-            ("Documents never used", ("document", "offered", "text"), unused[:most], len(unused)),
-            ("Errors", ("code", "records", "line", "first message"), errors[:most], len(errors)),
+        for title, head, rows, total in (
+            (
+                "Sentences that rest on no source",
+                ("record", "line", "how", "sentence"),
+                told,
+                self.rates["no_source"][0],
+            ),
+            ("Documents never used", ("document", "offered", "text"), unused, len(unused)),
+            ("Errors", ("code", "records", "line", "first message"), errors, len(errors)),
         ):
             if rows:
-                yield title, head, list(rows), count
-
-    def to_html(self) -> str:
-        return report.make_fragment(*self._make_sections(SHOWN_LINES))
-
-    def _make_sections(self, most: int) -> list[Content]:
-        prose = [report.make_element("p", line) for line in self.describe()]
-        tables = [
-            report.make_section(
-                name_table(title, len(rows), total),
-                report.make_table(
-                    head, [[make_visible(str(c)) if isinstance(c, str) else c for c in row] for row in rows]
-                ),
-            )
-            for title, head, rows, total in self.list_tables(most, 300)
-        ]
-        return [*prose, *tables]
-
-    def _make_page(self) -> str:
-        sections = [one for one in self._make_sections(MOST_LINES) if isinstance(one, report.Html)]
-        return report.make_page("What the answers rest on", sections)
+                yield Section(name_table(title, len(rows[:most]), total), [Table(head, rows[:most])])
 
     # --- files ---
 
@@ -186,6 +159,10 @@ class LogSummary(Result):
 
     def _list_rows(self) -> Iterator[tuple[CellValue, ...]]:
         yield from (tuple(getattr(one, name) for name in self.csv_columns) for one in self.documents)
+
+
+def cut(text: str) -> str:
+    return shorten_text(" ".join(text.split()), LONGEST_TEXT)
 
 
 def list_counts(counts: Mapping[str, int]) -> str:

@@ -5,21 +5,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from rich.cells import cell_len
-from rich.console import RenderableType
-from rich.table import Table as Grid
-from rich.text import Text
-
 from whyformer._judge.finalist import Finalist
 from whyformer._judge.plan import JudgePlan
 from whyformer._judge.rows import RowTable
-from whyformer._judge.table import HEADINGS, Line, Table, format_line
+from whyformer._judge.table import HEADINGS, Table
 from whyformer._judge.verdict import list_cautions, write_metric_sentence, write_verdict
 from whyformer.data import Problem
 from whyformer.results.result import Result
-from whyformer.show import report, terminal
+from whyformer.show import blocks
 from whyformer.show.axes import show_means
-from whyformer.show.report import make_element
 from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
 
@@ -27,7 +21,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 DROPPED_FIRST = ("undetermined", "passes", "against chance", "against the best")  # from a table that is too wide
-COLUMN_GAP = 2  # cells of the terminal
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -90,59 +83,24 @@ class Judgement(Result):
         """The number of rows without a value because something failed."""
         return sum(line.failed for line in self.table.lines)
 
-    def render(self, screen: Screen | None = None) -> str:
-        """As text for a terminal: a table and a sentence per metric, the verdict, and what to know about the data."""
-        screen = screen or Screen.from_stdout()
-        columns = self._choose_columns(screen.width)
-        parts: list[RenderableType] = []
-        for metric in self.table.metrics:
-            parts += [Text(make_visible(self._heading(metric)), "bold")]
-            parts += [Text(make_visible(self.table.descriptions[metric]), "dim"), self._grid(metric, columns), ""]
-        if dropped := [heading for heading in HEADINGS if heading not in columns]:
-            about = f"Left out to fit {screen.width} columns: {', '.join(dropped)}. A saved .csv has them."
-            parts += [Text(about, "dim"), ""]
-        parts += [Text(make_visible(line)) for line in self.sentences]
-        parts += ["", Text(make_visible(self.verdict), "bold")]
-        parts += [Text(make_visible(line), "dim") for line in self.cautions]
-        return terminal.render_parts(parts, screen)
+    def _report(self) -> blocks.Report:
+        """A table and a sentence per metric, the verdict, and what to know about the data."""
+        tables = [blocks.Section(self._heading(metric), self._tabulate(metric)) for metric in self.table.metrics]
+        every = blocks.Fold("All metrics", tables, is_printed=True)
+        shown: list[blocks.Block] = [
+            every,
+            *self.sentences,
+            blocks.Line(self.verdict, "strong"),
+            blocks.Notes(self.cautions),
+        ]
+        return blocks.Report("Which explanation to trust", shown, is_titled=False)
 
-    def to_html(self) -> str:
-        """A fragment of HTML for notebooks: the verdict and a table per metric."""
-        parts = []
-        for metric in self.table.metrics:
-            parts += [make_element("h3", self._heading(metric)), make_element("p", self.table.descriptions[metric])]
-            parts.append(report.make_table(HEADINGS, self.table.cells(metric)))
-        return report.make_fragment(make_element("p", self.verdict), *parts, report.make_notes(self.cautions))
+    def _tabulate(self, metric: str) -> list[blocks.Block]:
+        about = blocks.Line(self.table.descriptions[metric], "dim")
+        return [about, blocks.Table(HEADINGS, self.table.cells(metric), droppable=DROPPED_FIRST)]
 
     def _heading(self, metric: str) -> str:
         return f"{metric} ({self.table.better[metric]} is better)"
-
-    def _grid(self, metric: str, columns: Mapping[str, int]) -> Grid:
-        """The table of a metric. columns: the headings to show, with the width of their cells."""
-        grid = Grid(box=None, pad_edge=False, header_style="dim")
-        for heading, width in columns.items():
-            grid.add_column(heading, justify="right" if heading in ("mean", "n") else "left", width=width)
-        for line in self.table.of(metric):
-            cells = dict(zip(HEADINGS, describe_cells(line), strict=True))
-            grid.add_row(*(Text(cells[heading]) for heading in columns))
-        return grid
-
-    def _choose_columns(self, width: int) -> dict[str, int]:
-        """The headings whose cells fit side by side, with the widths that they need; the first columns stay."""
-        words = [heading.split() for heading in HEADINGS]  # a heading may be wrapped, a cell not
-        cells = zip(*map(describe_cells, self.table.lines), strict=True)
-        columns = {
-            heading: max(map(cell_len, [*shown, *least]))
-            for heading, shown, least in zip(HEADINGS, cells, words, strict=True)
-        }
-        for heading in DROPPED_FIRST:
-            if sum(columns.values()) + COLUMN_GAP * (len(columns) - 1) > width:
-                del columns[heading]
-        return columns
-
-
-def describe_cells(line: Line) -> list[str]:
-    return [make_visible(line.method), *format_line(line)]
 
 
 def encode_utf8(text: str) -> bytes:

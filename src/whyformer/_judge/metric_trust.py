@@ -21,8 +21,6 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from rich.table import Table as Grid
-from rich.text import Text
 
 from whyformer._engine import TargetLike
 from whyformer._explain.default_method import choose_default_method
@@ -33,7 +31,7 @@ from whyformer._judge.degradation import LEVELS, degrade_method, name_level
 from whyformer._judge.judgement import Judgement, encode_utf8
 from whyformer._judge.order import MIN_EXAMPLES, PairOrder, compare_pairs
 from whyformer._judge.run import judge
-from whyformer._judge.table import collect_values, combine_of, format_csv, format_markdown, format_mean
+from whyformer._judge.table import collect_values, combine_of, format_csv, format_mean
 from whyformer._plain.rank_correlation import spearman
 from whyformer._plain.statistics import draw_resamples
 from whyformer._runs.arguments import ColumnNames, as_argument_list, read_run_data
@@ -44,7 +42,8 @@ from whyformer.data.example import ClassNames
 from whyformer.errors import InputError
 from whyformer.metrics._registry import choose_metric
 from whyformer.results.result import Result
-from whyformer.show import report, terminal
+from whyformer.show.blocks import Line, Report, Table
+from whyformer.show.markdown import write_table
 from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
 
@@ -91,7 +90,7 @@ class MetricTrust(Result):
 
     formats: ClassVar[Mapping[str, Callable[[Any], bytes]]] = {
         ".csv": lambda trust: encode_utf8(format_csv(trust.text_rows())),
-        ".md": lambda trust: encode_utf8(format_markdown(trust.text_rows())),
+        ".md": lambda trust: encode_utf8(write_table(trust.text_rows())),
         ".txt": lambda trust: encode_utf8(trust.render(Screen(width=140, colours=None)) + "\n"),
     }
 
@@ -129,18 +128,9 @@ class MetricTrust(Result):
             + f". With the evidence: rank correlation with {EVIDENCE_METRIC} over methods."
         )
 
-    def render(self, screen: Screen | None = None) -> str:
+    def _report(self) -> Report:
         header, *rows = self.text_rows()
-        grid = Grid(box=None, pad_edge=False, header_style="dim")
-        for place, heading in enumerate(header):
-            grid.add_column(heading, justify="right" if 0 < place <= len(self.levels) else "left")
-        for first, *cells in rows:
-            grid.add_row(Text(make_visible(first)), *cells)
-        return terminal.render_parts([Text(make_visible(self.about), "dim"), grid], screen or Screen.from_stdout())
-
-    def to_html(self) -> str:
-        header, *rows = self.text_rows()
-        return report.make_fragment(report.make_element("p", self.about), report.make_table(header, rows))
+        return Report("Which metric to believe", [Line(self.about, "dim"), Table(header, rows)])
 
     @property
     def failed(self) -> int:

@@ -41,6 +41,7 @@ from whyformer._runs.plan import write_or_check_plan
 from whyformer._runs.preparation import find_kind_of_input
 from whyformer.data.data_like import DataLike
 from whyformer.data.example import ClassNames
+from whyformer.show.page import make_report_page
 from whyformer.show.visible import make_visible
 
 
@@ -99,10 +100,11 @@ def judge(
         problems = "".join(f"{make_visible(str(problem))}\n" for problem in data.problems)
         archive.write_file(folder / "problems.txt", encode_utf8(problems))
         if report:
-            from whyformer._judge.report import make_judgement_page  # matplotlib takes a while
+            from whyformer._judge.report import make_judgement_report  # matplotlib takes a while
 
             with show_activity(Wait("writing the report")):
-                archive.write_file(folder / "report.html", encode_utf8(make_judgement_page(judgement, bench)))
+                page = make_report_page(make_judgement_report(judgement, bench))
+                archive.write_file(folder / "report.html", encode_utf8(page))
     return judgement
 
 

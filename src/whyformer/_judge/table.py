@@ -33,7 +33,7 @@ from whyformer._runs.choice import is_chance
 from whyformer._runs.preparation import KindOfInput
 from whyformer.metrics._registry import MetricCall
 from whyformer.results.result import make_data_frame
-from whyformer.show.markdown import escape_markdown
+from whyformer.show.markdown import escape_markdown, write_table
 from whyformer.show.score_rows import as_csv_cell
 
 if TYPE_CHECKING:
@@ -251,7 +251,7 @@ class Table:
         """One Markdown table per metric."""
         parts = [
             f"**{escape_markdown(metric)}** ({self.better[metric]} is better)\n\n"
-            + format_markdown([HEADINGS, *self.cells(metric)])
+            + write_table([HEADINGS, *self.cells(metric)])
             for metric in self.metrics
         ]
         return "\n".join(parts)
@@ -265,14 +265,6 @@ def format_csv(rows: Sequence[Sequence[Any]]) -> str:
     sink = io.StringIO()
     csv.writer(sink, lineterminator="\n").writerows(rows)
     return sink.getvalue()
-
-
-def format_markdown(rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table; the first row is the header. The header and the first column hold names, which are escaped."""
-    header, *body = rows
-    head = [escape_markdown(name) for name in header]
-    lines = [[escape_markdown(name), *cells] for name, *cells in body]
-    return "".join(f"| {' | '.join(row)} |\n" for row in [head, ["---"] * len(head), *lines])
 
 
 def format_line(line: Line) -> list[str]:

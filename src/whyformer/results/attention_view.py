@@ -7,15 +7,13 @@
 `view.save("attention.html")` writes a page with all of these.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from numbers import Integral
 from typing import Any
 
 import torch
-from rich.console import RenderableType
-from rich.text import Text
 from torch import Tensor
 
 from whyformer._engine import Target
@@ -23,12 +21,12 @@ from whyformer._model import KeptImage
 from whyformer._plain.tokens import Grid, ScoredTokens
 from whyformer.errors import InputError
 from whyformer.results.result import Result, choose_formats
-from whyformer.show import head_figures, report
+from whyformer.show import head_figures
+from whyformer.show.blocks import Block, Charts, Choice, Line, Notes, Picture, Pictures, Report, Section
 from whyformer.show.drawing import Drawing
+from whyformer.show.html import Html
 from whyformer.show.page_facts import list_facts
 from whyformer.show.panel_images import make_original_image
-from whyformer.show.report import make_element
-from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
 from whyformer.show.wording import ask_why
 
@@ -65,12 +63,6 @@ class AttentionView(Result):
         layers, heads = self.parts["attention"].shape[:2]
         kinds = ", ".join(self.parts)
         return f"<AttentionView of {make_visible(self.model)}: {layers} layers x {heads} heads, {kinds}>"
-
-    def _list_parts(self, screen: Screen) -> Iterable[RenderableType]:
-        """The prediction and what the view holds, in two lines; the attention itself needs a figure."""
-        layers, heads = self.parts["attention"].shape[:2]
-        shown = f"{', '.join(self.parts)} of {layers} layers x {heads} heads"
-        return Text(make_visible(self.title), "bold"), Text(shown)
 
     def records(self) -> list[dict[str, object]]:
         """One mapping per layer, head and token: the row of the head at the position where the answer is read."""
@@ -137,30 +129,32 @@ class AttentionView(Result):
         note = f"{KIND_MEANINGS[kind]}; {what}. Each head has its own colour scale."
         return note[0].upper() + note[1:]
 
-    def to_html(self) -> str:
-        return report.embed_png(self.draw().png(110), f"Attention in {self.model}: {self.title}")
-
-    def _make_page(self) -> str:
-        """A page with all heads of every kind, then for texts the links between tokens, layer by layer."""
-        tables = {kind: head_figures.make_head_table(self.maps(kind), signed=is_signed(kind)) for kind in self.parts}
-        options = [
-            (kind, report.join_html([make_element("p", self.note(kind), class_="dim"), table]))
-            for kind, table in tables.items()
+    def _report(self) -> Report:
+        """All heads of every kind, then for texts the links between tokens, layer by layer."""
+        layers, heads = self.parts["attention"].shape[:2]
+        kinds: list[tuple[str, list[Block]]] = [
+            (kind, [Line(self.note(kind), "dim"), self._tabulate_heads(kind)]) for kind in self.parts
         ]
-        chooser, style = report.make_chooser(options, name="kind", legend="What to show of every head")
-        parts = [report.make_section("Every head", chooser)]
-        if self.image is not None:
-            figure = report.embed_image(make_original_image(self.image, max_side=320), self.name, self.name)
-            parts.insert(0, report.make_section(self.name, report.arrange_figures([figure])))
+        blocks: list[Block] = [Section("Every head", [Choice(kinds, "What to show of every head")])]
+        image = self.image
+        if image is not None:
+            picture = lambda: [Picture(make_original_image(image, max_side=320), self.name, self.name)]  # noqa: E731
+            blocks.insert(0, Section(self.name, [Pictures(picture)], is_example=True))
         if self.patches is None and len(self.pieces) <= MOST_LINKED_TOKENS:
-            count = len(self.parts["attention"])
-            layers = [(f"layer {layer}", report.embed_drawing(self.tokens(layer))) for layer in range(count)]
-            links, link_style = report.make_chooser(layers, name="links", legend="Which layer")
-            parts.append(report.make_section("Which token attends to which", links, remark="Mean over the heads."))
-            style += link_style
-        parts.append(report.make_notes(self.notes))
-        about = list_facts(self.model, {}, self.versions)
-        return report.make_page(self.title, parts, lead=f"Attention in {self.model}.", about=about, style=style)
+            links = [(f"layer {one}", [Charts(partial(self._draw_links, one))]) for one in range(layers)]
+            remark = "Mean over the heads."
+            blocks.append(Section("Which token attends to which", [Choice(links, "Which layer")], remark))
+        shown = f"{', '.join(self.parts)} of {layers} layers x {heads} heads"
+        notes = Notes(self.notes)
+        lead = f"Attention in {self.model}."
+        brief: list[Block] = [shown, Charts(lambda: [self.draw()]), notes]
+        return Report(self.title, [*blocks, notes], lead, list_facts(self.model, {}, self.versions), brief=brief)
+
+    def _tabulate_heads(self, kind: str) -> Html:
+        return head_figures.make_head_table(self.maps(kind), signed=is_signed(kind))
+
+    def _draw_links(self, layer: int) -> list[Drawing]:
+        return [self.tokens(layer)]
 
 
 def check_head_or_layer(name: str, index: Any, count: int) -> None:

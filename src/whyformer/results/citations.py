@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from rich.console import RenderableType
-from rich.text import Text
 from torch import Tensor
 
 from whyformer._engine import Target
@@ -21,12 +19,11 @@ from whyformer._plain.small_table import fit_in_line, make_card
 from whyformer._plain.tokens import Pieces
 from whyformer.results._fields import PIECES, TARGET, restore_saved_target, restore_saved_tokens
 from whyformer.results.result import LoadableResult, choose_formats
-from whyformer.show import report, terminal
-from whyformer.show.footnotes import MarkedSentence, NotedSource, number_sources, write_markdown, write_marked_text
-from whyformer.show.prompt_page import make_prompt_page
+from whyformer.show.blocks import Block, Fold, MarkedAnswer, Notes, PromptRegions, Report, Table
+from whyformer.show.footnotes import MarkedSentence, number_sources, write_marked_text
+from whyformer.show.page_facts import list_facts
 from whyformer.show.prompt_view import CitationRow, PromptView, view_prompt
 from whyformer.show.score_rows import CellValue
-from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
 from whyformer.show.wording import shorten_text
 
@@ -322,9 +319,22 @@ class Citations(LoadableResult):
         """Of each named source, for the first sentence that names it, or for the whole answer."""
         return {name: value for one in (*reversed(self.sentences), self.claim) for name, value in one.values.items()}
 
-    def _list_parts(self, screen: Screen) -> Iterator[RenderableType]:
-        yield from (Text(line) for line in self.describe())
-        yield from terminal.render_notes(self.notes)
+    def _report(self) -> Report:
+        """The answer, what it rests on, and its sources; the page has the prompt with its scores too."""
+        view, values = self.view(), self.find_values()
+        rows = [
+            [
+                name_source_in_full(one), f"{100 * one.share:+.0f} %", one.role,
+                *list_probabilities(values.get(one.name)), shorten_text(one.text, 300),
+            ]
+            for one in self.citations
+        ]  # fmt: skip
+        brief: list[Block] = [
+            MarkedAnswer(view.marked, view.citations), *self.describe()[1:], Fold("Sources", [Table(HEADINGS, rows)]),
+            Notes(self.notes),
+        ]  # fmt: skip
+        facts = list_facts(self.model, {self.method: self.settings}, self.versions)
+        return Report(view.headline, [PromptRegions(view)], facts=facts, is_titled=False, brief=brief)
 
     def describe(self) -> list[str]:
         """The answer in six lines, and one for each sentence if there are several."""
@@ -335,24 +345,6 @@ class Citations(LoadableResult):
             lines.append(f"{name} {one}.")
         lines += describe_numbers(self.claim) if self.claim.kind == CLAIM else []
         return [make_visible(line) for line in lines]
-
-    def to_html(self) -> str:
-        values = self.find_values()
-        rows = [
-            [
-                name_source_in_full(one),
-                f"{100 * one.share:+.0f} %",
-                one.role,
-                *list_probabilities(values.get(one.name)),
-                one.text,
-            ]
-            for one in self.citations
-        ]
-        return report.make_fragment(
-            *(report.make_element("p", line) for line in self.describe()),
-            report.make_table(HEADINGS, [[make_visible(shorten_text(cell, 300)) for cell in row] for row in rows]),
-            report.make_notes(self.notes) if self.notes else None,
-        )
 
     # --- files ---
 
@@ -397,23 +389,6 @@ class Citations(LoadableResult):
             more = {"without": own.without, "alone": own.alone} if own is not None else {"without": None, "alone": None}
             fields: dict[str, Any] = {**vars(one), "rank": rank, **more}
             yield tuple(fields[column] for column in self.csv_columns)
-
-    def _make_markdown(self) -> str:
-        """The answer with a footnote for each source that it rests on."""
-        sentences, names = self.mark_answer()
-        values = self.find_values()
-        sources = [
-            NotedSource(
-                one.name, one.text, one.role, one.share, list_probabilities(values.get(one.name)), one.id, one.metadata
-            )
-            for one in self.citations
-        ]
-        headline = f"What does {self.target.label} rest on?"
-        return write_markdown(headline, sentences, sources, names, [*self.describe()[1:], *self.notes])
-
-    def _make_page(self) -> str:
-        """A page with the answer, its sources, and the prompt with its scores."""
-        return make_prompt_page(self.view())
 
 
 # --- in words ---------------------------------------------------------------------------------------------------------

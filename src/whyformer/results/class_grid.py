@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from whyformer._model import UNNAMED_IMAGE
 from whyformer.results.comparison import Comparison
 from whyformer.results.result import Result, choose_formats
-from whyformer.show import figures, page, report
+from whyformer.show import figures
+from whyformer.show.blocks import Block, Fold, Grid, Report, Section
 from whyformer.show.drawing import Drawing
+from whyformer.show.page_facts import collect_facts
 from whyformer.show.panel import Panel
 from whyformer.show.score_rows import ScoreRow
-from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
-from whyformer.show.wording import explain_colours, name_with_probability
+from whyformer.show.wording import name_explainer, name_with_probability
 
 READING_HINT = "A class-specific method highlights something else for another class."
 
@@ -50,9 +51,19 @@ class ClassGrid(Result):
     def __repr__(self) -> str:
         return f"<ClassGrid of {len(self)} classes by {make_visible(', '.join(self.labels))}>"
 
-    def render(self, screen: Screen | None = None) -> str:
-        """The comparisons as text for a terminal, one after the other."""
-        return "\n\n".join(comparison.render(screen) for comparison in self)
+    def _report(self) -> Report:
+        """One section per example, with a row for each class."""
+        examples = self.examples()
+        firsts = [classes[0][1][0] for classes in examples]
+        blocks: list[Block] = [
+            Section(first.name, [Grid(classes, self.labels)], is_example=True)
+            for classes, first in zip(examples, firsts, strict=True)
+        ]
+        for comparison, (title, _) in zip(self, examples[0], strict=True):
+            blocks.append(Fold(f"Agreement: {title}", comparison.list_agreement_blocks(), is_printed=True))
+        panels = examples[0][0][1]
+        lead = f"The likeliest classes, each explained by every method. {READING_HINT} {name_explainer(*panels)}"
+        return Report("Class by class", blocks, lead, collect_facts(*panels))
 
     def examples(self) -> list[list[tuple[str, list[Panel]]]]:
         """For each example its classes: the title of the class, and one panel per method."""
@@ -76,25 +87,9 @@ class ClassGrid(Result):
         alt = f"{', '.join(self.labels)} for {'; '.join(name for name, _ in rows)}"
         return figures.draw_panel_table(rows, self.labels, title=title, alt=alt)
 
-    def to_html(self) -> str:
-        return "".join(comparison.to_html() for comparison in self)
-
     def _list_rows(self) -> Iterator[ScoreRow]:
         for comparison in self:
             yield from comparison._list_rows()
-
-    def _make_page(self) -> str:
-        """A page with one section per example."""
-        examples = self.examples()
-        firsts = [classes[0][1][0] for classes in examples]
-        sections = []
-        for classes, first in zip(examples, firsts, strict=True):
-            figure = report.arrange_figures([page.make_original_figure(first)]) if first.image is not None else None
-            sections.append((first.name, first.name, [figure, page.make_panel_table(classes, self.labels)]))
-        colours = explain_colours(panel.signed for panel in examples[0][0][1])
-        lead = f"{firsts[0].model}: its likeliest classes, each explained by every method. {READING_HINT} {colours}"
-        about = page.collect_facts(*examples[0][0][1])
-        return report.make_example_page("Class by class", sections, lead=lead, about=about)
 
 
 def format_class_title(panels: Mapping[str, Panel]) -> str:

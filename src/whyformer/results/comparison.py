@@ -7,30 +7,32 @@ Agreement is Spearman's rank correlation of the scores of each example, $\rho = 
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 import torch
-from rich.columns import Columns
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
 from torch import Tensor
 
 from whyformer._plain.archive import Fields, WrittenFields
 from whyformer._plain.schema import SchemaError, check_schema
-from whyformer._plain.tokens import Grid, Pieces
+from whyformer._plain.tokens import Pieces
 from whyformer.errors import MethodError
 from whyformer.results._fields import restore_explanation_fields
 from whyformer.results.explanation import Explanation
 from whyformer.results.result import LoadableResult, choose_formats
-from whyformer.show import charts, figures, notebook, page, report, terminal
+from whyformer.show import charts, figures
+from whyformer.show.blocks import Block, Charts, Line, Methods, Notes, Report, Section, Table
 from whyformer.show.drawing import Drawing
+from whyformer.show.page_facts import collect_facts
 from whyformer.show.panel import Panel
 from whyformer.show.score_rows import ScoreRow, list_score_rows
-from whyformer.show.terminal import Screen
 from whyformer.show.token_heat_map import draw_token_heat_map
 from whyformer.show.visible import make_visible
-from whyformer.show.wording import describe_sums, explain_colours, format_headline
+from whyformer.show.wording import format_headline, name_explainer, shorten_text
+
+ABOUT_AGREEMENT = (
+    "agreement: mean rank correlation with the other methods, of tokens or patches. class: any = the same for every "
+    "class. High agreement does not mean that methods are right: related ones agree with each other. Agreement no "
+    "higher than that of chance carries no information."
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -81,43 +83,35 @@ class Comparison(LoadableResult):
     def __repr__(self) -> str:
         return f"<Comparison of {make_visible(', '.join(self.labels))}: {len(next(iter(self)))} examples>"
 
-    def _list_parts(self, screen: Screen) -> Iterator[RenderableType]:
-        """The scores side by side, then the agreement of the methods."""
-        for i in range(len(next(iter(self)))):
-            yield from self._render_example(i, screen)
-            sums = describe_sums({label: e._panel_of(i) for label, e in self.explanations.items()})
-            yield from (Text(sums, terminal.DIM_STYLE), "")
-        if screen.colours is not None:
-            yield from (Text(explain_colours(e.signed for e in self), "dim"), "")
+    def _report(self) -> Report:
+        """The maps of all methods, then how far the methods agree."""
+        examples = self.panels()
+        firsts = [next(iter(panels.values())) for panels in examples]
+        blocks: list[Block] = [
+            Section(shorten_text(one.title, 120), [Methods(panels)], name=shorten_text(one.title, 60), is_example=True)
+            for one, panels in zip(firsts, examples, strict=True)
+        ]
+        chart = [Charts(lambda: [self.draw_agreement(title="")])] if len(self) > 1 else []
+        agreement = self.list_agreement_blocks()
+        whole = [*blocks, Section("Agreement", [*chart, *agreement])]
+        end: list[Block] = [Notes(self.notes)]
+        if self.failures:
+            end.insert(0, Section("Not used", [Table(["method", "why"], list(self.failures.items()))]))
+        count = len(next(iter(self)))
+        examples_named = f"{count} examples" if count > 1 else format_headline(firsts[0])
+        panels = list(examples[0].values())
+        return Report(
+            f"{examples_named}: {len(self)} methods", [*whole, *end], name_explainer(*panels), collect_facts(*panels),
+            is_titled=False, brief=[*blocks, *agreement, *end],
+        )  # fmt: skip
+
+    def list_agreement_blocks(self) -> list[Block]:
         rows = [
-            (label, "-" if mean is None else f"{mean:+z.2f}", classes, top)
+            (label, None if mean is None else f"{mean:+z.2f}", classes, top)
             for label, mean, classes, top in self._list_agreement()
         ]
-        yield terminal.render_table(("method", "agreement", "class", "top 3"), rows, right=("agreement",))
-        yield Text()
-        remark = "agreement: mean rank correlation with the other methods. class: any = the same for every class."
-        yield Text(remark, "dim")
-        for label, reason in self.failures.items():
-            yield Text(f"not used: {make_visible(label)}: {make_visible(reason)}")
-        yield from terminal.render_notes(self.notes)
-
-    def _render_example(self, example: int, screen: Screen) -> Iterator[RenderableType]:
-        first = next(iter(self))
-        tokens, name = first.tokens[example], first.names[example]
-        has_text = isinstance(tokens, Pieces) and tokens.text is not None
-        yield terminal.render_title(first.targets[example], None, name=None if has_text else name, class_specific=True)
-        if screen.colours is None:
-            return
-        if isinstance(tokens, Grid):
-            draw = partial(terminal.render_heat_map, width=screen.width, size=16)
-            maps = [draw(e.map(example), signed=e.signed) for e in self]
-            named = (Group(Text(make_visible(label)), one) for label, one in zip(self.labels, maps, strict=True))
-            yield Columns(named, padding=(1, 2))
-            return
-        lines = Table.grid(padding=(0, 2))
-        for label, e in self.explanations.items():
-            lines.add_row(Text(make_visible(label)), terminal.render_words(tokens, e.scores[example], signed=e.signed))
-        yield lines
+        head = ("method", "agreement", "class", "top 3" if len(next(iter(self))) == 1 else "top 3 of the first example")
+        return [Table(head, rows), Line(ABOUT_AGREEMENT, "dim")]
 
     def _list_agreement(self) -> Iterator[tuple[str, float | None, str, str]]:
         """For each method its label, mean agreement with the others, whether it is class-specific, and the top 3."""
@@ -163,9 +157,6 @@ class Comparison(LoadableResult):
         note = "Spearman's rank correlation, mean over examples; 1 is the same ranking."
         return charts.draw_matrix(self.labels, self.agreement(), title=title, note=note)
 
-    def to_html(self) -> str:
-        return notebook.make_comparison_fragment(self.panels())
-
     # --- files ---
 
     def to_fields(self) -> WrittenFields:
@@ -195,27 +186,6 @@ class Comparison(LoadableResult):
     def _list_rows(self) -> Iterator[ScoreRow]:
         for label, e in self.explanations.items():
             yield from list_score_rows(e.panels(label))
-
-    def _make_page(self) -> str:
-        """A page with the maps of all methods and their agreement."""
-        first, head = next(iter(self)), ["method", "mean agreement", "class", "top 3 of the first example"]
-        extra = [
-            report.make_section(
-                "Agreement",
-                report.embed_drawing(self.draw_agreement(title="")) if len(self) > 1 else None,
-                report.make_table(head, self._list_agreement()),
-                remark="How similarly the methods rank tokens or patches. High agreement does not mean that they are "
-                "right: related methods agree with each other. Agreement no higher than that of chance carries no "
-                "information.",
-            )
-        ]
-        if self.failures:
-            extra.append(report.make_section("Not used", report.make_table(["method", "why"], self.failures.items())))
-        if self.notes:
-            extra.append(report.make_notes(self.notes))
-        lead = f"{first.model}, one run for all methods. {explain_colours(e.signed for e in self)}"
-        examples = f"{len(first)} examples" if len(first) > 1 else format_headline(first.panels()[0])
-        return page.make_comparison_page(self.panels(), extra, title=f"{examples}: {len(self)} methods", lead=lead)
 
 
 def format_example_title(panels: Mapping[str, Panel]) -> str:

@@ -8,22 +8,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from rich.console import RenderableType
-from rich.table import Table
-from rich.text import Text
-
 from whyformer._plain import archive
 from whyformer.errors import InputError
 from whyformer.results.result import Result, choose_formats
-from whyformer.show import report, terminal
+from whyformer.show.blocks import Badge, Block, Facts, Line, Notes, Report, Section, Table
 from whyformer.show.page_facts import list_facts
-from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
 
 CheckState = Literal["works", "refused", "failed", "does not apply"]
 SOME_FAILED, NONE_WORK = 6, 7  # exit status of the command line
 HEADINGS = ("method", "state", "time", "x forward", "memory")
-BADGES: Mapping[str, str] = {"works": "good", "refused": "bad", "failed": "bad"}
+BADGES: Mapping[str, Literal["good", "bad"]] = {"works": "good", "refused": "bad", "failed": "bad"}
 
 
 @dataclass(frozen=True)
@@ -117,20 +112,22 @@ class Diagnosis(Result):
         checks = [vars(check) for check in self.checks]
         return {**vars(self), "checks": checks, "verdict": self.verdict, "exit_code": self.exit_code}
 
-    def _list_parts(self, screen: Screen) -> Iterator[RenderableType]:
-        facts = Table.grid(padding=(0, 2))
-        facts.add_column(no_wrap=True)
-        facts.add_column()
-        for name, value in self.found.items():
-            facts.add_row(Text(make_visible(name), style="dim"), Text(make_visible(value)))
-        rows = [describe_check(check) for check in self.checks]
-        table = terminal.render_table(HEADINGS, rows, right=HEADINGS[2:], wrapped=())
-        yield from (Text(make_visible(self.model), style="bold"), facts, "", table, "")
-        for (code, reason), methods in self.group_reasons().items():
-            yield Text(make_visible(f"{', '.join(methods)} [{code}]"), style="bold")
-            yield from (Text(make_visible(reason)), "")
-        yield from (Text(self.verdict, style="bold"), Text(make_visible(self.describe_measurement()), style="dim"))
-        yield from terminal.render_notes(self.notes)
+    def _report(self) -> Report:
+        rows = []
+        for check in self.checks:
+            name, _, *numbers = describe_check(check)
+            rows.append([name, Badge(check.state, BADGES.get(check.state, "")), *numbers])
+        reasons: list[Block] = [
+            block
+            for (code, reason), methods in self.group_reasons().items()
+            for block in (Line(f"{', '.join(methods)} [{code}]", "strong"), reason)
+        ]
+        remarks: list[Block] = [Line(f"{one.method}: {' '.join(one.notes)}", "dim") for one in self.checks if one.notes]
+        found = Section("What was found", [Facts(self.found)])
+        methods = Section("Methods", [Table(HEADINGS, rows), *reasons, *remarks])
+        end: list[Block] = [Line(self.verdict, "strong"), Line(self.describe_measurement(), "dim"), Notes(self.notes)]
+        facts = list_facts(self.model, {}, self.versions)
+        return Report(f"Doctor: {self.model}", [found, methods, *end], self.verdict, facts)
 
     def describe_measurement(self) -> str:
         """What the times and the memory mean."""
@@ -138,25 +135,6 @@ class Diagnosis(Result):
         reduced = [check.method for check in self.checks if check.settings and check.state == "works"]
         less = f" With a small budget (full=True, --full: the default): {', '.join(reduced)}." if reduced else ""
         return f"Measured on this machine: {self.machine}.{plain}{less}"
-
-    def to_html(self) -> str:
-        return report.make_fragment(*self._make_blocks())
-
-    def _make_page(self) -> str:
-        about = list_facts(self.model, {}, self.versions)
-        return report.make_page(f"Doctor: {self.model}", self._make_blocks(), lead=self.verdict, about=about)
-
-    def _make_blocks(self) -> list[report.Html]:
-        rows = []
-        for check in self.checks:
-            name, _, *numbers = describe_check(check)
-            badge = report.make_verdict_badge(check.state, BADGES.get(check.state, ""))
-            rows.append([name, badge, *numbers, " ".join([check.reason, *check.notes])])
-        table = report.make_table([*HEADINGS, "why, and notes"], rows)
-        return [
-            report.make_section("What was found", report.make_fact_list(self.found), report.make_notes(self.notes)),
-            report.make_section("Methods", table, remark=self.describe_measurement()),
-        ]
 
 
 def describe_check(check: MethodCheck) -> list[str]:

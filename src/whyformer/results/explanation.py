@@ -14,8 +14,6 @@ from numbers import Integral
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from PIL import Image
-from rich.console import RenderableType
-from rich.text import Text
 from torch import Tensor
 
 from whyformer._engine import EngineChoice, Target, TargetLike, record
@@ -35,19 +33,18 @@ from whyformer.results.hiding import Hiding, name_hidden_unit
 from whyformer.results.result import LoadableResult, choose_formats, require_captured
 from whyformer.results.windows import COUNTS as WINDOW_COUNTS
 from whyformer.results.windows import Window, read_window_details
-from whyformer.show import figures, head_figures, notebook, page, prompt_terminal, terminal
+from whyformer.show import figures, head_figures
 from whyformer.show.axes import show_bars, show_image
+from whyformer.show.blocks import Block, Example, Notes, PromptRegions, Report, Section
 from whyformer.show.chips import get_piece_text
 from whyformer.show.drawing import Drawing
+from whyformer.show.page_facts import collect_facts
 from whyformer.show.panel import Panel
 from whyformer.show.panel_images import overlay_panel
-from whyformer.show.prompt_page import make_prompt_fragment, make_prompt_page
 from whyformer.show.prompt_view import view_panel
-from whyformer.show.report import escape_html
 from whyformer.show.score_rows import ScoreRow, list_score_rows
-from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
-from whyformer.show.wording import describe_considered, describe_sum
+from whyformer.show.wording import format_headline, name_explainer, shorten_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -356,30 +353,22 @@ class Explanation(LoadableResult):
 
     # --- displaying ---
 
-    def _list_parts(self, screen: Screen) -> Iterator[RenderableType]:
-        for i, (tokens, target) in enumerate(zip(self.tokens, self.targets, strict=True)):
-            name = None if isinstance(tokens, Pieces) and tokens.text is not None else self.names[i]
-            yield from [""] if i else []
-            yield terminal.render_title(target, self.method, name=name, class_specific=self.class_specific)
-            yield from self._render_example(i, screen)
-            lines = (describe_considered(target), describe_sum(self._panel_of(i)))
-            yield Text("\n".join(line for line in lines if line), style=terminal.DIM_STYLE)
-            yield from terminal.render_check(self._check_lines(i))
-        yield from terminal.render_notes(self.notes)
-
-    def _render_example(self, example: int, screen: Screen) -> list[Text]:
-        tokens = self.tokens[example]
-        if self.has_images_and_words:
-            blocks: list[Text] = []
-            for name in self.streams:
-                blocks += [Text(self._describe_stream(name, example), style="bold")]
-                blocks += self.stream(name)._render_example(example, screen)
-            return blocks
-        if isinstance(tokens, Pieces) and (view := view_panel(self._panel_of(example))) is not None:
-            return prompt_terminal.render_scores(view, screen)
-        if isinstance(tokens, Pieces):
-            return terminal.render_text(tokens, self.scores[example], signed=self.signed, screen=screen)
-        return terminal.render_map(self.map(example), signed=self.signed, screen=screen)
+    def _report(self) -> Report:
+        """Every example with its map or coloured words; a single prompt with its regions."""
+        if not len(self):
+            return Report(repr(self), ())
+        panels = self.panels()
+        first, view = panels[0], view_panel(panels[0]) if len(panels) == 1 else None
+        notes = Notes(self.notes)
+        examples: list[Block] = [
+            Section(shorten_text(one.title, 120), [Example(one)], name=shorten_text(one.title, 60), is_example=True)
+            for one in panels
+        ]
+        title = f"{len(panels)} examples" if len(panels) > 1 else format_headline(first)
+        whole = [*examples, notes] if view is None else [PromptRegions(view)]
+        return Report(
+            title, whole, name_explainer(first), collect_facts(first), is_titled=False, brief=[*examples, notes]
+        )
 
     def _check_lines(self, example: int) -> tuple[str, ...]:
         """What hiding showed, and what it speaks against; nothing where it was not tried."""
@@ -479,20 +468,6 @@ class Explanation(LoadableResult):
 
     def _panel_of(self, example: int) -> Panel:
         return self._panel(range(len(self))[example], self.method)  # a negative index counts from the end
-
-    def to_html(self) -> str:
-        if not len(self):
-            return escape_html(repr(self))
-        views = [view_panel(panel) for panel in self.panels()]
-        if len(views) == 1 and views[0] is not None and not views[0].is_short:
-            return make_prompt_fragment(views[0])
-        return notebook.make_explanation_fragment(self.panels())
-
-    def _make_page(self) -> str:
-        """A page of all examples; a single prompt with its regions."""
-        panels = self.panels()
-        view = view_panel(panels[0]) if len(panels) == 1 else None
-        return page.make_explanation_page(panels) if view is None else make_prompt_page(view)
 
     def _list_rows(self) -> Iterator[ScoreRow]:
         return list_score_rows(self.panels())

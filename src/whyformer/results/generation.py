@@ -11,24 +11,20 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from rich.console import RenderableType
-from rich.text import Text
 from torch import Tensor
 
 from whyformer._model.prompt import Prompt
 from whyformer.results.explanation import Explanation
 from whyformer.results.result import Result, choose_formats
-from whyformer.show import figures, notebook, page, report, terminal
+from whyformer.show import figures
+from whyformer.show.blocks import Block, Choice, Example, Notes, PromptRegions, Report, Section
 from whyformer.show.drawing import Drawing
+from whyformer.show.page_facts import collect_facts
 from whyformer.show.panel import Panel
-from whyformer.show.prompt_page import make_prompt_fragment, make_prompt_page
-from whyformer.show.prompt_terminal import list_prompt_parts
 from whyformer.show.prompt_view import PromptView, list_panel_fields, view_prompt
-from whyformer.show.report import make_element
 from whyformer.show.score_rows import ScoreRow, list_score_rows
-from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
-from whyformer.show.wording import ask_why, describe_sum, name_target, shorten_text
+from whyformer.show.wording import name_explainer, name_target, shorten_text
 
 MANY_SCORES = 4_000  # generated tokens x tokens before them
 
@@ -100,20 +96,6 @@ class Generation(Result):
         """Whether the text cannot be shown once for every generated token."""
         return sum(len(step.tokens[0]) for step in self.steps) > MANY_SCORES
 
-    def _list_parts(self, screen: Screen) -> Iterator[RenderableType]:
-        """Every generated token with the scores of the tokens before it.
-
-        Of a long one, the regions of the prompt and the strongest words, for all generated tokens together.
-        """
-        if self.has_many_scores and (view := self.view()) is not None:
-            yield from list_prompt_parts(view, screen)
-            return
-        for step in self.steps:
-            yield terminal.render_title(step.targets[0], None, name=None, class_specific=step.class_specific)
-            pieces = step.panels()[0].pieces
-            yield from terminal.render_text(pieces, step.scores[0], signed=step.signed, screen=screen)
-            yield from (Text(describe_sum(step.panels()[0]), terminal.DIM_STYLE), "")
-
     def panels(self) -> list[Panel]:
         """One panel per generated token."""
         return [step.panels()[0] for step in self.steps]
@@ -125,35 +107,27 @@ class Generation(Result):
         alt = f"Why {', '.join(names)}, by {self.steps[0].method}"
         return figures.draw_panel_table([("", panels)], names, title="", alt=alt)
 
-    def to_html(self) -> str:
-        if self.has_many_scores and (view := self.view()) is not None:
-            return make_prompt_fragment(view)
-        return notebook.make_comparison_fragment([{name_target(panel.target): panel for panel in self.panels()}])
-
     def _list_rows(self) -> Iterator[ScoreRow]:
         return list_score_rows(self.panels())
 
-    def _make_page(self) -> str:
-        """A page with the continuation to click on; below it, the text before the selected token, coloured by score.
+    def _report(self) -> Report:
+        """The continuation to click on, and below it the text before the selected token, coloured by score.
 
-        A long prompt, or one with several regions, has a page on which its regions fold (show/prompt_page.py).
+        A long prompt, or one with several regions, is shown with its regions, for all generated tokens together.
         """
-        view = self.view()
-        if view is not None and (self.has_many_scores or len(view.regions) > 1):
-            return make_prompt_page(view)
-        panels = self.panels()
+        panels, view = self.panels(), self.view()
         first = panels[0]
-        options = []
-        for panel in panels:
-            heading = make_element("h3", ask_why(panel.target))
-            total = report.make_element("p", describe_sum(panel), class_="dim")
-            options.append((panel.target.label, report.join_html([heading, *page.make_text_blocks(panel), total])))
-        chooser, style = report.make_chooser(options, name="said", legend="Which token to explain", prose=True)
-        prompt = make_element("div", first.pieces.text or "", class_="text", dir="auto")
-        parts = [
-            report.make_section("Prompt", prompt),
-            report.make_section("Continuation", chooser, remark="Choose a token by click or with the arrow keys."),
+        lead, facts = f"Token by token. {name_explainer(first)}", collect_facts(first)
+        title = "Why did it say that?"
+        tokens = [(one.target.label, [Example(one)]) for one in panels]
+        choice = Choice(tokens, "Which token to explain", is_prose=True)
+        brief: list[Block] = [choice, Notes(self.steps[0].notes)]
+        if view is not None and self.has_many_scores:
+            return Report(title, [PromptRegions(view)], lead, facts, is_titled=False)
+        if view is not None and len(view.regions) > 1:
+            return Report(title, [PromptRegions(view)], lead, facts, is_titled=False, brief=brief)
+        blocks: list[Block] = [
+            Section("Prompt", [first.pieces.text or ""]),
+            Section("Continuation", [choice], "Choose a token by click or with the arrow keys."),
         ]
-        lead = f"{first.model}, token by token, explained by {first.label}. {page.describe_colours(first)}"
-        about = page.collect_facts(first)
-        return report.make_page("Why did it say that?", parts, lead=lead, about=about, style=style)
+        return Report(title, [*blocks, *brief[1:]], lead, facts, is_titled=False, brief=brief)

@@ -10,11 +10,9 @@ In every hop, received = to_prompt + to_generated + absorbed. How a hop is sent:
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
-from rich.console import RenderableType
-from rich.text import Text
 from torch import Tensor
 
 from whyformer._model.prompt import Prompt, Region
@@ -22,19 +20,19 @@ from whyformer._plain import archive
 from whyformer._plain.tokens import number_repeated
 from whyformer.results.explanation import Explanation
 from whyformer.results.result import Result, choose_formats
-from whyformer.show import figures, notebook, terminal
+from whyformer.show import figures
+from whyformer.show.blocks import Block, Example, Notes, PromptRegions, Report, Table
 from whyformer.show.chips import get_piece_text
 from whyformer.show.drawing import Drawing
+from whyformer.show.page_facts import collect_facts
 from whyformer.show.panel import Panel
-from whyformer.show.prompt_page import make_prompt_fragment, make_prompt_page
-from whyformer.show.prompt_terminal import render_spans
 from whyformer.show.prompt_view import HopRow, PromptView, list_panel_fields, view_prompt
 from whyformer.show.score_rows import CellValue
-from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
 from whyformer.show.wording import name_target, shorten_text
 
 MOST_REGIONS = 12  # in the printed table
+LONGEST_REGION = 60  # characters of its name and text there
 
 
 @dataclass(frozen=True)
@@ -178,20 +176,21 @@ class Hops(Result):
 
     # --- displaying ---
 
-    def _list_parts(self, screen: Screen) -> Iterator[RenderableType]:
-        """A table of what went where, one of regions, and the text with all hops."""
-        yield terminal.render_title(self.first.targets[0], self.method, name=None, class_specific=True)
+    def _report(self) -> Report:
+        """What went where, hop by hop and region by region, and the text with all hops."""
+        view, panel = self.view(), self.first.panels()[0]
         count = len(self.hops) - 1
         words = f"sent on {count} {'time' if count == 1 else 'times'} by the {len(self.prompt.answer)} generated tokens"
-        yield from (f"{words}; {self.left:.1%} of the relevance is left on them", "", format_hop_table(self), "")
-        yield from (format_absorbers(self), "") if self.hops[0].absorbed_by is not None else ()
-        yield from (format_region_table(self, screen.width), "") if self.regions else ()
-        yield "All hops together:"
-        if (view := self.view()).is_short:
-            yield from terminal.render_text(self.prompt.pieces, self.total, signed=True, screen=screen)
-        else:
-            yield from render_spans(view, screen)
-        yield from terminal.render_notes(self.notes)
+        whole = replace(panel, scores=self.total, signed=True, notes=(), check=())
+        brief: list[Block] = [
+            f"By {self.method}; {words}; {self.left:.1%} of the relevance is left on them.",
+            tabulate_hops(self),
+            *([describe_absorbers(self)] if self.hops[0].absorbed_by is not None else []),
+            *([tabulate_regions(self)] if self.regions else []),
+            *(["All hops together:", Example(whole, is_titled=False)] if view.is_short else [PromptRegions(view)]),
+            Notes(self.notes),
+        ]
+        return Report(view.headline, [PromptRegions(view)], facts=collect_facts(panel), brief=brief)
 
     def panels(self) -> list[Panel]:
         """One panel per hop."""
@@ -203,12 +202,6 @@ class Hops(Result):
         names = [panel.label for panel in panels]
         alt = f"{len(panels)} hops from {name_target(panels[0].target)}, by {self.method}"
         return figures.draw_panel_table([("", panels)], names, title="", alt=alt)
-
-    def to_html(self) -> str:
-        view = self.view()
-        if not view.is_short:
-            return make_prompt_fragment(view)
-        return notebook.make_comparison_fragment([{panel.label: panel for panel in self.panels()}])
 
     def view(self) -> PromptView:
         """The prompt with its scores over all hops, for display."""
@@ -241,9 +234,6 @@ class Hops(Result):
             "hops": [list_hop_fields(hop) for hop in self.hops],
         }
 
-    def _make_page(self) -> str:
-        return make_prompt_page(self.view())
-
     def _list_rows(self) -> Iterator[tuple[CellValue, ...]]:
         """One row for each hop and token."""
         names = {index: region.name for region in self.regions for index in range(region.start, region.stop)}
@@ -266,20 +256,17 @@ def sum_by_region(scores: Tensor, regions: tuple[Region, ...]) -> Tensor:
     return torch.stack(sums, dim=1) if sums else scores.new_zeros(len(scores), 0)
 
 
-# --- text -------------------------------------------------------------------------------------------------------------
+# --- tables ---------------------------------------------------------------------------------------------------------
 
 
-def format_hop_table(hops: Hops) -> Text:
-    """One line for each hop: what it received, and where that went."""
-    lines = [f"{'hop':>5}{'received':>12}{'to prompt':>12}{'to generated':>14}{'absorbed':>12}"]
+def tabulate_hops(hops: Hops) -> Table:
+    """One row for each hop: what it received, and where that went."""
     rows = [(str(i), hop.received, hop.to_prompt, hop.to_generated, hop.absorbed) for i, hop in enumerate(hops)]
     rows += [("all", hops.score, sum(hop.to_prompt for hop in hops), hops.hops[-1].to_generated, hops.absorbed)]
-    for name, received, prompt, generated, absorbed in rows:
-        lines.append(f"{name:>5}{received:>12.4g}{prompt:>12.4g}{generated:>14.4g}{absorbed:>12.4g}")
-    return Text("\n".join(lines))
+    return Table(("hop", "received", "to prompt", "to generated", "absorbed"), rows)
 
 
-def format_absorbers(hops: Hops) -> str:
+def describe_absorbers(hops: Hops) -> str:
     """What absorbed how much over all hops, and whether the totals balance; with health=True."""
     sums: dict[str, float] = {}
     for hop in hops:
@@ -287,23 +274,23 @@ def format_absorbers(hops: Hops) -> str:
             sums[what] = sums.get(what, 0.0) + amount
     scale = max(hop.magnitude for hop in hops)
     largest = sorted(sums.items(), key=lambda pair: -abs(pair[1]))
-    named = ", ".join(f"{make_visible(what)} {amount:.3g}" for what, amount in largest if abs(amount) > 1e-3 * scale)
+    named = ", ".join(f"{what} {amount:.3g}" for what, amount in largest if abs(amount) > 1e-3 * scale)
     error = max(abs(hop.unaccounted or 0.0) for hop in hops) / max(scale, 1e-300)
     return f"Absorbed by {named or 'nothing'}; relevance totals balance to {error:.0e}."
 
 
-def format_region_table(hops: Hops, width: int) -> Text:
-    """One line for each region: its share in each hop; those with the most relevance over all hops."""
+def tabulate_regions(hops: Hops) -> Table:
+    """One row for each region: its share in each hop; those with the most relevance over all hops."""
     shares, totals = hops.shares(), sum_by_region(hops.total[None], hops.regions)[0]
     shown = totals.abs().argsort(descending=True, stable=True)[:MOST_REGIONS].sort().values.tolist()
-    room = max(20, width - 12 - 8 * len(hops))
-    heading = "".join(f"{f'hop {number}':>8}" for number in range(len(hops)))
-    lines = [f"{'all hops':>10}{heading}  region"]
-    for index in shown:
-        cells = "".join(f"{share:>8.1%}" for share in shares[:, index].tolist())
-        region = hops.regions[index]
-        name = shorten_text(make_visible(f"{region.name}: {region.text}"), room)
-        lines.append(f"{float(totals[index]):>10.4g}{cells}  {name}")
-    if len(shown) < len(hops.regions):
-        lines.append(f"({len(hops.regions) - len(shown)} more regions)")
-    return Text("\n".join(lines))
+    rows = [
+        [
+            shorten_text(make_visible(f"{hops.regions[i].name}: {hops.regions[i].text}"), LONGEST_REGION),
+            float(totals[i]),
+            *(f"{share:.1%}" for share in shares[:, i].tolist()),
+        ]
+        for i in shown
+    ]
+    rest = f" (the strongest {len(shown)} of {len(hops.regions)})" if len(shown) < len(hops.regions) else ""
+    head = ("region", "all hops", *(f"hop {number}" for number in range(len(hops))))
+    return Table(head, rows, caption=f"Relevance of regions over all hops, and shares of each hop{rest}")

@@ -8,24 +8,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from rich.console import RenderableType
-from rich.text import Text
-
 from whyformer._plain.tokens import Pieces
 from whyformer._plain.words import list_some
 from whyformer.errors import InputError
 from whyformer.results.explanation import Explanation
 from whyformer.results.result import Result, choose_formats
 from whyformer.results.similarity import KIND_NAMES, Similarity
-from whyformer.show import page, report, terminal
-from whyformer.show.report import Html
-from whyformer.show.terminal import Screen
+from whyformer.show.blocks import Block, Example, Report, Section, Table
+from whyformer.show.page_facts import collect_facts
 from whyformer.show.visible import make_visible
-from whyformer.show.wording import format_score, shorten_text
+from whyformer.show.wording import format_score, name_explainer, shorten_text
 
 Part: TypeAlias = Literal["query", "above", "below"]
 ContrastWord: TypeAlias = tuple[Part, str | tuple[int, int], float]  # whose word or patch, the word, what it adds
-SHOWN = 6  # words of a contrast in a terminal and on a page
+SHOWN = 8  # words of a contrast
 
 
 @dataclass(frozen=True)
@@ -130,56 +126,30 @@ class Ranking(Result):
         gap = format_score(self.scores[above] - self.scores[below], signed=True)
         return f"Document {above} is above document {below} by {gap}"
 
-    def _list_ranks(self) -> list[tuple[str, str, str, str]]:
-        return [
-            (str(rank), str(number), format_score(self.scores[number], signed=False), make_visible(self._name(number)))
+    def _report(self) -> Report:
+        """The order, then for each pair the words that put one document above the other, and the check."""
+        first = self._first.b.panels()[0]
+        ranks = [
+            (rank, number, self.scores[number], shorten_text(self.documents[number], 60))
             for rank, number in enumerate(self.order, 1)
         ]
-
-    def _name(self, number: int) -> str:
-        return shorten_text(self.documents[number], 60)
-
-    def _list_parts(self, screen: Screen) -> Iterator[RenderableType]:
-        kind = KIND_NAMES[self._first.score_kind]
-        yield Text(f"{make_visible(self.query)}, by {make_visible(self._first.a.method)}", "bold")
-        yield terminal.render_table(("rank", "document", kind, ""), self._list_ranks(), right=("rank", kind))
-        for above, below in self.pairs:
-            rows = [
-                (part, make_visible(str(word)), format_score(added, signed=True))
-                for part, word, added in self.contrast(above, below)[:SHOWN]
-            ]
-            yield from ("", Text(f"{self.describe_pair(above, below)}:", "bold"))
-            yield terminal.render_table(("part", "word", "adds"), rows, right=("adds",))
-            yield from (Text(check.verdict) for check in self.checks if (check.above, check.below) == (above, below))
-
-    def to_html(self) -> str:
-        return "".join(block for pair in self.pairs for block in self._make_blocks(*pair) if block)
-
-    def _make_blocks(self, above: int, below: int) -> list[Html | None]:
-        """One contrast: both documents in colour, the words, the check."""
-        blocks: list[Html | None] = [report.make_element("p", f"{self.describe_pair(above, below)}.")]
-        for number in (above, below):
-            for panel in self.similarities[number].b.panels():
-                blocks += page.make_panel_blocks(panel)
-        words = [(part, str(word), added) for part, word, added in self.contrast(above, below)[: 2 * SHOWN]]
-        blocks.append(report.make_table(["part", "word", "adds"], words))
+        blocks: list[Block] = [Table(("rank", "document", KIND_NAMES[self._first.score_kind], ""), ranks)]
         blocks += [
-            report.make_element("p", check.verdict)
-            for check in self.checks
-            if (check.above, check.below) == (above, below)
+            Section(self.describe_pair(*one), self._list_blocks(*one), name=f"{one[0]} above {one[1]}")
+            for one in self.pairs
         ]
-        return blocks
+        lead = f"Each text is explained while the other is held constant. {name_explainer(first)}"
+        title = f"Why this order of {len(self)} documents for “{shorten_text(self.query, 80)}”?"
+        return Report(title, blocks, lead, collect_facts(first))
 
-    def _make_page(self) -> str:
-        first = self._first.b.panels()[0]
-        sections = [(f"{a} above {b}", f"{a} above {b}", self._make_blocks(a, b)) for a, b in self.pairs]
-        lead = (
-            f"{self.query} Explained by {first.label} for {first.model}: each text while the other is held constant. "
-            f"{page.describe_colours(first)}"
-        )
-        ranks = [report.make_table(["rank", "document", "score", ""], self._list_ranks())]
-        title = f"Why this order of {len(self)} documents?"
-        return report.make_example_page(title, sections, ranks, lead=lead, about=page.collect_facts(first))
+    def _list_blocks(self, above: int, below: int) -> list[Block]:
+        """One contrast: the words, the check, both documents in colour."""
+        words = [
+            (part, str(word), format_score(added, signed=True)) for part, word, added in self.contrast(above, below)
+        ]
+        checks = [check.verdict for check in self.checks if (check.above, check.below) == (above, below)]
+        documents = [Example(panel) for number in (above, below) for panel in self.similarities[number].b.panels()]
+        return [Table(("part", "word", "adds"), words[:SHOWN]), *checks, *documents]
 
 
 def order_scores(scores: tuple[float, ...]) -> tuple[int, ...]:

@@ -1,30 +1,31 @@
 """The base of every result: it renders as text, displays in a notebook, and saves to a file.
 
-A subclass gives `_list_parts` (or `render`), `to_html` (an HTML fragment for notebooks) and `formats`, which of the
-formats below it has, and what these need:
+A subclass says what it shows in `_report`, once for the terminal, notebooks and pages, and in `formats`, which of the
+formats below it has; these may need more:
 
     class ClassGrid(Result):
-        formats = choose_formats(".html .png .svg .pdf .csv .parquet")     needs _make_page, draw, _list_rows
+        formats = choose_formats(".html .png .svg .pdf .csv .parquet")     needs _report, draw, _list_rows
 """
 
 import os
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from PIL import Image
-from rich.console import RenderableType
 
 from whyformer._plain import archive
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import InputError
 from whyformer.results._fields import to_safetensors
-from whyformer.show import latex, score_rows
+from whyformer.show import latex, markdown_report, page, score_rows
 from whyformer.show.axes import find_axes, show_image
-from whyformer.show.terminal import Screen, render_parts
+from whyformer.show.blocks import Report
+from whyformer.show.terminal import Screen
+from whyformer.show.terminal_report import render_report
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,16 +42,15 @@ class Result(ABC):
 
     def render(self, screen: Screen | None = None) -> str:
         """The result as text for a terminal; without a screen, for standard output."""
-        screen = screen or Screen.from_stdout()
-        return render_parts(self._list_parts(screen), screen)
+        return render_report(self._report(), screen or Screen.from_stdout())
 
-    def _list_parts(self, screen: Screen) -> Iterable[RenderableType]:
-        """What is drawn in a terminal, from top to bottom."""
-        raise NotImplementedError
-
-    @abstractmethod
     def to_html(self) -> str:
         """An HTML fragment for a notebook."""
+        return page.make_report_fragment(self._report())
+
+    def _report(self) -> Report:
+        """What is shown, as blocks (show/blocks.py)."""
+        raise NotImplementedError
 
     @neutral_torch()
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -155,12 +155,12 @@ def to_plain_text(result: Result) -> bytes:
 FORMATS: Mapping[str, Callable[..., bytes]] = {
     ".safetensors": lambda result: to_safetensors(name_kind(type(result)), result.to_fields()),
     ".json": lambda result: archive.to_json_text(name_kind(type(result)), result.to_fields()).encode("ascii"),
-    ".html": lambda result: result._make_page().encode("utf-8"),
+    ".html": lambda result: page.make_report_page(result._report()).encode("utf-8"),
     ".png": lambda result: result.draw().png(),
     ".svg": lambda result: result.draw().svg().encode("utf-8"),
     ".pdf": lambda result: result.draw().pdf(),
     ".tex": lambda result: latex.to_latex(result.panels()).encode("utf-8"),
-    ".md": lambda result: result._make_markdown().encode("utf-8", "backslashreplace"),
+    ".md": lambda result: markdown_report.write_report(result._report()).encode("utf-8", "backslashreplace"),
     ".csv": lambda result: score_rows.as_csv(result.csv_columns, result._list_rows()),
     ".parquet": lambda result: score_rows.as_parquet(result._list_rows()),
     ".txt": to_plain_text,

@@ -6,21 +6,16 @@ One row per rule of redistribution, one column per head, then the mean over head
 2025 (4I1-GS-11-03).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-
-from rich.console import RenderableType
-from rich.table import Table as Grid
-from rich.text import Text
 
 from whyformer.results.explanation import Explanation
 from whyformer.results.result import Result, choose_formats
-from whyformer.show import figures, page, report
+from whyformer.show import figures
+from whyformer.show.blocks import Grid, Report, Table
 from whyformer.show.drawing import Drawing
+from whyformer.show.page_facts import collect_facts
 from whyformer.show.panel import Panel
-from whyformer.show.report import make_element
-from whyformer.show.terminal import Screen
-from whyformer.show.visible import make_visible
 
 MEAN_COLUMN = "mean of heads"
 
@@ -73,31 +68,20 @@ class RuleGrid(Result):
         alt = f"{', '.join(self.columns)} under the rules {', '.join(self.rules)}, {name}"
         return figures.draw_panel_table(self.rows(), self.columns, title=name, alt=alt)
 
-    def _list_parts(self, screen: Screen) -> Iterable[RenderableType]:
-        """For each rule and head, how much relevance the patches receive and where its highest patch is."""
-        grid = Grid(box=None, pad_edge=False, header_style="dim")
-        for heading in ("", *self.columns):
-            grid.add_column(heading)
-        for rule in self.rules:
-            explanations = (*self.heads[rule], self.means[rule])
-            grid.add_row(f"rule ({rule})", *(describe_map(explanation) for explanation in explanations))
-        name = make_visible(next(iter(self.means.values())).names[0])
-        about = "The highest patch (row, column), and the share of relevance that reaches patches."
-        return Text(name, "bold"), grid, Text(about, "dim")
-
-    def to_html(self) -> str:
-        return report.make_fragment(page.make_panel_table(self.rows(), self.columns))
-
-    def _make_page(self) -> str:
-        """A page with the grid."""
+    def _report(self) -> Report:
+        """The grid, and where each map is highest and how much relevance reaches patches."""
         rows = self.rows()
         first = rows[0][1][0]
-        figure = report.arrange_figures([page.make_original_figure(first)]) if first.image is not None else None
+        cells = [[f"rule ({rule})", *map(describe_map, (*self.heads[rule], self.means[rule]))] for rule in self.rules]
+        about = "The highest patch (row, column), and the share of relevance that reaches patches."
         lead = f"{first.model}: relevance redistributed from the readout to the patches, head by head, under each rule."
-        about = page.collect_facts(*(replace(panels[0], label=f"redistribution, {name}") for name, panels in rows))
-        table = make_element("div", page.make_panel_table(rows, self.columns))
-        section = report.make_section(first.name, figure, table)
-        return report.make_page("Heads and rules", [section], lead=lead, about=about)
+        facts = collect_facts(*(replace(panels[0], label=f"redistribution, {name}") for name, panels in rows))
+        return Report(
+            f"Heads and rules: {first.name}",
+            [Grid(rows, self.columns), Table(["", *self.columns], cells, about)],
+            lead,
+            facts,
+        )
 
 
 def describe_map(explanation: Explanation) -> str:

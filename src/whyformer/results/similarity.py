@@ -6,11 +6,10 @@ s.top(3); print(s); s.save("alike.html")
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 import torch
-from rich.console import RenderableType
-from rich.text import Text
 from torch import Tensor
 
 from whyformer._plain import archive
@@ -20,11 +19,12 @@ from whyformer.errors import InputError
 from whyformer.results._fields import restore_explanation_fields
 from whyformer.results.explanation import Explanation
 from whyformer.results.result import LoadableResult, choose_formats, require_captured
-from whyformer.show import head_figures, page, report, score_rows, similarity_figures, terminal
+from whyformer.show import head_figures, score_rows, similarity_figures
+from whyformer.show.blocks import Block, Charts, Example, Line, Notes, Report, Section, Table
 from whyformer.show.drawing import Drawing
-from whyformer.show.terminal import Screen
+from whyformer.show.page_facts import collect_facts
 from whyformer.show.visible import make_visible
-from whyformer.show.wording import format_score, shorten_text
+from whyformer.show.wording import format_score, name_explainer, shorten_text
 
 ScoreKind = Literal["cosine", "dot", "late_interaction", "logit", "pair"]
 KIND_NAMES = {
@@ -126,18 +126,28 @@ class Similarity(LoadableResult):
     def title(self, example: int = 0) -> str:
         return f"{KIND_NAMES[self.score_kind]} {format_score(float(self.scores[example]), signed=False)}"
 
-    def _list_parts(self, screen: Screen) -> Iterator[RenderableType]:
-        """Both inputs, then the pairs of tokens that add most."""
-        for i in range(len(self)):
-            yield from [""] if i else []
-            yield Text(f"{make_visible(self.title(i))}, by {make_visible(self.a.method)}", "bold")
-            for side in (self.a, self.b):
-                yield from side._render_example(i, screen)
+    def _report(self) -> Report:
+        """Both inputs of every pair, its matrix, and the pairs of tokens that add most."""
+        sides = list(zip(self.a.panels(), self.b.panels(), strict=True))
+        first, several = sides[0][0], len(sides) > 1
+        blocks: list[Block] = []
+        for i, panels in enumerate(sides):
+            inside: list[Block] = [Line(f"The {self.title(i)}.", "strong")] * several
+            inside += [Example(panel, is_titled=False) for panel in panels]
             if self.matrix is not None:
                 pairs = [(a, b, format_score(added, signed=True)) for a, b, added in self.top(example=i)]
-                yield from ("", terminal.render_table(("a", "b", "adds"), pairs, right=("adds",)))
-                yield Text(self.describe_elsewhere(i), "dim")
-        yield from terminal.render_notes(tuple(dict.fromkeys((*self.notes, *self.a.notes, *self.b.notes))))
+                inside += [Charts(partial(self._list_drawings, i)), Table(("a", "b", "adds"), pairs)]
+                inside += [Line(f"{self.describe_elsewhere(i)} The matrix is by {self.matrix_method}.", "dim")]
+            name = " · ".join(shorten_text(panel.title, 40) for panel in panels)
+            blocks.append(Section(name, inside, is_example=True))
+        title = f"{len(sides)} pairs" if several else f"Why alike? The {self.title()}"
+        held = "Each input is explained while the other is held constant, so it accounts for the whole score."
+        lead = f"{held} {name_explainer(first)}"
+        notes = dict.fromkeys((*self.notes, *self.a.notes, *self.b.notes))
+        return Report(title, [*blocks, Notes(tuple(notes))], lead, collect_facts(first))
+
+    def _list_drawings(self, example: int) -> list[Drawing]:
+        return [self.draw(example)]
 
     def describe_elsewhere(self, example: int = 0) -> str:
         """How much of the score belongs to no pair of tokens, in words."""
@@ -159,9 +169,6 @@ class Similarity(LoadableResult):
             title=self.title(example), note=self.describe_elsewhere(example),
         )  # fmt: skip
 
-    def to_html(self) -> str:
-        return "".join(side.to_html() for side in (self.a, self.b))
-
     # --- files ---
 
     def to_fields(self) -> archive.WrittenFields:
@@ -181,32 +188,6 @@ class Similarity(LoadableResult):
     def _list_rows(self) -> Iterator[score_rows.ScoreRow]:
         for side in (self.a, self.b):
             yield from side._list_rows()
-
-    def _make_page(self) -> str:
-        """A page with both inputs of every pair and its matrix."""
-        sides = list(zip(self.a.panels(), self.b.panels(), strict=True))
-        first = sides[0][0]
-        sections = []
-        for i, panels in enumerate(sides):
-            blocks = [report.make_element("p", f"The {self.title(i)}.")]
-            for panel in panels:
-                blocks += page.make_panel_blocks(panel)
-            if self.matrix is not None:
-                pairs = report.make_table(["a", "b", "adds"], self.top(2 * NAMED_PAIRS, example=i))
-                blocks += [
-                    report.embed_drawing(self.draw(i)),
-                    report.make_element("p", f"{self.describe_elsewhere(i)} The matrix is by {self.matrix_method}."),
-                    report.fold_content("The pairs that add most", pairs),
-                ]
-            name = " · ".join(shorten_text(panel.title, 40) for panel in panels)
-            sections.append((name, name, blocks))
-        lead = (
-            f"Explained by {first.label} for {first.model}: each input while the other is held constant, so each "
-            f"accounts for the whole score. {page.describe_colours(first)}"
-        )
-        notes = [report.make_notes(self.notes)] if self.notes else []
-        title = f"{len(sides)} pairs" if len(sides) > 1 else f"Why alike? The {self.title()}"
-        return report.make_example_page(title, sections, notes, lead=lead, about=page.collect_facts(first))
 
 
 def name_units(tokens: ScoredTokens, *, special: bool = True) -> tuple[str, ...]:

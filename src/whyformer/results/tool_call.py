@@ -7,21 +7,17 @@ t.parts; t.top("argument city"); print(t)
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rich.console import RenderableType
-from rich.text import Text
-
 from whyformer._model.prompt import CallPart
 from whyformer._plain.tokens import Pieces
 from whyformer.errors import InputError, suggest_nearest
 from whyformer.results.explanation import Explanation
 from whyformer.results.result import Result, choose_formats
-from whyformer.show import page, report, terminal
-from whyformer.show.report import Html
-from whyformer.show.terminal import Screen
+from whyformer.show.blocks import Block, Example, Line, Notes, Report, Section, Table
+from whyformer.show.page_facts import collect_facts
 from whyformer.show.visible import make_visible
-from whyformer.show.wording import format_score
+from whyformer.show.wording import format_score, name_explainer
 
-SHOWN = 5  # words of each part in a terminal
+SHOWN = 5  # words of each part
 
 SourceWord = tuple[str, str, float]  # the message, the word, what it adds
 
@@ -67,31 +63,15 @@ class ToolCall(Result):
             for message, word, added in self.top(number, len(self.explanations[number].scores[0])):
                 yield one.call, one.name, one.text, message, word, added
 
-    def _list_parts(self, screen: Screen) -> Iterator[RenderableType]:
-        yield Text(make_visible(self.answer.strip()), "bold")
-        for number, one in enumerate(self.parts):
-            rows = [(m, make_visible(w), format_score(added, signed=True)) for m, w, added in self.top(number, SHOWN)]
-            yield from ("", Text(f"{one.name} {make_visible(one.text)}", "bold"))
-            yield terminal.render_table(("message", "word", "adds"), rows, right=("adds",))
-        yield from terminal.render_notes(self.explanations[0].notes)
-
-    def to_html(self) -> str:
-        return "".join(block for number in range(len(self)) for block in self._make_blocks(number) if block)
-
-    def _make_blocks(self, number: int) -> list[Html | None]:
-        one = self.parts[number]
-        blocks: list[Html | None] = [report.make_element("p", f"{one.name}: {one.text}")]
-        for panel in self.explanations[number].panels():
-            blocks += page.make_panel_blocks(panel)
-        blocks.append(report.make_table(["message", "word", "adds"], self.top(number, 2 * SHOWN)))
-        return blocks
-
-    def _make_page(self) -> str:
+    def _report(self) -> Report:
         first = self.explanations[0].panels()[0]
-        names = [f"{one.name} {one.text}" for one in self.parts]
-        sections = [(name, name, self._make_blocks(number)) for number, name in enumerate(names)]
-        lead = f"{self.answer.strip()} Explained by {first.label} for {first.model}. {page.describe_colours(first)}"
-        return report.make_example_page("Why this tool call?", sections, lead=lead, about=page.collect_facts(first))
+        blocks: list[Block] = [Line(self.answer.strip(), "strong")]
+        for number, one in enumerate(self.parts):
+            rows = [(m, word, format_score(added, signed=True)) for m, word, added in self.top(number, SHOWN)]
+            words = [Example(panel, is_titled=False) for panel in self.explanations[number].panels()]
+            blocks.append(Section(f"{one.name} {one.text}", [Table(("message", "word", "adds"), rows), *words]))
+        notes = Notes(self.explanations[0].notes)
+        return Report("Why this tool call?", [*blocks, notes], name_explainer(first), collect_facts(first))
 
 
 def list_source_words(e: Explanation) -> list[SourceWord]:

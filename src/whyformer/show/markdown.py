@@ -6,6 +6,7 @@ would become a link too, so its colon or dot is escaped.
 """
 
 import re
+from collections.abc import Sequence
 
 from whyformer.show.visible import make_visible
 
@@ -26,3 +27,10 @@ def escape_markdown(text: str) -> str:
     escaped = "".join(MARKDOWN_ESCAPES.get(letter, letter) for letter in make_visible(text))
     escaped = OUTER_UNDERSCORE.sub(r"\\_", escaped)
     return BARE_LINK.sub(lambda match: f"\\{match[0]}", escaped)
+
+
+def write_table(rows: Sequence[Sequence[str]], *, right: Sequence[bool] = ()) -> str:
+    """A table, of which the first row is the header; right: columns that are aligned to the right."""
+    header, *body = [[escape_markdown(cell) for cell in row] for row in rows]
+    line = ["---:" if is_right else "---" for is_right in right] or ["---"] * len(header)
+    return "".join(f"| {' | '.join(row)} |\n" for row in [header, line, *body])

@@ -1,6 +1,6 @@
 """A scored text as HTML: every chip a <mark> on its colour, with its score as a tooltip."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import torch
 
@@ -59,15 +59,3 @@ def make_inline_style(score: float, between: tuple[float, float], *, signed: boo
     is_dark = compute_contrast(WHITE, on_light) > compute_contrast(LIGHT_PAGE_INK, on_light)
     ink = to_hex(WHITE) if is_dark else "inherit"
     return f"background:rgba({colour[0]},{colour[1]},{colour[2]},{strength:.2f});color:{ink}"
-
-
-def mark_first_words(
-    words: Sequence[tuple[str, float, Mapping[str, str]]], between: tuple[float, float], *, signed: bool, most: int
-) -> list[Html]:
-    """Words on the colour of their score, with further attributes; of many, the first, and how many more there are."""
-    marks: list[Html] = []
-    for word, score, attributes in words[:most]:
-        level = choose_colour_level(score, between, signed=signed)
-        marks += [make_element("mark", word, class_=level, **attributes), Html(" ")]
-    rest = len(words) - most
-    return [*marks, make_element("span", f"… {rest} more", class_="dim")] if rest > 0 else marks

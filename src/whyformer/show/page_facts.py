@@ -14,6 +14,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from whyformer.show.html import Content, Html, join_html, make_element
+from whyformer.show.panel import Panel
 
 PAGE_DATE: ContextVar[str] = ContextVar("PAGE_DATE", default="")
 
@@ -26,6 +27,11 @@ def date_pages(date: str) -> Iterator[None]:
         yield
     finally:
         PAGE_DATE.reset(token)
+
+
+def collect_facts(*panels: Panel) -> dict[str, Content]:
+    """Facts for the footer of a page: one panel for each method on it."""
+    return list_facts(panels[0].model, {panel.label: panel.settings for panel in panels}, panels[0].versions)
 
 
 def list_facts(

@@ -71,6 +71,13 @@ def format_limits(panel: Panel) -> str:
     return limits if panel.class_specific else f"{limits}; any class"
 
 
+def list_strongest_patches(panel: Panel, most: int) -> list[tuple[str, float]]:
+    """Where they are, counted from the top left, and their scores."""
+    columns = panel.grid.shape[1]
+    best = panel.scores.abs().argsort(descending=True)[:most].tolist()
+    return [(f"row {i // columns}, column {i % columns}", panel.scores[i].item()) for i in best]
+
+
 def render_model_input(pixels: Tensor, side: int) -> Image.Image:
     """What the model sees, scaled to the range 0 to 255, as a square of this many pixels."""
     low, high = pixels.amin(), pixels.amax()

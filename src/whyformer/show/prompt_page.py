@@ -431,7 +431,7 @@ def encode_row(scores: torch.Tensor) -> str:
 # --- in a notebook ----------------------------------------------------------------------------------------------------
 
 
-def make_prompt_fragment(view: PromptView) -> str:
+def make_prompt_summary(view: PromptView) -> Html:
     """What a notebook shows: the regions with the largest shares and their strongest words."""
     rows = []
     for i in view.ranked_cells[: 2 * TOP_REGIONS]:
@@ -439,4 +439,4 @@ def make_prompt_fragment(view: PromptView) -> str:
         rows.append([view.name_cell(i), format_share(view.cell_shares[i], signed=view.signed), words])
     table = report.make_table(["region", "share", "strongest words"], rows, caption=describe_view(view))
     hint = make_element("p", '.save("why.html") has the whole prompt and every answer token.', class_="dim")
-    return report.make_fragment(report.make_section(view.headline, table, hint))
+    return report.make_section(view.headline, table, hint)

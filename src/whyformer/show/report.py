@@ -153,11 +153,12 @@ def make_fragment(*content: Content) -> str:
     return make_element("div", make_element("style", Html(style)), *content, class_="whyformer")
 
 
-def make_section(title: str, *content: Content, remark: str = "", anchor: str | None = None) -> Html:
-    """A section with a heading."""
-    return make_element(
-        "section", make_element("h2", title), make_element("p", remark) if remark else None, *content, id=anchor
-    )
+def make_section(
+    title: str, *content: Content, remark: str = "", anchor: str | None = None, is_case: bool = False
+) -> Html:
+    """A section with a heading. is_case: a page of its own on paper."""
+    head = (make_element("h2", title), make_element("p", remark) if remark else None)
+    return make_element("section", *head, *content, id=anchor, class_="case" if is_case else None)
 
 
 def make_anchors(titles: Iterable[str]) -> dict[str, str]:

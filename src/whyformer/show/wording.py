@@ -125,7 +125,15 @@ def explain_colours(signs: Iterable[bool]) -> str:
     """What the colours of maps mean, of which these are signed: one sentence for each kind."""
     kinds = set(signs)
     signed = ["Orange: for the answer; blue: against it."] if True in kinds else []
-    return " ".join(signed + (["Purple: unsigned scores."] if False in kinds else []))
+    return " ".join(signed + (["Purple: the stronger, the higher the score."] if False in kinds else []))
+
+
+def name_explainer(*panels: Panel) -> str:
+    """Which method explained which model, and what the colours mean."""
+    first, several = panels[0], len({panel.label for panel in panels}) > 1
+    by = "several methods" if several else first.label
+    same = "" if any(panel.class_specific for panel in panels) else " The scores are the same for every class."
+    return f"Explained by {by} for {first.model}. {explain_colours(panel.signed for panel in panels)}{same}"
 
 
 def format_score(score: float, *, signed: bool, digits: int = 3) -> str:

@@ -1,0 +1,180 @@
+"""Blocks in a terminal: words and maps are in colour; charts, images and folds are left out."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from rich.cells import cell_len
+from rich.columns import Columns
+from rich.console import Group, RenderableType
+from rich.table import Table as Lines
+from rich.text import Text
+
+from whyformer.show import blocks as b
+from whyformer.show import prompt_terminal, terminal
+from whyformer.show.footnotes import write_marked_text
+from whyformer.show.page_tables import classify_column, format_cell
+from whyformer.show.panel import Panel
+from whyformer.show.prompt_view import view_panel
+from whyformer.show.terminal import Screen
+from whyformer.show.visible import make_visible
+from whyformer.show.wording import describe_considered, describe_sum, describe_sums
+
+STYLES = {"": "", "strong": "bold", "dim": "dim"}
+APART = (b.Facts, b.Table, b.Example, b.Methods, b.Grid, b.Choice, b.Section)  # empty lines around them
+GAP = 2  # cells between columns
+MAP_SIZE = 16  # of one of several maps
+
+
+def render_report(made: b.Report, screen: Screen) -> str:
+    """The report as text for that screen."""
+    by = f" (by {made.facts['method']})" if "method" in made.facts else ""
+    head: list[b.Block] = [b.Line(made.title + by, "strong")] if made.is_titled else []
+    blocks = made.blocks if made.brief is None else made.brief
+    return terminal.render_parts(TerminalWriter(screen).write_all([*head, *blocks]), screen)
+
+
+def write_plain(spans: b.Spans) -> str:
+    """A line or a cell without looks."""
+    if isinstance(spans, list):
+        return "".join(map(write_plain, spans))
+    return make_visible(str(spans[0] if isinstance(spans, b.Badge | b.Series) else format_cell(spans)))
+
+
+class TerminalWriter(b.Writer):
+    """What rich prints for each block, from top to bottom."""
+
+    def __init__(self, screen: Screen) -> None:
+        self.screen = screen
+
+    def write_all(self, blocks: Iterable[b.Block]) -> Iterator[RenderableType]:
+        above = None
+        for block in blocks:
+            if parts := list(self.write(block)):
+                if above is not None and isinstance(block, APART) | isinstance(above, APART):
+                    yield ""
+                yield from parts
+                above = block
+
+    def paragraph(self, block: str) -> Iterator[RenderableType]:
+        yield Text(make_visible(block))
+
+    def line(self, block: b.Line) -> Iterator[RenderableType]:
+        yield Text(write_plain(block.spans), STYLES[block.style])
+
+    def bullets(self, block: b.Bullets) -> Iterator[RenderableType]:
+        for text, evidence in block.lines:
+            lines = Lines.grid(padding=(0, 1))
+            lines.add_row("  -", Text(f"{make_visible(text)} ({make_visible(evidence)})"))
+            yield lines
+
+    def notes(self, block: b.Notes) -> list[Text]:
+        return terminal.render_notes(block.lines)
+
+    def facts(self, block: b.Facts) -> Iterator[RenderableType]:
+        lines = Lines.grid(padding=(0, GAP))
+        for name, value in block.pairs.items():
+            lines.add_row(Text(make_visible(name), "dim", no_wrap=True), Text(write_plain(value)))
+        yield lines
+
+    def table(self, block: b.Table) -> Iterator[RenderableType]:
+        columns = [[write_plain(row[i]) for row in (block.head, *block.rows)] for i in range(len(block.head))]
+        kinds = [classify_column([row[i] for row in block.rows]) for i in range(len(columns))]
+        kept = choose_columns(columns, block.droppable, self.screen.width)
+        lines = Lines(box=None, pad_edge=False, header_style="dim", padding=(0, GAP, 0, 0))
+        for i in kept:
+            width = None if kinds[i] == "long" else measure_column(columns[i])
+            lines.add_column(Text(columns[i][0]), justify="right" if kinds[i] == "number" else "left", width=width)
+        for cells in zip(*(columns[i][1:] for i in kept), strict=True):
+            lines.add_row(*map(Text, cells))
+        yield from ([Text(make_visible(block.caption), "dim")] if block.caption else [])
+        yield lines
+        if dropped := [column[0] for i, column in enumerate(columns) if i not in kept]:
+            yield Text(f"Left out to fit {self.screen.width} columns: {', '.join(dropped)}.", "dim")
+
+    def fold(self, block: b.Fold) -> Iterator[RenderableType]:
+        if block.is_printed:
+            yield from (Text(make_visible(block.summary), "bold"), *self.write_all(block.blocks))
+
+    def choice(self, block: b.Choice) -> Iterator[RenderableType]:
+        yield from self.write_all(inside for _, blocks in block.options for inside in blocks)
+
+    def section(self, block: b.Section) -> Iterator[RenderableType]:
+        inside = list(self.write_all(block.blocks))
+        yield from [Text(make_visible(block.title), "bold")] if inside and not block.is_example else []
+        yield from [Text(make_visible(block.remark), "dim")] if inside and block.remark else []
+        yield from inside
+
+    def markedanswer(self, block: b.MarkedAnswer) -> Iterator[RenderableType]:
+        yield Text(make_visible(write_marked_text(block.sentences)))
+
+    def promptregions(self, block: b.PromptRegions) -> Iterator[RenderableType]:
+        yield from prompt_terminal.list_prompt_parts(block.view, self.screen)
+
+    # --- examples ---
+
+    def example(self, block: b.Example) -> Iterator[RenderableType]:
+        panel = block.panel
+        yield from [title_panel(panel, panel.label)] if block.is_titled else []
+        yield from dim(describe_considered(panel.target))
+        for part in panel.drawn:
+            yield from [Text(part.label, "bold")] if panel.streams else []
+            yield from self.draw_scores(part)
+        yield from terminal.render_check(panel.check)
+        yield from dim(describe_sum(panel))
+
+    def draw_scores(self, panel: Panel) -> list[Text]:
+        """The map or the words; of a prompt with regions their shares too."""
+        if panel.is_image:
+            return terminal.render_map(panel.grid, signed=panel.signed, screen=self.screen)
+        if (view := view_panel(panel)) is not None:
+            return prompt_terminal.render_scores(view, self.screen)
+        return terminal.render_text(panel.pieces, panel.scores, signed=panel.signed, screen=self.screen)
+
+    def methods(self, block: b.Methods) -> Iterator[RenderableType]:
+        yield title_panel(next(iter(block.panels.values())), None)
+        yield from self.draw_side_by_side(block.panels)
+
+    def grid(self, block: b.Grid) -> Iterator[RenderableType]:
+        for name, panels in block.rows:
+            yield Text(make_visible(name), "bold")
+            yield from self.draw_side_by_side(dict(zip(block.columns, panels, strict=True)))
+
+    def draw_side_by_side(self, panels: Mapping[str, Panel]) -> Iterator[RenderableType]:
+        """Small maps beside each other, or the words once for each method; without colour, only the sums."""
+        if self.screen.colours is not None:
+            named = [(Text(make_visible(label)), self.draw_small(panel)) for label, panel in panels.items()]
+            lines = Lines.grid(padding=(0, GAP))
+            for pair in named:
+                lines.add_row(*pair)
+            is_image = next(iter(panels.values())).is_image
+            yield Columns((Group(*pair) for pair in named), padding=(1, 2)) if is_image else lines
+        yield from dim(describe_sums(panels))
+
+    def draw_small(self, panel: Panel) -> Text:
+        if panel.is_image:
+            return terminal.render_heat_map(panel.grid, signed=panel.signed, width=self.screen.width, size=MAP_SIZE)
+        return terminal.render_words(panel.pieces, panel.scores, signed=panel.signed)
+
+
+def title_panel(panel: Panel, method: str | None) -> Text:
+    name = None if not panel.is_image and panel.pieces.text is not None else panel.name
+    is_specific = method is None or panel.class_specific
+    return terminal.render_title(panel.target, method, name=name, class_specific=is_specific)
+
+
+def dim(line: str) -> list[Text]:
+    return [Text(line, "dim")] if line else []
+
+
+def choose_columns(columns: Sequence[Sequence[str]], droppable: Sequence[str], width: int) -> list[int]:
+    """The columns that fit side by side."""
+    kept = list(range(len(columns)))
+    for name in droppable:
+        if sum(measure_column(columns[i]) + GAP for i in kept) - GAP > width:
+            kept = [i for i in kept if columns[i][0] != name]
+    return kept
+
+
+def measure_column(column: Sequence[str]) -> int:
+    """The cells of the terminal that it needs; a heading may be wrapped, a cell not."""
+    head, *cells = column
+    return max(map(cell_len, [*cells, *head.split()]), default=0)
