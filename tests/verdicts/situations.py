@@ -114,7 +114,7 @@ def scores_that_do_not_sum_to_the_answer(tmp_path):
 )
 def scores_of_methods_with_other_units(tmp_path):
     compared = why.compare("demo/sentiment", "a gorgeous, witty, seductive film", ["libragrad", "rollout"])
-    return str(compared) + compared._make_page()
+    return str(compared) + compared.formats[".html"](compared).decode()
 
 
 @situation(r"they sum to \+[\d.]+, not to [\d.]+, the output for this answer")
