@@ -13,7 +13,7 @@ from tiny_prompts import decoder, make_prompt
 import whyformer as why
 from whyformer._cite.log_summary import summarise_rows
 from whyformer.results.citations import Mark, Quotation, State, Values
-from whyformer.show.blocks import MarkedAnswer, Report, Table
+from whyformer.show.blocks import DataTable, MarkedAnswer, Report
 from whyformer.show.footnotes import number_sources
 from whyformer.show.markdown_report import write_report
 from whyformer.show.prompt_view import CitationRow
@@ -109,7 +109,9 @@ def test_footnotes_are_numbered_in_the_order_of_the_answer():
         CitationRow("c", 2, 3, 0.5, "", text="three"),
     ]
     rows = [(one.name, one.text) for one in sources]
-    written = write_report(Report("Why 'tea'?", [MarkedAnswer(sentences, sources), Table(("source", "text"), rows)]))
+    written = write_report(
+        Report("Why 'tea'?", [MarkedAnswer(sentences, sources), DataTable(("source", "text"), rows)])
+    )
     assert names == ["b", "a"]
     assert "It is tea.[^1][^2] It left in May. *(hardly any)* So.[^1]" in written
     assert "[^1]: **b**: two\n[^2]: **a**, d1: one; page: 4\n" in written

@@ -10,7 +10,7 @@ from whyformer._plain import archive
 from whyformer.errors import InputError, suggest_nearest
 from whyformer.results.citations import ABSTENTION, AGAINST, CLAIM, HARDLY_ANY, MISSING, RIGHT
 from whyformer.results.result import Result, choose_formats
-from whyformer.show.blocks import Block, Report, Section, Table
+from whyformer.show.blocks import Block, DataTable, PageSection, Report
 from whyformer.show.score_rows import CellValue
 from whyformer.show.wording import shorten_text
 
@@ -133,7 +133,7 @@ class LogSummary(Result):
         brief: list[Block] = [*self.describe(), *self.list_tables(SHOWN_LINES)]
         return Report("What the answers rest on", whole, is_titled=False, brief=brief)
 
-    def list_tables(self, most: int) -> Iterator[Section]:
+    def list_tables(self, most: int) -> Iterator[PageSection]:
         """The first rows, and how many there are; tables that are empty are left out."""
         told = [(cut(one.id), one.line, one.how, cut(one.text)) for one in self.unsourced]
         unused = [(cut(one.key), one.offered, cut(one.text)) for one in self.never_used]
@@ -149,7 +149,7 @@ class LogSummary(Result):
             ("Errors", ("code", "records", "line", "first message"), errors, len(errors)),
         ):
             if rows:
-                yield Section(name_table(title, len(rows[:most]), total), [Table(head, rows[:most])])
+                yield PageSection(name_table(title, len(rows[:most]), total), [DataTable(head, rows[:most])])
 
     # --- files ---
 

@@ -85,19 +85,19 @@ class Judgement(Result):
 
     def _report(self) -> blocks.Report:
         """A table and a sentence per metric, the verdict, and what to know about the data."""
-        tables = [blocks.Section(self._heading(metric), self._tabulate(metric)) for metric in self.table.metrics]
+        tables = [blocks.PageSection(self._heading(metric), self._tabulate(metric)) for metric in self.table.metrics]
         every = blocks.Fold("All metrics", tables, is_printed=True)
         shown: list[blocks.Block] = [
             every,
             *self.sentences,
-            blocks.Line(self.verdict, "strong"),
+            blocks.Paragraph(self.verdict, "strong"),
             blocks.Notes(self.cautions),
         ]
         return blocks.Report("Which explanation to trust", shown, is_titled=False)
 
     def _tabulate(self, metric: str) -> list[blocks.Block]:
-        about = blocks.Line(self.table.descriptions[metric], "dim")
-        return [about, blocks.Table(HEADINGS, self.table.cells(metric), droppable=DROPPED_FIRST)]
+        about = blocks.Paragraph(self.table.descriptions[metric], "dim")
+        return [about, blocks.DataTable(HEADINGS, self.table.cells(metric), droppable=DROPPED_FIRST)]
 
     def _heading(self, metric: str) -> str:
         return f"{metric} ({self.table.better[metric]} is better)"

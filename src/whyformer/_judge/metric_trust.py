@@ -42,7 +42,7 @@ from whyformer.data.example import ClassNames
 from whyformer.errors import InputError
 from whyformer.metrics._registry import choose_metric
 from whyformer.results.result import Result
-from whyformer.show.blocks import Line, Report, Table
+from whyformer.show.blocks import DataTable, Paragraph, Report
 from whyformer.show.markdown import write_table
 from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
@@ -130,7 +130,7 @@ class MetricTrust(Result):
 
     def _report(self) -> Report:
         header, *rows = self.text_rows()
-        return Report("Which metric to believe", [Line(self.about, "dim"), Table(header, rows)])
+        return Report("Which metric to believe", [Paragraph(self.about, "dim"), DataTable(header, rows)])
 
     @property
     def failed(self) -> int:

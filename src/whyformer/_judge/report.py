@@ -18,7 +18,7 @@ from whyformer._plain.tokens import Grid, take_pieces
 from whyformer._runs.preparation import prepare_example
 from whyformer.results.explanation import Explanation
 from whyformer.show import blocks, charts
-from whyformer.show.blocks import Block, Charts, Methods, Notes, Picture, Pictures, Report, Section, Series
+from whyformer.show.blocks import Block, Charts, ImageRow, Methods, Notes, PageSection, Picture, Report, Series
 from whyformer.show.chart_style import SeriesStyle, assign_styles
 from whyformer.show.colours import find_limits, paint_scores
 from whyformer.show.drawing import Drawing
@@ -38,16 +38,16 @@ def make_judgement_report(judgement: Judgement, bench: Bench) -> Report:
     """The whole report."""
     styles = choose_method_styles(judgement.table)
     first, *others = list_verdict(judgement.table, judgement.finalist)
-    verdict: list[Block] = [blocks.Line(first, "strong"), *others, Notes(judgement.cautions)]
-    sections = [Section("In short", [*verdict, *list_method_legend(styles)])]
+    verdict: list[Block] = [blocks.Paragraph(first, "strong"), *others, Notes(judgement.cautions)]
+    sections = [PageSection("In short", [*verdict, *list_method_legend(styles)])]
     sections += [make_metric_section(judgement, metric, styles) for metric in judgement.table.metrics]
     if disagreeing := find_disagreements(judgement):
         remark = "The examples on which the methods, without controls, agree least about the order of patches or words."
         remark += f" {explain_colours(call.method.signed for call in bench.methods.values())}"
         examples = [block for row in disagreeing for block in list_example_blocks(bench, row, styles)]
-        sections.append(Section("Where methods disagree", examples, remark))
+        sections.append(PageSection("Where methods disagree", examples, remark))
     if problems := tabulate_problems(judgement):
-        sections.append(Section("What could not be measured", problems))
+        sections.append(PageSection("What could not be measured", problems))
     fields = judgement.plan.fields
     facts = list_facts(
         fields["model"]["name"],
@@ -71,26 +71,26 @@ def choose_method_styles(table: Table) -> dict[str, SeriesStyle]:
 
 def list_method_legend(styles: Styles) -> Iterator[Block]:
     """Which colour is which method, and what the controls are."""
-    yield blocks.Line([Series(label, style) for label, style in styles.items()])
+    yield blocks.Paragraph([Series(label, style) for label, style in styles.items()])
     controls = [
         f"{label} ({CONTROL_WORDING.get(label.split('(')[0], 'random scores')})"
         for label in styles
         if is_control(label)
     ]
-    yield blocks.Line(
+    yield blocks.Paragraph(
         f"Controls, in grey, say nothing about the input: {', '.join(controls)}. A method that is not significantly "
         "better than each of them in a metric has shown nothing there.",
         "dim",
     )
 
 
-def make_metric_section(judgement: Judgement, metric: str, styles: Styles) -> Section:
+def make_metric_section(judgement: Judgement, metric: str, styles: Styles) -> PageSection:
     table = judgement.table
     sentence = write_metric_sentence(table, metric).removeprefix(f"{metric}: ")
     rows = [[Series(label, styles[label]), *cells] for label, *cells in table.cells(metric)]
     drawn = Charts(partial(draw_metric, judgement, metric, styles))
-    about = blocks.Line(table.descriptions[metric], "dim")
-    return Section(metric, [about, drawn, blocks.Table(HEADINGS, rows)], sentence[0].upper() + sentence[1:])
+    about = blocks.Paragraph(table.descriptions[metric], "dim")
+    return PageSection(metric, [about, drawn, blocks.DataTable(HEADINGS, rows)], sentence[0].upper() + sentence[1:])
 
 
 def draw_metric(judgement: Judgement, metric: str, styles: Styles) -> Iterator[Drawing]:
@@ -138,7 +138,7 @@ def find_disagreements(judgement: Judgement) -> list[Row]:
     return sorted(known, key=lambda row: (row.agreement, row.example))[:MOST_EXAMPLES]
 
 
-def tabulate_problems(judgement: Judgement) -> list[blocks.Table]:
+def tabulate_problems(judgement: Judgement) -> list[blocks.DataTable]:
     """How often each method and metric has no value, and why; and which rows of the data could not be used."""
     counts = Counter(
         (row.method if row.state == "failed" else "all", row.metric, row.state, row.reason)
@@ -148,7 +148,7 @@ def tabulate_problems(judgement: Judgement) -> list[blocks.Table]:
     rows = [[*key[:3], count, key[3]] for key, count in counts.most_common(100)]
     problems = [[one.place, one.reason] for one in judgement.problems[:100]]
     head = ["method", "metric", "state", "rows", "why"]
-    tables = (blocks.Table(head, rows), blocks.Table(["row of the data", "problem"], problems))
+    tables = (blocks.DataTable(head, rows), blocks.DataTable(["row of the data", "problem"], problems))
     return [table for table in tables if table.rows]
 
 
@@ -161,10 +161,10 @@ def list_example_blocks(bench: Bench, row: Row, styles: Styles) -> Iterator[Bloc
     group = bench.explain_group([example], bench.model.encode([example.content]))
     if isinstance(group, str):
         return
-    yield blocks.Line(f"{example.name}: {group.base.targets[0].label}", "strong")
-    yield blocks.Line(f"Mean rank correlation between methods {row.agreement:+z.2f}.", "dim")
+    yield blocks.Paragraph(f"{example.name}: {group.base.targets[0].label}", "strong")
+    yield blocks.Paragraph(f"Mean rank correlation between methods {row.agreement:+z.2f}.", "dim")
     if isinstance(group.base.tokens[0], Grid):
-        yield Pictures(partial(list_maps, group, styles))
+        yield ImageRow(partial(list_maps, group, styles))
     else:
         yield Methods({label: shorten_panel(e.panels(label)[0]) for label, e in group.explanations.items()})
 

@@ -22,7 +22,7 @@ from whyformer._plain.tokens import Grid, ScoredTokens
 from whyformer.errors import InputError
 from whyformer.results.result import Result, choose_formats
 from whyformer.show import head_figures
-from whyformer.show.blocks import Block, Charts, Choice, Line, Notes, Picture, Pictures, Report, Section
+from whyformer.show.blocks import Block, Charts, ImageRow, Notes, PageSection, Paragraph, Picture, Report, Tabs
 from whyformer.show.drawing import Drawing
 from whyformer.show.html import Html
 from whyformer.show.page_facts import list_facts
@@ -133,17 +133,17 @@ class AttentionView(Result):
         """All heads of every kind, then for texts the links between tokens, layer by layer."""
         layers, heads = self.parts["attention"].shape[:2]
         kinds: list[tuple[str, list[Block]]] = [
-            (kind, [Line(self.note(kind), "dim"), self._tabulate_heads(kind)]) for kind in self.parts
+            (kind, [Paragraph(self.note(kind), "dim"), self._tabulate_heads(kind)]) for kind in self.parts
         ]
-        blocks: list[Block] = [Section("Every head", [Choice(kinds, "What to show of every head")])]
+        blocks: list[Block] = [PageSection("Every head", [Tabs(kinds, "What to show of every head")])]
         image = self.image
         if image is not None:
             picture = lambda: [Picture(make_original_image(image, max_side=320), self.name, self.name)]  # noqa: E731
-            blocks.insert(0, Section(self.name, [Pictures(picture)], is_example=True))
+            blocks.insert(0, PageSection(self.name, [ImageRow(picture)], is_example=True))
         if self.patches is None and len(self.pieces) <= MOST_LINKED_TOKENS:
             links = [(f"layer {one}", [Charts(partial(self._draw_links, one))]) for one in range(layers)]
             remark = "Mean over the heads."
-            blocks.append(Section("Which token attends to which", [Choice(links, "Which layer")], remark))
+            blocks.append(PageSection("Which token attends to which", [Tabs(links, "Which layer")], remark))
         shown = f"{', '.join(self.parts)} of {layers} layers x {heads} heads"
         notes = Notes(self.notes)
         lead = f"Attention in {self.model}."

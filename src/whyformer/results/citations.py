@@ -19,7 +19,7 @@ from whyformer._plain.small_table import fit_in_line, make_card
 from whyformer._plain.tokens import Pieces
 from whyformer.results._fields import PIECES, TARGET, restore_saved_target, restore_saved_tokens
 from whyformer.results.result import LoadableResult, choose_formats
-from whyformer.show.blocks import Block, Fold, MarkedAnswer, Notes, PromptRegions, Report, Table
+from whyformer.show.blocks import Block, DataTable, Fold, MarkedAnswer, Notes, PromptRegions, Report
 from whyformer.show.footnotes import MarkedSentence, number_sources, write_marked_text
 from whyformer.show.page_facts import list_facts
 from whyformer.show.prompt_view import CitationRow, PromptView, view_prompt
@@ -330,8 +330,8 @@ class Citations(LoadableResult):
             for one in self.citations
         ]  # fmt: skip
         brief: list[Block] = [
-            MarkedAnswer(view.marked, view.citations), *self.describe()[1:], Fold("Sources", [Table(HEADINGS, rows)]),
-            Notes(self.notes),
+            MarkedAnswer(view.marked, view.citations), *self.describe()[1:],
+            Fold("Sources", [DataTable(HEADINGS, rows)]), Notes(self.notes),
         ]  # fmt: skip
         facts = list_facts(self.model, {self.method: self.settings}, self.versions)
         return Report(view.headline, [PromptRegions(view)], facts=facts, is_titled=False, brief=brief)

@@ -12,7 +12,7 @@ from whyformer._model import UNNAMED_IMAGE
 from whyformer.results.comparison import Comparison
 from whyformer.results.result import Result, choose_formats
 from whyformer.show import figures
-from whyformer.show.blocks import Block, Fold, Grid, Report, Section
+from whyformer.show.blocks import Block, Fold, MapGrid, PageSection, Report
 from whyformer.show.drawing import Drawing
 from whyformer.show.page_facts import collect_facts
 from whyformer.show.panel import Panel
@@ -56,7 +56,7 @@ class ClassGrid(Result):
         examples = self.examples()
         firsts = [classes[0][1][0] for classes in examples]
         blocks: list[Block] = [
-            Section(first.name, [Grid(classes, self.labels)], is_example=True)
+            PageSection(first.name, [MapGrid(classes, self.labels)], is_example=True)
             for classes, first in zip(examples, firsts, strict=True)
         ]
         for comparison, (title, _) in zip(self, examples[0], strict=True):

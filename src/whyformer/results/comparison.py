@@ -19,7 +19,7 @@ from whyformer.results._fields import restore_explanation_fields
 from whyformer.results.explanation import Explanation
 from whyformer.results.result import LoadableResult, choose_formats
 from whyformer.show import charts, figures
-from whyformer.show.blocks import Block, Charts, Line, Methods, Notes, Report, Section, Table
+from whyformer.show.blocks import Block, Charts, DataTable, Methods, Notes, PageSection, Paragraph, Report
 from whyformer.show.drawing import Drawing
 from whyformer.show.page_facts import collect_facts
 from whyformer.show.panel import Panel
@@ -88,15 +88,17 @@ class Comparison(LoadableResult):
         examples = self.panels()
         firsts = [next(iter(panels.values())) for panels in examples]
         blocks: list[Block] = [
-            Section(shorten_text(one.title, 120), [Methods(panels)], name=shorten_text(one.title, 60), is_example=True)
+            PageSection(
+                shorten_text(one.title, 120), [Methods(panels)], name=shorten_text(one.title, 60), is_example=True
+            )
             for one, panels in zip(firsts, examples, strict=True)
         ]
         chart = [Charts(lambda: [self.draw_agreement(title="")])] if len(self) > 1 else []
         agreement = self.list_agreement_blocks()
-        whole = [*blocks, Section("Agreement", [*chart, *agreement])]
+        whole = [*blocks, PageSection("Agreement", [*chart, *agreement])]
         end: list[Block] = [Notes(self.notes)]
         if self.failures:
-            end.insert(0, Section("Not used", [Table(["method", "why"], list(self.failures.items()))]))
+            end.insert(0, PageSection("Not used", [DataTable(["method", "why"], list(self.failures.items()))]))
         count = len(next(iter(self)))
         examples_named = f"{count} examples" if count > 1 else format_headline(firsts[0])
         panels = list(examples[0].values())
@@ -111,7 +113,7 @@ class Comparison(LoadableResult):
             for label, mean, classes, top in self._list_agreement()
         ]
         head = ("method", "agreement", "class", "top 3" if len(next(iter(self))) == 1 else "top 3 of the first example")
-        return [Table(head, rows), Line(ABOUT_AGREEMENT, "dim")]
+        return [DataTable(head, rows), Paragraph(ABOUT_AGREEMENT, "dim")]
 
     def _list_agreement(self) -> Iterator[tuple[str, float | None, str, str]]:
         """For each method its label, mean agreement with the others, whether it is class-specific, and the top 3."""

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from whyformer._plain import archive
 from whyformer.errors import InputError
 from whyformer.results.result import Result, choose_formats
-from whyformer.show.blocks import Badge, Block, Facts, Line, Notes, Report, Section, Table
+from whyformer.show.blocks import Badge, Block, DataTable, Facts, Notes, PageSection, Paragraph, Report
 from whyformer.show.page_facts import list_facts
 from whyformer.show.visible import make_visible
 
@@ -120,12 +120,18 @@ class Diagnosis(Result):
         reasons: list[Block] = [
             block
             for (code, reason), methods in self.group_reasons().items()
-            for block in (Line(f"{', '.join(methods)} [{code}]", "strong"), reason)
+            for block in (Paragraph(f"{', '.join(methods)} [{code}]", "strong"), reason)
         ]
-        remarks: list[Block] = [Line(f"{one.method}: {' '.join(one.notes)}", "dim") for one in self.checks if one.notes]
-        found = Section("What was found", [Facts(self.found)])
-        methods = Section("Methods", [Table(HEADINGS, rows), *reasons, *remarks])
-        end: list[Block] = [Line(self.verdict, "strong"), Line(self.describe_measurement(), "dim"), Notes(self.notes)]
+        remarks: list[Block] = [
+            Paragraph(f"{one.method}: {' '.join(one.notes)}", "dim") for one in self.checks if one.notes
+        ]
+        found = PageSection("What was found", [Facts(self.found)])
+        methods = PageSection("Methods", [DataTable(HEADINGS, rows), *reasons, *remarks])
+        end: list[Block] = [
+            Paragraph(self.verdict, "strong"),
+            Paragraph(self.describe_measurement(), "dim"),
+            Notes(self.notes),
+        ]
         facts = list_facts(self.model, {}, self.versions)
         return Report(f"Doctor: {self.model}", [found, methods, *end], self.verdict, facts)
 

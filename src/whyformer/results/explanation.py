@@ -35,7 +35,7 @@ from whyformer.results.windows import COUNTS as WINDOW_COUNTS
 from whyformer.results.windows import Window, read_window_details
 from whyformer.show import figures, head_figures
 from whyformer.show.axes import show_bars, show_image
-from whyformer.show.blocks import Block, Example, Notes, PromptRegions, Report, Section
+from whyformer.show.blocks import Block, ExampleView, Notes, PageSection, PromptRegions, Report
 from whyformer.show.chips import get_piece_text
 from whyformer.show.drawing import Drawing
 from whyformer.show.page_facts import collect_facts
@@ -361,7 +361,9 @@ class Explanation(LoadableResult):
         first, view = panels[0], view_panel(panels[0]) if len(panels) == 1 else None
         notes = Notes(self.notes)
         examples: list[Block] = [
-            Section(shorten_text(one.title, 120), [Example(one)], name=shorten_text(one.title, 60), is_example=True)
+            PageSection(
+                shorten_text(one.title, 120), [ExampleView(one)], name=shorten_text(one.title, 60), is_example=True
+            )
             for one in panels
         ]
         title = f"{len(panels)} examples" if len(panels) > 1 else format_headline(first)

@@ -17,7 +17,7 @@ from whyformer._model.prompt import Prompt
 from whyformer.results.explanation import Explanation
 from whyformer.results.result import Result, choose_formats
 from whyformer.show import figures
-from whyformer.show.blocks import Block, Choice, Example, Notes, PromptRegions, Report, Section
+from whyformer.show.blocks import Block, ExampleView, Notes, PageSection, PromptRegions, Report, Tabs
 from whyformer.show.drawing import Drawing
 from whyformer.show.page_facts import collect_facts
 from whyformer.show.panel import Panel
@@ -119,15 +119,15 @@ class Generation(Result):
         first = panels[0]
         lead, facts = f"Token by token. {name_explainer(first)}", collect_facts(first)
         title = "Why did it say that?"
-        tokens = [(one.target.label, [Example(one)]) for one in panels]
-        choice = Choice(tokens, "Which token to explain", is_prose=True)
+        tokens = [(one.target.label, [ExampleView(one)]) for one in panels]
+        choice = Tabs(tokens, "Which token to explain", is_prose=True)
         brief: list[Block] = [choice, Notes(self.steps[0].notes)]
         if view is not None and self.has_many_scores:
             return Report(title, [PromptRegions(view)], lead, facts, is_titled=False)
         if view is not None and len(view.regions) > 1:
             return Report(title, [PromptRegions(view)], lead, facts, is_titled=False, brief=brief)
         blocks: list[Block] = [
-            Section("Prompt", [first.pieces.text or ""]),
-            Section("Continuation", [choice], "Choose a token by click or with the arrow keys."),
+            PageSection("Prompt", [first.pieces.text or ""]),
+            PageSection("Continuation", [choice], "Choose a token by click or with the arrow keys."),
         ]
         return Report(title, [*blocks, *brief[1:]], lead, facts, is_titled=False, brief=brief)

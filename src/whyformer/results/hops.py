@@ -21,7 +21,7 @@ from whyformer._plain.tokens import number_repeated
 from whyformer.results.explanation import Explanation
 from whyformer.results.result import Result, choose_formats
 from whyformer.show import figures
-from whyformer.show.blocks import Block, Example, Notes, PromptRegions, Report, Table
+from whyformer.show.blocks import Block, DataTable, ExampleView, Notes, PromptRegions, Report
 from whyformer.show.chips import get_piece_text
 from whyformer.show.drawing import Drawing
 from whyformer.show.page_facts import collect_facts
@@ -187,7 +187,7 @@ class Hops(Result):
             tabulate_hops(self),
             *([describe_absorbers(self)] if self.hops[0].absorbed_by is not None else []),
             *([tabulate_regions(self)] if self.regions else []),
-            *(["All hops together:", Example(whole, is_titled=False)] if view.is_short else [PromptRegions(view)]),
+            *(["All hops together:", ExampleView(whole, is_titled=False)] if view.is_short else [PromptRegions(view)]),
             Notes(self.notes),
         ]
         return Report(view.headline, [PromptRegions(view)], facts=collect_facts(panel), brief=brief)
@@ -259,11 +259,11 @@ def sum_by_region(scores: Tensor, regions: tuple[Region, ...]) -> Tensor:
 # --- tables ---------------------------------------------------------------------------------------------------------
 
 
-def tabulate_hops(hops: Hops) -> Table:
+def tabulate_hops(hops: Hops) -> DataTable:
     """One row for each hop: what it received, and where that went."""
     rows = [(str(i), hop.received, hop.to_prompt, hop.to_generated, hop.absorbed) for i, hop in enumerate(hops)]
     rows += [("all", hops.score, sum(hop.to_prompt for hop in hops), hops.hops[-1].to_generated, hops.absorbed)]
-    return Table(("hop", "received", "to prompt", "to generated", "absorbed"), rows)
+    return DataTable(("hop", "received", "to prompt", "to generated", "absorbed"), rows)
 
 
 def describe_absorbers(hops: Hops) -> str:
@@ -279,7 +279,7 @@ def describe_absorbers(hops: Hops) -> str:
     return f"Absorbed by {named or 'nothing'}; relevance totals balance to {error:.0e}."
 
 
-def tabulate_regions(hops: Hops) -> Table:
+def tabulate_regions(hops: Hops) -> DataTable:
     """One row for each region: its share in each hop; those with the most relevance over all hops."""
     shares, totals = hops.shares(), sum_by_region(hops.total[None], hops.regions)[0]
     shown = totals.abs().argsort(descending=True, stable=True)[:MOST_REGIONS].sort().values.tolist()
@@ -293,4 +293,4 @@ def tabulate_regions(hops: Hops) -> Table:
     ]
     rest = f" (the strongest {len(shown)} of {len(hops.regions)})" if len(shown) < len(hops.regions) else ""
     head = ("region", "all hops", *(f"hop {number}" for number in range(len(hops))))
-    return Table(head, rows, caption=f"Relevance of regions over all hops, and shares of each hop{rest}")
+    return DataTable(head, rows, caption=f"Relevance of regions over all hops, and shares of each hop{rest}")

@@ -14,7 +14,7 @@ from whyformer.errors import InputError
 from whyformer.results.explanation import Explanation
 from whyformer.results.result import Result, choose_formats
 from whyformer.results.similarity import KIND_NAMES, Similarity
-from whyformer.show.blocks import Block, Example, Report, Section, Table
+from whyformer.show.blocks import Block, DataTable, ExampleView, PageSection, Report
 from whyformer.show.page_facts import collect_facts
 from whyformer.show.visible import make_visible
 from whyformer.show.wording import format_score, name_explainer, shorten_text
@@ -133,9 +133,9 @@ class Ranking(Result):
             (rank, number, self.scores[number], shorten_text(self.documents[number], 60))
             for rank, number in enumerate(self.order, 1)
         ]
-        blocks: list[Block] = [Table(("rank", "document", KIND_NAMES[self._first.score_kind], ""), ranks)]
+        blocks: list[Block] = [DataTable(("rank", "document", KIND_NAMES[self._first.score_kind], ""), ranks)]
         blocks += [
-            Section(self.describe_pair(*one), self._list_blocks(*one), name=f"{one[0]} above {one[1]}")
+            PageSection(self.describe_pair(*one), self._list_blocks(*one), name=f"{one[0]} above {one[1]}")
             for one in self.pairs
         ]
         lead = f"Each text is explained while the other is held constant. {name_explainer(first)}"
@@ -148,8 +148,8 @@ class Ranking(Result):
             (part, str(word), format_score(added, signed=True)) for part, word, added in self.contrast(above, below)
         ]
         checks = [check.verdict for check in self.checks if (check.above, check.below) == (above, below)]
-        documents = [Example(panel) for number in (above, below) for panel in self.similarities[number].b.panels()]
-        return [Table(("part", "word", "adds"), words[:SHOWN]), *checks, *documents]
+        documents = [ExampleView(panel) for number in (above, below) for panel in self.similarities[number].b.panels()]
+        return [DataTable(("part", "word", "adds"), words[:SHOWN]), *checks, *documents]
 
 
 def order_scores(scores: tuple[float, ...]) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from whyformer.results.explanation import Explanation
 from whyformer.results.result import Result, choose_formats
 from whyformer.show import figures
-from whyformer.show.blocks import Grid, Report, Table
+from whyformer.show.blocks import DataTable, MapGrid, Report
 from whyformer.show.drawing import Drawing
 from whyformer.show.page_facts import collect_facts
 from whyformer.show.panel import Panel
@@ -78,7 +78,7 @@ class RuleGrid(Result):
         facts = collect_facts(*(replace(panels[0], label=f"redistribution, {name}") for name, panels in rows))
         return Report(
             f"Heads and rules: {first.name}",
-            [Grid(rows, self.columns), Table(["", *self.columns], cells, about)],
+            [MapGrid(rows, self.columns), DataTable(["", *self.columns], cells, about)],
             lead,
             facts,
         )

@@ -20,7 +20,7 @@ from whyformer.results._fields import restore_explanation_fields
 from whyformer.results.explanation import Explanation
 from whyformer.results.result import LoadableResult, choose_formats, require_captured
 from whyformer.show import head_figures, score_rows, similarity_figures
-from whyformer.show.blocks import Block, Charts, Example, Line, Notes, Report, Section, Table
+from whyformer.show.blocks import Block, Charts, DataTable, ExampleView, Notes, PageSection, Paragraph, Report
 from whyformer.show.drawing import Drawing
 from whyformer.show.page_facts import collect_facts
 from whyformer.show.visible import make_visible
@@ -132,14 +132,14 @@ class Similarity(LoadableResult):
         first, several = sides[0][0], len(sides) > 1
         blocks: list[Block] = []
         for i, panels in enumerate(sides):
-            inside: list[Block] = [Line(f"The {self.title(i)}.", "strong")] * several
-            inside += [Example(panel, is_titled=False) for panel in panels]
+            inside: list[Block] = [Paragraph(f"The {self.title(i)}.", "strong")] * several
+            inside += [ExampleView(panel, is_titled=False) for panel in panels]
             if self.matrix is not None:
                 pairs = [(a, b, format_score(added, signed=True)) for a, b, added in self.top(example=i)]
-                inside += [Charts(partial(self._list_drawings, i)), Table(("a", "b", "adds"), pairs)]
-                inside += [Line(f"{self.describe_elsewhere(i)} The matrix is by {self.matrix_method}.", "dim")]
+                inside += [Charts(partial(self._list_drawings, i)), DataTable(("a", "b", "adds"), pairs)]
+                inside += [Paragraph(f"{self.describe_elsewhere(i)} The matrix is by {self.matrix_method}.", "dim")]
             name = " · ".join(shorten_text(panel.title, 40) for panel in panels)
-            blocks.append(Section(name, inside, is_example=True))
+            blocks.append(PageSection(name, inside, is_example=True))
         title = f"{len(sides)} pairs" if several else f"Why alike? The {self.title()}"
         held = "Each input is explained while the other is held constant, so it accounts for the whole score."
         lead = f"{held} {name_explainer(first)}"

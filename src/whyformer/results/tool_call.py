@@ -12,7 +12,7 @@ from whyformer._plain.tokens import Pieces
 from whyformer.errors import InputError, suggest_nearest
 from whyformer.results.explanation import Explanation
 from whyformer.results.result import Result, choose_formats
-from whyformer.show.blocks import Block, Example, Line, Notes, Report, Section, Table
+from whyformer.show.blocks import Block, DataTable, ExampleView, Notes, PageSection, Paragraph, Report
 from whyformer.show.page_facts import collect_facts
 from whyformer.show.visible import make_visible
 from whyformer.show.wording import format_score, name_explainer
@@ -65,11 +65,11 @@ class ToolCall(Result):
 
     def _report(self) -> Report:
         first = self.explanations[0].panels()[0]
-        blocks: list[Block] = [Line(self.answer.strip(), "strong")]
+        blocks: list[Block] = [Paragraph(self.answer.strip(), "strong")]
         for number, one in enumerate(self.parts):
             rows = [(m, word, format_score(added, signed=True)) for m, word, added in self.top(number, SHOWN)]
-            words = [Example(panel, is_titled=False) for panel in self.explanations[number].panels()]
-            blocks.append(Section(f"{one.name} {one.text}", [Table(("message", "word", "adds"), rows), *words]))
+            words = [ExampleView(panel, is_titled=False) for panel in self.explanations[number].panels()]
+            blocks.append(PageSection(f"{one.name} {one.text}", [DataTable(("message", "word", "adds"), rows), *words]))
         notes = Notes(self.explanations[0].notes)
         return Report("Why this tool call?", [*blocks, notes], name_explainer(first), collect_facts(first))
 

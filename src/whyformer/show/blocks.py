@@ -1,6 +1,6 @@
 """What a result says, as a list of blocks, which page.py, terminal_report.py and markdown_report.py draw.
 
-    Report("Which method?", ["A paragraph.", Section("Methods", [Table(["method", "mean"], rows)])], lead="...")
+    Report("Which method?", ["A paragraph.", PageSection("Methods", [DataTable(["method", "mean"], rows)])], lead="...")
 
 A string is a paragraph. The text of blocks is untrusted, and the renderers alone escape it. What takes time to make,
 such as a chart, is given as a function, so that it is made only where it is drawn.
@@ -37,7 +37,7 @@ Span: TypeAlias = str | int | float | Badge | Series | None
 Spans: TypeAlias = Span | list[Span]  # in a line
 
 
-class Line(NamedTuple):
+class Paragraph(NamedTuple):
     """A paragraph of spans."""
 
     spans: Spans
@@ -62,7 +62,7 @@ class Facts(NamedTuple):
     pairs: Mapping[str, Span]
 
 
-class Table(NamedTuple):
+class DataTable(NamedTuple):
     """Rows under headings, the first cell of a row as its name; numbers are aligned to the right, None is a dash."""
 
     head: Sequence[Span]
@@ -87,13 +87,13 @@ class Picture(NamedTuple):
     is_map: bool = False
 
 
-class Pictures(NamedTuple):
+class ImageRow(NamedTuple):
     """Images beside each other, as many as fit."""
 
     make: Callable[[], Iterable[Picture]]
 
 
-class Example(NamedTuple):
+class ExampleView(NamedTuple):
     """One example explained by one method: the answer, its map or words, the test of it, and what the scores are."""
 
     panel: Panel
@@ -106,7 +106,7 @@ class Methods(NamedTuple):
     panels: Mapping[str, Panel]
 
 
-class Grid(NamedTuple):
+class MapGrid(NamedTuple):
     """Maps in rows and columns, such as classes by methods; texts below each other."""
 
     rows: Sequence[tuple[str, Sequence[Panel]]]
@@ -135,7 +135,7 @@ class Fold(NamedTuple):
     is_printed: bool = False
 
 
-class Choice(NamedTuple):
+class Tabs(NamedTuple):
     """One of several at a time, chosen by click or arrow keys; is_prose: the labels form a running text."""
 
     options: "Sequence[tuple[str, Iterable[Block]]]"
@@ -143,7 +143,7 @@ class Choice(NamedTuple):
     is_prose: bool = False
 
 
-class Section(NamedTuple):
+class PageSection(NamedTuple):
     """Blocks under a heading; name: in the contents, if it is shorter. An example names itself in a terminal."""
 
     title: str
@@ -154,8 +154,8 @@ class Section(NamedTuple):
 
 
 Block: TypeAlias = (
-    str | Html | Line | Bullets | Notes | Facts | Table | Charts | Pictures | Example | Methods | Grid | PromptRegions
-    | MarkedAnswer | Fold | Choice | Section
+    str | Html | Paragraph | Bullets | Notes | Facts | DataTable | Charts | ImageRow | ExampleView | Methods | MapGrid
+    | PromptRegions | MarkedAnswer | Fold | Tabs | PageSection
 )  # fmt: skip
 
 
@@ -171,11 +171,11 @@ class Report(NamedTuple):
 
 
 class Writer:
-    """Draws blocks, each with the method that has its name: `table`, `section` ...; blocks without one are left out."""
+    """Draws blocks, each with the method of its name: `datatable` ...; blocks without one are left out."""
 
     def write(self, block: Block) -> Iterable[Any]:
         """The parts of one block."""
-        name = "paragraph" if isinstance(block, str) else type(block).__name__.lower()
+        name = "text" if isinstance(block, str) else type(block).__name__.lower()
         return getattr(self, name, lambda _: ())(block)
 
     def write_all(self, blocks: Iterable[Block]) -> Iterable[Any]:

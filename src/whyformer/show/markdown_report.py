@@ -26,10 +26,10 @@ def write_report(made: b.Report) -> str:
 class MarkdownWriter(b.Writer):
     """The paragraphs of each block."""
 
-    def paragraph(self, block: str) -> Iterator[str]:
+    def text(self, block: str) -> Iterator[str]:
         yield escape_line(block)
 
-    def line(self, block: b.Line) -> Iterator[str]:
+    def paragraph(self, block: b.Paragraph) -> Iterator[str]:
         text = escape_line(write_plain(block.spans))
         yield f"**{text}**" if block.style == "strong" else text
 
@@ -42,22 +42,22 @@ class MarkdownWriter(b.Writer):
     def facts(self, block: b.Facts) -> Iterator[str]:
         yield list_lines(f"{name}: {write_plain(value)}" for name, value in block.pairs.items())
 
-    def table(self, block: b.Table) -> Iterator[str]:
+    def datatable(self, block: b.DataTable) -> Iterator[str]:
         kinds = [classify_column([row[i] for row in block.rows]) for i in range(len(block.head))]
         rows = [[" ".join(write_plain(cell).split()) for cell in row] for row in (block.head, *block.rows)]
         yield escape_line(block.caption)
         yield write_table(rows, right=[kind == "number" for kind in kinds]).rstrip()
 
-    def section(self, block: b.Section) -> Iterator[str]:
+    def pagesection(self, block: b.PageSection) -> Iterator[str]:
         yield from (f"## {escape_line(block.title)}", escape_line(block.remark), *self.write_all(block.blocks))
 
     def fold(self, block: b.Fold) -> Iterator[str]:
         yield from (f"### {escape_line(block.summary)}", *self.write_all(block.blocks))
 
-    def choice(self, block: b.Choice) -> Iterator[str]:
+    def tabs(self, block: b.Tabs) -> Iterator[str]:
         yield from self.write_all(inside for _, blocks in block.options for inside in blocks)
 
-    def example(self, block: b.Example) -> Iterator[str]:
+    def exampleview(self, block: b.ExampleView) -> Iterator[str]:
         panel = block.panel
         yield f"**{escape_line(format_headline(panel))}** by {escape_line(panel.label)}"
         yield escape_line(describe_considered(panel.target))
@@ -65,7 +65,7 @@ class MarkdownWriter(b.Writer):
             words = [] if part.is_image else [(chip.text, chip.score) for chip in part.scored_text.chips]
             ranked = sorted(words, key=lambda pair: -abs(pair[1]))[:TOP] or list_strongest_patches(part, TOP)
             rows = [(name, format_score(score, signed=part.signed)) for name, score in ranked]
-            yield from self.table(b.Table(("patch" if part.is_image else "token", "score"), rows))
+            yield from self.datatable(b.DataTable(("patch" if part.is_image else "token", "score"), rows))
         yield from (*map(escape_line, panel.check), escape_line(describe_sum(panel)))
 
     def markedanswer(self, block: b.MarkedAnswer) -> Iterator[str]:

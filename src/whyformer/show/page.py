@@ -30,11 +30,11 @@ def make_report_page(made: b.Report) -> str:
         if isinstance(block, b.PromptRegions):
             return prompt_page.make_prompt_page(block.view)
     writer = HtmlWriter(made.title)
-    sections = [block for block in made.blocks if isinstance(block, b.Section)]
+    sections = [block for block in made.blocks if isinstance(block, b.PageSection)]
     contents = report.make_anchors(one.name or one.title for one in sections)
     writer.anchors = {id(one): anchor for one, anchor in zip(sections, contents, strict=True)}
     parts = list(writer.write_all(made.blocks))
-    facts, style = {name: write_span(value) for name, value in made.facts.items()}, "".join(writer.style)
+    facts, style = {name: write_content(value) for name, value in made.facts.items()}, "".join(writer.style)
     return report.make_page(made.title, parts, lead=made.lead, about=facts, contents=contents, style=style)
 
 
@@ -42,7 +42,7 @@ def make_report_fragment(made: b.Report) -> str:
     """What a notebook shows: of many examples the first."""
     writer = HtmlWriter(is_brief=True)
     blocks = list(made.blocks if made.brief is None else made.brief)
-    later = [n for n, one in enumerate(blocks) if isinstance(one, b.Section) and one.is_example][MOST_EXAMPLES:]
+    later = [n for n, one in enumerate(blocks) if isinstance(one, b.PageSection) and one.is_example][MOST_EXAMPLES:]
     parts = list(writer.write_all(one for n, one in enumerate(blocks) if n not in later))
     if later:
         parts.append(make_element("p", f"... and {len(later)} more; .save('all.html') saves all.", class_="dim"))
@@ -50,7 +50,7 @@ def make_report_fragment(made: b.Report) -> str:
     return report.make_fragment(*head, *parts)
 
 
-def write_span(span: b.Span) -> Content:
+def write_content(span: b.Span) -> Content:
     """A span of a line, or the content of a cell."""
     if isinstance(span, b.Badge):
         return report.make_verdict_badge(*span)
@@ -62,7 +62,7 @@ def write_span(span: b.Span) -> Content:
 
 
 def write_spans(spans: b.Spans) -> list[Content]:
-    return [write_span(span) for span in (spans if isinstance(spans, list) else [spans])]
+    return [write_content(span) for span in (spans if isinstance(spans, list) else [spans])]
 
 
 class HtmlWriter(b.Writer):
@@ -75,12 +75,12 @@ class HtmlWriter(b.Writer):
         self.style: list[str] = []  # what the blocks turned out to need
         self.side = SMALL_SIDE if is_brief else IMAGE_SIDE
 
-    def paragraph(self, block: str) -> Iterator[Html]:
+    def text(self, block: str) -> Iterator[Html]:
         yield block if isinstance(block, Html) else make_element("p", block)
 
-    html = paragraph
+    html = text
 
-    def line(self, block: b.Line) -> Iterator[Html]:
+    def paragraph(self, block: b.Paragraph) -> Iterator[Html]:
         inside = write_spans(block.spans)
         strong = [make_element("strong", *inside)] if block.style == "strong" else inside
         yield make_element("p", *strong, class_="dim" if block.style == "dim" else None)
@@ -93,11 +93,11 @@ class HtmlWriter(b.Writer):
         yield report.make_notes(block.lines)
 
     def facts(self, block: b.Facts) -> Iterator[Html]:
-        yield report.make_fact_list({name: write_span(value) for name, value in block.pairs.items()})
+        yield report.make_fact_list({name: write_content(value) for name, value in block.pairs.items()})
 
-    def table(self, block: b.Table) -> Iterator[Html]:
-        rows = [[write_span(cell) for cell in row] for row in block.rows]
-        yield report.make_table([write_span(name) for name in block.head], rows, caption=block.caption)
+    def datatable(self, block: b.DataTable) -> Iterator[Html]:
+        rows = [[write_content(cell) for cell in row] for row in block.rows]
+        yield report.make_table([write_content(name) for name in block.head], rows, caption=block.caption)
 
     def charts(self, block: b.Charts) -> Iterator[Html]:
         drawn = block.draw()
@@ -106,7 +106,7 @@ class HtmlWriter(b.Writer):
         else:
             yield make_element("div", *map(report.embed_drawing, drawn), class_="charts")
 
-    def pictures(self, block: b.Pictures) -> Iterator[Html]:
+    def imagerow(self, block: b.ImageRow) -> Iterator[Html]:
         figures = [
             report.embed_image(image, alt, *write_spans(caption), crisp=crisp, is_map=is_map)
             for image, alt, caption, crisp, is_map in block.make()
@@ -116,7 +116,7 @@ class HtmlWriter(b.Writer):
     def fold(self, block: b.Fold) -> Iterator[Html]:
         yield report.fold_content(block.summary, *self.write_all(block.blocks), open_=block.is_open)
 
-    def choice(self, block: b.Choice) -> Iterator[Html]:
+    def tabs(self, block: b.Tabs) -> Iterator[Html]:
         options = [(label, join_html(self.write_all(inside))) for label, inside in block.options]
         if self.is_brief:  # the buttons of two outputs would have the same names
             yield from (inside for _, inside in options)
@@ -125,7 +125,7 @@ class HtmlWriter(b.Writer):
         self.style.append(style)
         yield chooser
 
-    def section(self, block: b.Section) -> Iterator[Html]:
+    def pagesection(self, block: b.PageSection) -> Iterator[Html]:
         anchor, inside = self.anchors.get(id(block)), self.write_all(block.blocks)
         if self.is_brief and block.is_example:
             yield from inside
@@ -141,7 +141,7 @@ class HtmlWriter(b.Writer):
 
     # --- one example ---
 
-    def example(self, block: b.Example) -> Iterator[Html]:
+    def exampleview(self, block: b.ExampleView) -> Iterator[Html]:
         panel = block.panel
         view = view_panel(panel) if self.is_brief else None
         if view is not None and not view.is_short:
@@ -150,12 +150,12 @@ class HtmlWriter(b.Writer):
         if block.is_titled and format_headline(panel) != self.title:
             by = f" by {panel.label}, {panel.model}" if self.is_brief else ""
             yield make_element("p", make_element("strong", format_headline(panel)), by)
-        yield from dim(describe_considered(panel.target), panel.caution)
+        yield from write_small(describe_considered(panel.target), panel.caution)
         for part in panel.drawn:
             yield from [make_element("h3", part.label)] if panel.streams else []
             yield from self.write_image(part) if part.is_image else self.write_text(part)
         yield from report.make_check(panel.check)
-        yield from dim(describe_sum(panel))
+        yield from write_small(describe_sum(panel))
 
     def write_image(self, panel: Panel) -> Iterator[Html]:
         alt = f"{panel.name}: {format_headline(panel)}"
@@ -207,7 +207,7 @@ class HtmlWriter(b.Writer):
             yield report.arrange_figures([*self.list_originals(first), *maps], small=self.is_brief)
         else:
             yield self.write_word_rows(block.panels)
-        yield from dim(describe_sums(block.panels))
+        yield from write_small(describe_sums(block.panels))
 
     def write_word_rows(self, panels: Mapping[str, Panel]) -> Html:
         """The same text explained by several methods, one per row."""
@@ -217,12 +217,12 @@ class HtmlWriter(b.Writer):
             cells += [make_element("div", make_method_name(label)), make_element("div", *shown)]
         return make_element("div", *cells, class_="rows")
 
-    def grid(self, block: b.Grid) -> Iterator[Html]:
+    def mapgrid(self, block: b.MapGrid) -> Iterator[Html]:
         first = block.rows[0][1][0]
         if not first.is_image:
             for name, panels in block.rows:
                 named = dict(zip(block.columns, panels, strict=True))
-                yield from (make_element("h3", name), self.write_word_rows(named), *dim(describe_sums(named)))
+                yield from (make_element("h3", name), self.write_word_rows(named), *write_small(describe_sums(named)))
             return
         head = make_element("tr", *(make_element("th", make_method_name(name), scope="col") for name in block.columns))
         groups = []
@@ -258,7 +258,7 @@ class HtmlWriter(b.Writer):
         return [report.embed_image(image, panel.name, *lines)]
 
 
-def dim(*lines: str) -> list[Html]:
+def write_small(*lines: str) -> list[Html]:
     return [make_element("p", line, class_="dim") for line in lines if line]
 
 

@@ -19,7 +19,7 @@ from whyformer.show.visible import make_visible
 from whyformer.show.wording import describe_considered, describe_sum, describe_sums
 
 STYLES = {"": "", "strong": "bold", "dim": "dim"}
-APART = (b.Facts, b.Table, b.Example, b.Methods, b.Grid, b.Choice, b.Section)  # empty lines around them
+APART = (b.Facts, b.DataTable, b.ExampleView, b.Methods, b.MapGrid, b.Tabs, b.PageSection)  # empty lines around them
 GAP = 2  # cells between columns
 MAP_SIZE = 16  # of one of several maps
 
@@ -27,7 +27,7 @@ MAP_SIZE = 16  # of one of several maps
 def render_report(made: b.Report, screen: Screen) -> str:
     """The report as text for that screen."""
     by = f" (by {made.facts['method']})" if "method" in made.facts else ""
-    head: list[b.Block] = [b.Line(made.title + by, "strong")] if made.is_titled else []
+    head: list[b.Block] = [b.Paragraph(made.title + by, "strong")] if made.is_titled else []
     blocks = made.blocks if made.brief is None else made.brief
     return terminal.render_parts(TerminalWriter(screen).write_all([*head, *blocks]), screen)
 
@@ -54,10 +54,10 @@ class TerminalWriter(b.Writer):
                 yield from parts
                 above = block
 
-    def paragraph(self, block: str) -> Iterator[RenderableType]:
+    def text(self, block: str) -> Iterator[RenderableType]:
         yield Text(make_visible(block))
 
-    def line(self, block: b.Line) -> Iterator[RenderableType]:
+    def paragraph(self, block: b.Paragraph) -> Iterator[RenderableType]:
         yield Text(write_plain(block.spans), STYLES[block.style])
 
     def bullets(self, block: b.Bullets) -> Iterator[RenderableType]:
@@ -75,10 +75,10 @@ class TerminalWriter(b.Writer):
             lines.add_row(Text(make_visible(name), "dim", no_wrap=True), Text(write_plain(value)))
         yield lines
 
-    def table(self, block: b.Table) -> Iterator[RenderableType]:
+    def datatable(self, block: b.DataTable) -> Iterator[RenderableType]:
         columns = [[write_plain(row[i]) for row in (block.head, *block.rows)] for i in range(len(block.head))]
         kinds = [classify_column([row[i] for row in block.rows]) for i in range(len(columns))]
-        kept = choose_columns(columns, block.droppable, self.screen.width)
+        kept = choose_fitting(columns, block.droppable, self.screen.width)
         lines = Lines(box=None, pad_edge=False, header_style="dim", padding=(0, GAP, 0, 0))
         for i in kept:
             width = None if kinds[i] == "long" else measure_column(columns[i])
@@ -94,10 +94,10 @@ class TerminalWriter(b.Writer):
         if block.is_printed:
             yield from (Text(make_visible(block.summary), "bold"), *self.write_all(block.blocks))
 
-    def choice(self, block: b.Choice) -> Iterator[RenderableType]:
+    def tabs(self, block: b.Tabs) -> Iterator[RenderableType]:
         yield from self.write_all(inside for _, blocks in block.options for inside in blocks)
 
-    def section(self, block: b.Section) -> Iterator[RenderableType]:
+    def pagesection(self, block: b.PageSection) -> Iterator[RenderableType]:
         inside = list(self.write_all(block.blocks))
         yield from [Text(make_visible(block.title), "bold")] if inside and not block.is_example else []
         yield from [Text(make_visible(block.remark), "dim")] if inside and block.remark else []
@@ -111,15 +111,15 @@ class TerminalWriter(b.Writer):
 
     # --- examples ---
 
-    def example(self, block: b.Example) -> Iterator[RenderableType]:
+    def exampleview(self, block: b.ExampleView) -> Iterator[RenderableType]:
         panel = block.panel
         yield from [title_panel(panel, panel.label)] if block.is_titled else []
-        yield from dim(describe_considered(panel.target))
+        yield from draw_small_print(describe_considered(panel.target))
         for part in panel.drawn:
             yield from [Text(part.label, "bold")] if panel.streams else []
             yield from self.draw_scores(part)
         yield from terminal.render_check(panel.check)
-        yield from dim(describe_sum(panel))
+        yield from draw_small_print(describe_sum(panel))
 
     def draw_scores(self, panel: Panel) -> list[Text]:
         """The map or the words; of a prompt with regions their shares too."""
@@ -133,7 +133,7 @@ class TerminalWriter(b.Writer):
         yield title_panel(next(iter(block.panels.values())), None)
         yield from self.draw_side_by_side(block.panels)
 
-    def grid(self, block: b.Grid) -> Iterator[RenderableType]:
+    def mapgrid(self, block: b.MapGrid) -> Iterator[RenderableType]:
         for name, panels in block.rows:
             yield Text(make_visible(name), "bold")
             yield from self.draw_side_by_side(dict(zip(block.columns, panels, strict=True)))
@@ -147,7 +147,7 @@ class TerminalWriter(b.Writer):
                 lines.add_row(*pair)
             is_image = next(iter(panels.values())).is_image
             yield Columns((Group(*pair) for pair in named), padding=(1, 2)) if is_image else lines
-        yield from dim(describe_sums(panels))
+        yield from draw_small_print(describe_sums(panels))
 
     def draw_small(self, panel: Panel) -> Text:
         if panel.is_image:
@@ -161,11 +161,11 @@ def title_panel(panel: Panel, method: str | None) -> Text:
     return terminal.render_title(panel.target, method, name=name, class_specific=is_specific)
 
 
-def dim(line: str) -> list[Text]:
+def draw_small_print(line: str) -> list[Text]:
     return [Text(line, "dim")] if line else []
 
 
-def choose_columns(columns: Sequence[Sequence[str]], droppable: Sequence[str], width: int) -> list[int]:
+def choose_fitting(columns: Sequence[Sequence[str]], droppable: Sequence[str], width: int) -> list[int]:
     """The columns that fit side by side."""
     kept = list(range(len(columns)))
     for name in droppable:
