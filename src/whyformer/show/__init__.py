@@ -11,7 +11,9 @@ What explanations and comparisons use:
     terminal        text for a terminal, with or without colour
     figures         static figures (.svg, .pdf, .png): one example below the other, or a table
     head_figures    attention heads in a grid, token-to-token links, an explanation layer by layer
-    page, notebook  an explanation as an HTML page, and as the smaller HTML that a notebook shows
+    blocks          what a result says, as a list of blocks: the input of the three below
+    page            blocks as an HTML page, and as the smaller HTML that a notebook shows
+    terminal_report blocks in a terminal; markdown_report as Markdown
     prompt_view     PromptView, a long prompt with named regions and its answer: the input of the three below
     prompt_page     such a prompt as a page: regions that fold, answer tokens to click on, citations, hops
     prompt_matrix   the scores of every answer token, small enough for that page
