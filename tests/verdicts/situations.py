@@ -117,7 +117,7 @@ def scores_of_methods_with_other_units(tmp_path):
     return str(compared) + compared.formats[".html"](compared).decode()
 
 
-@situation(r"they sum to \+[\d.]+, not to [\d.]+, the output for this answer")
+@situation(r"they sum to \+[\d.]+, [\d.]+ times [\d.]+, the output for this answer")
 def scores_of_generated_tokens(tmp_path):
     written = why.explain_generation("demo/decoder", "the keys to the cabinet", max_new_tokens=1)
     return str(written)

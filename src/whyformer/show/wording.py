@@ -88,7 +88,8 @@ def describe_sum(panel: Panel) -> str:
         return f"{start} {total:.3g}, in other units than {answer}."
     if abs(total - output) <= EXACT * abs(output):
         return f"{start} {answer}."
-    return f"{start} {total:+.3g}, not to {answer}."
+    times = total / output if output else 0.0
+    return f"{start} {total:+.3g}, {f'{times:.3g} times' if times > 0 else 'not to'} {answer}."
 
 
 def describe_sums(panels: Mapping[str, Panel]) -> str:
