@@ -14,12 +14,13 @@ assert "site-packages" in why.__file__, f"this is not the wheel: {why.__file__}"
 torch.manual_seed(0)
 sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
 module = ViTForImageClassification(ViTConfig(**sizes, image_size=32, patch_size=8, num_labels=3)).eval()
-assert why.explain(module, torch.randn(1, 3, 32, 32)).scores.shape == (1, 16)
+pixels = torch.randn(1, 3, 32, 32)
+assert why.explain(module, pixels).scores.shape == (1, 16)
 
 with tempfile.TemporaryDirectory() as folder:
     module.save_pretrained(folder)
     assert Path(folder, "model.safetensors").is_file()
-    assert why.open(folder).kind == "image"
+    assert why.explain(why.open(folder), pixels).scores.shape == (1, 16)
 
 refused = None
 try:
