@@ -14,6 +14,7 @@ from whyformer_papers.jain_wallace_models import (
     ATTENTIONS,
     ENCODERS,
     PADDING,
+    READERS,
     SEPARATOR,
     UNKNOWN,
     JainWallaceModel,
@@ -203,7 +204,7 @@ def test_readers_are_saved_and_opened_by_reproduce_alone(tmp_path):
     model = made_reader()
     folder = str(tmp_path / "babi-1-bilstm-additive-0")
     save_jain_wallace(model, folder, task="babi-1", seed=0)
-    for wrong in (folder, tmp_path, "demo/readers", "demo/readers/cnn"):
+    for wrong in (folder, tmp_path, READERS, READERS / "cnn"):
         for open_one in (why.open, open_quietly):
             with pytest.raises(UnsupportedModel, match=r"Only `whyformer reproduce jain-wallace` runs these"):
                 open_one(str(wrong))

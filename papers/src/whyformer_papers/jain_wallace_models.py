@@ -40,7 +40,7 @@ import torch
 from torch import Tensor, nn
 
 from whyformer._model import Model
-from whyformer._model.loading import DEMO_MODELS, READER_FILE, check_device
+from whyformer._model.loading import READER_FILE, check_device
 from whyformer._plain.json_value import JsonValue
 from whyformer.errors import IncompleteModel, InputError, ModelNotFound
 from whyformer_papers.worlds.reading import READING_TASKS, find_reading_task
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 ENCODERS = ("bilstm", "cnn", "average")
 ATTENTIONS = ("additive", "dot", "uniform")
 PADDING, UNKNOWN, SEPARATOR = "[PAD]", "[UNK]", "[SEP]"
-READERS = DEMO_MODELS / "readers"
+READERS = Path(__file__).parent / "models" / "readers"
 PUNCTUATION = re.compile(r"\W")
 MAX_WIDTH = 4096
 SETTINGS_FILE, WEIGHTS_FILE = READER_FILE, "model.safetensors"

@@ -271,7 +271,6 @@ def _find_demo_folder(text: str) -> Path:
     folder = DEMO_MODELS / text.removeprefix("demo/")
     if folder.parent == DEMO_MODELS and (folder / "config.json").is_file():
         return folder
-    _refuse_reader(folder, text)
     names = [f"demo/{p.name}" for p in sorted(DEMO_MODELS.iterdir()) if (p / "config.json").is_file()]
     hint = suggest_nearest(text, names)
     raise ModelNotFound(f"No demo model {text!r}.{hint} Available: {', '.join(names) or 'none'}.")
