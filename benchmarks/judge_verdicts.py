@@ -84,7 +84,8 @@ def tabulate(judged: Judgement, chosen: Sequence[int]) -> Table:
 
 def find_misses(headline: str, winner: str, metrics: Sequence[str], rest: Table) -> tuple[list[str], list[str]]:
     """What the headline does not say of the rest of the data, and what it leaves open or says."""
-    missed, left_open = [], []
+    missed: list[str] = []
+    left_open: list[str] = []
     for (metric, rival, other), lead in rest.leads.items():
         if other == winner and metric in metrics and lead.low > TOLERANCE:
             said = f"{metric}: {rival} is better by {lead.mean:.3f} ({lead.low:.3f} to {lead.high:.3f})"

@@ -110,7 +110,7 @@ def scores_that_do_not_sum_to_the_answer(tmp_path):
 
 
 @situation(
-    r"scores sum to \+[\d.]+ \(libragrad\), \+[\d.]+ \(rollout\) in other units", r"output for this answer is [\d.]+"
+    r"scores sum to \+[\d.]+ \(libragrad\); in other units \+[\d.]+ \(rollout\)", r"output for this answer is [\d.]+"
 )
 def scores_of_methods_with_other_units(tmp_path):
     compared = why.compare("demo/sentiment", "a gorgeous, witty, seductive film", ["libragrad", "rollout"])

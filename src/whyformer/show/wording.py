@@ -96,16 +96,15 @@ def describe_sums(panels: Mapping[str, Panel]) -> str:
     """The same of one example by several methods, or of several answers by one."""
     first = next(iter(panels.values()))
     has_one_answer = len({one.target.score for one in panels.values()}) == 1
-    sums = [
-        f"{float(one.scores.double().sum()):+.3g}{'' if has_one_answer else f' for {one.target.score:.3g}'} ({label})"
-        f"{'' if has_output_units(one) else ' in other units'}"
-        for label, one in panels.items()
-    ]
+    sums: dict[bool, list[str]] = {True: [], False: []}
+    for label, one in panels.items():
+        output = "" if has_one_answer else f" for {one.target.score:.3g}"
+        sums[has_output_units(one)].append(f"{float(one.scores.double().sum()):+.3g}{output} ({label})")
+    named = "; in other units ".join(", ".join(own) for own in sums.values() if own)
+    named = named if sums[True] else f"in other units {named}"
     answer = f"{name_explained_output(first.target)} is {first.target.score:.3g}, " if has_one_answer else ""
     each = "" if has_one_answer else ", each for the output of its answer"
-    return make_visible(
-        f"One score for each {name_scored_unit(first)}; {answer}the scores sum to {', '.join(sums)}{each}."
-    )
+    return make_visible(f"One score for each {name_scored_unit(first)}; {answer}the scores sum to {named}{each}.")
 
 
 def name_scored_unit(panel: Panel) -> str:
