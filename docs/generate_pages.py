@@ -375,7 +375,7 @@ REFERENCE = {  # heading -> public names; a test checks that every name is here
     "Similarity": "explain_similarity Similarity explain_ranking Ranking",
     "Judge": "judge Judgement judge_metrics MetricTrust",
     "Data sets": "bulk BulkRun summarise_bulk BulkSummary compare_runs RunComparison",
-    "Attention": "inspect_attention AttentionView audit Audit swap_heads HeadSwaps compare_redistribution RuleGrid",
+    "Attention": "inspect_attention AttentionView audit Audit compare_redistribution RuleGrid",
     "Your model": "diagnose Diagnosis record Capture Intervention engine",
     "Extend": "method metric Scores Measurement Rationale make_generator make_recipe Recipe WhyformerError",
     "Tables": "METHODS METRICS RECIPES SITES __version__",

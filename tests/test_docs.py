@@ -185,8 +185,8 @@ def test_metrics_page_has_a_section_for_every_metric(generate_pages):
 def test_the_security_page_names_every_kind_of_page_with_a_script():
     sources = {path.name for path in (ROOT / "src").rglob("*.py") if "script=SCRIPT" in path.read_text()}
     page = " ".join((ROOT / "SECURITY.md").read_text().split())
-    assert sources == {"head_page.py", "prompt_page.py"} and "Two kinds of page run one script each" in page
-    assert "page of a prompt" in page and "`heads.html`" in page and "SHA-256" in page
+    assert sources == {"prompt_page.py"} and "One kind of page runs a script" in page
+    assert "page of a prompt" in page and "SHA-256" in page
 
 
 def test_errors_page_has_a_section_for_every_error():

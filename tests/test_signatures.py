@@ -17,7 +17,7 @@ PUBLIC = [name for name in why.__all__ if callable(getattr(why, name)) and not i
 VERBS = (
     "open explain compare explain_classes explain_generation explain_similarity compare_redistribution "
     "inspect_attention trace_reasoning cite cite_log measure_citations generate check_answer diagnose record judge "
-    "judge_metrics audit swap_heads bulk summarise_bulk compare_runs"
+    "judge_metrics audit bulk summarise_bulk compare_runs"
 ).split()
 PAGE = (Path(__file__).parents[1] / "docs" / "parameters.md").read_text("utf-8")
 KNOWN: dict[str, set[str]] = {}  # verb -> parameters that the page does not list

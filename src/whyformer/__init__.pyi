@@ -10,9 +10,7 @@ from whyformer import rules as rules
 from whyformer import show as show
 from whyformer import targets as targets
 from whyformer._audit import Audit as Audit
-from whyformer._audit import HeadSwaps as HeadSwaps
 from whyformer._audit import audit as audit
-from whyformer._audit import swap_heads as swap_heads
 from whyformer._bulk.result import BulkRun as BulkRun
 from whyformer._bulk.run import bulk as bulk
 from whyformer._cite.agreement import CitationAgreement as CitationAgreement

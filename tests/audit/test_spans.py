@@ -177,9 +177,7 @@ def test_seeds_and_a_baseline_mark_spans_too(model):
     assert max(row["jsd"][0] for row in found.of("seeds", found.attention[0])) < 1e-9
 
 
-def test_what_is_refused(model, tmp_path):
-    with pytest.raises(why.WhyformerError, match="Leave out swap_limit"):
-        why.audit(model, DATA, swap_limit=1, out=tmp_path)
+def test_what_is_refused(model):
     with pytest.raises(why.WhyformerError, match="Leave out target"):
         why.audit(model, DATA, target=1)
     left = why.open(model.module, tokenizer=wordpiece_pairs(side="left"))

@@ -29,7 +29,6 @@ ON_A_CLASSIFIER = {
     "judge": lambda p, out: why.judge(p, TEXTS, ["rollout"], ["comprehensiveness"]),
     "judge_metrics": lambda p, out: why.judge_metrics(p, TEXTS, ["comprehensiveness"], "gradient_x_input"),
     "audit": lambda p, out: why.audit(p, TEXTS, samples=2, search_limit=1, steps=2),
-    "swap_heads": lambda p, out: why.swap_heads(p, TEXTS),
     "compare_redistribution": lambda p, out: why.compare_redistribution(p, TEXTS[0]),
     "bulk": lambda p, out: why.bulk(p, TEXTS, out=out),
     "from_scores": lambda p, out: why.Explanation.from_scores(p, "a film", [1, 2]),

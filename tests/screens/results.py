@@ -154,7 +154,6 @@ RESULTS: Mapping[str, Callable[[Workbench], Any]] = {
     "audit": lambda bench: why.audit(
         bench.sentiment, REVIEWS, attention=["last", "0:each"], samples=5, search_limit=2, steps=5
     ),
-    "head-swap": lambda bench: why.swap_heads(bench.sentiment, [text for text, _ in REVIEWS[:2]], limit=2, steps=5),
     "bulk-summary-text": summarise_reviews,
     "bulk-summary-image": summarise_tagged,
     "reproduce": rerun_paper,

@@ -3,8 +3,10 @@
 import json
 import re
 import warnings
+from base64 import b64encode
 from dataclasses import replace
 from functools import cache
+from hashlib import sha256
 
 import html5lib
 import pytest
@@ -15,6 +17,7 @@ from sample_prompts import show_long_prompt, show_prompt
 from whyformer._plain.tokens import NamedTokens
 from whyformer.show import prompt_page
 from whyformer.show.prompt_page import SCRIPT, STYLE, make_prompt_page, make_prompt_summary
+from whyformer.show.report import make_page
 
 HARMLESS = "plain"
 HARD = [
@@ -74,6 +77,16 @@ def test_the_script_gets_numbers_only():
 
 def read_data(markup):
     return json.loads(re.search(r'id="data">(.*?)</script>', markup, re.DOTALL)[1])
+
+
+def test_the_policy_allows_the_script_of_this_package_alone():
+    """By its hash; nothing is fetched, and no script can end its element."""
+    page, digest = make_prompt_page(show_prompt()), b64encode(sha256(SCRIPT.encode()).digest()).decode()
+    assert f"script-src &#x27;sha256-{digest}&#x27;" in page and "default-src &#x27;none&#x27;" in page
+    assert page.count("<script") == 2 and "http://" not in page and "https://" not in page
+    with pytest.raises(ValueError, match="must not contain"):
+        make_page("t", [], script="'</script>'", data={})
+    assert "script-src" not in make_page("t", [])
 
 
 def test_every_page_has_the_same_bytes():

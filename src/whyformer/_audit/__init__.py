@@ -7,10 +7,8 @@ print(result)
 result.save("audit.html")
 """
 
-from whyformer._audit.head_swaps import swap_heads
 from whyformer._audit.protocol import audit
-from whyformer._audit.report import HeadSwaps
 from whyformer._audit.result import Audit
 from whyformer._audit.settings import choose_audit_settings
 
-__all__ = ["Audit", "HeadSwaps", "audit", "choose_audit_settings", "swap_heads"]
+__all__ = ["Audit", "audit", "choose_audit_settings"]

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from random import Random
 
 from whyformer._audit import checks
@@ -25,7 +24,6 @@ from whyformer._audit.examples import (
     find_span_labels,
     read_target_labels,
 )
-from whyformer._audit.head_swaps import swap_examples
 from whyformer._audit.progress import AuditProgress, show_audit_progress
 from whyformer._audit.rows import AuditRows
 from whyformer._audit.settings import AuditSettings
@@ -36,7 +34,7 @@ from whyformer._plain.json_value import JsonValue
 from whyformer._runs.repeatable import repeatable_engine
 from whyformer._runs.weights import hash_weights
 from whyformer.data import Data
-from whyformer.errors import InputError, TargetError
+from whyformer.errors import TargetError
 
 FEW_EXAMPLES = 20  # with fewer examples, the result has a note
 MIN_DIAGNOSTIC_EXAMPLES = 20  # for the diagnostic model to learn from
@@ -71,10 +69,6 @@ class Auditor:
         self.marks_spans = marks_spans(model)
         if self.marks_spans and settings.target is not None:
             raise TargetError("A model that marks an answer is audited on the answer it gives. Leave out target.")
-        if self.marks_spans and settings.swap_limit:
-            raise InputError(
-                "The page of swapped heads shows classes, and the model marks spans. Leave out swap_limit."
-            )
         first = AttentionReplay(model, model.encode(inputs[:1]), target=settings.target)
         self.choices = choose_attention(attention, first.heads)
         for choice in self.choices:
@@ -115,11 +109,10 @@ class Auditor:
         return {**named, "answers": "spans"} if self.marks_spans else named
 
     @repeatable_engine()
-    def run(self, rows: AuditRows, extras: AuditExtras, page: Path | None = None) -> None:
-        """Run every test of the settings for which there is what it needs. page: where to save the swapped heads."""
+    def run(self, rows: AuditRows, extras: AuditExtras) -> None:
+        """Run every test of the settings for which there is what it needs."""
         tests = self.settings.tests
-        planned = self.plan_work(rows, extras) | {"heads": 0.0 if page is None else 100.0}
-        with show_audit_progress(planned) as progress:
+        with show_audit_progress(self.plan_work(rows, extras)) as progress:
             self.run_batches(rows, progress)
             if "adversarial" in tests:
                 self.run_search(rows, progress)
@@ -131,10 +124,6 @@ class Auditor:
                 self.run_baseline(rows, extras.baseline, progress)
             if "diagnostic" in tests:
                 self.run_diagnostics(rows, extras.training, progress)
-            if page is not None:
-                given = self.data.examples[: self.settings.swap_limit]
-                advance = progress.count("heads", 100)
-                swap_examples(self.model, given, seed=self.settings.seed, advance=advance).save(page)
 
     def plan_work(self, rows: AuditRows, extras: AuditExtras) -> dict[str, float]:
         """The units of each kind of work that are left to do."""

@@ -24,7 +24,6 @@ WORK_LABELS = {
     "seeds": "comparing with other seeds",
     "baseline": "predicting with uniform attention",
     "diagnostic": "training small models",
-    "heads": "swapping heads",
 }
 Advance = Callable[[float], None]
 

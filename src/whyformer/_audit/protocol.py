@@ -22,7 +22,6 @@ from whyformer._runs.arguments import (
 from whyformer.data import Data
 from whyformer.data.data_like import DataLike
 from whyformer.data.example import ClassNames
-from whyformer.errors import InputError
 
 
 @neutral_torch()
@@ -50,7 +49,6 @@ def audit(
     top: float = 0.2,
     target: int | str | None = None,
     seed: int = 0,
-    swap_limit: int = 0,
     out: str | os.PathLike[str] | None = None,
 ) -> Audit:
     """Measure whether the attention of a model explains its predictions on this data.
@@ -70,8 +68,6 @@ def audit(
     words_only: leave the weights on special tokens as they are. top: share of the tokens compared by overlap.
     target: the class, or next token, that gradients, leave-one-out and methods explain; by default the predicted one.
     Changes of the output are measured on all classes.
-    swap_limit: the number of examples on heads.html, a page in the folder `out` on which one swaps the attention of
-    heads by hand (see `swap_heads`); 0 for no page.
     out: a folder for the rows and the report; an interrupted audit continues from it.
     """
     folder = check_run_folder(out)
@@ -81,13 +77,8 @@ def audit(
     settings = choose_audit_settings(
         tests=tests, methods=methods, kinds=kinds, preset=preset, steps=steps, samples=samples,
         search_limit=search_limit, words_only=words_only, top=top, target=target, seed=seed,
-        adversary_epochs=adversary_epochs, swap_limit=swap_limit,
+        adversary_epochs=adversary_epochs,
     )  # fmt: skip
-    if settings.swap_limit and folder is None:
-        raise InputError(
-            f"swap_limit={settings.swap_limit} needs a folder for the page. Pass out=, or call swap_heads().",
-            code="E_OPTION",
-        )
     if training is not None:
         check_run_data(training)
     named = None if isinstance(training, Data) else columns
@@ -99,7 +90,7 @@ def audit(
         None if training is None else read_run_data(training, None, named, classes),
     )
     with AuditRows(folder, auditor.describe_plan(extras)) as rows:
-        auditor.run(rows, extras, folder / "heads.html" if folder is not None and settings.swap_limit else None)
+        auditor.run(rows, extras)
         result = make_audit(auditor, rows)
     if folder is not None:
         with show_activity(Wait("writing the report")):

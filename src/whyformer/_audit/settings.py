@@ -13,9 +13,8 @@ from whyformer.errors import InputError, MethodError, TargetError, suggest_neare
 
 TESTS = ("agreement", "replacement", "adversarial", "adversary", "shape", "diagnostic", "seeds", "baseline")
 METHOD_GROUPS = ("quick", "all")  # names that stand for several methods
-MAX_SWAPPED = 32  # examples on the page of swapped heads
 NUMBERS = {  # the least and the most; all replacements of one batch are listed in memory
-    "samples": (1, 100_000), "seed": (0, MAX_SEED), "adversary_epochs": (0, 10_000), "swap_limit": (0, MAX_SWAPPED),
+    "samples": (1, 100_000), "seed": (0, MAX_SEED), "adversary_epochs": (0, 10_000),
 }  # fmt: skip
 
 
@@ -34,7 +33,6 @@ class AuditSettings:
     seed: int = 0
     target: int | str | None = None  # the class that importance is measured for; None: the predicted one
     adversary_epochs: int = 0  # of the trained adversary; 0 for none
-    swap_limit: int = 0  # the number of examples on the page of swapped heads; no row depends on it
 
     def check(self) -> "AuditSettings":
         check_names(self.tests, TESTS, "test")

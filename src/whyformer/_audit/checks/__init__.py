@@ -32,7 +32,6 @@ from whyformer._audit.checks.found_attention import (
     keep_found,
     rebuild_tokens,
 )
-from whyformer._audit.checks.head_swapper import SEARCH, HeadSwapper, SwapExample, SwappedHead
 from whyformer._audit.checks.importance import measure_agreement, measure_shared_importance
 from whyformer._audit.checks.replacement import LARGEST_WEIGHT_BINS, REPLACEMENT_KINDS, replace_attention
 from whyformer._audit.checks.row_schemas import AuditRow, check_saved_audit

@@ -105,7 +105,7 @@ class Candidates:
         self.audited, self.examples, self.search = audited, examples, search
         device = audited.replay.logits.device
         self.of = torch.tensor(examples, device=device).repeat_interleave(search.candidates)
-        self.before = audited.replay.probabilities[audited.find_examples(self.of)].detach()
+        self.before = audited.replay.probabilities[self.of].detach()
         self.own = {block: audited.own_weights(block)[self.of] for block in audited.choice.blocks}
         self.free = {block: audited.free_keys(block)[self.of] for block in audited.choice.blocks}
         self.logits = {block: self._start_logits(block, seed) for block in audited.choice.blocks}
@@ -114,7 +114,7 @@ class Candidates:
         """Log-uniform plus noise, [candidate head query key] of each example."""
         fingerprints = self.audited.replay.encoded.fingerprints()
         count, heads, starts = self.search.candidates, self.own[block].size(1), []
-        for i in self.audited.find_examples(torch.tensor(self.examples)).tolist():
+        for i in self.examples:
             generator = make_generator(seed + 1000 * block + 7, fingerprints[i])
             draw = partial(torch.randn, count, heads, generator=generator)
             starts.append(self.audited.place_noise(block, i, draw) * self.search.start)

@@ -132,10 +132,6 @@ class AuditedAttention:
         """Whether any weight of this row can be moved; not with a single token."""
         return any(bool(replaced[row].any()) for replaced in self._every_replaced_query.values())
 
-    def find_examples(self, rows: Tensor) -> Tensor:
-        """The examples that rows belong to: themselves, unless each head has a row of its own (EachHead)."""
-        return rows
-
     def find_heads(self, block: int, of: Tensor) -> Tensor:
         """[row head]: the heads whose weights are replaced; one row if they are the same in all."""
         heads = torch.arange(self.replay.heads[block], device=of.device)
@@ -143,7 +139,7 @@ class AuditedAttention:
 
     def insert_weights(self, block: int, of: Tensor, weights: Tensor) -> Tensor:
         """[row head query key] with all heads: the model's own weights, except where they are replaced by these."""
-        own = self.take_queries(block, self.replay.attention[block])[self.find_examples(of)]
+        own = self.take_queries(block, self.replay.attention[block])[of]
         queries = self.replaced_queries(block)[of][:, None, :, None]
         return torch.where(queries & self.find_heads(block, of.to(own.device))[:, :, None, None], weights.to(own), own)
 
@@ -160,9 +156,7 @@ class AuditedAttention:
         of = of.to(self.replay.logits.device)
         inserted = {block: self.insert_weights(block, of, given) for block, given in weights.items()}
         queries = {block: self.queries[block] for block in inserted}
-        return self.replay.to_probabilities(
-            self.replay.predict(inserted, self.find_examples(of), queries=queries, gradient=gradient)
-        )
+        return self.replay.to_probabilities(self.replay.predict(inserted, of, queries=queries, gradient=gradient))
 
     def place_noise(self, block: int, example: int, draw: Callable[[int, int], Tensor]) -> Tensor:
         """[... query key] with the noise that `draw` makes for so many real queries and keys: padding has no effect."""
@@ -178,34 +172,3 @@ class AuditedAttention:
     def max_rows(self) -> int:
         """How many rows go through the model at once."""
         return self.replay.max_rows(self.queries)
-
-
-class EachHead(AuditedAttention):
-    """Every head of one block, each audited on its own, in one batch: row i * heads + h is head h in example i.
-
-    A search for other weights then moves all heads of a block at once, each with the others as they are. Adam updates
-    each number independently, so the result of a head is that of a search for this head alone.
-    """
-
-    def __init__(self, replay: AttentionReplay, block: int) -> None:
-        super().__init__(replay, AttentionChoice((block,), None))
-        self.heads = replay.heads[block]
-
-    def find_examples(self, rows: Tensor) -> Tensor:
-        return rows // self.heads
-
-    def find_heads(self, block: int, of: Tensor) -> Tensor:
-        return torch.arange(self.heads, device=of.device) == (of % self.heads)[:, None]
-
-    def can_change(self, row: int) -> bool:
-        return super().can_change(row // self.heads)
-
-    def own_weights(self, block: int) -> Tensor:
-        """[row 1 query key]"""
-        return super().own_weights(block).flatten(0, 1).unsqueeze(1)
-
-    def free_keys(self, block: int) -> Tensor:
-        return super().free_keys(block).repeat_interleave(self.heads, 0)
-
-    def replaced_queries(self, block: int) -> Tensor:
-        return super().replaced_queries(block).repeat_interleave(self.heads, 0)
