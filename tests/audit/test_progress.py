@@ -87,4 +87,4 @@ def test_an_audit_plans_exactly_what_it_does(monkeypatch):
     assert {kind: units for kind, units in planned.items() if units} == pytest.approx(
         {kind: units for kind, units in counted.done.items() if units}
     )
-    assert set(counted.done) - {"heads", "adversary"} == {kind for kind, units in counted.done.items() if units}
+    assert set(counted.done) - {"adversary"} == {kind for kind, units in counted.done.items() if units}

@@ -14,7 +14,7 @@ from whyformer._plain.progress import MEASURED_SECONDS, format_duration, show_ac
 MOST_SHOWN = 0.99  # before the end
 GUESSED_SECONDS = {  # per unit, see Auditor.plan_work; with the model demo/sentiment on one core
     "agreement": 3e-4, "replacement": 7e-4, "adversarial": 2e-5, "adversary": 2e-3, "seeds": 1e-4,
-    "baseline": 2e-5, "diagnostic": 0.4, "heads": 0.3,
+    "baseline": 2e-5, "diagnostic": 0.4,
 }  # fmt: skip
 WORK_LABELS = {
     "agreement": "comparing with measures of importance",
