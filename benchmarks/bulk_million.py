@@ -32,7 +32,6 @@ import whyformer as why
 from whyformer._bulk.items import ItemList, mark_content
 from whyformer._bulk.plan import BatchSettings, BulkPlan, make_bulk_plan
 from whyformer._bulk.worker import WorkerSetup
-from whyformer._explain.method_call import label_methods
 from whyformer._runs.parts import BulkRow, PartStore, encode_part
 from whyformer._runs.plan import get_plan_fields, read_plan_file, write_or_check_plan
 
@@ -50,7 +49,7 @@ def write_finished_run(folder: Path, items: int, shard: int) -> None:
     model, listed = why.open(MODEL), ItemList(why.data.read(folder / "items.jsonl"))
     setup = WorkerSetup(MODEL, (METHOD,), "predicted", truncate=False, maps=False, loaders=1)
     settings = BatchSettings(shard, 16, 1)
-    plan = make_bulk_plan(model, listed, label_methods([METHOD]), setup, device=torch.device("cpu"), settings=settings)
+    plan = make_bulk_plan(model, listed, setup, torch.device("cpu"), settings)
     out = folder / "run"
     out.mkdir()
     write_or_check_plan(plan, out)

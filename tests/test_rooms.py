@@ -19,6 +19,8 @@ ROOT = Path(__file__).parents[1]
 SOURCE, PAPERS = Path(whyformer.__file__).parent, ROOT / "papers" / "src" / "whyformer_papers"
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
 
+MOST_PARAMETERS = 6
+
 # Which rooms a room may import from, besides itself. A room is a folder, or a file at the top of the package.
 # `papers` is the second package of the repository.
 # `_engine` has rooms below it, listed from the ground up; "_engine" alone is the files directly in that folder.
@@ -204,6 +206,36 @@ def test_few_top_level_names_are_defined_twice():
                 homes[node.name].add(module_of(file))
     twice = {name: modules for name, modules in homes.items() if len(modules) > 1}
     assert len(twice) < 15, twice
+
+
+def test_few_functions_have_over_six_parameters():
+    """Besides those whose parameters a user names: public functions, methods and metrics with settings, commands."""
+    many = [
+        f"{module_of(file)}.{node.name}"
+        for file, tree in trees.items()
+        if SOURCE in file.parents
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef)
+        and count_parameters(node) > MOST_PARAMETERS
+        and not is_called_by_users(node)
+    ]
+    assert len(many) <= 30, many
+
+
+def count_parameters(function: ast.FunctionDef) -> int:
+    given = [argument.arg for argument in (*function.args.args, *function.args.kwonlyargs)]
+    return len(given) - (given[:1] in (["self"], ["cls"]))
+
+
+def is_called_by_users(function: ast.FunctionDef) -> bool:
+    decorators = {ast.unparse(one).partition("(")[0] for one in function.decorator_list}
+    return function.name in whyformer.__all__ or not decorators.isdisjoint({"method", "metric", "app.command"})
+
+
+def test_parameters_are_counted():
+    tree = ast.parse("def f(self, a, *, b): ...\ndef g(*c, d): ...\n@method(paper='')\ndef h(a): ...").body
+    assert [count_parameters(node) for node in tree] == [2, 1, 1]
+    assert [is_called_by_users(node) for node in tree] == [False, False, True]
 
 
 def test_no_body_of_four_lines_is_written_twice():

@@ -5,6 +5,7 @@ import torch
 
 import whyformer as why
 from whyformer._bulk import site
+from whyformer._bulk.settings import BulkSettings
 from whyformer._bulk.site import BulkSite, choose_site, list_worker_devices
 
 CPU = torch.device("cpu")
@@ -46,9 +47,9 @@ def test_threads_and_memory_limit_the_workers(model, monkeypatch):
 
 
 def test_a_model_that_is_open_stays_in_this_process(model):
-    assert choose_site(model, None, "local", None).workers == 1
-    assert choose_site(model, None, "local", 2).workers == 2
-    assert choose_site("demo/untrained-vit", None, "local", None).workers is None
+    assert choose_site(model, BulkSettings()).workers == 1
+    assert choose_site(model, BulkSettings(workers=2)).workers == 2
+    assert choose_site("demo/untrained-vit", BulkSettings()).workers is None
 
 
 @pytest.mark.parametrize(

@@ -7,17 +7,21 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar, Self
 
 from whyformer._bulk.engine import Engine
-from whyformer._bulk.held import HeldItems
+from whyformer._bulk.held import HeldItems, hold_parts, list_items
 from whyformer._bulk.items import Item, ItemList
 from whyformer._bulk.plan import BulkPlan
 from whyformer._bulk.queue import ShardTask
 from whyformer._bulk.rows import make_error_row
+from whyformer._bulk.settings import BulkSettings
 from whyformer._bulk.stopping import StopRequest
 from whyformer._model import InputKind
 from whyformer._plain.progress import STATUS_LINE, ProgressBar, show_activity
-from whyformer._runs.parts import PartStore, encode_part, merge_part
+from whyformer._runs.parts import GROWING, PartStore, encode_part, merge_part
+from whyformer._runs.plan import write_or_check_plan
 from whyformer.errors import OutputError, ResourceError
 from whyformer.show.visible import make_visible
 
@@ -66,6 +70,7 @@ class BulkJob:
     """What is there, and what is missing."""
 
     label = "bulk"  # of progress and notes
+    growing: ClassVar[tuple[str, ...]] = GROWING  # fields of the plan that may change
 
     def __init__(
         self,
@@ -81,6 +86,17 @@ class BulkJob:
         self.failed = self.computed = 0
         self.missing: dict[int, Sequence[int]] = {}  # by the number of the part: the indices of items
         self._retries = False
+
+    @classmethod
+    def begin(cls, folder: Path, plan: BulkPlan, items: ItemList, kind: InputKind, settings: BulkSettings) -> Self:
+        """The job that fills this folder, which gets the plan and the list of items, in the order of its parts."""
+        held = hold_parts(folder, plan, items, kind, grow=settings.grow)
+        plan = plan.replace_data(items, kind)
+        write_or_check_plan(plan, folder, growing=cls.growing, grow=settings.grow)
+        list_items(folder, items, kind)
+        job = cls(plan, items, PartStore(folder, plan), tuple(plan.fields["methods"]), kind, held)
+        job.scan(retry_failed=settings.retry_failed)
+        return job
 
     def scan(self, *, retry_failed: bool) -> None:
         """Find which items every part lacks; a damaged part lacks all."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 
 from whyformer._bulk.items import ItemList
-from whyformer._explain.method_call import MethodCall, MethodLike, label_methods
+from whyformer._explain.method_call import MethodLike, label_methods
 from whyformer._model import InputKind, Model
 from whyformer._plain import archive
 from whyformer._plain.versions import __version__
@@ -56,13 +56,7 @@ class BulkPlan(ShardedPlan):
 
 
 def make_bulk_plan(
-    model: Model,
-    items: ItemList,
-    methods: Mapping[str, MethodCall],
-    setup: "WorkerSetup",
-    *,
-    device: torch.device,
-    settings: BatchSettings,
+    model: Model, items: ItemList, setup: "WorkerSetup", device: torch.device, batches: BatchSettings
 ) -> BulkPlan:
     """The plan, in JSON fields."""
     fields = {
@@ -71,11 +65,11 @@ def make_bulk_plan(
         "preprocessing": describe_preprocessing(model),
         "precision": torch.get_float32_matmul_precision() if device.type == "cuda" else "highest",
         "data": describe_items(items, model.kind),
-        "methods": {label: call.all_settings for label, call in methods.items()},
+        "methods": {label: call.all_settings for label, call in label_methods(setup.methods).items()},
         "target": write_run_target(setup.target),
         "truncate": setup.truncate,
         "maps": setup.maps,
-        **asdict(settings),
+        **asdict(batches),
         "whyformer": __version__,
         "torch": torch.__version__,
     }

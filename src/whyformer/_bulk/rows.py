@@ -24,13 +24,11 @@ class Prediction(TypedDict, total=False):
     probability: float | None
 
 
-def make_bulk_row(
-    item: Item, method: str, kind: InputKind, explanation: Explanation, i: int, prediction: Prediction, maps: bool
-) -> BulkRow:
-    """The row of example i of an explanation."""
+def make_bulk_row(item: Item, method: str, kind: InputKind, explanation: Explanation, i: int, *, maps: bool) -> BulkRow:
+    """The row of example i of an explanation, without what the model predicts."""
     target, tokens, scores = explanation.targets[i], explanation.tokens[i], explanation.scores[i].float()
     index = target.index if target.index >= 0 else None
-    row = replace(make_item_row(item, method, kind), **prediction, target=index, target_name=target.label)
+    row = replace(make_item_row(item, method, kind), target=index, target_name=target.label)
     if isinstance(tokens, Grid):
         drawn = draw_map(explanation, i) if maps else None
         row = replace(row, rows=tokens.rows, columns=tokens.columns, map_png=drawn)

@@ -5,46 +5,35 @@ from collections.abc import Sequence
 
 import torch
 
-from whyformer._bulk.held import hold_parts, list_items
 from whyformer._bulk.items import ItemList
 from whyformer._bulk.job import BulkJob, run_missing
 from whyformer._bulk.plan import make_bulk_plan, order_methods, read_stored_methods, read_stored_settings
 from whyformer._bulk.result import BulkRun
-from whyformer._bulk.site import (
-    check_engine_name,
-    choose_engine,
-    choose_site,
-    count_loaders,
-    open_here,
-    uses_loader_processes,
-)
+from whyformer._bulk.settings import BulkSettings
+from whyformer._bulk.site import choose_engine, choose_site, count_loaders, open_here, uses_loader_processes
 from whyformer._bulk.stopping import listen_for_stop
-from whyformer._bulk.trial import TrialRun, choose_settings
+from whyformer._bulk.trial import TrialRun, choose_batches
 from whyformer._bulk.worker import WorkerSetup
 from whyformer._engine import TargetLike
 from whyformer._explain.default_method import DEFAULT_METHODS
 from whyformer._explain.explain import ModelLike, as_model
 from whyformer._explain.method_call import MethodLike, label_methods
-from whyformer._model import Model, check_windows
+from whyformer._model import Model
 from whyformer._plain.torch_state import neutral_torch
 from whyformer._runs.arguments import (
     ColumnNames,
     as_argument_list,
-    check_run_counts,
     check_run_data,
-    check_run_flag,
     check_run_folder,
     read_run_data,
 )
 from whyformer._runs.choice import read_run_target
 from whyformer._runs.lock import lock_folder
 from whyformer._runs.model_folder import write_model_folder
-from whyformer._runs.parts import GROWING, PartStore
-from whyformer._runs.plan import write_or_check_plan
 from whyformer._runs.preparation import find_kind_of_input
 from whyformer.data.data_like import DataLike
 from whyformer.data.example import ClassNames
-from whyformer.errors import InputError, MethodError, OutputError
+from whyformer.errors import MethodError, OutputError
 
 
 @neutral_torch()
@@ -104,72 +93,50 @@ def bulk(
     if folder is None:
         raise OutputError("out must be the path of a folder.")
     check_run_data(data)
-    for name, flag in {
-        "truncate": truncate,
-        "maps": maps,
-        "check": check,
-        "retry_failed": retry_failed,
-        "grow": grow,
-    }.items():
-        check_run_flag(name, flag)
-    check_run_counts(
-        workers=workers,
-        batch_size=batch_size,
-        memory=memory,
-        shard=shard,
-        threads=threads,
-        loaders=loaders,
-        limit=limit,
-    )
-    windows = check_windows(windows)
-    if truncate and windows is not False:
-        raise InputError("truncate and windows cannot be combined. Choose one.", code="E_OPTION")
-    if check and windows is not False:
-        raise InputError("check and windows cannot be combined. Choose one.", code="E_OPTION")
-    if grow and limit is not None:
-        raise InputError("grow and limit cannot be combined: a larger sample is another one.", code="E_OPTION")
-    check_engine_name(engine, address)
+    settings = BulkSettings(
+        device=device, engine=engine, workers=workers, address=address, batch_size=batch_size, memory=memory,
+        shard=shard, threads=threads, loaders=loaders, limit=limit, truncate=truncate, windows=windows, maps=maps,
+        check=check, retry_failed=retry_failed, grow=grow,
+    )  # fmt: skip
     wanted = [] if methods is None else as_argument_list(methods)
     if methods is not None and not wanted:
         raise MethodError("There are no methods. Name at least one.")
-    chosen = label_methods(wanted)  # misspelt names, before a model is opened
+    label_methods(wanted)  # misspelt names, before a model is opened
     if not isinstance(model, str | os.PathLike | Model | torch.nn.Module):  # a pipeline: open what it holds, once
         model = as_model(model)
-    site = choose_site(model, device, engine, workers)
+    site = choose_site(model, settings)
     opened = open_here(model, site)
     source = read_run_data(data, split, columns, classes)
     if methods is None:
         wanted = [DEFAULT_METHODS[find_kind_of_input(opened, source) or "texts"]]
-        chosen = label_methods(wanted)
     items = ItemList(source, limit)
     items.check_ids()
     target = read_run_target(as_class_number(target, opened), opened)
     with lock_folder(folder), listen_for_stop() as stop:
         stored = read_stored_settings(folder)
         wanted = order_methods(wanted, read_stored_methods(folder))
-        chosen = label_methods(wanted)
         setup = WorkerSetup(
-            os.fspath(model) if isinstance(model, str | os.PathLike) else opened, tuple(wanted), target, truncate,
-            maps, loaders or count_loaders(site), uses_loader_processes(site), windows, check,
-        )  # fmt: skip
-        trial = None if stored and not grow else TrialRun(setup, opened, items)
-        settings = choose_settings(
-            stored, trial, site.device, batch=batch_size, memory=memory, shard=shard, threads=threads
+            os.fspath(model) if isinstance(model, str | os.PathLike) else opened,
+            methods=tuple(wanted),
+            target=target,
+            truncate=settings.truncate,
+            maps=settings.maps,
+            loaders=settings.loaders or count_loaders(site),
+            loads_in_processes=uses_loader_processes(site),
+            windows=settings.windows,
+            check=settings.check,
         )
-        plan = make_bulk_plan(opened, items, chosen, setup, device=site.device, settings=settings)
-        held = hold_parts(folder, plan, items, opened.kind, grow=grow)
-        plan = plan.replace_data(items, opened.kind)
-        write_or_check_plan(plan, folder, growing=GROWING, grow=grow)
-        list_items(folder, items, opened.kind)
+        trial = None if stored and not grow else TrialRun(setup, opened, items)
+        batches = choose_batches(stored, trial, site.device, settings)
+        plan = make_bulk_plan(opened, items, setup, site.device, batches)
+        job = BulkJob.begin(folder, plan, items, opened.kind, settings)
         if opened.opened_by_path is not None:
             write_model_folder(opened.opened_by_path, folder)
-        job = BulkJob(plan, items, PartStore(folder, plan), tuple(chosen), opened.kind, held)
-        job.scan(retry_failed=retry_failed)
         if trial is not None:
             job.check_space(trial.bytes_per_item)
         if job.missing:
-            run_missing(job, choose_engine(site, setup.follow_plan(plan), opened, len(job.missing), address), stop)
-        return BulkRun(folder, len(items), job.failed, job.computed, tuple(chosen), source.notes)
+            run_missing(job, choose_engine(site, setup.follow_plan(job.plan), opened, len(job.missing)), stop)
+        return BulkRun(folder, len(items), job.failed, job.computed, job.methods, source.notes)
 
 
 def as_class_number(target: TargetLike, opened: Model) -> TargetLike:

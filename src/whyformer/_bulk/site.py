@@ -8,14 +8,14 @@ from torch import nn
 
 from whyformer._bulk.engine import Engine, count_cores
 from whyformer._bulk.pool import ProcessPool
+from whyformer._bulk.settings import BulkSettings
 from whyformer._bulk.worker import ModelSetup, ThisProcess
 from whyformer._explain.explain import ModelLike
 from whyformer._model import Model, find_device
 from whyformer._model.loading import open as open_model
 from whyformer._plain.peak_memory import free_memory
-from whyformer.errors import InputError, ModelError
+from whyformer.errors import ModelError
 
-ENGINES = ("local", "ray")
 MAX_LOADERS = 8  # of each worker
 MEMORY_PER_WORKER = 2**30  # bytes of activations and libraries, beside the weights
 
@@ -28,6 +28,7 @@ class BulkSite:
     device: torch.device
     workers: int | None  # None: as many as there are GPUs or cores
     can_be_sent: bool  # the model can be opened by other processes
+    address: str | None = None  # of a Ray cluster
 
     @property
     def is_every_gpu(self) -> bool:
@@ -35,29 +36,16 @@ class BulkSite:
         return self.can_be_sent and str(self.device) == "cuda"
 
 
-def check_engine_name(engine: str, address: str | None) -> None:
-    if engine not in ENGINES:
-        raise InputError(f"There is no engine {engine!r}. Available: {', '.join(ENGINES)}.", code="E_OPTION")
-    if address is not None and (not isinstance(address, str) or not address.strip()):
-        raise InputError(f"address must be that of a Ray cluster, got {address!r}.", code="E_OPTION")
-    if address is not None and "://" in address:
-        raise InputError(
-            f"address must be HOST:PORT or auto, got {address!r}. Run the call on a machine of the cluster; Ray Client "
-            "is not supported.",
-            code="E_OPTION",
-        )
-    if address is not None and engine != "ray":
-        raise InputError("address is for engine='ray' only.", code="E_OPTION")
-
-
-def choose_site(model: ModelLike, device: str | torch.device | None, engine: str, workers: int | None) -> BulkSite:
+def choose_site(model: ModelLike, settings: BulkSettings) -> BulkSite:
+    engine, workers, device = settings.engine, settings.workers, settings.device
     if isinstance(model, Model | nn.Module):
         if device is not None:
             raise ModelError("The model is already open. Pass device when opening it.", code="E_OPTION")
         first = find_device(model.module if isinstance(model, Model) else model)
-        return BulkSite(engine, first, workers if workers is not None or engine == "ray" else 1, False)
+        workers = workers if workers is not None or engine == "ray" else 1
+        return BulkSite(engine, first, workers, can_be_sent=False, address=settings.address)
     try:
-        return BulkSite(engine, torch.device(device or "cpu"), workers, True)
+        return BulkSite(engine, torch.device(device or "cpu"), workers, can_be_sent=True, address=settings.address)
     except (RuntimeError, TypeError) as error:
         raise ModelError(f"There is no device {device!r} ({str(error)[:100]}).", code="E_DEVICE") from None
 
@@ -69,13 +57,13 @@ def open_here(model: ModelLike, site: BulkSite) -> Model:
     return open_model(model, device="cpu" if site.engine == "ray" else site.device)
 
 
-def choose_engine(site: BulkSite, setup: ModelSetup, opened: Model, shards: int, address: str | None) -> Engine:
+def choose_engine(site: BulkSite, setup: ModelSetup, opened: Model, shards: int) -> Engine:
     """The engine for this many shards."""
     if site.engine == "ray":
         from whyformer._bulk.ray_engine import RayEngine
 
         return RayEngine(
-            setup.start, address=address, device=site.device.type, workers=site.workers, threads=setup.threads
+            setup.start, address=site.address, device=site.device.type, workers=site.workers, threads=setup.threads
         )
     devices = list_worker_devices(site, opened, setup.threads)[:shards]
     if len(devices) <= 1:

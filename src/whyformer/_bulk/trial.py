@@ -14,6 +14,7 @@ import torch
 from whyformer._bulk.items import ItemList
 from whyformer._bulk.loading import LoadedItem
 from whyformer._bulk.plan import BatchSettings
+from whyformer._bulk.settings import BulkSettings
 from whyformer._bulk.worker import ShardWorker, WorkerSetup
 from whyformer._model import Model
 from whyformer._plain.failure import is_out_of_memory
@@ -91,25 +92,18 @@ class TrialRun:
         return [self.item] * count if self.item is not None else []
 
 
-def choose_settings(
-    stored: Mapping[str, int],
-    trial: TrialRun | None,
-    device: torch.device,
-    *,
-    batch: int | None,
-    memory: int | None,
-    shard: int | None,
-    threads: int | None,
+def choose_batches(
+    stored: Mapping[str, int], trial: TrialRun | None, device: torch.device, asked: BulkSettings
 ) -> BatchSettings:
     """What was asked for; else what the run in the folder was begun with; else the defaults."""
-    batch = batch or stored.get("batch")
+    batch = asked.batch_size or stored.get("batch")
     if batch is None:
         batch = DEFAULT_BATCH.get(device.type, 16)
         if trial is not None and trial.item is not None and trial.worker.model.device.type == device.type:
-            batch = find_batch_size(trial.run, trial.worker.model.device, memory)
+            batch = find_batch_size(trial.run, trial.worker.model.device, asked.memory)
     default_shard = max(DEFAULT_SHARD, 4 * batch) if device.type == "cuda" else DEFAULT_SHARD
     return BatchSettings(
-        shard=int(shard or stored.get("shard") or default_shard),
+        shard=int(asked.shard or stored.get("shard") or default_shard),
         batch=int(batch),
-        threads=int(threads or stored.get("threads") or 1),
+        threads=int(asked.threads or stored.get("threads") or 1),
     )

@@ -244,12 +244,12 @@ class ShardWorker:
     def make_all_rows(
         self, batch: Sequence[LoadedItem], explanations: Mapping[str, Explanation], predictions: Sequence[Prediction]
     ) -> RowsByKey:
-        kind, maps = self.model.kind, self.setup.maps
-        return {
-            (one.item.position, label): make_bulk_row(one.item, label, kind, explanation, i, predictions[i], maps)
-            for label, explanation in explanations.items()
-            for i, one in enumerate(batch)
-        }
+        kind, rows = self.model.kind, RowsByKey()
+        for label, explanation in explanations.items():
+            for i, one in enumerate(batch):
+                row = make_bulk_row(one.item, label, kind, explanation, i, maps=self.setup.maps)
+                rows[one.item.position, label] = replace(row, **predictions[i])
+        return rows
 
     def choose_targets(self, batch: Sequence[LoadedItem]) -> TargetLike:
         """The classes to explain: predicted (None), the label of each item, or the one given."""

@@ -16,12 +16,12 @@ from pathlib import Path
 
 import torch
 
-from whyformer._bulk.held import hold_parts, list_items
 from whyformer._bulk.items import Item, ItemList
 from whyformer._bulk.job import BulkJob, run_missing
 from whyformer._bulk.plan import BatchSettings, BulkPlan, describe_preprocessing, read_stored_settings
 from whyformer._bulk.queue import ShardTask
-from whyformer._bulk.site import check_engine_name, choose_engine, choose_site, open_here
+from whyformer._bulk.settings import BulkSettings
+from whyformer._bulk.site import choose_engine, choose_site, open_here
 from whyformer._bulk.stopping import listen_for_stop
 from whyformer._bulk.trial import TRIED, UNUSABLE
 from whyformer._bulk.worker import ModelSetup
@@ -36,10 +36,9 @@ from whyformer._plain.json_value import JsonValue
 from whyformer._plain.progress import show_progress
 from whyformer._plain.torch_state import neutral_torch
 from whyformer._plain.versions import __version__
-from whyformer._runs.arguments import check_run_counts, check_run_flag, check_run_folder
+from whyformer._runs.arguments import check_run_folder
 from whyformer._runs.lock import lock_folder
-from whyformer._runs.parts import PARTS_FOLDER, PartStore, encode_part, read_part
-from whyformer._runs.plan import write_or_check_plan
+from whyformer._runs.parts import PARTS_FOLDER, encode_part, read_part
 from whyformer._runs.repeatable import repeatable_engine
 from whyformer._runs.weights import describe_planned_model
 from whyformer.errors import OutputError, WhyformerError
@@ -91,6 +90,7 @@ class CiteJob(BulkJob):
     """The parts of a cited log."""
 
     label = "cite"
+    growing = ("data",)
 
     def make_error_part(self, task: ShardTask, error: Exception) -> bytes:
         rows = [make_log_error(item, error) for item in task.items]
@@ -154,12 +154,12 @@ def cite_log(
     folder = check_run_folder(out)
     if folder is None:
         raise OutputError("out must be the path of a folder.")
-    for name, flag in {"retry_failed": retry_failed, "grow": grow}.items():
-        check_run_flag(name, flag)
-    check_run_counts(workers=workers, shard=shard, threads=threads, limit=limit)
-    check_engine_name(engine, address)
+    asked = BulkSettings(
+        device=device, engine=engine, workers=workers, address=address, shard=shard, threads=threads, limit=limit,
+        retry_failed=retry_failed, grow=grow,
+    )  # fmt: skip
     log = read_log(records)
-    site = choose_site(model, device, engine, workers)
+    site = choose_site(model, asked)
     opened = open_here(model, site)
     items = ItemList(log, limit)
     chosen = {"by": by, **settings}
@@ -169,17 +169,10 @@ def cite_log(
         if not stored:
             try_records(setup.make_worker(opened), items)
         size = int(shard or stored.get("shard") or RECORDS_OF_A_SHARD)
-        plan = make_log_plan(
-            opened, items, chosen, site.device, BatchSettings(size, 1, int(threads or stored.get("threads") or 1))
-        )
-        held = hold_parts(folder, plan, items, "text", grow=grow)
-        plan = plan.replace_data(items, "text")
-        write_or_check_plan(plan, folder, growing=("data",), grow=grow)
-        list_items(folder, items, "text")
-        job = CiteJob(plan, items, PartStore(folder, plan), (CITED,), "text", held)
-        job.scan(retry_failed=retry_failed)
+        batches = BatchSettings(size, 1, int(threads or stored.get("threads") or 1))
+        job = CiteJob.begin(folder, make_log_plan(opened, items, chosen, site.device, batches), items, "text", asked)
         if job.missing:
-            run_missing(job, choose_engine(site, setup.follow_plan(plan), opened, len(job.missing), address), stop)
+            run_missing(job, choose_engine(site, setup.follow_plan(job.plan), opened, len(job.missing)), stop)
         run = CitedLog(folder, len(items), job.failed, job.computed)
         summary = run.summarise()
         for name in ("summary.json", "summary.html"):
