@@ -28,7 +28,7 @@ from whyformer._engine.relevance.recipes import Recipe
 from whyformer._engine.run.image_tokens import locate_image_tokens
 from whyformer._engine.run.intervene import Intervention
 from whyformer._engine.run.other_inputs import settle_mask
-from whyformer._engine.run.output_scale import SCALES
+from whyformer._engine.run.output_scale import SCALES, TURNED
 from whyformer._engine.run.two_towers import hold_other_tower
 from whyformer._engine.targets.answer_target import aim_at_answers
 from whyformer._engine.targets.choice import has_choices, pick_choices
@@ -163,6 +163,8 @@ def route(request: RunRequest, runners: Sequence[R]) -> Iterator[tuple[R, dict[s
         if request.encoded.pictures is not None
         else "the model returns probabilities"
         if SCALES.get(unwrap(request.model.module), "logits") != "logits"
+        else "the model does not return [row class]"
+        if unwrap(request.model.module) in TURNED
         else None
     )
     for runner in runners:

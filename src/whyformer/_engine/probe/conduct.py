@@ -44,6 +44,7 @@ class Conduct:
 
     noise: float = 0.0  # the distance of two equal calls
     touch: float = 0.0  # how far an answer moves with the other rows of its batch
+    joins: bool = False  # rows may touch, though these did not: a statistic of the batch, a rule for all of it
     runs_alone: bool = True  # where rows touch
     slope: float | None = None  # the change that a small step makes, over the one that the gradient says
 
@@ -60,6 +61,11 @@ class Conduct:
             found.append(
                 "The answer to an example depends on the others in its batch (another one moved it by "
                 f"{self.touch:.0%} of the largest output), so every example and every variant {done}."
+            )
+        elif self.joins:
+            found.append(
+                "The model reads all examples of a batch together (a statistic of the batch, a rule for all of it), so "
+                "every example and every variant was run alone."
             )
         if self.slope is not None:
             share = f"{self.slope:.2g} times what they say" if self.slope < torch.inf else "something; they say 0"
@@ -82,13 +88,13 @@ def see_conduct(model: Model, encoded: EncodedBatch, output: Tensor, *, draws: b
     if is_checkable and (draws or not is_library_code):
         devices = [model.device] if model.device.type == "cuda" else []
         with torch.random.fork_rng(devices), suppress(Exception):  # whatever another batch meets in the user's code
-            conduct = find_conduct(model, encoded, output)
-    if conduct.touch and conduct.runs_alone:
+            conduct = find_conduct(model, encoded, output, draws=draws)
+    if (conduct.touch or conduct.joins) and conduct.runs_alone:
         RUNS_ALONE.add(module)
     return conduct
 
 
-def find_conduct(model: Model, encoded: EncodedBatch, output: Tensor) -> Conduct:
+def find_conduct(model: Model, encoded: EncodedBatch, output: Tensor, *, draws: bool) -> Conduct:
     first = pick_examples(encoded, torch.tensor([0]))
     fitting = count_rows(model, encoded.inputs[encoded.main].size(-1), with_graph=True)
     rows = ROWS if fitting >= len(ROWS) else STILL
@@ -100,18 +106,19 @@ def find_conduct(model: Model, encoded: EncodedBatch, output: Tensor) -> Conduct
     mode = partial(MovedRows, rows=rows)
     with run_forward(model, batch, asks_gradient=len(rows) > 2, mode_class=mode, widens=True) as run:
         answers = run.output
-        if answers.shape != (len(rows), *output.shape[1:]):
-            return Conduct()
+        if answers.shape != (len(rows), *output.shape[1:]):  # it answers one example, whatever it is given
+            return Conduct(joins=encoded.batch == 1)
         ends = answers.detach()[[0, -1]]
         if all(are_close(own, output[0], model.dtype) for own in ends):
-            return Conduct(slope=measure_slope(run.mode, answers, rows) if rows.any() else None)
+            slope = measure_slope(run.mode, answers, rows) if rows.any() else None
+            return Conduct(slope=slope, joins=run.mode.follower.joins_rows)
     shadow = make_shadow(model.module)
     try:
         one, other = (run_plain(shadow, first)[0] for _ in range(2))
     except InputError:  # a statistic of one example: it cannot run alone
         return Conduct(touch=max(measure_gap(own, output[0]) for own in ends), runs_alone=False)
-    if not are_close(one, other, model.dtype):
-        return Conduct(noise=measure_gap(one, other))
+    if draws or not are_close(one, other, model.dtype):  # few numbers that are dropped may be the same ones twice
+        return Conduct(noise=max(measure_gap(own, one) for own in (other, *ends, output[0])))
     same_here, same_before = (sum(are_close(row, one, model.dtype) for row in rows) for rows in (answers, output))
     if same_here >= 2 and same_before:  # at most in another order
         return Conduct()

@@ -26,7 +26,14 @@ from whyformer._engine.run.known_code import are_modules_known
 from whyformer._engine.run.model_writes import WriteGuard, WritesIntoModel, refuse_changed_weights
 from whyformer._engine.run.output_scale import run_on_logits
 from whyformer._engine.run.quantised import ROUNDING_CLASSES, note_rounding_layers, reload_weights, round_nothing
-from whyformer._engine.run.returned import Returned, find_output, iterate_tensors, list_outputs, map_tensors
+from whyformer._engine.run.returned import (
+    Returned,
+    find_output,
+    iterate_tensors,
+    list_outputs,
+    logits_of,
+    map_tensors,
+)
 from whyformer._engine.run.shadow import make_shadow, weights_of
 from whyformer._engine.run.unseen_functions import (
     COMPILERS,
@@ -156,7 +163,8 @@ def run_intercepted(
             mode,
         ):
             try:
-                returned = run_on_logits(shadow, partial(shadow, **inputs), owner=unwrap(model.module))
+                run_shadow, owner = partial(shadow, **inputs), unwrap(model.module)
+                returned = run_on_logits(shadow, run_shadow, batch=encoded.batch, owner=owner)
             except Exception as error:
                 notice_compiled_part(unwrap(model.module), error)
                 raise
@@ -214,7 +222,7 @@ def run_plain_returned(shadow: nn.Module, encoded: EncodedBatch, **options: Any)
         use_device_of_model(device),
         run_compiled_parts_as_written() if shadow in COMPILERS else nullcontext(),
     ):
-        return run_on_logits(shadow, partial(shadow, **encoded.inputs, **options))
+        return run_on_logits(shadow, partial(shadow, **encoded.inputs, **options), batch=encoded.batch)
 
 
 def choose_relevance_dtype(model: Model) -> torch.dtype | None:
@@ -277,8 +285,8 @@ def watch_modules(shadow: nn.Module, mode: Intercept) -> None:
 
 def note_chosen_output(answer: Returned, output: Tensor) -> tuple[str, ...]:
     """A note on which tensor is explained if a model returns several and calls none of them logits."""
-    if type(answer) is dict and len(named := list_outputs(answer)) > 1 and "logits" not in named:
-        chosen = next(name for name, tensor in named.items() if tensor is output)
+    if len(named := list_outputs(answer)) > 1 and "logits" not in named:
+        chosen = next(name for name, tensor in named.items() if logits_of(tensor) is output)
         others = ", ".join(repr(name) for name in named if name != chosen)
         return (
             f"The model returned several outputs; {chosen!r}, of shape {list(output.shape)}, is explained, {others} "

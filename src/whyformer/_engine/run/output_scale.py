@@ -7,6 +7,7 @@ the logits as well. One column of a softmax is explained by its log-odds. Rows i
 elsewhere are converted: $\log p - \log(1 - p)$, and of more than two classes $\log p$.
 
 The logits are an attribute of the returned tensor, so that functions of the output still get what the model returns.
+So are logits [row class] where a model returns [class row], or [class] for one row.
 """
 
 import weakref
@@ -20,6 +21,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from whyformer._engine.run.returned import Returned, attach_logits, find_returned_output, iterate_tensors, logits_of
+from whyformer._engine.tracing.provenance import axis_of, trace_of
 from whyformer._engine.tracing.recording import pause_recording
 from whyformer._plain.private_torch import without_interception
 
@@ -75,6 +77,8 @@ def note_scale(module: nn.Module) -> tuple[str, ...]:
     return () if scale == "logits" else (CONVERTED.format(scale),)
 
 
+# Models that return [class row], or [class] for one row: which runs return such a tensor is seen by its shape, or known.
+TURNED: "weakref.WeakSet[nn.Module]" = weakref.WeakSet()
 Convert: TypeAlias = Callable[[Tensor], Tensor]
 
 
@@ -138,11 +142,35 @@ def beneath_of(tensor: object) -> Beneath | None:
     return getattr(tensor, "_whyformer_beneath", None) if isinstance(tensor, Tensor) else None
 
 
-def run_on_logits(shadow: nn.Module, run: Callable[[], Returned], *, owner: nn.Module | None = None) -> Returned:
-    """What a shadow returns, with the logits beneath if that is probabilities.
+def run_on_logits(
+    shadow: nn.Module, run: Callable[[], Returned], *, batch: int, owner: nn.Module | None = None
+) -> Returned:
+    """What a shadow returns, with the logits [row class] beneath if that is something else.
 
     owner: the model; given at a run that shall find out about its scale.
     """
+    returned = run_at_scale(shadow, run, owner)
+    if owner is None and shadow not in TURNED:
+        return returned
+    answer = find_returned_output(returned, shadow)
+    logits = logits_of(answer)
+    if is_turned(logits, batch, is_known=shadow in TURNED):
+        TURNED.update(one for one in (shadow, owner) if one is not None)
+        attach_logits(answer, logits.mT if logits.dim() == 2 else logits[None])
+    return returned
+
+
+def is_turned(logits: Tensor, batch: int, *, is_known: bool) -> bool:
+    """Whether the axes are [class row], or [class] for one row."""
+    if logits.dim() != 2:
+        return logits.dim() == batch == 1 < logits.numel()
+    if logits.size(0) == batch == logits.size(1):
+        return axis_of(trace_of(logits).samples) == 1 or (is_known and trace_of(logits).samples is None)
+    return logits.size(1) == batch
+
+
+def run_at_scale(shadow: nn.Module, run: Callable[[], Returned], owner: nn.Module | None) -> Returned:
+    """What a shadow returns, with the logits beneath if that is probabilities."""
     known = SCALES.get(shadow)
     if known == "logits" or (known is None and owner is None):
         return run()

@@ -82,7 +82,7 @@ def find_returned_output(returned: Returned, module: nn.Module | None = None) ->
     """The output: the field named logits, or the first tensor with axes that the model returned.
 
     Of several tensors without names, (loss, logits) or (features, logits), the one as wide as the last linear layer of
-    the module. Of a dictionary, the one whose name says that it is the answer, or else the widest answer of classes.
+    the module. Of those with names, the one whose name says that it is the answer, or else the widest of classes.
     """
     if (logits := get_field(returned, "logits")) is not None:
         return logits
@@ -100,17 +100,37 @@ def find_returned_output(returned: Returned, module: nn.Module | None = None) ->
 
 
 def list_outputs(returned: Returned) -> dict[str, Tensor]:
-    """The tensors of a plain dictionary that a model returned; empty for all else, such as outputs of transformers."""
-    if type(returned) is not dict:
+    """The tensors that have names: of a dictionary, named tuple or dataclass, and of those in it.
+
+    Empty for all else, such as outputs of transformers.
+    """
+    parts = list_parts(returned)
+    if parts is None:
         return {}
-    is_output = lambda one: isinstance(one, Tensor) and bool(one.dim()) and one.is_floating_point()  # noqa: E731
-    return {str(name): tensor for name, tensor in returned.items() if is_output(tensor)}
+    found: dict[str, Tensor] = {}
+    for name, value in parts.items():
+        if isinstance(value, Tensor) and value.dim() and value.is_floating_point():
+            found[name] = value
+        inner = dict(enumerate(value)) if type(value) in (list, tuple) else value
+        found |= {f"{name}.{of}": tensor for of, tensor in list_outputs(inner).items()}
+    return found
+
+
+def list_parts(returned: Returned) -> "dict[str, Returned] | None":
+    """What has names of its own; None for tensors, lists, and outputs of transformers."""
+    if type(returned) is dict:
+        return {str(name): value for name, value in returned.items()}
+    if isinstance(returned, tuple) and hasattr(returned, "_asdict"):
+        return dict(returned._asdict())
+    if dataclasses.is_dataclass(returned) and not isinstance(returned, type | Mapping):
+        return {one.name: getattr(returned, one.name) for one in dataclasses.fields(returned)}
+    return None
 
 
 def choose_name(named: Mapping[str, Tensor]) -> str:
     """Which of several named outputs is explained: by its name, else the first with several numbers per example."""
     for word in ANSWER_WORDS:
-        if (found := next((name for name in named if word in name.lower()), None)) is not None:
+        if (found := next((name for name in named if word in name.rpartition(".")[2].lower()), None)) is not None:
             return found
     flat = [name for name, tensor in named.items() if tensor.dim() == 2]
     return next((name for name in flat if named[name].size(1) > 1), next(iter([*flat, *named])))

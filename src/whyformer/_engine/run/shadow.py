@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from whyformer._engine.run.model_writes import WRITERS
-from whyformer._engine.run.output_scale import SCALES
+from whyformer._engine.run.output_scale import SCALES, TURNED
 from whyformer._engine.run.quantised import RestoredLinear, choose_shadow_class, find_codes, is_rewritten
 from whyformer._engine.run.unseen_functions import COMPILERS, call_originals, find_scripting_methods
 from whyformer._model import copy_hook, unwrap_parts
@@ -55,6 +55,8 @@ def make_shadow(module: nn.Module, dtype: torch.dtype | None = None) -> nn.Modul
         _copy_kept_tensors([shadows[id(original)] for original in originals])
     if originals[0] in SCALES:
         SCALES[shadows[id(originals[0])]] = SCALES[originals[0]]
+    if originals[0] in TURNED:
+        TURNED.add(shadows[id(originals[0])])
     if originals[0] in COMPILERS:
         COMPILERS.add(shadows[id(originals[0])])
     return shadows[id(originals[0])]

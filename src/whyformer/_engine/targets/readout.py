@@ -39,7 +39,7 @@ def compute_readout(
             "At which tokens the answer is read is not known. Pass it when opening the model: "
             'readout="first", "last", "mean" or the index of a token.'
         )
-    weights = weights.to(mask.device, run.output.dtype) * mask
+    weights = weights.to(mask.device, model.dtype) * mask
     total = weights.sum(-1, keepdim=True)
     if not bool(total.all()):
         which = int((total[:, 0] == 0).nonzero()[0])

@@ -49,6 +49,7 @@ class Follower:
         self.image: tuple[int, int] | None = None  # height and width of the image
         self.given: Tensor | None = None  # the image, in the size from which patches are cut ...
         self.prepared: Tensor | None = None  # ... and after arithmetic on its pixels
+        self.joins_rows = False  # a number is computed of states of several examples
         self.shrinks = (1.0, 1.0)  # pixels of the given image for one of the image that the patches are cut from
         self.covers: tuple[int, int] | None = None  # pixels that the patches cover, if not all
         self.is_bordered = False  # patches are also cut from a border around the image: where they lie is not known
@@ -371,6 +372,7 @@ class Follower:
             samples, tokens = (reduce_label(label, tensor, operation) for label in (trace.samples, trace.tokens))
         except (RuntimeError, TypeError, IndexError):  # a form of the function that is not supported
             return replace(EMPTY_TRACE, is_statistic=is_statistic)
+        self.joins_rows |= samples is None is not trace.samples and trace.depends and result.is_floating_point()
         if trace.tokens is not None and tokens is None and (axes := list_reduced_axes(operation, tensor)) is not None:
             tokens = self.merge_along(trace.tokens, axes, keepdim=result.dim() == tensor.dim())
         if trace.tokens is None or tokens is not None:
@@ -610,7 +612,7 @@ def extends_embedding_sum(operation: Operation) -> bool:
         (sums if is_embedding_sum(tensor) else others).append(tensor)
     if operation.name in operations.MERGES:
         features = [t for t in others if t.is_floating_point()]
-        return bool(features) and not any(t.requires_grad or t.dim() < 2 for t in features)
+        return bool(features) and not any(t.requires_grad or t.numel() < sums[0].size(-1) for t in features)
     if operation.name in operations.ADDITIONS | {"dropout"}:
         is_copied = any(torch.broadcast_shapes(sums[0].shape, t.shape).numel() > sums[0].numel() for t in others)
         return not is_copied and not any(t.requires_grad for t in others)
