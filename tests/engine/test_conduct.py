@@ -163,10 +163,10 @@ def test_it_takes_at_most_three_forwards_and_none_later(monkeypatch, changes, mo
     calls = []
     found = conduct.find_conduct
 
-    def find(*given: object) -> conduct.Conduct:
+    def find(*given: object, **facts: bool) -> conduct.Conduct:
         forward = Encoder.forward
         monkeypatch.setattr(Encoder, "forward", lambda *own, **more: calls.append(1) or forward(*own, **more))
-        result = found(*given)
+        result = found(*given, **facts)
         monkeypatch.setattr(Encoder, "forward", forward)
         return result
 

@@ -6,14 +6,11 @@ KNOWN = (
     # 12 refused
     "vmap over the batch",
     "documents cut into the batch",
-    "squeeze on a batch of one",
     # unlisted
     "channels last",
     "image cropped in forward",
     "answers to an image and its mirror image averaged",
-    "differences of a series",
     "a memory of earlier calls",
-    "classes before rows in the output",
     "tokens before rows in the input",
     "forward takes the batch as a dictionary",
     # 10 constant

@@ -24,7 +24,7 @@ def read_two(d: Draft) -> None:
 
 @kind("features and head in a Sequential", "12 false alarm", "read")
 def in_a_row(d: Draft) -> None:
-    d.wrap = lambda model: nn.Sequential(Features(model.make, model.mix), Answer(model.read, model.head))
+    d.wrap = lambda model: nn.Sequential(Features(model.make, model.mix), Answer(model.read, model.head, model.give))
     d.passes = lambda given: next(iter(given.values()))
 
 
@@ -38,12 +38,12 @@ class Features(nn.Module):
 
 
 class Answer(nn.Module):
-    def __init__(self, read: a.Function, head: nn.Module) -> None:
+    def __init__(self, read: a.Function, head: nn.Module, give: a.Function) -> None:
         super().__init__()
-        self.read, self.head = read, head
+        self.read, self.head, self.give = read, head, give
 
     def forward(self, h: Tensor) -> Tensor:
-        return self.head(self.read(h))
+        return self.give(self.head(self.read(h)))
 
 
 @kind("squeeze on a batch of one", "12 refused", "returned", batch=1)

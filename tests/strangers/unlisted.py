@@ -360,6 +360,7 @@ def mask_from_ids(d: Draft) -> None:
     mix = a.Blocks(2)
     d.strange.anatomy = Padded
     d.strange.mix = d.plain.mix = mix
+    d.plain.read = a.read_mean
     d.give_both(ids)
 
 
@@ -391,6 +392,7 @@ def repeat_grey(d: Draft) -> None:
     grey = d.plain.given["x"][:, :1].contiguous()
     d.strange.make = a.Changed(change, d.plain.make)
     d.give_both(grey.repeat(1, 3, 1, 1), grey)
+    d.unknown = "saliency"  # the slope of the one channel is that of all three, and its size is another
 
 
 @kind("image padded in forward", "unlisted", "made", ["image"])

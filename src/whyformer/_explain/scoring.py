@@ -22,7 +22,12 @@ from whyformer._explain.conditioning import estimate_conditioning, watch_attenti
 from whyformer._explain.conservation import check_health
 from whyformer._explain.method_call import MethodCall
 from whyformer._explain.picture_streams import arrange_streams
-from whyformer._explain.zero_maps import note_flat_maps, note_saturated_maps, note_zero_maps
+from whyformer._explain.zero_maps import (
+    note_flat_maps,
+    note_numbers_without_slope,
+    note_saturated_maps,
+    note_zero_maps,
+)
 from whyformer._model import EncodedBatch, Model
 from whyformer._plain.tokens import Grid, Pieces
 from whyformer._plain.torch_state import neutral_torch
@@ -75,6 +80,8 @@ def make_explanation(call: MethodCall, model: Model, encoded: EncodedBatch, capt
         tokens = (Grid(pixels.shape[1], pixels.shape[2]),) * len(scores)
     of_map = (call.method, scores, tokens, encoded.names)
     notes += (*computed.notes, *note_zero_maps(*of_map), *note_flat_maps(*of_map), *note_saturated_maps(*of_map))
+    notes += note_numbers_without_slope(call.method, scores, tokens, encoded)
+    notes += captured["probe"].notes if "probe" in captured else ()
     explanation = Explanation(
         scores=scores,
         tokens=tokens,

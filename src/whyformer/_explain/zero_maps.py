@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from whyformer._plain.tokens import Grid, ScoredTokens
+from whyformer._model import EncodedBatch
+from whyformer._plain.tokens import Grid, Pieces, ScoredTokens
 from whyformer._plain.words import list_some
 from whyformer.methods._registry import Method
 
@@ -70,6 +71,27 @@ def note_saturated_maps(
     unit = "patches" if isinstance(tokens[0], Grid) else "words"
     share = f"{max(found.values()):.0%} of the {unit} of {list_names([*found])}"
     return (f"{method.name} is saturated: {share} have its highest score, so it does not rank them.",)
+
+
+def note_numbers_without_slope(
+    method: Method, scores: Tensor, tokens: Sequence[ScoredTokens], encoded: EncodedBatch
+) -> tuple[str, ...]:
+    """A note that names the steps of a series, or columns of a table, that are not 0 and yet score exactly 0."""
+    given = encoded.inputs[encoded.main]
+    if "input" not in method.needs or not given.is_floating_point() or given.dim() not in (2, 3) or encoded.batch_axis:
+        return ()
+    is_given = given.cpu().flatten(2).any(-1) if given.dim() == 3 else given.cpu() != 0
+    if is_given.shape != scores.shape:
+        return ()
+    silent = ((scores == 0) & is_given & (scores != 0).any(1, keepdim=True)).nonzero().tolist()
+    pieces = [(own, i) for own, i in ((tokens[row], i) for row, i in silent) if has_content(own, [i])]
+    names = dict.fromkeys(own.pieces[i] for own, i in pieces if isinstance(own, Pieces))
+    if not names:
+        return ()
+    return (
+        f"{method.name} gives exactly 0 to {list_names(list(names))}: the answer has no slope there, because the model "
+        "clips or rounds these numbers, or does not read them. leave_one_out shows what they do.",
+    )
 
 
 def has_content(tokens: ScoredTokens, indices: Sequence[int]) -> bool:

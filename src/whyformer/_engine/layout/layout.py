@@ -200,9 +200,9 @@ def add_slots(layout: Layout, order: Order) -> Layout:
     layout = replace(layout, obstacle=order.obstacle, has_lost_leaf=order.has_lost_leaf)
     with pause_recording():
         if order.leaf is not None and not is_plain_order(order.leaf, count):
-            is_ascending = all(bool((row[row >= 0].diff() > 0).all()) for row in order.leaf)
-            if layout.positions is None or not is_ascending:  # else the tokens are in order, with others between them
-                layout = replace(layout, leaf_slots=invert_order(order.leaf, count))
+            leaf_slots = invert_order(order.leaf, count)
+            if layout.positions is None or bool((leaf_slots != torch.tensor(layout.positions)).any()):
+                layout = replace(layout, leaf_slots=leaf_slots)
         is_known = layout.patches is not None or layout.positions is not None
         if order.sequence is None or order.sequence.size(1) != layout.length or is_known:
             return layout
@@ -261,7 +261,10 @@ def count_scored_tokens(run: Run, encoded: EncodedBatch, length: int) -> int:
     main, frames = encoded.inputs[encoded.main], run.mode.frames
     is_text = main.dim() == 2 and not main.is_floating_point() and encoded.token_mask is not None
     is_vectors = main.dim() == 3 and frames is not None and not any(cut.shortens for cut in frames.cuts)
-    return main.size(1) if is_text or is_vectors else length
+    # of a table, attention may see a part of the columns
+    is_table = main.dim() == 2 and frames is not None and not frames.cuts and length < main.size(1)
+    is_labelled = is_table and run.mode.sites[0].origin is not None
+    return main.size(1) if is_text or is_vectors or is_labelled else length
 
 
 def find_patch_positions(origin: Tensor) -> tuple[int, ...]:

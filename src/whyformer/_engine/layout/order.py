@@ -88,8 +88,17 @@ def find_order(model: Model, encoded: EncodedBatch, run: Run, *, always: bool = 
         if run.mode.sites and (always or order.sequence is None or not run.is_library_code):
             units = find_probe_units(run, encoded)
             order = order if units is None else check_order(model, encoded, run, order, units)
+            if units is None and order.sequence is None and has_fewer_tokens(run, encoded):
+                order = replace(order, obstacle=UNKNOWN)
         run.mode.moves_tokens = order.moves_tokens
         return order
+
+
+def has_fewer_tokens(run: Run, encoded: EncodedBatch) -> bool:
+    """Whether attention sees some of the columns of a table, which is not cut into frames."""
+    main, frames = encoded.inputs[encoded.main], run.mode.frames
+    is_table = main.is_floating_point() and main.dim() == 2 and frames is not None and not frames.cuts
+    return is_table and run.mode.sites[0].value.size(-2) < main.size(1)
 
 
 def check_numbers(model: Model, encoded: EncodedBatch, run: Run, claimed: Order) -> Order:

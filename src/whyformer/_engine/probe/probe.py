@@ -58,6 +58,7 @@ from whyformer._model import PIXELS, EncodedBatch, Model, count_streams, count_w
 from whyformer._plain.progress import show_progress
 from whyformer._plain.tokens import Grid, Pieces
 from whyformer._plain.torch_state import neutral_torch
+from whyformer._plain.words import list_some
 from whyformer.errors import InputError, MethodError, NonFinite, TargetError, UnsupportedModel
 
 WORTHWHILE = 0.1  # the share of the tokens that a shortcut must save
@@ -85,6 +86,7 @@ class Probe:
         self.batch = encoded.batch
         self.targets, self.tokens = targets, layout.tokens
         self.spent: Counter[str] = Counter()
+        self.notes: tuple[str, ...] = ()  # on what was removed so far
         self.weight_versions = count_writes(model.module)
 
     # --- what can be removed ------------------------------------------------------------------------------------------
@@ -227,7 +229,24 @@ class Probe:
             raise MethodError("fill='delete' does not work for an encoder and a decoder. Use 'pad'.", code="E_OPTION")
         if fill == "delete":
             return self.run_shortened(keep, of)
+        self.notes = self.note_own_fill(fill)
         return self.run_masked(keep, of) if fill == "pad" else self.run_replaced(keep, of, fill)
+
+    def note_own_fill(self, fill: str) -> tuple[str, ...]:
+        """Words that are the very token which takes the place of removed ones: without them nothing changes."""
+        ids = self.encoded.inputs[self.encoded.main].cpu()
+        is_hidden = fill == "pad" and perturb.takes_mask(self.model, self.encoded)
+        if ids.is_floating_point() or is_hidden or ids.shape != self.real.shape:
+            return ()
+        token = find_fill_token(self.model, fill)
+        rows = [row for row in self.tokens if isinstance(row, Pieces)]
+        same = dict.fromkeys(rows[row].pieces[i] for row, i in (self.real & (ids == token)).nonzero().tolist())
+        if not same:
+            return ()
+        return (
+            f"Removed words are replaced by token {token}, which {list_some([repr(piece) for piece in same])} already "
+            "is: what the answer loses without it does not show. Pass fill='delete', or another.",
+        )
 
     @neutral_torch()
     def replace_inputs(self, tensors: Tensor | Callable[[Tensor], Tensor], of: Tensor) -> Answers:

@@ -77,7 +77,7 @@ def note_scale(module: nn.Module) -> tuple[str, ...]:
     return () if scale == "logits" else (CONVERTED.format(scale),)
 
 
-# Models that return [class row], or [class] for one row: which runs return such a tensor is seen by its shape, or known.
+# Models, and their shadows, that return [class row], or [class] for one row.
 TURNED: "weakref.WeakSet[nn.Module]" = weakref.WeakSet()
 Convert: TypeAlias = Callable[[Tensor], Tensor]
 

@@ -90,6 +90,18 @@ def split_lerp(operation: Operation) -> Tensor:
     return start * (1 - weight) + end * weight
 
 
+def split_diff(operation: Operation) -> Tensor | None:
+    """`diff` as a difference; None if it is taken several times."""
+    x, axis = operation.argument(0, "input"), operation.argument(2, "dim", default=-1)
+    ends = (operation.argument(3, "prepend"), operation.argument(4, "append"))
+    parts = [part for part in (ends[0], x, ends[1]) if part is not None]
+    if operation.argument(1, "n", default=1) != 1:
+        return None
+    whole = torch.cat(parts, axis) if len(parts) > 1 else x
+    count = whole.size(axis) - 1
+    return whole.narrow(axis, 1, count) - whole.narrow(axis, 0, count)
+
+
 def split_addmm(operation: Operation) -> Tensor:
     """`addmm` and `baddbmm` as a product and an addition."""
     names = ("mat1", "mat2") if operation.name == "addmm" else ("batch1", "batch2")
@@ -301,6 +313,7 @@ COMPLEX_OPERATIONS: dict[str, Callable[[Operation], Tensor | None]] = {
 COMPOSITE_OPERATIONS: dict[str, Callable[[Operation], Tensor | None]] = {
     "addmm": split_addmm,
     "baddbmm": split_addmm,
+    "diff": split_diff,
     "dropout": split_dropout,
     "glu": split_glu,
     "gru_cell": split_gru_cell,
