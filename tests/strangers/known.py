@@ -7,7 +7,6 @@ KNOWN = (
     "vmap over the batch",
     "documents cut into the batch",
     # unlisted
-    "channels last",
     "image cropped in forward",
     "answers to an image and its mirror image averaged",
     "a memory of earlier calls",

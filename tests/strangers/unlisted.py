@@ -33,7 +33,8 @@ def transpose_image(d: Draft) -> None:
 
 @kind("channels last", "unlisted", "made", ["image"])
 def channels_last(d: Draft) -> None:
-    d.names.append("crops, turns or frames|channel")
+    """Refused: what is removed, and where maps lie, is computed for channels first."""
+    d.true_refusals.append(("", "channels last"))
     change_pixels(d, lambda x: x.permute(0, 3, 1, 2), lambda x: x.permute(0, 2, 3, 1))
     d.remove = lambda given, patches: [
         {"x": removed["x"].permute(0, 2, 3, 1)}

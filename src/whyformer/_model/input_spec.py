@@ -292,6 +292,21 @@ def refuse_unusable_tensor(name: str, value: Any) -> None:
         raise TensorError(f"Input {name!r} {kind}. Pass an ordinary dense tensor.")
 
 
+def refuse_other_axes(name: str, given: Tensor) -> None:
+    """Refuse an explained input without tokens or with the channels of its image at the end."""
+    shape = list(given.shape)
+    if given.dim() < 2:
+        raise TensorError(
+            f"{name!r} has the shape {shape}, one number for each example, so there is nothing in it to compare. Pass "
+            "a module that takes all columns as one tensor [row column]."
+        )
+    if given.dim() == 4 and shape[3] in (1, 3, 4) and min(shape[1:3]) > 4:
+        raise TensorError(
+            f"{name!r} has the shape {shape}, with its channels last, but images are read as [image channel height "
+            "width]. Pass a module that takes these and uses permute(0, 2, 3, 1)."
+        )
+
+
 def _check_masks(inputs: Mapping[str, Tensor], *, is_kept_at_1: bool) -> None:
     """attention_mask must match the tokens and keep at least one token of every example."""
     main = next((inputs[name] for name in EXPLAINED_INPUTS[1:] if name in inputs), None)

@@ -517,11 +517,13 @@ class Model:
         self._input_spec.check(inputs, is_joint=shown is not None)
         main = _find_main_input(inputs) if shown is None else "input_ids"
         uncast = _keep_if_rounded(inputs[main], self.dtype)
+        is_byte_image = lambda tensor: tensor.dim() == 4 and tensor.dtype == torch.uint8  # noqa: E731
         inputs = {
-            name: tensor.to(self.device, self.dtype if tensor.is_floating_point() else None)
+            name: tensor.to(self.device, self.dtype if tensor.is_floating_point() or is_byte_image(tensor) else None)
             for name, tensor in inputs.items()
         }
         tensor = inputs[main]
+        input_spec.refuse_other_axes(main, tensor)
         axis = self.batch_axis if tensor.dim() == 3 and tensor.is_floating_point() else 0
         mask = _find_token_mask(inputs, tensor, axis)
         words = special = None

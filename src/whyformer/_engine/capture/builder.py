@@ -107,6 +107,7 @@ class CaptureBuilder:
         self.request, self.run, self.mode = request, run, run.mode
         self.model, self.encoded, self.keep = request.model, request.encoded, set(request.keep)
         self.sites = find_layer_sites(run.mode.sites)  # one per layer
+        refuse_other_rows(request, run)
         self.order = find_order(self.model, self.encoded, run)
         if self.order.moves_examples and self.encoded.batch > 1:
             raise ExamplesMoved(run.output.detach())
@@ -483,6 +484,19 @@ def is_same_table(one: tuple[str, Tensor] | None, other: tuple[str, Tensor] | No
     if one is None or other is None or one[0] != other[0]:
         return False
     return one[1] is other[1] or torch.equal(one[1], other[1])
+
+
+def refuse_other_rows(request: RunRequest, run: Run) -> None:
+    """Refuse an answer to other rows than were given: what is explained may have its tokens on the first axis."""
+    encoded, output = request.encoded, run.output
+    if callable(request.target) or encoded.pictures is not None or output.dim() != 2 or encoded.batch == len(output):
+        return
+    main = encoded.inputs[encoded.main]
+    raise UnsupportedModel(
+        f"The model answers {len(output)} rows for {encoded.batch}: {encoded.main!r} has the shape {list(main.shape)}, "
+        "and its first axis is read as that of the examples. If that is the axis of the tokens, pass a module that "
+        "takes examples first; if the model answers one example at a time, pass one."
+    )
 
 
 # --- reading one attention site ---------------------------------------------------------------------------------------

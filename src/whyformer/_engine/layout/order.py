@@ -287,8 +287,17 @@ class OrderCheck:
         if wanted is not None and all(is_confirmed(codes, wanted) for codes in read):
             self.mixes = any(bool((codes != wanted)[codes != 0].any()) for codes in read)
             is_merged = self.mixes and any(len(set(row.tolist()) - {0}) < self.count for row in wanted)
+            is_merged |= self.mixes and not self.is_own_there(read, wanted)
             return replace(claimed, mixes=self.mixes, obstacle=UNKNOWN if is_merged else claimed.obstacle)
         return self.decode(read, claimed)
+
+    def is_own_there(self, read: list[Tensor], wanted: Tensor) -> bool:
+        """Whether each position that mixes tokens has its own among them: that alone of them is moved."""
+        mixed = torch.stack([(codes != wanted) & (codes != 0) & (wanted != 0) for codes in read]).any(0)
+        codes = make_codes(self.encoded.batch, self.count)
+        own = torch.stack([torch.isin(row, some[at]) for row, some, at in zip(codes, wanted, mixed, strict=True)])
+        changes = self.probe.look_moved(self.encoded, self.base, own)
+        return all(bool(change[mixed].all()) for change in changes if change.shape == mixed.shape)
 
     def encode(self, order: Order) -> Tensor | None:
         """[batch position]: the code that each position must show if the order is this one."""

@@ -424,8 +424,8 @@ class Follower:
         elif best.tokens is None and (pooled := next((t for t in traces if t.read is not None), None)) is not None:
             best = replace(best, read=pooled.read, epoch=pooled.epoch)
         samples, tokens = (provenance.broadcast_label(label, result.shape) for label in (best.samples, best.tokens))
-        if name in operations.MULTIPLICATIONS and best.epoch > 0 and tokens is not None:
-            tokens = drop_masked_tokens(tokens, given)
+        if best.epoch > 0 and tokens is not None:
+            tokens = drop_masked_tokens(tokens, list_masks(operation))
         rest_is_constant = not any(trace_of(t).depends for t in given[1:])
         rest_is_attention = all(t.is_attention or t.is_statistic or not t.depends for t in traces[1:])
         is_scaled = name == "mul" and len(given) == 2 and given[0].numel() == 1 and not traces[0].depends
@@ -848,9 +848,19 @@ def is_over_tokens(operation: Operation) -> bool:
     return isinstance(axis, int) and axis_of(trace_of(x).tokens) == axis % x.dim()
 
 
-def drop_masked_tokens(tokens: Tensor, given: list[Tensor]) -> Tensor:
+def list_masks(operation: Operation) -> Sequence[Tensor]:
+    """The tensors whose zeros make an elementwise result zero: factors, or what `masked_fill` and `where` keep."""
+    if operation.name in operations.MULTIPLICATIONS:
+        return operation.given
+    if operation.name == "masked_fill" and operation.argument(2, "value") == 0:
+        return [~operation.argument(1, "mask")]
+    other = operation.argument(2, "other") if operation.name == "where" else None
+    return [operation.args[0]] if isinstance(other, int | float) and other == 0 else []
+
+
+def drop_masked_tokens(tokens: Tensor, masks: Sequence[Tensor]) -> Tensor:
     """Remove the labels of tokens that are multiplied by zero: this is how a masked mean leaves tokens out."""
-    for factor in given:
+    for factor in masks:
         is_mask = not factor.requires_grad and trace_of(factor).epoch == 0 and factor.dim() and factor.size(-1) == 1
         if is_mask and factor.numel() > 1 and bool((factor == 0).any()):
             return provenance.squeeze_constant(torch.where(factor == 0, -1, tokens))
