@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 import whyformer as why
 from whyformer._engine.probe import conduct
+from whyformer._engine.probe.batching import RUNS_ALONE
 
 WIDTH = 12
 IDS = torch.tensor([[3, 9, 17, 5, 22, 8], [11, 2, 30, 7, 19, 4], [6, 1, 14, 25, 33, 12]])
@@ -209,3 +210,32 @@ def test_judge_says_that_a_model_answers_at_random():
     data = why.data.Data("ids", tuple(examples))
     said = [why.judge(build(**changes), data, ["saliency"], ["aopc"]).cautions for changes in (RANDOM["noise"], {})]
     assert [any("answers at random" in caution for caution in some) for some in said] == [True, False]
+
+
+EXITS: dict[str, Change] = {  # no example that is tried changes what they do for the whole batch
+    "cut off": lambda p: p / p.clamp(max=0.01).amax(),
+    "early exit": lambda p: p if float(p.detach().max()) > 0.01 else 2 * p,
+}
+
+
+@pytest.mark.parametrize("kind", EXITS)
+def test_rules_for_a_whole_batch_are_noticed_by_what_they_read(kind):
+    module = build(late=EXITS[kind])
+    e = explain(module, "leave_one_out")
+    torch.testing.assert_close(e.scores[0], leave_out_by_hand(module, IDS[:1]).detach(), check_dtype=False)
+    assert module in RUNS_ALONE
+    assert any("reads all examples of a batch together" in note for note in e.notes)
+
+
+def test_a_model_that_answers_one_example_at_a_time():
+    """Whatever it is given, the first row is answered."""
+    module = build(early=lambda x: x[:1])
+    found = explain(module, "leave_one_out").scores[0]
+    torch.testing.assert_close(found, leave_out_by_hand(module, IDS[:1]).detach(), check_dtype=False)
+
+
+def test_chance_is_chance_even_if_two_calls_agree(monkeypatch):
+    """Numbers were drawn, and few of them may be the same ones twice."""
+    module = build(late=lambda p: F.dropout(p, 0.3, training=True))
+    monkeypatch.setattr(conduct, "run_plain", lambda shadow, first: torch.ones(1, 3, dtype=torch.float64))
+    assert explain(module, "gradient_x_input").notes[0].startswith(conduct.AT_RANDOM)

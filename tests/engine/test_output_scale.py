@@ -1,6 +1,8 @@
 """Probabilities at the end of a forward: the logits beneath are explained as if the model had returned them."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -8,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import whyformer as why
-from whyformer.errors import NonFinite
+from whyformer.errors import NonFinite, UnsupportedModel
 
 WIDTH = 12
 IDS = torch.tensor([[3, 9, 17, 5, 22, 8], [11, 2, 30, 7, 19, 4]])
@@ -166,3 +168,71 @@ def test_classes_without_a_value_leave_the_others_as_they_are(end):
 def test_a_class_without_a_value_is_refused():
     with pytest.raises(NonFinite, match="not finite"):
         explain(build(WITHOUT_A_VALUE["not a number"]), "attnlrp", target=0)
+
+
+# --- other shapes ----------------------------------------------------------------------------------------------------
+
+
+class Named(NamedTuple):
+    states: Tensor
+    class_scores: Tensor
+
+
+@dataclass
+class Fields:
+    features: Tensor
+    class_scores: Tensor
+
+
+SHAPES: dict[str, Callable[[Tensor], object]] = {
+    "classes before rows": lambda z: z.T,
+    "named tuple": lambda z: Named(z.new_ones(len(z), 5), z),
+    "dataclass": lambda z: Fields(z.new_ones(len(z), 5), z),
+    "nested": lambda z: {"out": {"tokens": z.new_ones(len(z), 6, 5), "cls": [z]}},
+}
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("rows", [1, 2, 3])  # as many rows as classes: only labels tell them apart
+def test_logits_of_another_shape_are_explained_as_the_logits_are(shape, method, rows):
+    ids = torch.cat([IDS, IDS.flip(1)])[:rows]
+    settings = {"budget": 12} if method == "kernel_shap" else {}
+    own, plain = (
+        why.explain(build(end), {"input_ids": ids}, method, target=1, **settings)
+        for end in (SHAPES[shape], lambda z: z)
+    )
+    assert torch.allclose(own.scores, plain.scores)
+    assert [t.probability for t in own.targets] == pytest.approx([t.probability for t in plain.targets])
+    assert any("several outputs" in note for note in own.notes) is (shape != "classes before rows")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_one_row_without_its_axis(method):
+    module = build(lambda z: z.squeeze())
+    settings = {"budget": 12} if method == "kernel_shap" else {}
+    own, plain = (
+        why.explain(one, {"input_ids": IDS[:1]}, method, target=2, **settings) for one in (module, build(lambda z: z))
+    )
+    assert torch.allclose(own.scores, plain.scores)
+
+
+def test_a_function_of_the_output_gets_classes_before_rows_if_the_model_returns_them():
+    module = build(lambda z: z.T)
+    own = why.explain(module, {"input_ids": IDS}, "gradient_x_input", target=lambda out: out[1])
+    assert torch.allclose(own.scores, explain(module, "gradient_x_input", target=1).scores)
+
+
+def test_an_answer_to_other_rows_is_refused():
+    """The first axis of the ids is that of their tokens."""
+    with pytest.raises(UnsupportedModel, match="answers 2 rows for 6"):
+        why.explain(TokensFirst(), {"input_ids": IDS.T.contiguous()}, "attnlrp", target=1)
+
+
+class TokensFirst(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = build(lambda z: z)
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        return self.model(input_ids.T)

@@ -88,7 +88,8 @@ class Draft(Rules):
         return self.rows or len(self.strange.given[self.main])
 
     def read_is_order_free(self) -> None:
-        """States have no positions, so that an order of tokens says nothing."""
+        """States have no positions, so that an order of tokens says nothing, but where one of them is read."""
+        self.has_twin &= "read at two tokens by a function" not in self.kinds
         if isinstance(self.plain.make, a.Words):
             self.plain.make.places = None
 

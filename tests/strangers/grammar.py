@@ -48,6 +48,8 @@ def draw_draft_of(kind: Kind, dice: random.Random, alone: bool) -> Draft:
     for one in sorted(kinds, key=lambda k: ORDER.index(k.axis)):
         one.build(draft)
         draft.kinds.append(one.name)
+    if (labels := draft.strange.given.pop("labels", None)) is not None:  # behind what other kinds add
+        draft.strange.given["labels"] = labels
     return draft
 
 

@@ -135,6 +135,7 @@ def drop_tokens(d: Draft) -> None:
     """The three strongest stay. Of the others the answer does not know, so they score 0."""
     d.strange.mix = Changing(d.strange.mix, keep_strongest)
     d.has_twin = False
+    d.true_refusals.append(("", "target function failed .*out of bounds"))  # it reads a token that is not there
     d.true_refusals.append(("^(?!leave_one_out|kernel_shap)", f"the attention covers 3 tokens|{TOKENS_CHANGE}"))
     d.read_is_order_free()
 
@@ -284,6 +285,7 @@ class Cosine(nn.Module):
 def cosine_head(d: Draft) -> None:
     d.strange.head = Cosine(d.plain.head)
     d.has_twin = False
+    d.true_refusals.append(("decompx", "normalize cannot be applied to parts"))
 
 
 class Distances(nn.Module):
@@ -299,7 +301,7 @@ class Distances(nn.Module):
 def distance_head(d: Draft) -> None:
     d.strange.head = Distances(d.plain.head)
     d.has_twin = False
-    d.true_refusals.append((f"default|{BY_RULES}", "rule for cdist"))
+    d.true_refusals.append((f"default|{BY_RULES}|decompx", "rule for cdist|cdist cannot be applied to parts"))
 
 
 class TwoTrunks(nn.Module):

@@ -158,6 +158,12 @@ def one_text(dice: random.Random) -> Whole:
 # --- a series cut into patches ---------------------------------------------------------------------------------------
 
 
+def sum_to_six(scores: Tensor) -> Tensor:
+    """[patch]: the sizes of scores of steps, or of the patches of two channels."""
+    size = scores.abs().double()
+    return size.view(2, 6, -1).sum((0, 2)) if len(size) == 12 else size.view(6, -1).sum(1)
+
+
 def patched_series(dice: random.Random) -> Whole:
     """PatchTST: a burst decides, in one patch of one channel."""
     torch.manual_seed(dice.randrange(2**31))
@@ -180,11 +186,15 @@ def patched_series(dice: random.Random) -> Whole:
         """Whether the scores in the patch are larger than any beside it; scores may be of steps or of patches."""
         if not is_decided:
             return None
-        scores = e.scores[0].abs().double()
+        scores = e.scores[0]
         if len(scores) % 6:
             return f"{e.method} gives {len(scores)} scores for 24 steps or 6 patches."
-        own = scores.view(2, 6, -1).sum((0, 2)) if len(scores) == 12 else scores.view(6, -1).sum(1)
-        return "" if int(own.argmax()) == patch else f"{e.method} gives {shorten(own)}, patch {patch} decides."
+        own = sum_to_six(scores)
+        if int(own.argmax()) == patch:
+            return ""
+        quiet = torch.where(parts[patch], 0, x)  # scores of states have a part that every patch has
+        change = sum_to_six((e.scores - why.explain(model, {"past_values": quiet}, e.method, target=target).scores)[0])
+        return "" if int(change.argmax()) == patch else f"{e.method} gives {shorten(own)}, patch {patch} decides."
 
     return Whole(
         kinds=("a series cut into patches",),
