@@ -106,6 +106,7 @@ def shuffle_tokens(d: Draft) -> None:
     order = torch.randperm(length)
     d.strange.mix = Changing(d.strange.mix, lambda h: h[:, order])
     d.read_is_order_free()
+    d.true_refusals.append(("leave_one_out|kernel_shap", "cannot run after tokens were deleted"))
 
 
 @kind("even tokens before odd ones", "unlisted", "mixed", ["ids", "series", "table"])

@@ -57,14 +57,15 @@ def comes_from_library(traceback: TracebackType | None) -> bool:
 
 
 def comes_from_operation(error: Exception) -> bool:
-    """What the innermost frame was doing: calling torch, or taking apart a shape of another length."""
+    """What the innermost frame was doing: calling torch, indexing a tensor, or taking apart a shape of another length."""
     traceback = error.__traceback__
     while traceback is not None and traceback.tb_next is not None:
         traceback = traceback.tb_next
     if traceback is None:
         return False
     does = dis.opname[traceback.tb_frame.f_code.co_code[traceback.tb_lasti]]
-    return does.startswith("UNPACK") or (type(error) is RuntimeError and not does.startswith(("RAISE", "RERAISE")))
+    is_of_torch = type(error) is RuntimeError or (type(error) is IndexError and "for dimension" in str(error))
+    return does.startswith("UNPACK") or (is_of_torch and not does.startswith(("RAISE", "RERAISE")))
 
 
 def describe_tensor(tensor: Tensor) -> str:

@@ -111,7 +111,8 @@ def list_outputs(returned: Returned) -> dict[str, Tensor]:
     for name, value in parts.items():
         if isinstance(value, Tensor) and value.dim() and value.is_floating_point():
             found[name] = value
-        inner = dict(enumerate(value)) if type(value) in (list, tuple) else value
+        is_list = isinstance(value, list) or type(value) is tuple
+        inner: Returned = {str(place): one for place, one in enumerate(value)} if is_list else value  # type: ignore[arg-type]
         found |= {f"{name}.{of}": tensor for of, tensor in list_outputs(inner).items()}
     return found
 
