@@ -57,7 +57,7 @@ def comes_from_library(traceback: TracebackType | None) -> bool:
 
 
 def comes_from_operation(error: Exception) -> bool:
-    """What the innermost frame was doing: calling torch, indexing a tensor, or taking apart a shape of another length."""
+    """Whether the innermost frame was calling torch, indexing a tensor, or taking apart a shape of another length."""
     traceback = error.__traceback__
     while traceback is not None and traceback.tb_next is not None:
         traceback = traceback.tb_next
