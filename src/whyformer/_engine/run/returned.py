@@ -104,7 +104,7 @@ def list_outputs(returned: Returned) -> dict[str, Tensor]:
 
     Empty for all else, such as outputs of transformers.
     """
-    parts = list_parts(returned)
+    parts = list_fields(returned)
     if parts is None:
         return {}
     found: dict[str, Tensor] = {}
@@ -117,7 +117,7 @@ def list_outputs(returned: Returned) -> dict[str, Tensor]:
     return found
 
 
-def list_parts(returned: Returned) -> "dict[str, Returned] | None":
+def list_fields(returned: Returned) -> "dict[str, Returned] | None":
     """What has names of its own; None for tensors, lists, and outputs of transformers."""
     if type(returned) is dict:
         return {str(name): value for name, value in returned.items()}
