@@ -133,6 +133,7 @@ def make_page(rows: Mapping[str, Sequence[str]], runs: Sequence[str]) -> str:
         "## Ill-conditioned methods",
         MEANING,
         "\n".join(f"* {', '.join(methods)}: {reason}." for reason, methods in reasons.items()),
+        "Next: [Benchmarks](benchmarks.md#rounding).",
     ]
     return "\n\n".join(parts) + "\n"
 

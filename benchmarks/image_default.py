@@ -5,7 +5,7 @@ r"""Which method should explain images by default? Measures and rule, written do
     python benchmarks/image_default.py timm:tiny_vit_5m_224 --weights DATA/tinyvit-5m-in22k/model.safetensors \
         --photos 100 --out runs/default-tinyvit
 
-Photos: held-out photos of the Oxford-IIIT Pet data set that the evaluation of docs/judge.md used neither to choose the
+Photos: held-out photos of the Oxford-IIIT Pet data set that the evaluation of docs/judge-measured.md used neither to choose the
 default (300) nor to report it (600), drawn by the seed. The predicted class is explained.
 
 Four measures, each a number per photo, between methods always as a paired difference with a 95 % interval:
@@ -59,7 +59,7 @@ Values = Mapping[str, np.ndarray]  # [photo], by method
 
 
 def draw_unused_photos(count: int, seed: int) -> Data:
-    """Photos that docs/judge.md was not made from."""
+    """Photos that docs/judge-measured.md was not made from."""
     data = read(PHOTOS, mask_values="trimap")
     halves = [replace(data, examples=data.examples[start::2]) for start in (0, 1)]
     used = {one.name for half, size in zip(halves, (300, 600), strict=True) for one in half.sample(size).examples}

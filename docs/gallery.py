@@ -222,7 +222,7 @@ chart.save("scores.svg")
 
 def page() -> str:
     """docs/gallery.md, which is only ever written by this file."""
-    return "\n\n".join([INTRODUCTION, *(entry.text() for entry in ENTRIES)]) + "\n"
+    return "\n\n".join([INTRODUCTION, *(entry.text() for entry in ENTRIES), "Next: [Methods](methods.md)."]) + "\n"
 
 
 def draw(folder: Path) -> None:

@@ -352,13 +352,13 @@ TOCTREE = """```{{toctree}}
 {pages}
 ```"""
 SECTIONS = {  # caption -> pages in reading order
-    "Start": "start how-to page glossary",
+    "Start": "start decision how-to page glossary",
     "An image classifier": "notebooks/image gallery vision-language",
     "A text classifier": "notebooks/text pairs similarity",
     "A language model, retrieval": "notebooks/passages language-models prompts cite logs reasoning seq2seq prompt-page",
     "A data set": "bulk bulk-summary compare-runs integrations",
     "My own module": "doctor your-attention models models-others real write-a-rule",
-    "Choose a method": "notebooks/judge-my-model judge methods recipes planted machines",
+    "Choose a method": "notebooks/judge-my-model judge judge-measured methods recipes planted machines",
     "Understand a metric": "metrics which-metric",
     "Question attention": "notebooks/audit-attention audit",
     "Reference": "skill reference targets parameters errors",

@@ -4,7 +4,7 @@ r"""Candidates for a sound form of transformer attribution: which relevance, whi
 
 Every candidate is a rollout $\prod_l (I + M_l)$ whose matrices $M_l$ are built from attention $A$, its gradient $G$ and
 its relevance $R$ under some recipe. Judged on held-out photos of the *choosing* half (see `halves.py`), never on those
-that docs/judge.md reports, and on generated shapes with other seeds than the reported ones.
+that docs/judge-measured.md reports, and on generated shapes with other seeds than the reported ones.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""The evaluations that docs/judge.md reports.
+"""The evaluations that docs/judge-measured.md reports.
 
     python evaluation/run.py NAME [--half reporting] [--device cuda] [--limit N] [--model FOLDER] [--out FOLDER]
 

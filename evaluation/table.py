@@ -1,4 +1,4 @@
-"""The tables of docs/judge.md, from finished runs of run.py.
+"""The tables of docs/judge-measured.md, from finished runs of run.py.
 
     python evaluation/table.py pets-reporting                                  all methods, one run
     python evaluation/table.py movies hatexplain sst2-reporting                several side by side

@@ -461,4 +461,6 @@ BLIND: dict[str, dict[str, str]] = {
 LIMITS = """\
 These models have no norms, their evidence is in one channel, and nothing in them is redundant. A method that fails here
 can be expected to fail elsewhere; a method that succeeds here is not necessarily right on a trained model. To find out,
-judge the methods on your own data."""
+judge the methods on your own data.
+
+Next: [Which metric to believe](which-metric.md)."""

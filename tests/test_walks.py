@@ -105,8 +105,7 @@ def test_who_must_defend_a_decision(from_nothing):
 
 def test_who_runs_retrieval(capsys):
     """Their passages, the answer of a model, the passage that it rests on, and a page to show."""
-    mine = {"carries tea": "carries salt", "The fair opens in May.": "The Aurora sails under captain Anna.",
-            "is loaded with salt": "is loaded with tea"}  # fmt: skip
+    mine = {"carries tea": "carries salt", "sells salt": "sells tea"}
     names: dict[str, object] = {"why": why}
     exec(put(take("README.md", containing="why.cite("), mine), names)
     answer, reading, text = capsys.readouterr().out.strip().split(" | ")

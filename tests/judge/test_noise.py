@@ -45,8 +45,9 @@ def test_a_method_that_is_better_is_found_in_45_of_50_tables(count_recommendatio
 
 
 def test_the_false_rate_in_the_verdict_is_the_one_that_was_measured():
-    """The counts of docs/judge.md add up to what the verdict says."""
-    section = (ROOT / "docs" / "judge.md").read_text().split("### How often the verdict is wrong")[1].split("###")[0]
+    """The counts of docs/judge-measured.md add up to what the verdict says."""
+    page = (ROOT / "docs" / "judge-measured.md").read_text()
+    section = page.split("## How often the verdict is wrong")[1].split("\n## ")[0]
     rows = [line for line in section.splitlines() if line.startswith("| ") and "*" not in line]
     counts = [(int(a), int(b)) for row in rows for a, b in re.findall(r"(\d+) of (\d+)", row)]
     hits, tables = (sum(column) for column in zip(*counts, strict=True))

@@ -1,6 +1,6 @@
 """The methods that are used when the caller names none, by the kind of input.
 
-Chosen by measurement: "The defaults" in docs/judge.md, by the programs in evaluation/.
+Chosen by measurement: "The defaults" in docs/judge-measured.md, by the programs in evaluation/.
 """
 
 from whyformer._model import EncodedBatch

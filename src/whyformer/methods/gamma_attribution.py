@@ -16,7 +16,7 @@ largest score.
 lowers the answer then counts as evidence for it. Here both must be positive. `gradient="signed"` is the paper's
 product, `gradient="none"` is $(R_{A_l})^+$ alone: it covers more of an object, and depends less on the class.
 
-Both choices were made on photos and generated scenes, and judged on others: docs/judge.md, "The defaults".
+Both choices were made on photos and generated scenes, and judged on others: docs/judge-measured.md, "The defaults".
 We propagate one row, $r \leftarrow r\,\bar A_l$ from the last layer to `start`, which gives the same product. Where the
 answer is read at several tokens, the identity gives each of them the weight with which it is read, whatever it holds:
 $r\,C - r$ is the explanation there. (On TinyViT, which reads the mean of 784 patches, that weight hid all else.)

@@ -20,8 +20,8 @@ SAMPLE_TEXTS = ("a gorgeous, witty film", "the plot is a tedious and predictable
 SAMPLE_PAIR = ("the lamp is old. it looks wet.", "the lamp is dry.")
 PAIR_LABELS = ("entailment", "contradiction", "not_entailment")
 WHY_DEFAULT = {
-    IMAGE_METHOD: "It was measured best for images, over several models and metrics (docs/judge.md).",
-    TEXT_METHOD: "It was measured best for texts, over several models and metrics (docs/judge.md).",
+    IMAGE_METHOD: "It was measured best for images, over several models and metrics (docs/judge-measured.md).",
+    TEXT_METHOD: "It was measured best for texts, over several models and metrics (docs/judge-measured.md).",
 }
 FILL_TITLES = {
     "zero": "the model's own fill: 0 after normalisation, a grey",
