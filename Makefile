@@ -204,7 +204,7 @@ benchmark: $(USE)
 
 RESULTS ?= benchmarks/results
 # What LXT and grad-cam need is named here and not left to pip: it would fetch another torchvision than fits torch.
-BENCHMARKED ?= captum lxt grad-cam ttach opencv-python-headless tqdm
+BENCHMARKED ?= captum autolrp lxt grad-cam ttach opencv-python-headless tqdm
 
 benchmark-others:
 	$(PYTHON) -m venv $(VENV)-benchmark

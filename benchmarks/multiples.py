@@ -5,12 +5,12 @@
     python benchmarks/multiples.py --models gpt2 --methods attnlrp --no-growth
     python benchmarks/multiples.py --read a/benchmark.json b/benchmark.json --out both
 
-Ours, a plain forward pass, the plain reference (reference.py) and what can be imported of captum, LXT and grad-cam take
-turns in one process; a multiple is a ratio of two medians of the same turns. LXT replaces functions of torch and
-transformers for the whole process, so it runs in a process of its own, beside the forward of the model it changed.
-Weights are random. The figure has the multiples, and how time grows with batch, tokens and layers.
+Ours, a plain forward pass, the plain reference (reference.py) and what can be imported of captum, autoLRP, LXT and
+grad-cam take turns in one process; a multiple is a ratio of two medians of the same turns. LXT replaces functions of
+torch and transformers for the whole process, so it runs in a process of its own, beside the forward of the model it
+changed. Weights are random. The figure has the multiples, and how time grows with batch, tokens and layers.
 
-Others are optional: python -m pip install captum lxt grad-cam. Those of them that are missing are named in the output.
+Others are optional: python -m pip install captum autolrp lxt grad-cam. Those that are missing are named in the output.
 """
 
 import argparse
@@ -142,6 +142,24 @@ def prepare_captum(name: str, case: Case) -> Work:
     return lambda: by.attribute(case.inputs["input_ids"], target=1)
 
 
+def prepare_autolrp(name: str, case: Case) -> Work:
+    """AttnLRP by operations, down to pixels or embeddings; one example after another."""
+    autolrp = import_optional("autolrp")
+    rules = autolrp.LRPConfig.attnlrp()
+
+    def explain(number: int) -> Tensor:
+        given = {key: value[number : number + 1] for key, value in case.inputs.items()}
+        key, values = "pixel_values", given.get("pixel_values")
+        if "input_ids" in given:
+            key, values = "inputs_embeds", case.module.get_input_embeddings()(given.pop("input_ids")).detach()
+        leaf = autolrp.tensor(values)
+        logits = case.module(**{**given, key: leaf}).logits
+        (logits[0, -1] if logits.dim() == 3 else logits[0])[1].lrp(config=rules)
+        return leaf.relevance
+
+    return lambda: [explain(number) for number in range(len(next(iter(case.inputs.values()))))]
+
+
 def prepare_grad_cam(name: str, case: Case) -> Work:
     """Grad-CAM of the last block; its maps are resized on the CPU."""
     if name not in VITS:
@@ -170,6 +188,7 @@ def prepare_grad_cam(name: str, case: Case) -> Work:
 OTHERS: dict[str, Callable[[str, Case], Work]] = {
     "reference: transformer_attribution": prepare_reference,
     "captum: gradient_x_input": prepare_captum,
+    "autoLRP: attnlrp": prepare_autolrp,
     "grad-cam: grad_cam": prepare_grad_cam,
 }
 LXT, LXT_MODELS = "LXT: attnlrp", {"gpt2": "gpt2", "llama_1b": "llama"}

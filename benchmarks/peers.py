@@ -3,7 +3,7 @@
 Each cell is the first definition (class or function) in the files of the installed package whose name matches; nothing
 is imported. A missing definition is a "-": the package may still reach it in another way.
 
-    pip install --target peers --no-deps captum shap inseq lxt grad-cam quantus context-cite
+    pip install --target peers --no-deps captum shap inseq lxt autolrp grad-cam quantus context-cite
     python benchmarks/peers.py peers
 """
 
@@ -13,8 +13,8 @@ from importlib.metadata import distributions
 from pathlib import Path
 
 PACKAGES = {
-    "captum": "captum", "shap": "shap", "inseq": "inseq", "LXT": "lxt", "grad-cam": "pytorch_grad_cam",
-    "Quantus": "quantus", "ContextCite": "context_cite",
+    "captum": "captum", "shap": "shap", "inseq": "inseq", "LXT": "lxt", "autoLRP": "autolrp",
+    "grad-cam": "pytorch_grad_cam", "Quantus": "quantus", "ContextCite": "context_cite",
 }  # fmt: skip
 DISTRIBUTIONS = {"grad-cam": "grad-cam", "ContextCite": "context-cite"}
 FEATURES = {
@@ -23,7 +23,7 @@ FEATURES = {
     "AttnLRP": r"monkey_patch|\w*attn_?lrp\w*",
     "integrated gradients": r"IntegratedGradients\w*",
     "Shapley values": r"KernelShap|ShapleyValueSampling|KernelExplainer|PermutationExplainer",
-    "metrics of faithfulness": r"infidelity|PixelFlipping|ROADMostRelevantFirst|FaithfulnessCorrelation",
+    "metrics of faithfulness": r"infidelity|aopc|PixelFlipping|ROADMostRelevantFirst|FaithfulnessCorrelation",
     "a random control": r"\w*(random_?(attribution|cam|explainer))\w*",
     "sources of an answer": r"ContextCiter|cite\w*",
     "audit of attention": r"\w*audit\w*",

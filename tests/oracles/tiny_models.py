@@ -43,6 +43,15 @@ def stack() -> nn.Sequential:
     return filled(nn.Sequential(*layers), seed=3, scale=0.5)
 
 
+def stack_without_biases() -> nn.Sequential:
+    """The same without biases, to which libraries give different shares."""
+    module = stack()
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            parameter.mul_(0 if name.endswith("bias") else 1)
+    return module
+
+
 def picture() -> Tensor:
     return torch.tensor(np.random.RandomState(4).standard_normal((3, 2, 5, 5)))
 
