@@ -8,6 +8,8 @@ Each check is right, refused (with the reason that a person would read) or wrong
 import argparse
 import copy
 import json
+import math
+import tempfile
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -31,7 +33,13 @@ TEXTS = {
     "smollm2": ("The capital of France is", "Water boils at a temperature of"),
     "gemma270m": ("The capital of France is", "Water boils at a temperature of"),
 }
-METHODS = ("attnlrp", "libragrad", "gradient_x_input", "generic_attention", "rollout", "attcat", "leave_one_out")
+BUDGETS = {
+    "kernel_shap": {"budget": 16}, "lime": {"budget": 16}, "context_cite": {"budget": 16}, "rise": {"budget": 16},
+    "partition_shap": {"budget": 16}, "vit_cx": {"budget": 4}, "integrated_gradients": {"most_steps": 8},
+    "smooth_grad": {"samples": 2}, "bi_attribution": {"steps": 2},
+}  # fmt: skip
+LANGUAGE_MODELS = ("smollm2", "gemma270m", "tinyllama")
+PASSAGES = "The Aurora carries tea.\n\nThe fair opens in May.\n\nWhat does the Aurora carry?\nAnswer:"
 CLOSE = 1e-3  # of the largest score
 
 
@@ -113,21 +121,107 @@ def check_removal(model: why.Model, texts: tuple[str, ...]) -> str:
 
 
 def check_doctor(model: why.Model, texts: tuple[str, ...]) -> str:
-    """Each method does in `explain` what the doctor says of it."""
-    found = why.diagnose(model, texts[0], list(METHODS))
-    states = {}
-    for method in METHODS:
+    """Each method that there is does in `explain` what the doctor says of it: works, or is refused."""
+    found, working, refused = why.diagnose(model, texts[0]), 0, []
+    for method in why.METHODS:
+        said, reason = found[method], ""
         try:
-            happened = "works" if bool(why.explain(model, texts[0], method).scores.isfinite().all()) else "failed"
-        except why.WhyformerError:
-            happened = "refused"
-        state = "refused" if found[method].state == "does not apply" else found[method].state
-        assert state == happened, f"{method}: the doctor says {found[method].state}, explain {happened}"
-        states[method] = state
-    refused = [f"{method} ({found[method].reason[:90]})" for method in METHODS if states[method] != "works"]
-    return f"{len(METHODS) - len(refused)} of {len(METHODS)} work" + (
-        f"; refused: {'; '.join(refused)}" if refused else ""
-    )
+            e = why.explain(model, texts[0], method, **BUDGETS.get(method, {}))
+        except why.WhyformerError as error:
+            reason = str(error) or "refused"
+        happened = ("refused", "does not apply") if reason else ("works",)
+        assert said.state in happened, f"{method}: {said.state} by the doctor ({said.reason}), explain: {reason}"
+        assert reason or bool(e.scores.isfinite().all()), f"{method}: scores are not finite"
+        working += not reason
+        refused += [f"{method} ({reason[:90]})"] if reason else []
+    return f"{working} of {len(why.METHODS)} work" + (f"; refused: {'; '.join(refused)}" if refused else "")
+
+
+def check_sum(model: why.Model, texts: tuple[str, ...]) -> str:
+    """Shapley values add up to the score of the text minus that with every word hidden: by the model on these ids."""
+    e = why.explain(model, texts[0], "kernel_shap", budget=64, fill="pad")
+    total, target = float(e.scores[0].sum()), e.targets[0]
+    gone = [i for i, one in enumerate(e.scores[0]) if float(one) != 0]
+    inputs = {name: value.clone() for name, value in model.encode(texts[0]).inputs.items()}
+    if "decoder_input_ids" in inputs or model.tokenizer.pad_token_id is None:
+        raise Refused("the check by hand is for models of one sequence with a padding token")
+
+    def read(inputs: dict[str, torch.Tensor]) -> float:
+        with torch.no_grad():
+            output = model.module(**inputs)
+        logits = output if isinstance(output, torch.Tensor) else output.logits
+        at = logits[0] if logits.dim() == 2 else logits[0, -1 if target.position is None else target.position]
+        return float(at[target.index])
+
+    whole = read(inputs)
+    inputs["input_ids"][0, gone] = model.tokenizer.pad_token_id
+    inputs["attention_mask"][0, gone] = 0
+    difference = abs(total - (whole - read(inputs))) / max(abs(total), 1e-6)
+    assert difference < CLOSE, f"{total} is not {whole - read(inputs)}"
+    return f"within {difference:.1g}"
+
+
+def check_judge(model: why.Model, texts: tuple[str, ...]) -> str:
+    """A metric of a method and of its control: finite numbers for both."""
+    found = why.judge(model, list(texts), ["attnlrp", "chance"], ["comprehensiveness"], report=False)
+    means = {line.method: line.mean for line in found.table.lines}
+    assert set(means) >= {"attnlrp", "chance"} and all(math.isfinite(one) for one in means.values()), means
+    return ", ".join(f"{name} {value:.3g}" for name, value in means.items())
+
+
+def check_audit(model: why.Model, texts: tuple[str, ...]) -> str:
+    """Other attention in the last layer: the report says what became of the answers."""
+    found = why.audit(model, list(texts), tests=["replacement"], samples=4, limit=2)
+    lines = str(found).splitlines()
+    assert lines, "the audit says nothing"
+    return lines[0][:90]
+
+
+def check_bulk(model: why.Model, texts: tuple[str, ...]) -> str:
+    """Rows of `bulk` are what `explain` says, and the summary counts them."""
+    with tempfile.TemporaryDirectory() as folder:
+        run = why.bulk(model, list(texts), ["attnlrp"], out=Path(folder) / "run", batch_size=1)
+        assert not run.failed, list(run.errors())
+        rows = run.records()
+        alone = [why.explain(model, text, "attnlrp").scores[0] for text in texts]
+        for row, scores in zip(rows, alone, strict=True):
+            own = torch.tensor(row["scores"], dtype=torch.float64)
+            worst = float((own - scores[: len(own)].double()).abs().max() / scores.abs().max())
+            assert worst < CLOSE, f"a row differs by {worst:.2g}"
+        summary = why.summarise_bulk(run.folder, test=False)
+        return f"{len(rows)} rows; {str(summary).splitlines()[0][:60]}"
+
+
+def check_cite(model: why.Model, texts: tuple[str, ...]) -> str:
+    """What the answer rests on, and its log-odds without the first passage, by the model on the ids without it."""
+    prompt = why.Prompt.from_text(model, PASSAGES, " tea")
+    found = why.cite(model, prompt, effort="thorough")
+    first = prompt.split("passage")[0]
+    kept = [token for place, token in enumerate(prompt.ids) if not first.start <= place < first.stop]
+    with torch.no_grad():
+        shares = model.module(torch.tensor([kept])).logits[0].double().log_softmax(-1)
+    answer = range(len(kept) - len(prompt.answer), len(kept))
+    log_p = [float(shares[place - 1, kept[place]]) for place in answer]
+    by_hand = sum(one - math.log(-math.expm1(one)) for one in log_p)
+    said = found.claim.values.get("passage 1")
+    if said is not None:
+        assert abs(said.log_odds[1] - by_hand) < 1e-2, (said.log_odds, by_hand)
+    return f"{found.claim}"
+
+
+def check_trace(model: why.Model, texts: tuple[str, ...]) -> str:
+    """Hops over written steps: what arrives at the prompt and what is absorbed add up to what was sent."""
+    prompt = why.Prompt.from_text(model, f"{texts[0]}", " First, think. So it is Paris.")
+    found = why.trace_reasoning(model, prompt, hops=2)
+    assert bool(found.scores.isfinite().all()), "relevance is not finite"
+    return str(found).splitlines()[0][:90]
+
+
+def check_page(model: why.Model, texts: tuple[str, ...]) -> str:
+    """The page of an explanation, and the answer of the server to a request about this model."""
+    page = why.Explanation.formats[".html"](why.explain(model, texts[0], "attnlrp")).decode()
+    assert "<script src" not in page and len(page) > 1000
+    return f"a page of {len(page) // 1000} kB"
 
 
 def check_precision(model: why.Model, texts: tuple[str, ...]) -> str:
@@ -171,13 +265,15 @@ def check_left(model: why.Model, texts: tuple[str, ...]) -> str:
 Check = Callable[[why.Model, tuple[str, ...]], str]
 COMMON: dict[str, Check] = {
     "explain": check_default, "batch": check_batch, "left padding": check_left, "removal by hand": check_removal,
-    "doctor": check_doctor, "bfloat16": check_precision,
+    "every method, doctor": check_doctor, "sum": check_sum, "bfloat16": check_precision, "judge": check_judge,
+    "audit": check_audit, "bulk, summary": check_bulk, "page": check_page,
 }  # fmt: skip
 MORE: dict[str, dict[str, Check]] = {
     **{name: {"similarity": check_similarity} for name in ("gte", "minilm", "mpnet")},
-    **{name: {"generation": check_generation} for name in ("smollm2", "gemma270m")},
+    **{name: {"generation": check_generation, "cite": check_cite, "trace": check_trace} for name in LANGUAGE_MODELS},
 }
 NAMES = ("gte", "minilm", "nli", "tagger", "harms", "injections", "titles", "smollm2", "gemma270m", "mpnet")
+SPEECH = ("whisper_tiny", "whisper_base", "whisper_small")
 
 
 def run_check(check: Check, model: why.Model, texts: tuple[str, ...]) -> dict[str, str]:
