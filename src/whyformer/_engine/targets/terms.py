@@ -16,8 +16,8 @@ sets the two apart, not what speaks for the answer. *Tempered* log-odds are the 
 
 $$ z_a - T \log \sum_{v \ne a} e^{z_v / T} , \qquad T = \max(1, 0.4 \, \sigma) $$
 
-where $\sigma$ is the standard deviation of the logits. It is about 2.5 in demo/reader and demo/sources (other models
-were not measured), so that T is about 1 there; once T is above 1, multiplying all logits changes no explanation. Ours.
+where $\sigma$ is the standard deviation of the logits. It is about 2.5 in demo/reader (other models were not
+measured), so that T is about 1 there; once T is above 1, multiplying all logits changes no explanation. Ours.
 """
 
 from collections.abc import Sequence
