@@ -71,6 +71,15 @@ def test_every_token_of_an_answer_is_in_one_sentence_and_numbers_of_a_list_are_n
     assert all(any(letter.isalpha() for letter in part.text) for part in parts)
 
 
+def test_the_tokens_of_marks_are_measured_with_no_sentence():
+    prompt = why.Prompt.from_text(decoder(), "the film.\n\nis it good?", " good. [1] not bad [2, 3].")
+    told = [[prompt.pieces.pieces[prompt.prompt_length + n] for n in one.tokens] for one in divide_answer(prompt)]
+    assert not any(piece.strip("▁Ġ ") in {"[", "]", "1", "2", "3", ","} for some in told for piece in some)
+    assert len(told) == 2 and all(told)
+    only = why.Prompt.from_text(decoder(), "the film.\n\nis it good?", "[1]")
+    assert len(divide_answer(only)[0].tokens) == len(only.answer)  # nothing else is there
+
+
 @pytest.mark.parametrize(
     ("text", "numbers"),
     [

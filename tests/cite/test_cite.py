@@ -308,8 +308,6 @@ def wrong(match, **more):
         wrong("cannot be split by 'passages'. Did you mean 'passage'", by="passages"),
         wrong("has no roles", by="role"),
         wrong("effort must be one of", effort="most"),
-        wrong("has no option seed", seed=3),
-        wrong("has no option verify", verify=3),
         wrong("No method 'rolout'", method="rolout"),
         wrong("has no setting 'colour'", colour="red"),
         wrong("without versus and weights", select=Answer(versus="bad")),

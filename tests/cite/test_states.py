@@ -16,6 +16,7 @@ from whyformer.results.citations import Claim, State
         ("It left in 1998 with 1,200 tons.", "In 1998 it left.", ("left", "1998"), ("1,200", "tons")),
         ("Anna's ship [1] sails.", "Anna sails a ship.", ("Anna's", "ship", "sails"), ()),
         ("tea", "tea tea", ("tea",), ()),
+        ("It opens in May.", "The fair opens in June.", ("opens",), ("May",)),
         ("It is.", "It is.", (), ()),
     ],
 )

@@ -16,8 +16,8 @@ from whyformer.results.citations import (
     Citation,
     Citations,
     Claim,
+    ClaimReading,
     Mark,
-    OtherReading,
     Quotation,
     State,
     Values,
@@ -33,7 +33,7 @@ def make_claim(**more):
     facts = dict(
         text="tea and salt [1]", kind="claim", how="one", rests_on=("passage 2",), also=("passage 1",), effect=10.0,
         values=values, states=states, marks=(Mark("[1]", 1, "passage 1", "right"),), written="I do not know.",
-        quotations=(Quotation("left in May", "passage 1", "in part"),), by_log_p=OtherReading("one", ("passage 2",)),
+        quotations=(Quotation("left in May", "passage 1", "in part"),), by_log_p=ClaimReading("one", ("passage 2",)),
     )  # fmt: skip
     return Claim(**facts | more)
 
@@ -44,8 +44,8 @@ def made(**more):
     facts = dict(
         prompt=why.Prompt((1, 2, 3, 4), pieces, 3, regions),
         citations=(
-            Citation("passage 2", "passage", 1, 2, EVIL, 2.0, 0.5, "rests on"),
-            Citation("passage 1", "passage", 0, 1, "a", 0.5, 0.125, "also"),
+            Citation("passage 2", "passage", 1, 2, EVIL, score=2.0, share=0.5, role="rests on"),
+            Citation("passage 1", "passage", 0, 1, "a", score=0.5, share=0.125, role="also"),
         ),
         target=Target(-1, "'d'", 1.5),
         scores=torch.tensor([0.5, 2.0, -1.5, 0.0], dtype=torch.float64),
@@ -60,7 +60,7 @@ def made(**more):
         sentences=(make_claim(),),
         spent={"forward": 9.0, "cost": 8.5},
         notes=("A note.",),
-        apart=(Citation("question", "question", 2, 3, f"why? {EVIL}", -1.5, -0.375),),
+        apart=(Citation("question", "question", 2, 3, f"why? {EVIL}", score=-1.5, share=-0.375),),
     )
     return Citations(**facts | more)
 
@@ -95,7 +95,7 @@ def test_the_answer_is_told_in_lines_with_the_numbers_that_decide():
         (dict(kind="abstention", how=""), "is an abstention, no claim"),
         (dict(kind="unfinished", how=""), "is unfinished, so no claim"),
         (
-            dict(also=(), around=(OtherReading("one", ("passage 2",)), OtherReading("several", ()))),
+            dict(also=(), around=(ClaimReading("one", ("passage 2",)), ClaimReading("several", ()))),
             "rests on passage 2 (borderline: rests on several sources)",
         ),
     ],
@@ -115,11 +115,12 @@ def test_one_share_per_source():
     assert "+50.0 %" in Citations.formats[".html"](one).decode()
 
 
-def test_a_file_of_an_earlier_version_says_what_to_do(tmp_path):
+@pytest.mark.parametrize(("name", "word"), [("how", "supported"), ("kind", "verdict")])
+def test_words_that_no_version_says_are_refused(tmp_path, name, word):
     made().save(tmp_path / "c.json")
     saved = json.loads((tmp_path / "c.json").read_text())
-    (tmp_path / "c.json").write_text(json.dumps({**saved, "support": None}))
-    with pytest.raises(InputError, match="earlier version, whose verdicts are no longer given; cite again"):
+    (tmp_path / "c.json").write_text(json.dumps({**saved, "claim": {**saved["claim"], name: word}}))
+    with pytest.raises(InputError, match="is damaged"):
         Citations.load(tmp_path / "c.json")
 
 
@@ -151,7 +152,7 @@ def test_the_json_is_as_documented(tmp_path):
     assert saved["kind"] == "citations"
     assert saved["citations"][0] == {
         "name": "passage 2", "kind": "passage", "start": 1, "stop": 2, "text": EVIL, "score": 2.0, "share": 0.5,
-        "role": "rests on", "copies": [], "id": None, "metadata": {},
+        "role": "rests on", "copies": [], "characters": None, "id": None, "metadata": {},
     }  # fmt: skip
     claim = saved["claim"]
     assert (claim["how"], claim["rests_on"], claim["written"]) == ("one", ["passage 2"], "I do not know.")

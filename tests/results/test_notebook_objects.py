@@ -34,7 +34,7 @@ def list_shown(model):
     e = why.explain(model, "a film", "rollout", target=WORD)
     prompt_model = why.open(tiny_text.gpt2(), tokenizer=tiny_text.byte_pairs())
     prompt = why.Prompt.from_text(prompt_model, f"the film {WORD}", " is")
-    citation = why.Citation("one", "passage", 0, 3, WORD, 1.0, 0.5, "rests on")
+    citation = why.Citation("one", "passage", 0, 3, WORD, score=1.0, share=0.5, role="rests on")
     return {"model": model, "methods": why.METHODS, "metrics": why.METRICS, "method": why.METHODS["rollout"],
             "target": e.targets[0], "prompt": prompt, "citation": citation}  # fmt: skip
 

@@ -61,23 +61,32 @@ def make_bulk_plan(
     """The plan, in JSON fields."""
     fields = {
         "layout": LAYOUT,
-        "model": {**describe_planned_model(model), "device": device.type, "labels": hash_text(repr(model.labels))},
-        "preprocessing": describe_preprocessing(model),
-        "precision": torch.get_float32_matmul_precision() if device.type == "cuda" else "highest",
-        "data": describe_items(items, model.kind),
+        **list_run_fields(model, items, model.kind, device, batches),
         "methods": {label: call.all_settings for label, call in label_methods(setup.methods).items()},
         "target": write_run_target(setup.target),
         "truncate": setup.truncate,
         "maps": setup.maps,
-        **asdict(batches),
-        "whyformer": __version__,
-        "torch": torch.__version__,
     }
     if setup.check:
         fields["check"] = True
     if setup.windows is not False:
         fields["windows"] = setup.windows
     return BulkPlan(archive.as_json_value(fields))
+
+
+def list_run_fields(
+    model: Model, items: ItemList, kind: InputKind, device: torch.device, batches: BatchSettings
+) -> dict[str, object]:
+    """What rows of any kind depend on."""
+    return {
+        "model": {**describe_planned_model(model), "device": device.type, "labels": hash_text(repr(model.labels))},
+        "preprocessing": describe_preprocessing(model),
+        "precision": torch.get_float32_matmul_precision() if device.type == "cuda" else "highest",
+        "data": describe_items(items, kind),
+        **asdict(batches),
+        "whyformer": __version__,
+        "torch": torch.__version__,
+    }
 
 
 def describe_items(items: ItemList, kind: InputKind) -> dict[str, str | int]:

@@ -14,20 +14,18 @@ if TYPE_CHECKING:
     from pyarrow import Table
 
 
-@dataclass(frozen=True, repr=False)
-class BulkRun:
-    """A finished run. The rows are Parquet files: pandas.read_parquet(run.parts)."""
+@dataclass(frozen=True)
+class FinishedRun:
+    """What a run left in its folder. The rows are Parquet files: pandas.read_parquet(run.parts)."""
 
     folder: Path
     items: int
-    failed: int  # items with an error record, for one method at least
-    computed: int  # items explained by this call; the others were done before
-    methods: tuple[str, ...]
-    notes: tuple[str, ...] = ()  # on the data as a whole
+    failed: int  # items with an error record
+    computed: int  # items of this call; the others were done before
 
     @property
     def parts(self) -> Path:
-        """The folder of Parquet files, one row for each item and method."""
+        """The folder of Parquet files, one row for each item, and method if there are several."""
         return self.folder / PARTS_FOLDER
 
     def table(self, columns: list[str] | None = None) -> "Table":
@@ -44,6 +42,14 @@ class BulkRun:
         """The rows as a data frame of pandas."""
         require_pandas()
         return self.table().to_pandas()
+
+
+@dataclass(frozen=True, repr=False)
+class BulkRun(FinishedRun):
+    """A finished run. The rows are Parquet files: pandas.read_parquet(run.parts)."""
+
+    methods: tuple[str, ...]
+    notes: tuple[str, ...] = ()  # on the data as a whole
 
     def errors(self) -> Iterator[dict[str, str]]:
         """id, method, error (a code) and message of every error record."""

@@ -1,9 +1,7 @@
-r"""measure_citations: how often cite() agrees with all subsets of the sources, on the user's own model and prompts.
+"""measure_citations: how often cite() agrees with all subsets of the sources, on the user's own model and prompts.
 
 The truth is the reading from all subsets of up to eight sources; of more, from each alone and left out and the pairs of
-five. Intervals are Wilson's, with z = 1.96, of k of n:
-
-$$ \frac{k + z^2 / 2 \pm z \sqrt{k (n - k) / n + z^2 / 4}}{n + z^2} $$
+five. Intervals are Wilson's.
 """
 
 import math
@@ -17,15 +15,14 @@ from whyformer._cite.run import Study, list_answer_parts
 from whyformer._cite.sources import find_sources
 from whyformer._explain.explain import ModelLike, as_model
 from whyformer._model.prompt import SplitBy
+from whyformer._plain.statistics import compute_wilson_interval
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import InputError
-from whyformer.results.citations import CLAIM, ONE, SEVERAL, describe_dependence
+from whyformer.results.citations import describe_dependence
 from whyformer.results.result import Result, choose_formats
 from whyformer.show.blocks import Report
 from whyformer.show.score_rows import CellValue
 from whyformer.show.visible import make_visible
-
-Z = 1.96
 
 
 @dataclass(frozen=True)
@@ -38,11 +35,7 @@ class Rate:
     @property
     def interval(self) -> tuple[float, float]:
         """95 %, by Wilson."""
-        if not self.total:
-            return (0.0, 1.0)
-        middle = self.count + Z * Z / 2
-        half = Z * math.sqrt(self.count * (self.total - self.count) / self.total + Z * Z / 4)
-        return (middle - half) / (self.total + Z * Z), (middle + half) / (self.total + Z * Z)
+        return compute_wilson_interval(self.count, self.total)
 
     def __str__(self) -> str:
         low, high = self.interval
@@ -117,7 +110,7 @@ def measure_citations(model: ModelLike, prompts: ManyPrompts, by: SplitBy | None
         prompt = make_cited_prompt(opened, given)  # type: ignore[arg-type]
         divided = find_sources(prompt, choose_unit(prompt, by), None)
         study = Study(opened, prompt, divided, list_answer_parts(prompt, None), EFFORTS["checked"], None, None, {})
-        parts = [part for part in study.parts if part.kind == CLAIM]
+        parts = [part for part in study.parts if part.kind == "claim"]
         quick = [study.measure(part, is_first=not n) for n, part in enumerate(parts)]
         spent.append(study.opened.ablations.forwards)
         for part, found in zip(parts, quick, strict=True):
@@ -134,6 +127,6 @@ def compare_readings(text: str, quick: Measured, truth: Measured, study: Study) 
     said, true = (describe_dependence(one.reading.how, study.name(one.reading.sources)) for one in (quick, truth))
     return CheckedClaim(
         text, said, true, agrees, truth.is_borderline,
-        is_false_one=quick.reading.how == ONE and not agrees,
-        is_missed=bool(truth.reading.sources) and quick.reading.how in (SEVERAL, "hardly any"),
+        is_false_one=quick.reading.how == "one" and not agrees,
+        is_missed=bool(truth.reading.sources) and quick.reading.how in ("several", "hardly any"),
     )  # fmt: skip

@@ -8,26 +8,12 @@ abstentions, in German, French and Spanish too. A mark such as "[1]" after a sto
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
 from itertools import pairwise
 
 from whyformer._model.prompt import Prompt, Region
 from whyformer._plain.sentences import find_sentence_starts
-from whyformer.results.citations import (
-    ABSTENTION,
-    ANOTHER,
-    CLAIM,
-    GREETING,
-    IN_PART,
-    MISSING,
-    NOWHERE,
-    RIGHT,
-    UNFINISHED,
-    UNUSED,
-    VERBATIM,
-    Claim,
-    Mark,
-    Quotation,
-)
+from whyformer.results.citations import Claim, Finding, Mark, Quotation, SentenceKind
 
 NUMBERS = r"\d{1,3}(?:\s*(?:,|;|-|–|and|&)\s*\d{1,3})*"
 MARK = re.compile(
@@ -73,20 +59,22 @@ class AnswerPart:
     """A sentence of an answer, or all of it."""
 
     text: str
-    kind: str  # claim, abstention, greeting or unfinished
+    kind: SentenceKind
     tokens: tuple[int, ...]  # counted from the first of the answer
 
 
 def divide_answer(prompt: Prompt) -> list[AnswerPart]:
-    """The sentences that have tokens; a token belongs to the sentence that it ends in."""
+    """The sentences that have tokens; a token belongs to the sentence that it ends in, and those of marks to none."""
     text, start = prompt.answer_text, prompt.answer_start
     ends = [None if (span := prompt.pieces.spans[place]) is None else span[1] - start for place in prompt.answer]
+    marks = {place for found in MARK.finditer(text) for place in range(found.start() + 1, found.end() + 1)}
     parts = []
     for first, last in split_sentences(text):
-        tokens = tuple(n for n, end in enumerate(ends) if end is not None and first < end <= last)
+        own = [n for n, end in enumerate(ends) if end is not None and first < end <= last]
+        tokens = tuple(n for n in own if ends[n] not in marks) or tuple(own)
         if tokens and text[first:last].strip():
             parts.append(AnswerPart(text[first:last].strip(), find_sentence_kind(text, first, last), tokens))
-    return parts or [AnswerPart(text.strip(), CLAIM, tuple(range(len(ends))))]
+    return parts or [AnswerPart(text.strip(), "claim", tuple(range(len(ends))))]
 
 
 def split_sentences(text: str) -> list[tuple[int, int]]:
@@ -101,15 +89,15 @@ def split_sentences(text: str) -> list[tuple[int, int]]:
     return list(pairwise([*starts, len(text)]))  # none in an empty text
 
 
-def find_sentence_kind(text: str, first: int, last: int) -> str:
+def find_sentence_kind(text: str, first: int, last: int) -> SentenceKind:
     sentence = text[first:last].strip()
     if ABSTAINS.search(sentence):
-        return ABSTENTION
+        return "abstention"
     if GREETS.match(sentence):
-        return GREETING
+        return "greeting"
     bare = MARK.sub("", sentence).rstrip()
     is_cut = first > 0 and last == len(text) and not STOPPED.search(bare) and not LIST_ITEM.search(text)
-    return UNFINISHED if is_cut else CLAIM
+    return "unfinished" if is_cut else "claim"
 
 
 # --- marks ------------------------------------------------------------------------------------------------------------
@@ -151,14 +139,14 @@ def check_cited_marks(claim: Claim, labels: dict[int, str]) -> Claim:
     return replace(claim, marks=marks)
 
 
-def judge_mark(claim: Claim, source: str | None) -> str:
+def judge_mark(claim: Claim, source: str | None) -> Finding:
     if source is None:
-        return MISSING
+        return "no such number"
     if not claim.how:
         return ""
     if source in (*claim.rests_on, *claim.also):
-        return RIGHT
-    return ANOTHER if claim.rests_on or claim.also else UNUSED
+        return "right"
+    return "another source" if claim.rests_on or claim.also else "unused"
 
 
 # --- quotations -------------------------------------------------------------------------------------------------------
@@ -172,23 +160,13 @@ def find_quotations(text: str, sources: Sequence[Region]) -> tuple[Quotation, ..
 
 def find_quotation(quoted: str, sources: Sequence[Region]) -> Quotation:
     words = split_quoted_words(quoted)
-    runs = {one.name: find_longest_run(words, split_quoted_words(one.text)) for one in sources}
+    matchers = {one.name: SequenceMatcher(None, words, split_quoted_words(one.text), False) for one in sources}
+    runs = {name: matcher.find_longest_match().size for name, matcher in matchers.items()}
     best = max(runs, key=lambda name: runs[name], default="")
     if not words or 2 * runs[best] < len(words):
-        return Quotation(quoted, None, NOWHERE)
-    return Quotation(quoted, best, VERBATIM if runs[best] == len(words) else IN_PART)
+        return Quotation(quoted, None, "nowhere")
+    return Quotation(quoted, best, "verbatim" if runs[best] == len(words) else "in part")
 
 
 def split_quoted_words(text: str) -> list[str]:
     return re.findall(r"\w+", text.casefold())
-
-
-def find_longest_run(words: Sequence[str], text: Sequence[str]) -> int:
-    """The most words in a row that the text has in the same order."""
-    longest, before = 0, [0] * (len(words) + 1)
-    for one in text:
-        row = [0] * (len(words) + 1)
-        for n, word in enumerate(words, 1):
-            row[n] = before[n - 1] + 1 if word == one else 0
-        longest, before = max(longest, *row), row
-    return longest

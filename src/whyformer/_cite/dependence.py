@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from whyformer.results.citations import AGAINST, ANY_OF, HARDLY_ANY, ONE, SEVERAL, TOGETHER
+from whyformer.results.citations import How
 
 LEAST = 1.0  # of log-odds: below it the sources hardly matter
 HALF = 0.5
@@ -40,7 +40,7 @@ class TooCostly(Exception):
 class Dependence:
     """How a claim depends on its sources, and which are named."""
 
-    how: str
+    how: How
     sources: tuple[int, ...] = ()
 
 
@@ -70,7 +70,7 @@ class Effects:
 def read_dependence(effects: Effects, order: Sequence[int], share: float = HALF, triples: int = 1) -> Dependence:
     """Of turned effects. order: the sources that are looked at, most important first. triples: how many are tried."""
     if effects.total < LEAST:
-        return Dependence(HARDLY_ANY)
+        return Dependence("hardly any")
     margin = share * effects.total
 
     def gives(*some: int) -> bool:
@@ -82,20 +82,20 @@ def read_dependence(effects: Effects, order: Sequence[int], share: float = HALF,
     both = [one for one in order if gives(one) and takes(one)]
     if both:
         best = max(both, key=lambda one: min(effects.give(frozenset([one])), effects.take(frozenset([one]))))
-        return name_reading(effects, ONE, (best,))
+        return name_reading(effects, "one", (best,))
     for size in range(2, LARGEST_SET + 1):
         sets = list(combinations(order, size))[: triples if size > 2 else None]
         for some in sets:
             if all(gives(one) for one in some) and takes(*some):
-                return name_reading(effects, ANY_OF, some)
+                return name_reading(effects, "any of", some)
         for some in sets:
             if gives(*some) and takes(*some):
-                return name_reading(effects, TOGETHER, some)
-    return name_reading(effects, SEVERAL, ())
+                return name_reading(effects, "together", some)
+    return name_reading(effects, "several", ())
 
 
-def name_reading(effects: Effects, how: str, some: Sequence[int]) -> Dependence:
-    return Dependence(how if effects.sign > 0 else AGAINST, tuple(sorted(some)))
+def name_reading(effects: Effects, how: How, some: Sequence[int]) -> Dependence:
+    return Dependence(how if effects.sign > 0 else "against", tuple(sorted(some)))
 
 
 def find_also(effects: Effects, order: Sequence[int], named: Sequence[int]) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ from typing_extensions import TypeIs
 
 from whyformer._cite.layouts import find_laid_out
 from whyformer._cite.sources import count_sources
-from whyformer._explain.decoding import refuse_other_prompt
+from whyformer._explain.decoding import as_prompt
 from whyformer._model import Model, PromptLike
 from whyformer._model.prompt import DocumentLike, Prompt, Region, SplitBy, add_answer, write_document
 from whyformer._plain.json_value import JsonValue
@@ -24,36 +24,25 @@ def make_cited_prompt(
     documents: Sequence[DocumentLike] | None = None,
 ) -> Prompt:
     """The prompt with an answer, and with the documents as regions that have their ids and metadata."""
-    if isinstance(documents, list | tuple):
-        documents, skipped = skip_empty(documents)
-        if skipped:
-            made = make_cited_prompt(model, prompt, answer, documents)
-            return replace(made, notes=(*made.notes, *skipped))
+    documents, skipped = skip_empty(documents)
     if isinstance(prompt, Mapping):
-        prompt = Prompt.from_log(model, prompt)
-        prompt = prompt if documents is None else prompt.with_documents(documents)
-    elif isinstance(prompt, str):
-        prompt = Prompt.from_text(model, prompt, documents=documents)
-    elif isinstance(prompt, Prompt):
-        prompt = prompt if documents is None else prompt.with_documents(documents)
+        made = Prompt.from_log(model, prompt)
+        made = made if documents is None else made.with_documents(documents)
     else:
-        refuse_other_prompt(prompt)
-        prompt, answer = Prompt.from_messages(model, prompt, answer=answer, documents=documents), None
+        made = as_prompt(model, prompt, documents)
     if answer is not None:
-        if prompt.answer:
+        if made.answer:
             raise InputError("The prompt has an answer already. Leave out answer=, or pass prompt.without_answer().")
-        prompt = add_answer(model, prompt, answer)
-    if not prompt.answer:
+        made = add_answer(model, made, answer)
+    if not made.answer:
         raise InputError(
             "The prompt has no answer to cite sources for. Pass answer=..., or a Prompt with what the model answers: "
             "generate(model, prompt)."
         )
-    return prompt
+    return replace(made, notes=(*made.notes, *skipped))
 
 
-def choose_unit(
-    prompt: Prompt, by: SplitBy | Sequence[Region] | None, within: Region | str | None = None
-) -> SplitBy | Sequence[Region]:
+def choose_unit(prompt: Prompt, by: SplitBy | None, within: Region | str | None = None) -> SplitBy:
     """What the prompt is split into: by default its documents if it has several, else its passages as they are laid
     out (layouts.py), else paragraphs or lines."""
     if by is not None:
@@ -64,21 +53,24 @@ def choose_unit(
     return laid_out or "passage"
 
 
-def skip_empty(documents: Sequence[DocumentLike]) -> tuple[list[DocumentLike], tuple[str, ...]]:
-    """The documents that have a text, and a note on those that have none; forms that are not known stay as they are."""
-    kept: list[tuple[int, DocumentLike]] = []
-    empty: list[tuple[int, DocumentLike]] = []
-    for number, one in enumerate(documents, 1):
-        try:
-            has_text = bool(str(write_document(one)["text"]).strip())
-        except TypeError:
-            has_text = True  # refused later
-        (kept if has_text else empty).append((number, one))
-    if not empty or not kept:
-        return list(documents), ()
-    numbers = ", ".join(str(number) for number, _ in empty)
+def skip_empty(
+    documents: Sequence[DocumentLike] | None,
+) -> tuple[Sequence[DocumentLike] | None, tuple[str, ...]]:
+    """The documents that have a text, and a note on those that have none."""
+    listed = enumerate(documents, 1) if isinstance(documents, list | tuple) else ()
+    empty = [number for number, one in listed if not has_text(one)]
+    if documents is None or not empty or len(empty) == len(documents):
+        return documents, ()
+    numbers = ", ".join(map(str, empty))
     note = f"Of the documents passed, number {numbers} has no text and was skipped; the others are numbered without it."
-    return [one for _, one in kept], (note,)
+    return [one for number, one in enumerate(documents, 1) if number not in empty], (note,)
+
+
+def has_text(document: DocumentLike) -> bool:
+    try:
+        return bool(str(write_document(document)["text"]).strip())
+    except TypeError:
+        return True  # a form that is not known, which is refused later
 
 
 # --- many -------------------------------------------------------------------------------------------------------------

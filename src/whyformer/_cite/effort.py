@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from whyformer._cite.design import MOST_UNITS
 from whyformer.errors import InputError
 
-PER_RELEVANCE = 3  # forwards
 OPENING = 6  # forwards more, to find a source in a group that was left out as one
 
 
@@ -20,6 +19,7 @@ OPENING = 6  # forwards more, to find a source in a group that was left out as o
 class Effort:
     """How much is asked of the model."""
 
+    says: str
     forwards: int = 0  # for the answer; 0: nothing is left out
     each: int = 0  # more for each further sentence
     is_complete: bool = False
@@ -33,24 +33,19 @@ class Effort:
         return OPENING if sources > MOST_UNITS else 0
 
 
-EFFORTS = {"fast": Effort(), "checked": Effort(14, 4), "thorough": Effort(is_complete=True)}
+EFFORTS = {
+    "fast": Effort("fast: 3 forwards; nothing is left out"),
+    "checked": Effort(
+        "checked: at most 14 forwards an answer, of more than eight sources 22, and 4 for each further sentence", 14, 4
+    ),
+    "thorough": Effort(
+        "thorough: all subsets of up to eight sources; of more, each alone and left out, and the pairs of five",
+        is_complete=True,
+    ),
+}
 
 
 def choose_effort(name: str) -> Effort:
     if name not in EFFORTS:
         raise InputError(f"effort must be one of {', '.join(EFFORTS)}, got {name!r:.80}.", code="E_OPTION")
     return EFFORTS[name]
-
-
-def describe_effort(name: str) -> str:
-    """What an answer costs, in a sentence."""
-    plan = choose_effort(name)
-    if plan.is_complete:
-        return "thorough: all subsets of up to eight sources; of more, each alone and left out, and the pairs of five"
-    if not plan.leaves_out:
-        return f"fast: {PER_RELEVANCE} forwards; nothing is left out"
-    many = plan.forwards + PER_RELEVANCE - 1 + OPENING
-    return (
-        f"checked: at most {plan.forwards} forwards an answer, of more than eight sources {many}, and {plan.each} for "
-        "each further sentence"
-    )

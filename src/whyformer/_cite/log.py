@@ -37,13 +37,13 @@ class LogLine(str):
 
 def read_log(source: str | os.PathLike[str] | Iterable[Mapping[str, JsonValue]]) -> Data:
     """The records of a file of JSON lines, or of a list, as text with an id each."""
-    is_file = isinstance(source, str | os.PathLike)
-    lines = list(read_lines(Path(os.fspath(source))) if isinstance(source, str | os.PathLike) else write_lines(source))
-    name = os.path.basename(os.fspath(source)) if isinstance(source, str | os.PathLike) else "records"
+    if isinstance(source, str | os.PathLike):
+        name, lines = os.path.basename(os.fspath(source)), list(read_lines(Path(os.fspath(source))))
+    else:
+        name, lines = "the list", list(write_lines(source))
     if not lines:
-        where = f"{name} has" if is_file else "There are"
         raise InputError(
-            f'{where} no records. A log has one a line: {{"messages": [...], "answer": ...}}.', code="E_DATA"
+            f'{name} has no records. A log has one a line: {{"messages": [...], "answer": ...}}.', code="E_DATA"
         )
     ids = tell_apart([(find_record_id(line), line.number) for line in lines])
     return Data(name, tuple(Example(id, line) for id, line in zip(ids, lines, strict=True)))
@@ -76,12 +76,10 @@ def parse_log_line(line: LogLine) -> JsonObject:
     try:
         line.encode("utf-8")
         record = json.loads(line)
-    except UnicodeEncodeError:
-        raise InputError(f"Line {line.number} is not UTF-8.", code="E_DATA") from None
-    except RecursionError:
-        raise InputError(f"Line {line.number} is nested too deeply.", code="E_DATA") from None
-    except ValueError as error:
-        raise InputError(f"Line {line.number} is not JSON: {str(error)[:100]}.", code="E_DATA") from None
+    except (ValueError, RecursionError) as error:
+        named = {UnicodeEncodeError: "not UTF-8", RecursionError: "nested too deeply"}
+        problem = named.get(type(error), f"not JSON: {str(error)[:100]}")
+        raise InputError(f"Line {line.number} is {problem}.", code="E_DATA") from None
     if isinstance(record, list):
         record = {"messages": record}
     if not isinstance(record, dict):

@@ -6,7 +6,8 @@ pandas.read_parquet("runs/log/parts")
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 from whyformer._bulk.items import Item, mark_content
 from whyformer._cite.log import LogLine
@@ -14,12 +15,6 @@ from whyformer._plain.failure import describe_failure
 from whyformer.results.citations import Citation, Citations, write_claim
 from whyformer.show.wording import shorten_text
 
-# The columns of a part in order, with their types as pyarrow names them.
-LOG_COLUMNS = {
-    "id": "string", "position": "int64", "line": "int64", "error": "string", "message": "string", "answer": "string",
-    "kind": "string", "how": "string", "rests_on": "[string]", "log_probability": "double", "log_odds": "double",
-    "sentences": "string", "citations": "string", "notes": "[string]", "content": "string",
-}  # fmt: skip
 KEPT_TEXT = 200  # characters of a source
 
 
@@ -44,6 +39,11 @@ class LogRow:
     content: str | None = None  # a hash of the record
 
 
+# The columns of a part in order, with their types as pyarrow names them.
+ARROW_TYPES: dict[Any, str] = {int: "int64", float | None: "double", tuple[str, ...]: "[string]"}
+LOG_COLUMNS = {one.name: ARROW_TYPES.get(one.type, "string") for one in fields(LogRow)}
+
+
 def make_log_row(item: Item, cited: Citations) -> LogRow:
     return LogRow(
         item.id, item.position, find_line(item),
@@ -53,8 +53,8 @@ def make_log_row(item: Item, cited: Citations) -> LogRow:
         rests_on=cited.claim.rests_on,
         log_probability=cited.log_probability,
         log_odds=cited.log_odds,
-        sentences=write_json([write_claim(one) for one in cited.sentences]),
-        citations=write_json([describe_source(one) for one in cited]),
+        sentences=write_list([write_claim(one) for one in cited.sentences]),
+        citations=write_list([describe_source(one) for one in cited]),
         notes=cited.notes,
         content=mark_content(item.content, "text"),
     )  # fmt: skip
@@ -77,5 +77,5 @@ def describe_source(one: Citation) -> dict[str, object]:
     return {**fields, "key": digest if one.id is None else one.id, "text": shorten_text(one.text, KEPT_TEXT)}
 
 
-def write_json(values: Sequence[object]) -> str:
+def write_list(values: Sequence[object]) -> str:
     return json.dumps(values, ensure_ascii=True, default=list)

@@ -7,19 +7,18 @@ The engines, the files and the resuming are those of `bulk`; only the worker is 
 theirs explains an item.
 """
 
-import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from pathlib import Path
 
 import torch
 
 from whyformer._bulk.items import Item, ItemList
 from whyformer._bulk.job import BulkJob, run_missing
-from whyformer._bulk.plan import BatchSettings, BulkPlan, describe_preprocessing, read_stored_settings
+from whyformer._bulk.plan import BatchSettings, BulkPlan, hash_text, list_run_fields, read_stored_settings
 from whyformer._bulk.queue import ShardTask
+from whyformer._bulk.result import FinishedRun
 from whyformer._bulk.settings import BulkSettings
 from whyformer._bulk.site import choose_engine, choose_site, open_here
 from whyformer._bulk.stopping import listen_for_stop
@@ -35,12 +34,10 @@ from whyformer._plain import archive
 from whyformer._plain.json_value import JsonValue
 from whyformer._plain.progress import show_progress
 from whyformer._plain.torch_state import neutral_torch
-from whyformer._plain.versions import __version__
 from whyformer._runs.arguments import check_run_folder
 from whyformer._runs.lock import lock_folder
-from whyformer._runs.parts import PARTS_FOLDER, encode_part, read_part
+from whyformer._runs.parts import encode_part, read_part
 from whyformer._runs.repeatable import repeatable_engine
-from whyformer._runs.weights import describe_planned_model
 from whyformer.errors import OutputError, WhyformerError
 from whyformer.methods._registry import Setting
 
@@ -97,19 +94,8 @@ class CiteJob(BulkJob):
         return encode_part(rows, task.number, self.store.fingerprint, LOG_COLUMNS)
 
 
-@dataclass(frozen=True)
-class CitedLog:
+class CitedLog(FinishedRun):
     """A finished run. The rows are Parquet files: pandas.read_parquet(run.parts)."""
-
-    folder: Path
-    items: int
-    failed: int  # records with an error
-    computed: int  # records cited by this call; the others were done before
-
-    @property
-    def parts(self) -> Path:
-        """The folder of Parquet files, one row for each record."""
-        return self.folder / PARTS_FOLDER
 
     def rows(self) -> Iterator[dict[str, JsonValue]]:
         """Every row as a dictionary, in the order of the log. A part that is damaged is refused."""
@@ -170,7 +156,10 @@ def cite_log(
             try_records(setup.make_worker(opened), items)
         size = int(shard or stored.get("shard") or RECORDS_OF_A_SHARD)
         batches = BatchSettings(size, 1, int(threads or stored.get("threads") or 1))
-        job = CiteJob.begin(folder, make_log_plan(opened, items, chosen, site.device, batches), items, "text", asked)
+        template = hash_text(str(getattr(opened.tokenizer, "chat_template", None)))
+        fields = {"layout": 3, **list_run_fields(opened, items, "text", site.device, batches), "template": template}
+        plan = BulkPlan(archive.as_json_value({**fields, "methods": {CITED: chosen}}), kind="cited log")
+        job = CiteJob.begin(folder, plan, items, "text", asked)
         if job.missing:
             run_missing(job, choose_engine(site, setup.follow_plan(job.plan), opened, len(job.missing)), stop)
         run = CitedLog(folder, len(items), job.failed, job.computed)
@@ -192,23 +181,3 @@ def try_records(worker: CiteWorker, items: ItemList) -> None:
                 raise
         else:
             return
-
-
-def make_log_plan(
-    model: Model, items: ItemList, settings: archive.Fields, device: torch.device, batches: BatchSettings
-) -> BulkPlan:
-    """Everything that the rows depend on."""
-    template = str(getattr(model.tokenizer, "chat_template", None))
-    fields = {
-        "layout": 2,
-        "model": {**describe_planned_model(model), "device": device.type},
-        "preprocessing": describe_preprocessing(model),
-        "template": hashlib.sha256(template.encode("utf-8", "backslashreplace")).hexdigest(),
-        "precision": torch.get_float32_matmul_precision() if device.type == "cuda" else "highest",
-        "data": {"items": len(items), "fingerprint": items.fingerprint("text")},
-        "methods": {CITED: dict(settings)},
-        **vars(batches),
-        "whyformer": __version__,
-        "torch": torch.__version__,
-    }
-    return BulkPlan(archive.as_json_value(fields), kind="cited log")

@@ -4,11 +4,10 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field, fields
 
 from whyformer._plain import archive
 from whyformer.errors import InputError, suggest_nearest
-from whyformer.results.citations import ABSTENTION, AGAINST, CLAIM, HARDLY_ANY, MISSING, RIGHT
 from whyformer.results.result import Result, choose_formats
 from whyformer.show.blocks import Block, DataTable, PageSection, Report
 from whyformer.show.score_rows import CellValue
@@ -17,7 +16,7 @@ from whyformer.show.wording import shorten_text
 SHOWN_LINES = 20  # of a table in a terminal
 MOST_LINES = 1_000  # of a table on the page and in the file
 LONGEST_TEXT = 300  # characters in a table
-NO_SOURCE = (HARDLY_ANY, AGAINST)
+NO_SOURCE = ("hardly any", "against")
 CONDITION = re.compile(r"\s*(\w+)\s*(>=|>)\s*(\d+(?:\.\d+)?)\s*(%?)\s*")
 
 
@@ -27,8 +26,8 @@ class UnsourcedSentence:
 
     id: str  # of the record
     line: int
-    text: str
     how: str
+    text: str
 
 
 @dataclass
@@ -36,11 +35,11 @@ class DocumentUse:
     """How often a document was offered, left out to try it, and rested on."""
 
     key: str  # its id, or a hash of its text
-    text: str
     offered: int = 0
     tried: int = 0  # in records in which sources were left out
     used: int = 0  # a sentence rests on it, alone or with others
     beside: int = 0  # it is named as also, or as speaking against a sentence
+    text: str = ""
 
 
 @dataclass
@@ -61,7 +60,7 @@ class LogSummary(Result):
     """
 
     formats = choose_formats(".json .html .csv .txt")
-    csv_columns = ("key", "offered", "tried", "used", "beside", "text")
+    csv_columns = tuple(one.name for one in fields(DocumentUse))
 
     count: int  # of records
     cited: int
@@ -90,8 +89,8 @@ class LogSummary(Result):
             "no_source": (sum(self.sentences.get(how, 0) for how in NO_SOURCE), claims),
             "borderline": (self.borderline, claims),
             "abstentions": (self.abstentions, self.cited),
-            "wrong_marks": (marks - self.marks.get(RIGHT, 0), marks),
-            "missing_marks": (self.marks.get(MISSING, 0), marks),
+            "wrong_marks": (marks - self.marks.get("right", 0), marks),
+            "missing_marks": (self.marks.get("no such number", 0), marks),
             "errors": (self.count - self.cited, self.count),
         }
 
@@ -135,30 +134,26 @@ class LogSummary(Result):
 
     def list_tables(self, most: int) -> Iterator[PageSection]:
         """The first rows, and how many there are; tables that are empty are left out."""
-        told = [(cut(one.id), one.line, one.how, cut(one.text)) for one in self.unsourced]
-        unused = [(cut(one.key), one.offered, cut(one.text)) for one in self.never_used]
-        errors = [(one.code, one.count, one.line, cut(one.message)) for one in self.errors]
-        for title, head, rows, total in (
-            (
-                "Sentences that rest on no source",
-                ("record", "line", "how", "sentence"),
-                told,
-                self.rates["no_source"][0],
-            ),
-            ("Documents never used", ("document", "offered", "text"), unused, len(unused)),
-            ("Errors", ("code", "records", "line", "first message"), errors, len(errors)),
+        for title, rows, total in (
+            ("Sentences that rest on no source", self.unsourced, self.rates["no_source"][0]),
+            ("Documents never used", self.never_used, len(self.never_used)),
+            ("Errors", self.errors, len(self.errors)),
         ):
             if rows:
-                yield PageSection(name_table(title, len(rows[:most]), total), [DataTable(head, rows[:most])])
+                first = f"{total:,}" if min(most, len(rows)) == total else f"the first {most:,} of {total:,}"
+                cells = [
+                    tuple(cut(one) if isinstance(one, str) else one for one in astuple(row)) for row in rows[:most]
+                ]
+                yield PageSection(f"{title} ({first})", [DataTable([one.name for one in fields(rows[0])], cells)])
 
     # --- files ---
 
     def to_fields(self) -> archive.WrittenFields:
-        fields = {"records" if name == "count" else name: value for name, value in vars(self).items()}
-        return {**fields, "never_used": [one.key for one in self.never_used]}
+        own = {"records" if name == "count" else name: value for name, value in vars(self).items()}
+        return {**own, "never_used": [one.key for one in self.never_used]}
 
     def _list_rows(self) -> Iterator[tuple[CellValue, ...]]:
-        yield from (tuple(getattr(one, name) for name in self.csv_columns) for one in self.documents)
+        yield from map(astuple, self.documents)
 
 
 def cut(text: str) -> str:
@@ -167,10 +162,6 @@ def cut(text: str) -> str:
 
 def list_counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count:,} {how}" for how, count in counts.items())
-
-
-def name_table(title: str, shown: int, total: int) -> str:
-    return f"{title} ({total:,})" if shown == total else f"{title} (the first {shown:,} of {total:,})"
 
 
 # --- counting ---------------------------------------------------------------------------------------------------------
@@ -192,18 +183,18 @@ def summarise_rows(rows: Iterable[archive.Fields]) -> LogSummary:
             own.count += 1
             continue
         counts["cited"] += 1
-        counts["abstentions"] += row["kind"] == ABSTENTION
+        counts["abstentions"] += row["kind"] == "abstention"
         answers.update([row["how"]] if row["how"] else [])
-        told = [one for one in json.loads(row["sentences"] or "[]") if one["kind"] == CLAIM and one["how"]]
+        told = [one for one in json.loads(row["sentences"] or "[]") if one["kind"] == "claim" and one["how"]]
         for one in told:
             sentences[one["how"]] += 1
             counts["borderline"] += bool(one["around"])
             marks.update(mark["finding"] for mark in one["marks"] if mark["finding"])
             if one["how"] in NO_SOURCE and len(unsourced) < MOST_LINES:
-                unsourced.append(UnsourcedSentence(row["id"], row["line"], one["text"], one["how"]))
+                unsourced.append(UnsourcedSentence(row["id"], row["line"], one["how"], one["text"]))
         needed = {name for one in [row, *told] for name in one["rests_on"]}
         for source in json.loads(row["citations"] or "[]"):
-            use = documents.setdefault(source["key"], DocumentUse(source["key"], source["text"]))
+            use = documents.setdefault(source["key"], DocumentUse(source["key"], text=source["text"]))
             use.offered += 1
             use.tried += bool(row["how"])
             use.used += source["name"] in needed

@@ -6,7 +6,7 @@ asks for them (dependence.py) and the limit of forwards allows.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations, product
 
 import numpy as np
@@ -26,7 +26,6 @@ from whyformer._cite.dependence import (
     read_dependence,
 )
 from whyformer._cite.design import MOST_UNITS, Vector, fit_weights, list_ablations
-from whyformer.results.citations import AGAINST, HARDLY_ANY, SEVERAL
 
 CANDIDATES = 3  # units that direct checks are made of
 OPPOSED = 2  # units that are tried as speaking against a claim
@@ -92,7 +91,7 @@ class Measured:
 
     @property
     def opposes(self) -> bool:
-        return self.reading.how == AGAINST
+        return self.reading.how == "against"
 
     @property
     def is_borderline(self) -> bool:
@@ -106,24 +105,17 @@ def measure_claim(ablations: Ablations, tokens: Sequence[int], units: Sequence[S
     """
     ablations.ask(list_ablations(units))
     worth = ablations.sum_values(tokens, limit)
-    weights = fit_weights(units, {kept: worth(kept) for kept in list_ablations(units)})
     plain = Effects(worth, ablations.everything)
     effects = plain.turn()
+    weights = fit_weights(units, {kept: worth(kept) for kept in list_ablations(units)})
     ranked = rank_weights(effects.sign * weights)
     order = open_groups(effects, [units[j] for j in ranked[:CANDIDATES]])
-    if effects is plain:
-        rise = LIKELY_OPPOSED * max(LEAST, HALF * abs(plain.total))
-        lowest = [units[j] for j in ranked[::-1][:OPPOSED] if weights[j] <= -rise]
-    else:
-        lowest = []
-    found = read_claim(ablations, tokens, effects, order, limit)
-    against = find_opposed(plain, open_groups(Effects(worth, ablations.everything, -1), lowest))
-    also = find_also(effects, order, found.reading.sources)
+    rise = LIKELY_OPPOSED * max(LEAST, HALF * abs(plain.total))
+    lowest = [units[j] for j in ranked[::-1][:OPPOSED] if weights[j] <= -rise and effects is plain]
+    suspects = open_groups(Effects(worth, ablations.everything, -1), lowest)
+    found = read_claim(ablations, tokens, limit, order, order, suspects)
     fitted = fit_weights(units, {kept: sum_tokens(v, tokens) for kept, v in ablations.known.items()})
-    return Measured(
-        found.reading, found.around, found.by_log_p, also, found.reading.sources if effects.sign < 0 else against,
-        plain.total, spread_weights(units, fitted, len(ablations.sizes)), found.is_cut,
-    )  # fmt: skip
+    return replace(found, weights=spread_weights(units, fitted, len(ablations.sizes)))
 
 
 def rank_weights(weights: Vector) -> list[int]:
@@ -131,23 +123,25 @@ def rank_weights(weights: Vector) -> list[int]:
     return [int(j) for j in np.argsort(-np.round(weights, 6), kind="stable")]
 
 
-@dataclass(frozen=True)
-class Readings:
-    """The reading of a claim, at other margins, and by log p."""
-
-    reading: Dependence
-    around: tuple[Dependence | None, ...]
-    by_log_p: Dependence | None
-    is_cut: bool
-
-
 def read_claim(
-    ablations: Ablations, tokens: Sequence[int], effects: Effects, order: Sequence[int], limit: float, triples: int = 1
-) -> Readings:
-    found = [try_reading(effects, order, share, triples) for share in (HALF, *AROUND_HALF)]
+    ablations: Ablations,
+    tokens: Sequence[int],
+    limit: float,
+    order: Sequence[int],
+    beside: Sequence[int],
+    suspects: Sequence[int],
+    triples: int = 1,
+) -> Measured:
+    """The reading by the sources in this order, at other margins, by log p, and what is named beside; no weights."""
+    plain = Effects(ablations.sum_values(tokens, limit), ablations.everything)
+    effects = plain.turn()
+    own, *around = (try_reading(effects, order, share, triples) for share in (HALF, *AROUND_HALF))
+    reading = own or name_reading(effects, "hardly any" if effects.total < LEAST else "several", ())
     log_p = Effects(ablations.sum_values(tokens, limit, of_log_p=True), ablations.everything).turn()
-    reading = found[0] or name_reading(effects, HARDLY_ANY if effects.total < LEAST else SEVERAL, ())
-    return Readings(reading, tuple(found[1:]), try_reading(log_p, order, HALF, triples), found[0] is None)
+    by_log_p = try_reading(log_p, order, HALF, triples)
+    against = reading.sources if effects is not plain else find_opposed(plain, suspects)
+    also = find_also(effects, beside, reading.sources)
+    return Measured(reading, tuple(around), by_log_p, also, against, plain.total, np.zeros(0), own is None)
 
 
 def try_reading(effects: Effects, order: Sequence[int], share: float, triples: int) -> Dependence | None:
@@ -194,9 +188,7 @@ def measure_completely(ablations: Ablations, tokens: Sequence[int]) -> Measured:
         singles = [frozenset([j]) for j in range(count)]
         ablations.ask([everything, NOTHING, *singles, *(everything - one for one in singles)])
     limit = ablations.forwards + len(list(combinations(range(PAIRED), 2))) * 2
-    worth = ablations.sum_values(tokens, limit)
-    plain = Effects(worth, everything)
-    effects = plain.turn()
+    effects = Effects(ablations.sum_values(tokens, limit), everything).turn()
     units = [frozenset([j]) for j in range(count)]
     weights = fit_weights(units, {kept: sum_tokens(v, tokens) for kept, v in ablations.known.items()})
     ranked = rank_weights(effects.sign * weights)
@@ -205,7 +197,4 @@ def measure_completely(ablations: Ablations, tokens: Sequence[int]) -> Measured:
     both = [j for j in ranked if min(effects.give(units[j]), effects.take(units[j])) >= HALF * effects.total]
     order = ranked if count <= MOST_UNITS else list(dict.fromkeys([*ranked[:PAIRED], *both]))
     triples = len(list(combinations(order, 3))) if count <= MOST_UNITS else 0
-    found = read_claim(ablations, tokens, effects, order, limit, triples)
-    against = found.reading.sources if effects.sign < 0 else find_opposed(plain, range(count))
-    also = find_also(effects, range(count), found.reading.sources)
-    return Measured(found.reading, found.around, found.by_log_p, also, against, plain.total, weights, found.is_cut)
+    return replace(read_claim(ablations, tokens, limit, order, range(count), range(count), triples), weights=weights)

@@ -30,7 +30,7 @@ from whyformer._cite.documents import (
     make_cited_prompt,
     refuse_shared_answer,
 )
-from whyformer._cite.effort import Effort, choose_effort, describe_effort
+from whyformer._cite.effort import Effort, choose_effort
 from whyformer._cite.measuring import Measured, measure_claim, measure_completely, sum_tokens
 from whyformer._cite.sources import DividedPrompt, find_sources, merge_copies
 from whyformer._cite.states import CheckerLike, CheckFunction, find_states, open_checker
@@ -44,21 +44,9 @@ from whyformer._model.prompt import DocumentLike, Prompt, Region, SplitBy
 from whyformer._plain.json_value import JsonValue
 from whyformer._plain.progress import Wait, show_activity
 from whyformer._plain.torch_state import neutral_torch
-from whyformer.errors import InputError, MethodError, TargetError
+from whyformer.errors import TargetError
 from whyformer.methods._registry import Setting
-from whyformer.results.citations import (
-    ABLATIONS,
-    AGAINST,
-    ALSO,
-    CLAIM,
-    RESTS_ON,
-    SEVERAL,
-    Citation,
-    Citations,
-    Claim,
-    OtherReading,
-    Values,
-)
+from whyformer.results.citations import Citation, Citations, Claim, ClaimReading, Role, SentenceKind, Values
 
 CITE_METHOD = "attnlrp"  # what chooses among many sources; the best of one relevance pass on demo/reader
 LONGER = 8  # tokens that the model may say instead, more than the answer has
@@ -68,7 +56,7 @@ LONGER = 8  # tokens that the model may say instead, more than the answer has
 def cite(
     model: ModelLike,
     prompt: PromptLike | Mapping[str, JsonValue],
-    by: SplitBy | Sequence[Region] | None = None,
+    by: SplitBy | None = None,
     *,
     answer: str | Sequence[int] | None = None,
     documents: Sequence[DocumentLike] | None = None,
@@ -85,7 +73,7 @@ def cite(
 def cite(
     model: ModelLike,
     prompt: ManyPrompts,
-    by: SplitBy | Sequence[Region] | None = None,
+    by: SplitBy | None = None,
     *,
     answer: None = None,
     documents: None = None,
@@ -102,7 +90,7 @@ def cite(
 def cite(
     model: ModelLike,
     prompt: PromptLike | Mapping[str, JsonValue] | ManyPrompts,
-    by: SplitBy | Sequence[Region] | None = None,
+    by: SplitBy | None = None,
     *,
     answer: str | Sequence[int] | None = None,
     documents: Sequence[DocumentLike] | None = None,
@@ -135,11 +123,7 @@ def cite(
     checker: what judges whether a source states a sentence: a model that reads two texts, or a function of the text of
     a source and the sentence, which returns True, False or a probability.
     """
-    try:
-        choose_method(method or CITE_METHOD, settings)  # refuse misspelt names before the model is opened
-    except MethodError:
-        refuse_former_options(settings)
-        raise
+    choose_method(method or CITE_METHOD, settings)  # refuse misspelt names before the model is opened
     plan, check = choose_effort(effort), open_checker(checker)
     model = as_model(model)
     refuse_learned_prompt(model.module, "cite")
@@ -149,20 +133,8 @@ def cite(
         return cite_each(partial(cite, model, by=by, **same), prompt)
     prompt = make_cited_prompt(model, prompt, answer, documents)
     divided = find_sources(prompt, choose_unit(prompt, by, within), within)
-    with show_activity(Wait(f"citing, {describe_effort(effort)}")):
+    with show_activity(Wait(f"citing, {plan.says}")):
         return Study(model, prompt, divided, list_answer_parts(prompt, select), plan, check, method, settings).examine()
-
-
-FORMER_OPTIONS = {
-    "verify": "effort='fast' leaves nothing out", "samples": "effort='thorough' tries all subsets",
-    "seed": "nothing is drawn at random any more",
-}  # fmt: skip
-
-
-def refuse_former_options(settings: Mapping[str, Setting]) -> None:
-    for name, instead in FORMER_OPTIONS.items():
-        if name in settings:
-            raise InputError(f"cite() has no option {name}: {instead}.", code="E_OPTION")
 
 
 @dataclass(frozen=True)
@@ -214,17 +186,18 @@ class Study:
 
     def examine(self) -> Citations:
         parts = self.parts
-        claimed = [one for one in parts if one.kind == CLAIM]
+        claimed = [one for one in parts if one.kind == "claim"]
         tokens = tuple(sorted({token for one in claimed or parts for token in one.tokens}))
-        kind = CLAIM if claimed else parts[0].kind
+        kind: SentenceKind = "claim" if claimed else parts[0].kind
         whole = AnswerPart(" ".join(one.text for one in claimed or parts), kind, tokens)
         measured = self.measure(whole, is_first=True)
         claim = self.describe_claim(whole, measured)
         claims = [claim if one.tokens == tokens else self.examine_part(one) for one in parts]
+        claim = replace(claim, marks=tuple(mark for one in claims for mark in one.marks))  # each of its own sentence
         return self.make_result(claim, claims, measured, self.place(whole))
 
     def examine_part(self, part: AnswerPart) -> Claim:
-        return self.describe_claim(part, self.measure(part) if part.kind == CLAIM else None)
+        return self.describe_claim(part, self.measure(part) if part.kind == "claim" else None)
 
     def measure(self, part: AnswerPart, *, is_first: bool = False) -> Measured | None:
         """None if nothing is left out. The first part may cost more: it asks for the ablations that all share."""
@@ -241,7 +214,7 @@ class Study:
     def describe_claim(self, part: AnswerPart, measured: Measured | None) -> Claim:
         """What is said of a part of the answer; nothing of what is no claim."""
         claim = Claim(part.text, part.kind, "", quotations=find_quotations(part.text, self.sources))
-        if part.kind != CLAIM:
+        if part.kind != "claim":
             return claim
         labels = number_labels(self.prompt, self.divided.sources)
         first = {one.name: places[0].name for places in self.copies for one in places}
@@ -271,8 +244,8 @@ class Study:
     def name(self, sources: Sequence[int]) -> tuple[str, ...]:
         return tuple(self.sources[j].name for j in sources)
 
-    def name_reading(self, reading: Dependence) -> OtherReading:
-        return OtherReading(reading.how, self.name(reading.sources))
+    def name_reading(self, reading: Dependence) -> ClaimReading:
+        return ClaimReading(reading.how, self.name(reading.sources))
 
     def find_values(self, measured: Measured, tokens: Sequence[int]) -> dict[str, Values]:
         """Of each named source, from the runs that were made."""
@@ -323,7 +296,7 @@ class Study:
             rest=rest,
             log_odds=sum_tokens(full, tokens),
             log_probability=sum_tokens(full, tokens, of_log_p=True),
-            method=ABLATIONS if explained is None else explained.method,
+            method="ablations" if explained is None else explained.method,
             settings={} if explained is None else explained.settings,
             model=self.model.name,
             versions=self.model.describe_versions(),
@@ -360,7 +333,7 @@ class Study:
         cut = sum(one.is_cut for one in claims)
         if cut:
             what = "A sentence" if cut == 1 else f"{cut} sentences"
-            notes.append(f"{what} would need more direct checks than effort='checked' makes: {SEVERAL} is said there.")
+            notes.append(f"{what} would need more direct checks than effort='checked' makes: 'several' is said there.")
         if not self.plan.leaves_out:
             notes.append(
                 "Nothing was left out (effort='fast'): scores are relevance, what the answer rests on is not known."
@@ -368,17 +341,13 @@ class Study:
         return notes
 
 
-def find_role(name: str, claims: Sequence[Claim]) -> str:
-    for role, lists in ((RESTS_ON, "rests_on"), (ALSO, "also"), (AGAINST, "against")):
-        if any(name in getattr(one, lists) for one in claims):
-            return role
-    return ""
+def find_role(name: str, claims: Sequence[Claim]) -> Role:
+    lists: dict[Role, str] = {"rests on": "rests_on", "also": "also", "against": "against"}
+    return next((role for role, own in lists.items() if any(name in getattr(one, own) for one in claims)), "")
 
 
 def make_citation(one: Region, score: float, share: float) -> Citation:
-    return Citation(
-        one.name, one.kind, one.start, one.stop, one.text, score, share, id=one.id, metadata=one.metadata or {}
-    )
+    return Citation(**vars(one), score=score, share=share)
 
 
 def sum_region(scores: Tensor, one: Region) -> float:
@@ -390,7 +359,7 @@ def list_answer_parts(prompt: Prompt, select: Selection | Answer) -> list[Answer
     if select is None:
         return divide_answer(prompt)
     tokens = tuple(sorted(aim_at_part(select).find_tokens(prompt)))
-    return [AnswerPart(cut_answer_text(prompt, tokens), CLAIM, tokens)]
+    return [AnswerPart(cut_answer_text(prompt, tokens), "claim", tokens)]
 
 
 def aim_at_part(select: Selection | Answer) -> Answer:

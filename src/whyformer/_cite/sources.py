@@ -17,12 +17,10 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 import torch
-from typing_extensions import TypeIs
 
 from whyformer._model.prompt import SPLITTERS, WHOLE, Prompt, Region, SplitBy
 from whyformer.errors import InputError
 from whyformer.methods._players import Players
-from whyformer.show.wording import shorten_text
 
 SPOKEN = ("system", "assistant", "thinking", "tool call", "tool definition")  # kinds that are none
 ASKS = re.compile(r"\s*(question|q|query|problem)\s*\d*\s*[:.)]", re.IGNORECASE)
@@ -44,13 +42,10 @@ class DividedPrompt:
     apart: tuple[Region, ...]  # question, instructions, roles; in order
 
 
-def find_sources(prompt: Prompt, by: SplitBy | Sequence[Region], within: Region | str | None) -> DividedPrompt:
+def find_sources(prompt: Prompt, by: SplitBy, within: Region | str | None) -> DividedPrompt:
     """The sources of a prompt by the unit or the parts that are asked for, in the given part of it."""
-    part = None if within is None else find_part(prompt, within)
-    if isinstance(by, str):
-        sources = find_source_units(prompt, by, part)
-    else:
-        sources = check_regions(prompt, by) if is_region_list(by) else prompt.split(by)
+    part = None if within is None else prompt.find_region(within)
+    sources = find_source_units(prompt, by, part) if isinstance(by, str) else prompt.split(by)
     if part is not None:
         sources = tuple(one for one in sources if is_inside(one, part))
     if len(sources) < 2:
@@ -67,12 +62,12 @@ def find_sources(prompt: Prompt, by: SplitBy | Sequence[Region], within: Region 
 
 def count_sources(prompt: Prompt, unit: str = "passage", within: str | None = None) -> int:
     """How many sources there are by a unit in a part of the prompt."""
-    part = None if within is None else find_part(prompt, within)
+    part = None if within is None else prompt.find_region(within)
     found = find_source_units(prompt, unit, part)
     return sum(part is None or is_inside(one, part) for one in found)
 
 
-def suggest_split(prompt: Prompt, by: SplitBy | Sequence[Region], within: Region | str | None) -> str:
+def suggest_split(prompt: Prompt, by: SplitBy, within: Region | str | None) -> str:
     """Which arguments would find sources here, each with how many."""
     found = []
     if within is None and isinstance(by, str):
@@ -176,51 +171,7 @@ def is_instruction(text: str) -> bool:
     return bool(begins) or text.rstrip().endswith((":", "："))
 
 
-# --- parts that the caller lists --------------------------------------------------------------------------------------
-
-
-def is_region_list(by: SplitBy | Sequence[Region]) -> TypeIs[Sequence[Region]]:
-    return isinstance(by, Sequence) and not isinstance(by, str) and any(isinstance(one, Region) for one in by)
-
-
-def check_regions(prompt: Prompt, regions: Sequence[Region]) -> tuple[Region, ...]:
-    """Regions that the caller made: in order, not overlapping, and tokens of this prompt."""
-    if not all(isinstance(one, Region) for one in regions):
-        raise InputError("by must have regions only, or none.", code="E_OPTION")
-    end, ordered = 0, sorted(regions, key=lambda region: region.start)
-    for one in ordered:
-        if not 0 <= one.start < one.stop <= prompt.prompt_length:
-            raise InputError(
-                f"{one.name} has the tokens {one.start} to {one.stop}, but {prompt.prompt_length} tokens are before "
-                "the answer."
-            )
-        if one.start < end:
-            raise InputError(
-                f"{one.name} begins at token {one.start}, inside the region before it, which ends at {end}."
-            )
-        end = one.stop
-    return tuple(ordered)
-
-
-def find_part(prompt: Prompt, within: Region | str) -> Region:
-    """A part of the prompt: a region, the first one of that name, or a text that occurs."""
-    if isinstance(within, Region):
-        return within
-    if not isinstance(within, str) or not within:
-        raise InputError(
-            f"within must be a region of the prompt, its name, or a text that occurs in it, got {within!r}.",
-            code="E_OPTION",
-        )
-    if named := [one for one in prompt.regions if one.name == within]:
-        return named[0]
-    if within not in prompt.text[: prompt.answer_start]:
-        names = ", ".join(dict.fromkeys(one.name for one in prompt.regions))
-        raise InputError(
-            f"The prompt has no region {shorten_text(within, 60)!r}, and this text does not occur in it. Regions: "
-            f"{names}."
-        )
-    (found,) = prompt.split([within])
-    return found
+# --- places -----------------------------------------------------------------------------------------------------------
 
 
 def is_inside(source: Region, part: Region) -> bool:

@@ -26,7 +26,7 @@ WORD = re.compile(r"\d+(?:[.,:]\d+)*|\w+(?:['’]\w+)?")
 OF_ANY_SENTENCE = frozenset(
     "a an the and or but of in on at to for from by with as is are was were be been being it its this that these those "
     "there he she they his her their him them i we you our your which who whom what when where has have had do does "
-    "did not so than then also will would can could may might s".split()
+    "did not so than then also will would can could might s".split()
 )
 ENTAILS = re.compile(r"(?:entail|support|consistent|faithful|factual|true\b|yes\b|grounded)", re.IGNORECASE)
 DENIES = re.compile(r"\b(?:not|non|un|in|no)[\s_-]?(?=entail|support|consistent|faithful|factual|true|grounded)", re.I)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from whyformer._explain.explain import ModelLike, as_model
 from whyformer._explain.token_generation import generate_tokens
 from whyformer._model import Model, PromptLike
-from whyformer._model.prompt import Prompt, append_tokens
+from whyformer._model.prompt import DocumentLike, Prompt, append_tokens
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import InputError
 
@@ -42,20 +42,17 @@ def generate(
     return append_tokens(model, given, ids)
 
 
-def as_prompt(model: Model, prompt: PromptLike) -> Prompt:
-    """A text, a list of messages or a Prompt as a Prompt."""
-    if isinstance(prompt, Prompt):
-        return prompt
-    if isinstance(prompt, str):
-        return Prompt.from_text(model, prompt)
-    refuse_other_prompt(prompt)
-    return Prompt.from_messages(model, prompt)
-
-
-def refuse_other_prompt(prompt: PromptLike | bytes) -> None:
-    if isinstance(prompt, bytes) or not isinstance(prompt, str | Prompt | Sequence):
-        kind = type(prompt).__name__
+def as_prompt(model: Model, prompt: PromptLike, documents: Sequence[DocumentLike] | None = None) -> Prompt:
+    """A text, a list of messages or a Prompt as a Prompt, with documents that it may be answered from."""
+    given: object = prompt
+    if isinstance(given, bytes) or not isinstance(given, str | Prompt | Sequence):
+        kind = type(given).__name__
         raise InputError(f"The prompt must be a text, a Prompt or a list of messages, got {kind}.", code="E_TXT_TYPE")
+    if isinstance(prompt, Prompt):
+        return prompt if documents is None else prompt.with_documents(documents)
+    if isinstance(prompt, str):
+        return Prompt.from_text(model, prompt, documents=documents)
+    return Prompt.from_messages(model, prompt, documents=documents)
 
 
 def check_options(max_new_tokens: int, temperature: float, top_p: float, seed: int) -> None:

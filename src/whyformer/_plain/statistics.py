@@ -34,6 +34,7 @@ COMBINED_EXCHANGES = 2_000  # fewer, because `combine` runs for each
 MAX_EXACT_PAIRS = 13  # up to this many pairs all swaps are tried
 MAX_NUMBERS_HELD = 4_000_000  # in memory at once while drawing
 ROUNDING = 1e-6  # of the larger of two values: what a model in float32 gives twice differs by so much
+WILSON = 1.96  # standard deviations
 TIE = 1e-9  # standard deviations: differences this close are equal, so that rounding does not decide
 
 
@@ -54,6 +55,18 @@ def bootstrap(
         means = np.array([combine(resample) for chunk in resamples for resample in chunk])
     low, high = np.nanquantile(means, [(1 - level) / 2, (1 + level) / 2])
     return middle, float(low), float(high)
+
+
+def compute_wilson_interval(count: int, total: int) -> tuple[float, float]:
+    r"""The ends of Wilson's 95 % interval of a share, with z = 1.96; of nothing, 0 and 1.
+
+    $$ \frac{k + z^2 / 2 \pm z \sqrt{k (n - k) / n + z^2 / 4}}{n + z^2} $$
+    """
+    if not total:
+        return 0.0, 1.0
+    middle, square = count + WILSON * WILSON / 2, WILSON * WILSON
+    half = WILSON * float(np.sqrt(count * (total - count) / total + square / 4))
+    return (middle - half) / (total + square), (middle + half) / (total + square)
 
 
 def compute_t_interval(values: ArrayLike, *, least: int = 2) -> tuple[float, float, float]:

@@ -51,7 +51,7 @@ def run_cite(
     checker: Word, max_new_tokens: int = 20, fail_if: Word, out: File, **engine: Any,
 ) -> None:  # fmt: skip
     """What the answer to a prompt, and each of its sentences, rests on: passages, sentences, documents or roles."""
-    from whyformer._cite.effort import describe_effort
+    from whyformer._cite.effort import choose_effort
     from whyformer._explain.method_call import choose_method
 
     chosen = None if method is None else choose_method(method, {}).method
@@ -62,7 +62,7 @@ def run_cite(
         if fail_if is not None:
             why.LogSummary(0, 0).fails(fail_if)  # refuse a condition that cannot be read before the log is cited
         running.silence_libraries()
-        output.print_to_terminal(f"{describe_effort(effort)}, for each record")
+        output.print_to_terminal(f"{choose_effort(effort).says}, for each record")
         return show_run(why.cite_log(model, prompt, out=str(out), method=method, **settings, **engine), fail_if)
     if fail_if is not None:
         raise InputError("--fail-if is for a log, a .jsonl file.", code="E_USAGE")
@@ -74,7 +74,7 @@ def run_cite(
     read = source.make_prompt(opened, found)
     if not read.answer:
         read = why.generate(opened, read, max_new_tokens=max_new_tokens)
-    output.print_to_terminal(describe_effort(effort))
+    output.print_to_terminal(choose_effort(effort).says)
     running.show_result(why.cite(opened, read, select=select, method=chosen, **settings), out)
 
 

@@ -6,17 +6,16 @@ c.claim.rests_on, c.claim.how, c.claim.values, c.claim.instead; print(c); c.save
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor
 
 from whyformer._engine import Target
 from whyformer._model.prompt import Prompt, Region
 from whyformer._plain import archive
-from whyformer._plain.json_value import JsonObject, JsonValue
-from whyformer._plain.schema import SchemaError, check_schema
+from whyformer._plain.json_value import JsonValue
+from whyformer._plain.schema import NOT_SAVED, SchemaError, check_schema, describe_schema, restore
 from whyformer._plain.small_table import fit_in_line, make_card
-from whyformer._plain.tokens import Pieces
 from whyformer.results._fields import PIECES, TARGET, restore_saved_target, restore_saved_tokens
 from whyformer.results.result import LoadableResult, choose_formats
 from whyformer.show.blocks import Block, DataTable, Fold, MarkedAnswer, Notes, PromptRegions, Report
@@ -27,44 +26,14 @@ from whyformer.show.score_rows import CellValue
 from whyformer.show.visible import make_visible
 from whyformer.show.wording import shorten_text
 
-HARDLY_ANY, ONE, ANY_OF, TOGETHER = "hardly any", "one", "any of", "together"
-SEVERAL, AGAINST, UNMEASURED = "several", "against", ""
-KINDS = (HARDLY_ANY, ONE, ANY_OF, TOGETHER, SEVERAL, AGAINST, UNMEASURED)
-CLAIM, ABSTENTION, GREETING, UNFINISHED = "claim", "abstention", "greeting", "unfinished"
-SENTENCES = (CLAIM, ABSTENTION, GREETING, UNFINISHED)
-ABLATIONS = "ablations"  # the name of what gives the scores where no other method was asked for
-RESTS_ON, ALSO = "rests on", "also"  # roles of a source; the third is AGAINST
-RIGHT, ANOTHER, UNUSED, MISSING = "right", "another source", "unused", "no such number"
-VERBATIM, IN_PART, NOWHERE = "verbatim", "in part", "nowhere"
+How = Literal["hardly any", "one", "any of", "together", "several", "against", ""]  # "": nothing was left out
+SentenceKind = Literal["claim", "abstention", "greeting", "unfinished"]
+Role = Literal["rests on", "also", "against", ""]
+Finding = Literal["right", "another source", "unused", "no such number", ""]  # of a mark; "": it was not measured
+Found = Literal["verbatim", "in part", "nowhere"]  # a quotation
 LONGEST_ID = 24  # characters of an id in a terminal
-LISTED = 4  # words that are listed as contained or lacking
 HEADINGS = ("source", "share", "role", "p with all", "without it", "it alone", "with none", "text")
-
-REGION = {"name": str, "kind": str, "start": int, "stop": int, "text": str, "characters": (None, [int])}
-CITATION = {
-    "name": str, "kind": str, "start": int, "stop": int, "text": str, "score": float, "share": float,
-    "role": str, "copies": [str], "id": (None, str), "metadata": {str: object},
-}  # fmt: skip
-PROMPT = {"ids": [int], "pieces": PIECES, "prompt_length": int, "regions": [REGION], "notes": [str]}
-OPTIONAL = (None, float)
-VALUES = {
-    "with_all": float, "without": OPTIONAL, "alone": OPTIONAL, "with_none": float, "log_odds": [OPTIONAL],
-}  # fmt: skip
-READ = {"how": str, "rests_on": [str]}
-STATE = {"contains": [str], "lacks": [str], "judged": (None, bool), "probability": OPTIONAL}
-MARK = {"text": str, "number": int, "source": (None, str), "finding": str}
-QUOTATION = {"text": str, "source": (None, str), "finding": str}
-CLAIM_FIELDS = {
-    "text": str, "kind": str, "how": str, "rests_on": [str], "also": [str], "against": [str], "effect": OPTIONAL,
-    "around": [READ], "by_log_p": (None, READ), "values": {str: VALUES}, "states": {str: STATE}, "marks": [MARK],
-    "quotations": [QUOTATION], "is_cut": bool, "written": (None, str),
-}  # fmt: skip
-SCHEMA = {
-    "prompt": PROMPT, "citations": [CITATION], "target": TARGET, "scores": Tensor, "rest": float,
-    "log_probability": float, "log_odds": float, "method": str, "settings": {str: object}, "model": str,
-    "versions": {str: str}, "spent": {str: float}, "notes": [str], "apart": [CITATION], "claim": CLAIM_FIELDS,
-    "sentences": [CLAIM_FIELDS],
-}  # fmt: skip
+LISTED = 4  # words that are listed as contained or lacking
 
 
 # --- what is said of one claim ----------------------------------------------------------------------------------------
@@ -80,12 +49,17 @@ class Values:
     with_none: float
     log_odds: tuple[float | None, ...]  # the same four as summed log-odds, by which the reading is decided
 
+    def list_probabilities(self) -> tuple[str, str, str, str]:
+        """With all sources, without this one, with it alone, without any; per token."""
+        p = (self.with_all, self.without, self.alone, self.with_none)
+        return tuple("–" if one is None else f"{one:.2g}" if one < 0.995 else f"{one:.3g}" for one in p)  # type: ignore[return-value]
+
 
 @dataclass(frozen=True)
-class OtherReading:
-    """How the claim would be read by another margin, or by log p."""
+class ClaimReading:
+    """How a claim depends on its sources, and which are named: by another margin, or by log p."""
 
-    how: str
+    how: How
     rests_on: tuple[str, ...]
 
     def __str__(self) -> str:
@@ -114,7 +88,7 @@ class Mark:
     text: str
     number: int
     source: str | None
-    finding: str  # right, another source, unused, no such number; "" if the claim was not measured
+    finding: Finding
 
 
 @dataclass(frozen=True)
@@ -123,7 +97,7 @@ class Quotation:
 
     text: str
     source: str | None
-    finding: str  # verbatim, in part, nowhere
+    finding: Found
 
 
 @dataclass(frozen=True)
@@ -131,21 +105,21 @@ class Claim:
     """The answer, or a sentence of it, and what it rests on."""
 
     text: str
-    kind: str  # claim; abstention, greeting or unfinished, of which nothing is said
-    how: str  # hardly any, one, any of, together, several, against; "": nothing was left out
+    kind: SentenceKind  # of what is no claim nothing is said
+    how: How
     rests_on: tuple[str, ...] = ()
     also: tuple[str, ...] = ()  # sources that pass one of the two direct checks
     against: tuple[str, ...] = ()  # sources without which the claim is likelier
     effect: float | None = None  # E: the summed log-odds with all sources minus those without any
-    around: tuple[OtherReading, ...] = ()  # at .45 E and .55 E, where one of them differs
-    by_log_p: OtherReading | None = None
+    around: tuple[ClaimReading, ...] = ()  # at .45 E and .55 E, where one of them differs
+    by_log_p: ClaimReading | None = None
     values: Mapping[str, Values] = field(default_factory=dict)  # of each source that is named
     states: Mapping[str, State] = field(default_factory=dict)  # of every source
     marks: tuple[Mark, ...] = ()
     quotations: tuple[Quotation, ...] = ()
     is_cut: bool = False  # the limit of forwards was reached before all checks were made
     written: str | None = field(default=None, compare=False)  # what `instead` has found
-    writer: Callable[[], str] | None = field(default=None, repr=False, compare=False)
+    writer: Callable[[], str] | None = field(default=None, repr=False, compare=False, metadata=NOT_SAVED)
 
     @property
     def instead(self) -> str | None:
@@ -176,11 +150,11 @@ class Claim:
         return "states it but the model did not need it" if is_stated else "neither"
 
     def __str__(self) -> str:
-        if self.kind != CLAIM:
-            return "is unfinished, so no claim" if self.kind == UNFINISHED else f"is {article(self.kind)}, no claim"
-        said = describe_dependence(self.how, self.against if self.how == AGAINST else self.rests_on)
+        if self.kind != "claim":
+            return "is unfinished, so no claim" if self.kind == "unfinished" else f"is {article(self.kind)}, no claim"
+        said = describe_dependence(self.how, self.against if self.how == "against" else self.rests_on)
         said += f", also {join_names(self.also)}" if self.also else ""
-        if self.against and self.how != AGAINST:
+        if self.against and self.how != "against":
             said += f"; {join_names(self.against)} speak{'s' * (len(self.against) == 1)} against it"
         others = " or ".join(dict.fromkeys(str(one) for one in self.around if str(one) != said))
         return f"{said} (borderline: {others})" if others else said
@@ -190,15 +164,15 @@ def article(noun: str) -> str:
     return f"{'an' if noun[:1] in 'aeiou' else 'a'} {noun}"
 
 
-def describe_dependence(how: str, names: Sequence[str]) -> str:
+def describe_dependence(how: How, names: Sequence[str]) -> str:
     named = join_names(names)
     said = {
-        HARDLY_ANY: "hardly rests on any source",
-        ONE: f"rests on {named}",
-        ANY_OF: f"rests on any of {named}",
-        TOGETHER: f"rests on {named} together",
-        SEVERAL: "rests on several sources",
-        AGAINST: f"is made less likely by {named or 'the sources'}",
+        "hardly any": "hardly rests on any source",
+        "one": f"rests on {named}",
+        "any of": f"rests on any of {named}",
+        "together": f"rests on {named} together",
+        "several": "rests on several sources",
+        "against": f"is made less likely by {named or 'the sources'}",
     }
     return said.get(how, "was not measured: nothing was left out")
 
@@ -211,20 +185,13 @@ def join_names(names: Sequence[str]) -> str:
 
 
 @dataclass(frozen=True, repr=False)
-class Citation:
+class Citation(Region):
     """One part of the prompt, its score for the answer and, if it is a source, the part that it plays."""
 
-    name: str
-    kind: str
-    start: int  # its first token
-    stop: int  # one past its last token
-    text: str
-    score: float  # its weight in the log-odds of the answer (least squares over ablations); "fast": its relevance
-    share: float  # of the magnitudes of all scores; with the sign of the score
-    role: str = ""  # rests on, also, against: of the answer or one of its sentences; "" for none
+    score: float = 0.0  # its weight in the log-odds of the answer (least squares over ablations); "fast": its relevance
+    share: float = 0.0  # of the magnitudes of all scores; with the sign of the score
+    role: Role = ""  # for the answer or one of its sentences
     copies: tuple[str, ...] = ()  # the same text at other places, left out together with it
-    id: str | None = None  # of the document that it is, or is part of
-    metadata: JsonObject = field(default_factory=dict, hash=False)  # of that document
 
     def __repr__(self) -> str:
         role, text = f", {self.role}" if self.role else "", fit_in_line(make_visible(self.text))
@@ -278,23 +245,37 @@ class Citations(LoadableResult):
     @property
     def rests_on(self) -> tuple[Citation, ...]:
         """The sources that the answer, or a sentence of it, rests on."""
-        return tuple(one for one in self.citations if one.role == RESTS_ON)
+        return tuple(one for one in self.citations if one.role == "rests on")
 
     @property
     def has_fitted_scores(self) -> bool:
         """Whether the scores of sources are weights in ablations, while those of tokens are of a relevance pass."""
-        return self.method != ABLATIONS and self.claim.effect is not None
+        return self.method != "ablations" and self.claim.effect is not None
 
     def mark_answer(self) -> tuple[list[MarkedSentence], list[str]]:
         """The answer with the numbers of the sources that it rests on, and the names of these sources."""
         return number_sources([(one.text, describe_remark(one), one.rests_on) for one in self.sentences])
 
+    def find_values(self) -> dict[str, Values]:
+        """Of each named source, for the first sentence that names it, or for the whole answer."""
+        return {name: value for one in (*reversed(self.sentences), self.claim) for name, value in one.values.items()}
+
+    def list_sources(self) -> list[CitationRow]:
+        """Each source with its number in the answer and the probabilities that were measured, highest score first."""
+        values, (_, names) = self.find_values(), self.mark_answer()
+        return [
+            CitationRow(
+                one.name, one.start, one.stop, one.share, one.role,
+                values[one.name].list_probabilities() if one.name in values else ("",) * 4,
+                one.text, one.id, one.metadata, names.index(one.name) + 1 if one.name in names else None,
+            )
+            for one in self.citations
+        ]  # fmt: skip
+
     # --- displaying ---
 
     def view(self) -> PromptView:
         """The prompt with its scores and citations, for display; sources and what is apart are its parts."""
-        sentences, names = self.mark_answer()
-        values = self.find_values()
         return view_prompt(
             self.prompt,
             (*self.citations, *self.apart),
@@ -302,33 +283,20 @@ class Citations(LoadableResult):
             + abs(self.rest),
             headline=f"What does {make_visible(self.target.label)} rest on?",
             signed=True,
-            citations=[
-                CitationRow(
-                    one.name, one.start, one.stop, one.share, one.role, list_probabilities(values.get(one.name)),
-                    one.text, one.id, one.metadata, names.index(one.name) + 1 if one.name in names else None,
-                )
-                for one in self.citations
-            ],
-            marked=sentences,
+            citations=self.list_sources(),
+            marked=self.mark_answer()[0],
             has_fitted_scores=self.has_fitted_scores,
             reading_notes=self.describe(),
             **{name: getattr(self, name) for name in ("scores", "method", "model", "settings", "versions", "notes")},
-        )  # fmt: skip
-
-    def find_values(self) -> dict[str, Values]:
-        """Of each named source, for the first sentence that names it, or for the whole answer."""
-        return {name: value for one in (*reversed(self.sentences), self.claim) for name, value in one.values.items()}
+        )
 
     def _report(self) -> Report:
         """The answer, what it rests on, and its sources; the page has the prompt with its scores too."""
-        view, values = self.view(), self.find_values()
+        view = self.view()
         rows = [
-            [
-                name_source_in_full(one), f"{100 * one.share:+.0f} %", one.role,
-                *list_probabilities(values.get(one.name)), shorten_text(one.text, 300),
-            ]
-            for one in self.citations
-        ]  # fmt: skip
+            (name_source(one), f"{100 * one.share:+.0f} %", one.role, *one.probabilities, shorten_text(one.text, 300))
+            for one in view.citations
+        ]
         brief: list[Block] = [
             MarkedAnswer(view.marked, view.citations), *self.describe()[1:],
             Fold("Sources", [DataTable(HEADINGS, rows)]), Notes(self.notes),
@@ -338,12 +306,10 @@ class Citations(LoadableResult):
 
     def describe(self) -> list[str]:
         """The answer in six lines, and one for each sentence if there are several."""
-        lines = [make_visible(write_marked_text(self.mark_answer()[0]))]
-        several = len(self.sentences) > 1
-        for n, one in enumerate([self.claim, *(self.sentences if several else ())]):
-            name = "The answer" if not n else f'"{shorten_text(" ".join(one.text.split()), 60)}"'
-            lines.append(f"{name} {one}.")
-        lines += describe_numbers(self.claim) if self.claim.kind == CLAIM else []
+        lines = [write_marked_text(self.mark_answer()[0]), f"The answer {self.claim}."]
+        if len(self.sentences) > 1:
+            lines += [f'"{shorten_text(" ".join(one.text.split()), 60)}" {one}.' for one in self.sentences]
+        lines += describe_numbers(self.claim) if self.claim.kind == "claim" else []
         return [make_visible(line) for line in lines]
 
     # --- files ---
@@ -354,110 +320,75 @@ class Citations(LoadableResult):
 
     @classmethod
     def _from_fields(cls, saved: archive.Fields) -> "Citations":
-        if isinstance(saved, Mapping) and "support" in saved:
-            raise SchemaError("the citations are of an earlier version, whose verdicts are no longer given; cite again")
-        check_schema(saved, SCHEMA, "the citations")
+        """From the fields that it has: what else a file may name, such as a function to call, is not taken over."""
+        prompt = describe_schema(Prompt, pieces=PIECES)
+        check_schema(saved, describe_schema(Citations, prompt=prompt, target=TARGET), "the citations")
         prompt, length = saved["prompt"], len(saved["prompt"]["ids"])
         if tuple(saved["scores"].shape) != (length,) or not 0 < prompt["prompt_length"] <= length:
             raise SchemaError("scores and tokens of the citations do not fit each other")
-        if not saved["citations"] or not all(
-            one["role"] in ("", RESTS_ON, ALSO, AGAINST) for one in saved["citations"]
-        ):
-            raise SchemaError("the citations are damaged")
-        pieces = restore_saved_tokens(prompt["pieces"], length)
-        assert isinstance(pieces, Pieces)
-        regions = tuple(restore_region(one) for one in prompt["regions"])
-        parts = {name: tuple(Citation(**with_tuples(one)) for one in saved[name]) for name in ("citations", "apart")}
-        whole = Prompt(tuple(prompt["ids"]), pieces, prompt["prompt_length"], regions, tuple(prompt["notes"]))
-        return Citations(
-            **{
-                **saved,
-                **parts,
-                "prompt": whole,
-                "target": restore_saved_target(saved["target"]),
-                "notes": tuple(saved["notes"]),
-                "claim": restore_claim(saved["claim"]),
-                "sentences": tuple(restore_claim(one) for one in saved["sentences"]),
-            }
-        )
+        if not saved["citations"]:
+            raise SchemaError("the citations have no sources")
+        pieces, target = restore_saved_tokens(prompt["pieces"], length), restore_saved_target(saved["target"])
+        found: Citations = restore(Citations, {**saved, "prompt": {**prompt, "pieces": pieces}, "target": target})
+        return found
 
     def _list_rows(self) -> Iterator[tuple[CellValue, ...]]:
         """One row for each source, highest score first."""
         values = self.find_values()
         for rank, one in enumerate(self.citations, 1):
             own = values.get(one.name)
-            more = {"without": own.without, "alone": own.alone} if own is not None else {"without": None, "alone": None}
-            fields: dict[str, Any] = {**vars(one), "rank": rank, **more}
+            fields: dict[str, Any] = {**vars(one), "rank": rank, "without": None, "alone": None}
+            fields |= {} if own is None else {"without": own.without, "alone": own.alone}
             yield tuple(fields[column] for column in self.csv_columns)
 
 
 # --- in words ---------------------------------------------------------------------------------------------------------
 
 
-def name_source_in_full(one: Citation) -> str:
-    own = one.name if one.id is None else f"{one.name} ({shorten_text(one.id, LONGEST_ID)})"
-    return f"{own}, the same as {join_names(one.copies)}" if one.copies else own
+def name_source(one: CitationRow) -> str:
+    return one.name if one.id is None else f"{one.name} ({shorten_text(one.id, LONGEST_ID)})"
 
 
 def describe_remark(one: Claim) -> str:
     """What is said beside a sentence: what it is if it is no claim, and if it rests on nothing that has a number."""
-    if one.kind != CLAIM:
+    if one.kind != "claim":
         return one.kind
-    return one.how if one.how in (HARDLY_ANY, SEVERAL, AGAINST) else ""
+    return one.how if one.how in ("hardly any", "several", "against") else ""
 
 
-def write_probability(value: float | None) -> str:
-    return "–" if value is None else f"{value:.2g}" if value < 0.995 else f"{value:.3g}"
-
-
-def list_probabilities(values: Values | None) -> tuple[str, str, str, str]:
-    """With all sources, without this one, with it alone, without any; per token."""
-    if values is None:
-        return ("",) * 4
-    with_all, without, alone, with_none = values.with_all, values.without, values.alone, values.with_none
-    return tuple(map(write_probability, (with_all, without, alone, with_none)))  # type: ignore[return-value]
-
-
-def describe_numbers(claim: Claim) -> Iterator[str] | list[str]:
+def describe_numbers(claim: Claim) -> Iterator[str]:
     """The numbers that decide, what the model says instead, words, marks and what was not measured."""
-    first = next(iter(claim.named), None)
-    values = claim.values.get(first) if first else None
-    lines = []
-    if values is not None:
-        figures = list_probabilities(values)
-        odds = ["–" if one is None else f"{one:.1f}" for one in values.log_odds]
-        lines.append(
-            f"Its probability per token: {figures[0]} with all sources, {figures[1]} without {first}, {figures[2]} "
-            f"with it alone, {figures[3]} without any."
+    first = next(iter(claim.named), "")
+    if values := claim.values.get(first):
+        with_all, without, alone, with_none = values.list_probabilities()
+        yield (
+            f"Its probability per token: {with_all} with all sources, {without} without {first}, {alone} with it "
+            f"alone, {with_none} without any."
         )
-        lines.append(f"In summed log-odds: {', '.join(odds)}. Half of the effect of {claim.effect:.1f} decides.")
+        odds = ", ".join("–" if one is None else f"{one:.1f}" for one in values.log_odds)
+        yield f"In summed log-odds: {odds}. Half of the effect of {claim.effect:.1f} decides."
     elif claim.effect is not None:
-        lines.append(f"All sources together change its summed log-odds by {claim.effect:+.1f}.")
+        yield f"All sources together change its summed log-odds by {claim.effect:+.1f}."
     if claim.instead is not None:
         without = join_names(claim.rests_on) or "any source"
-        lines.append(f'Without {without}: "{shorten_text(" ".join(claim.instead.split()), 160)}"')
-    lines.append(describe_states(claim, first))
-    lines += [f"{one.text} is {one.finding}." for one in claim.marks if one.finding]
-    lines += [
-        f'"{one.text}" is found {one.finding}{f" in {one.source}" * bool(one.source)}.' for one in claim.quotations
-    ]
-    return lines
+        yield f'Without {without}: "{shorten_text(" ".join(claim.instead.split()), 160)}"'
+    yield describe_states(claim, first)
+    yield from (f"{one.text} is {one.finding}." for one in claim.marks if one.finding)
+    for one in claim.quotations:
+        yield f'"{one.text}" is found {one.finding}{f" in {one.source}" * bool(one.source)}.'
 
 
-def describe_states(claim: Claim, first: str | None) -> str:
+def describe_states(claim: Claim, first: str) -> str:
     """The words that the first named source contains, or else the source that contains most; and a judgement."""
-    most = first or max(claim.states, key=lambda name: len(claim.states[name].contains), default=None)
-    if most is None or most not in claim.states:
+    most = first or max(claim.states, key=lambda name: len(claim.states[name].contains), default="")
+    if most not in claim.states:
         return "Whether a source states it was not compared."
     state = claim.states[most]
     lacks = f"; it lacks {list_words(state.lacks)}" if state.lacks else ""
-    judged = [name for name, one in claim.states.items() if one.judged]
+    told = "Whether a source states it was not judged: no checker."
     if state.judged is not None:
-        told = (
-            f"Stated, by the checker, in {join_names(judged)}." if judged else "Stated, by the checker, in no source."
-        )
-    else:
-        told = "Whether a source states it was not judged: no checker."
+        judged = [name for name, one in claim.states.items() if one.judged]
+        told = f"Stated, by the checker, in {join_names(judged) or 'no source'}."
     return f"Of its words, {most} contains {list_words(state.contains) or 'none'}{lacks}. {told}"
 
 
@@ -470,26 +401,3 @@ def list_words(words: Sequence[str]) -> str:
 
 def write_claim(claim: Claim) -> dict[str, Any]:
     return {name: value for name, value in asdict(replace(claim, writer=None)).items() if name != "writer"}
-
-
-def restore_claim(saved: archive.Fields) -> Claim:
-    """Its own fields alone: what else a file may name, such as a function to call, is not taken over."""
-    if saved["how"] not in KINDS or saved["kind"] not in SENTENCES:
-        raise SchemaError("a claim of the citations is damaged")
-    fields = {name: saved[name] for name in CLAIM_FIELDS}
-    for name, kind in {"around": OtherReading, "marks": Mark, "quotations": Quotation}.items():
-        fields[name] = [kind(**with_tuples(one)) for one in saved[name]]
-    for name, kind in {"values": Values, "states": State}.items():
-        fields[name] = {source: kind(**with_tuples(one)) for source, one in saved[name].items()}
-    if saved["by_log_p"] is not None:
-        fields["by_log_p"] = OtherReading(**with_tuples(saved["by_log_p"]))
-    return Claim(**with_tuples(fields))
-
-
-def with_tuples(fields: archive.Fields) -> dict[str, Any]:
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
-
-
-def restore_region(saved: archive.Fields) -> Region:
-    index = saved["characters"]
-    return Region(**{**saved, "characters": None if index is None else (index[0], index[1])})

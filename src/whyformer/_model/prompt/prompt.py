@@ -45,6 +45,7 @@ from whyformer._model.prompt.regions import (
     SplitBy,
     assign_tokens,
     check_characters,
+    check_regions,
     find_texts,
     skip_blanks,
     trim_blanks,
@@ -144,7 +145,7 @@ class Prompt:
         """Parts of the prompt, in order.
 
         by: "sentence", "paragraph", "passage" (separated by blank lines, or one per line if there are none),
-        "document", "role"; a list of texts that occur in the prompt; a list of (start, stop) in characters; or a
+        "document", "role"; a list of texts that occur in the prompt, of (start, stop) in characters or of regions; or a
         function that takes the text of the prompt and returns such a list. Sentences and passages of a chat are those
         of its messages: no part crosses from one message to the next, and none contains text of the template.
         """
@@ -160,9 +161,29 @@ class Prompt:
                 f"characters, or a function that returns such a list, got {type(listed).__name__}.",
                 code="E_OPTION",
             )
+        if any(isinstance(one, Region) for one in wanted):
+            return check_regions(wanted, self.prompt_length)
         if wanted and all(isinstance(one, str) for one in wanted):
             wanted = list(find_texts(text, [str(one) for one in wanted]))
         return self._name_parts(check_characters(wanted, len(text)), "passage", "passage")
+
+    def find_region(self, wanted: Region | str) -> Region:
+        """A part of the prompt: a region, the first one of that name, or a text that occurs."""
+        if isinstance(wanted, Region):
+            return wanted
+        if not isinstance(wanted, str) or not wanted:
+            raise InputError(
+                f"within must be a region of the prompt, its name, or a text that occurs in it, got {wanted!r}.",
+                code="E_OPTION",
+            )
+        if named := [one for one in self.regions if one.name == wanted]:
+            return named[0]
+        if wanted not in self.text[: self.answer_start]:
+            names = ", ".join(dict.fromkeys(one.name for one in self.regions))
+            raise InputError(
+                f"The prompt has no region {wanted[:60]!r}, and this text does not occur in it. Regions: {names}."
+            )
+        return self.split([wanted])[0]
 
     def _split_by_name(self, by: str) -> tuple[Region, ...]:
         if by in ("role", "document"):

@@ -17,7 +17,9 @@ from whyformer._plain.tokens import NamedTokens
 from whyformer.errors import InputError
 
 Characters: TypeAlias = tuple[int, int]  # from the first, up to and without the last
-SplitBy: TypeAlias = str | Sequence[str] | Sequence[Characters] | Callable[[str], Iterable[Characters]]
+SplitBy: TypeAlias = (
+    str | Sequence[str] | Sequence[Characters] | Sequence["Region"] | Callable[[str], Iterable[Characters]]
+)
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,24 @@ class Region(NamedTokens):
 
     def __len__(self) -> int:
         return self.stop - self.start
+
+
+def check_regions(regions: Sequence[object], length: int) -> tuple[Region, ...]:
+    """Regions that the caller made: in order, not overlapping, and among the first tokens of the prompt."""
+    known = [one for one in regions if isinstance(one, Region)]
+    if len(known) < len(regions):
+        raise InputError("by must have regions only, or none.", code="E_OPTION")
+    ordered = sorted(known, key=lambda region: region.start)
+    for before, one in zip([None, *ordered], ordered, strict=False):
+        if not 0 <= one.start < one.stop <= length:
+            raise InputError(
+                f"{one.name} has the tokens {one.start} to {one.stop}, but {length} tokens are before the answer."
+            )
+        if before is not None and one.start < before.stop:
+            raise InputError(
+                f"{one.name} begins at token {one.start}, inside the region before it, which ends at {before.stop}."
+            )
+    return tuple(ordered)
 
 
 @dataclass(frozen=True)
