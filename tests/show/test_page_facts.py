@@ -1,6 +1,7 @@
 """A page says what is needed to check it: the settings of every method on it; a date only where it is asked for."""
 
 import re
+from datetime import date
 
 from sample_explanations import explain_image, explain_text
 
@@ -30,13 +31,13 @@ def test_a_page_names_the_weights():
     assert "sha256 0123abcd" in footer_of(e) and "torch 2.13" in footer_of(e)
 
 
-def test_a_page_has_a_date_only_where_it_is_asked_for():
+def test_a_page_has_the_date_of_the_day_or_the_one_asked_for():
     made = lambda: Explanation.formats[".html"](explain_image()).decode()  # noqa: E731
-    plain = made()
     with report.date_pages("2031-02-03"):
-        dated = made()
-    assert "2031-02-03" in dated and "date" in dated
-    assert "2031-02-03" not in plain and made() == plain
+        assert "<dt>date</dt><dd>2031-02-03</dd>" in made()
+    with report.date_pages(""):
+        assert "<dt>date</dt>" not in made()
+    assert f"<dt>date</dt><dd>{date.today().isoformat()}</dd>" in made()
 
 
 def test_empty_facts_are_left_out():

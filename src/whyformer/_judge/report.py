@@ -122,14 +122,16 @@ def draw_mean_curves(judgement: Judgement, metric: str, styles: Styles) -> chart
     order = [line.method for line in table.of(metric) if line.method in table.curves[metric]]
     best = [method for method in order if not is_control(method)][:MOST_CURVES]
     order = [method for method in order if method in best or is_control(method)]
-    series = {}
+    series, steps, is_share = {}, table.at.get(metric) or (), False
     for method in order:
         curve = table.curves[metric][method]
-        steps = table.at.get(metric) or ()
-        series[method] = (steps if len(steps) == len(curve) else range(len(curve)), curve, None, None)
+        is_share = len(steps) == len(curve) and table.kinds[metric] == "faithfulness"
+        series[method] = (steps if is_share else range(len(curve)), curve, None, None)
     left_out = len(table.curves[metric]) - len(series)
     title = f"Mean curves of the best {MOST_CURVES} and the controls" if left_out else "Mean curves"
-    return charts.draw_curves(series, title=title, xlabel="step", ylabel="mean", styles=styles)
+    xlabel = "share of the words or patches that are changed" if is_share else "step"
+    ylabel = f"{metric}, mean over examples"
+    return charts.draw_curves(series, title=title, xlabel=xlabel, ylabel=ylabel, percent=is_share, styles=styles)
 
 
 def find_disagreements(judgement: Judgement) -> list[Row]:

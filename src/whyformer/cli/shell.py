@@ -6,7 +6,6 @@ import random
 import sys
 import traceback
 from collections.abc import Callable, Collection, Sequence
-from datetime import date
 from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Any
 
@@ -152,11 +151,11 @@ def run_program(
         bool, typer.Option("--version", callback=print_version, is_eager=True, help="Show the version.")
     ] = False,
     as_json: Annotated[bool, make_option("--json", "Print an error as JSON.")] = False,
-    with_date: Annotated[bool, typer.Option("--date", help="Put today's date on the pages that are saved.")] = False,
+    with_date: Annotated[bool, typer.Option("--date/--no-date", help="Put today's date on saved pages.")] = True,
 ) -> None:
     if context.invoked_subcommand is None:
         output.print_text(FIRST_STEPS)
-    if with_date:
+    if not with_date:
         from whyformer.show.page_facts import date_pages
 
-        context.with_resource(date_pages(date.today().isoformat()))
+        context.with_resource(date_pages(""))

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from matplotlib.text import Text
 
 Dashes: TypeAlias = str | tuple[float, tuple[float, ...]]
+WIDTH = 4.9  # inches of a chart with a legend, which fits on a phone
+LEGEND_GAP, LEGEND_ROW = 0.5, 0.18  # inches below the axes, and of a row
+
 Plotted: TypeAlias = ArrayLike | Tensor | Sequence[float | None]
 
 DASHES: tuple[Dashes, ...] = ("solid", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)))
@@ -98,7 +101,7 @@ def estimate_label_width(labels: Iterable[str], max_length: int = 48) -> float:
 def open_chart(
     size: tuple[float, float], title: str, xlabel: str, ylabel: str, note: str, *, legend: bool = True
 ) -> Iterator[tuple["Figure", "Axes"]]:
-    """Axes to draw on, of this size in inches; then labels, a legend to the right of the axes and a note are added."""
+    """Axes to draw on, of this size in inches; then labels, a note and a legend below the axes are added."""
     with apply_style():
         figure = make_figure(*size)
         axes = figure.subplots()
@@ -106,16 +109,32 @@ def open_chart(
         above = axes.set_title(shorten_label(title, 80))
         axes.set_xlabel(shorten_label(xlabel, 80))
         axes.set_ylabel(shorten_label(ylabel, 44))
-        if legend:
-            figure.legend(*axes.get_legend_handles_labels(), loc="outside right upper")
+        rows = add_legend(figure, axes, size[0]) if legend else 0
         if note:
-            figure.supxlabel(shorten_label(note, 120), fontsize=7.5, color=DIM_INK, x=0.01, ha="left")
+            figure.supxlabel(
+                textwrap.fill(shorten_label(note, 120), 80), fontsize=7.5, color=DIM_INK, x=0.01, ha="left"
+            )
+        figure.set_size_inches(size[0], size[1] + LEGEND_ROW * rows)
         if legend:
             break_title(figure, axes, above)
 
 
+def add_legend(figure: "Figure", axes: "Axes", width: float) -> int:
+    """Below the axes, so that a chart is as narrow as a phone needs it. Returns its rows."""
+    from matplotlib.transforms import ScaledTranslation
+
+    handles, labels = axes.get_legend_handles_labels()
+    if not handles:
+        return 0
+    columns = max(1, int((width - 0.5) / (estimate_label_width(labels) + 0.2)))
+    below = axes.transAxes + ScaledTranslation(0, -LEGEND_GAP, figure.dpi_scale_trans)
+    place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (0, 0), "bbox_transform": below}
+    axes.legend(handles, labels, ncols=columns, handlelength=1.5, columnspacing=1.2, borderaxespad=0.0, **place)
+    return -(-len(handles) // columns)
+
+
 def break_title(figure: "Figure", axes: "Axes", title: "Text") -> None:
-    """A title wider than its axes continues on the next line: beside the axes is the legend."""
+    """A title wider than its axes continues on the next line."""
     figure.draw_without_rendering()  # lays out
     room, needed = axes.get_window_extent().width, title.get_window_extent().width
     if needed > room:

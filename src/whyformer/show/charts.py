@@ -49,7 +49,7 @@ def draw_curves(
     from matplotlib.ticker import MaxNLocator
 
     style.refuse_empty(series, "curve")
-    size = (4.6 + style.estimate_label_width(series), 3.6)
+    size = (style.WIDTH, 3.6)
     with style.open_chart(size, title, xlabel, ylabel, note) as (figure, axes):
         for index, (label, (x, mean, low, high)) in enumerate(series.items()):
             x, mean = as_array(x), as_array(mean)
@@ -194,7 +194,7 @@ def draw_histogram(
     finite = {label: keep_finite(values) for label, values in named.items()}
     pooled = np.concatenate(list(finite.values()))
     edges = np.histogram_bin_edges(pooled if pooled.size else np.zeros(1), bins=bins).tolist()
-    size = (4.6 + max(1.0, style.estimate_label_width(named)), 3.2)
+    size = (style.WIDTH, 3.2)
     with style.open_chart(size, title, xlabel, ylabel, note, legend=any(finite)) as (figure, axes):
         for index, (label, values) in enumerate(finite.items()):
             colour = style.choose_series_colour(label, index)
@@ -224,7 +224,7 @@ def draw_densities(
     margin = 0.0 if between else 0.08 * (high - low) or 0.5
     x = np.linspace(low - margin, high + margin, 256)
     names = {label: f"{shorten_label(label, 56)} (n = {values.size})" for label, values in finite.items()}
-    size = (4.4 + style.estimate_label_width(names.values(), 72), 3.2)
+    size = (style.WIDTH, 3.2)
     with style.open_chart(size, title, xlabel, ylabel, note) as (figure, axes):
         for index, (label, values) in enumerate(finite.items()):
             line, y = style.choose_line_style(label, index), style.estimate_density(values, x)
@@ -247,7 +247,7 @@ def draw_scatter(
 ) -> Drawing:
     """One dot per pair of values; diagonal: also draw the line x = y."""
     style.refuse_empty(groups, "group")
-    size = (4.2 + style.estimate_label_width(groups), 3.8)
+    size = (style.WIDTH, 3.8)
     with style.open_chart(size, title, xlabel, ylabel, note, legend=any(groups)) as (figure, axes):
         for index, (label, (x, y)) in enumerate(groups.items()):
             colour = style.choose_series_colour(label, index)

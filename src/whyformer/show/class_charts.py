@@ -36,7 +36,7 @@ def draw_class_violins(
     style.refuse_empty(bins, "bin")
     classes = list(dict.fromkeys(label for groups in bins.values() for label in groups))
     style.refuse_empty(classes, "class")
-    size = (4.6 + style.estimate_label_width(classes, 24), 1.1 + 0.75 * len(bins))
+    size = (style.WIDTH, 1.1 + 0.75 * len(bins))
     with style.open_chart(size, title, xlabel, ylabel, note) as (figure, axes):
         height = ROOM / len(classes)
         ticks = []
@@ -88,7 +88,7 @@ def draw_class_histograms(
     """One histogram per class, each of shares that sum to 1, so that classes of different size can be compared."""
     style.refuse_empty(groups, "class")
     edges: Sequence[float] = np.linspace(*between, bins + 1).tolist()
-    size = (4.4 + style.estimate_label_width(groups, 24), 3.0)
+    size = (style.WIDTH, 3.0)
     with style.open_chart(size, title, xlabel, ylabel, note) as (figure, axes):
         for index, (label, group) in enumerate(groups.items()):
             values, colour = keep_finite(group), choose_series_colour(label, index)

@@ -26,6 +26,7 @@ DIM_INK = "#60606a"
 LINE_COLOUR = "#d9d9e0"
 # The palette of Okabe and Ito without yellow, which is hard to see on white, and two more colours.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C4A2F", "#5B3A8C")
+SMALLEST = 0.6  # of its size, to which a drawing on a page shrinks in a narrow window; below it, it scrolls
 GREYS = ("#8f8f99", "#3c3c44")  # for controls, besides the grey of chance, which is DIM_INK
 FONTS = ("DejaVu Sans", "Noto Sans CJK JP", "Noto Sans Devanagari", "Noto Sans Arabic", "Noto Emoji")
 TICKS = {"color": DIM_INK, "labelcolor": INK, "major.width": 0.6, "labelsize": 8}
@@ -94,10 +95,11 @@ class Drawing:
         body = body[body.index("<svg") :].replace(INK, "currentColor")
         size = re.search(r'viewBox="0 0 ([0-9.]+) ([0-9.]+)"', body)
         width = f"{float(size[1]) / 72 * 96:.0f}" if size else "640"
+        least = f'style="min-width:{SMALLEST * float(width):.0f}px"'
         opening = f'<svg class="drawing" role="img" aria-label="{escape_html(self.alt)}"'
         own = r'^<svg[^>]*?(viewBox="[^"]*")[^>]*>'
         # replaced by a function, as the text may contain backslashes
-        body = re.sub(own, lambda match: f'{opening} {match[1]} width="{width}">', body, count=1)
+        body = re.sub(own, lambda match: f'{opening} {match[1]} width="{width}" {least}>', body, count=1)
         return re.sub(r"<metadata>.*?</metadata>\s*", "", body, count=1, flags=re.DOTALL)
 
     def png(self, dpi: int = 200) -> bytes:

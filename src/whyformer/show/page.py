@@ -16,7 +16,7 @@ from whyformer.show.marked_text import mark_words, mark_words_inline
 from whyformer.show.page_tables import choose_fold
 from whyformer.show.panel import Panel
 from whyformer.show.prompt_view import view_panel
-from whyformer.show.wording import describe_considered, describe_sum, describe_sums, format_headline
+from whyformer.show.wording import describe_considered, describe_limits, describe_sum, describe_sums, format_headline
 
 IMAGE_SIDE, SMALL_SIDE = 640, 360  # pixels of the longer side of an image on a page, and in a notebook
 TOP_PATCHES = 10
@@ -33,8 +33,10 @@ def make_report_page(made: b.Report) -> str:
     sections = [block for block in made.blocks if isinstance(block, b.PageSection)]
     contents = report.make_anchors(one.name or one.title for one in sections)
     writer.anchors = {id(one): anchor for one, anchor in zip(sections, contents, strict=True)}
-    parts = list(writer.write_all(made.blocks))
-    facts, style = {name: write_content(value) for name, value in made.facts.items()}, "".join(writer.style)
+    facts = {name: write_content(value) for name, value in made.facts.items()}
+    cases = sum(one.is_example for one in sections)
+    writer.imprint = make_element("div", report.make_fact_list(facts), class_="paper") if cases > 1 and facts else None
+    parts, style = list(writer.write_all(made.blocks)), "".join(writer.style)
     return report.make_page(made.title, parts, lead=made.lead, about=facts, contents=contents, style=style)
 
 
@@ -72,6 +74,7 @@ class HtmlWriter(b.Writer):
         self.title = title  # of the page, which is not repeated
         self.is_brief = is_brief  # in a notebook
         self.anchors: dict[int, str] = {}  # of the sections in the contents, by their identity
+        self.imprint: Html | None = None  # on paper below each of several cases, which is handed over alone
         self.style: list[str] = []  # what the blocks turned out to need
         self.side = SMALL_SIDE if is_brief else IMAGE_SIDE
 
@@ -130,8 +133,8 @@ class HtmlWriter(b.Writer):
         if self.is_brief and block.is_example:
             yield from inside
         else:
-            title, remark = block.title, block.remark
-            yield report.make_section(title, *inside, remark=remark, anchor=anchor, is_case=block.is_example)
+            title, remark, imprint = block.title, block.remark, self.imprint if block.is_example else None
+            yield report.make_section(title, *inside, imprint, remark=remark, anchor=anchor, is_case=block.is_example)
 
     def markedanswer(self, block: b.MarkedAnswer) -> Iterator[Html]:
         yield make_element("p", write_marked_text(block.sentences))
@@ -155,7 +158,7 @@ class HtmlWriter(b.Writer):
             yield from [make_element("h3", part.label)] if panel.streams else []
             yield from self.write_image(part) if part.is_image else self.write_text(part)
         yield from report.make_check(panel.check)
-        yield from write_small(describe_sum(panel))
+        yield from write_small(describe_sum(panel), "" if self.is_brief else describe_limits(panel))
 
     def write_image(self, panel: Panel) -> Iterator[Html]:
         alt = f"{panel.name}: {format_headline(panel)}"

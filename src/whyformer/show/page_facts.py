@@ -2,27 +2,34 @@
 
     list_facts("pets", {"rollout": {"start": 0}}, {"weights": "sha256 ...", "torch": "2.13"})
 
-A model is named as the user named it, never by an absolute path. A page has no date unless it is asked for:
+A model is named as the user named it, never by an absolute path. A page has the date of the day on which it is written:
 
-    with date_pages("2026-11-16"):
+    with date_pages("2026-11-16"):  # another date, or with "" none
         e.save("why.html")
 """
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from datetime import date
 from typing import Any
 
 from whyformer.show.html import Content, Html, join_html, make_element
 from whyformer.show.panel import Panel
 
-PAGE_DATE: ContextVar[str] = ContextVar("PAGE_DATE", default="")
+PAGE_DATE: ContextVar[str | None] = ContextVar("PAGE_DATE", default=None)
+
+
+def find_page_date() -> str:
+    """The date that pages get here."""
+    asked = PAGE_DATE.get()
+    return date.today().isoformat() if asked is None else asked
 
 
 @contextmanager
-def date_pages(date: str) -> Iterator[None]:
+def date_pages(day: str) -> Iterator[None]:
     """Put this date on every page that is written inside the block."""
-    token = PAGE_DATE.set(date)
+    token = PAGE_DATE.set(day)
     try:
         yield
     finally:

@@ -22,7 +22,7 @@ from whyformer.show.colours import UNSIGNED_STOPS, to_hex
 from whyformer.show.drawing import DIM_INK, LINE_COLOUR, Drawing
 from whyformer.show.html import Content, Html, escape_html, join_html, make_element
 from whyformer.show.page_colours import choose_colour_level, make_mark_css, make_palette_css, to_css_colour
-from whyformer.show.page_facts import PAGE_DATE, date_pages
+from whyformer.show.page_facts import date_pages, find_page_date
 from whyformer.show.page_tables import make_fold_css, make_scrollable, make_table
 from whyformer.show.wording import format_score
 
@@ -92,7 +92,7 @@ def make_page(
             make_element("style", Html(PAGE_CSS + make_fold_css() + make_palette_css() + make_mark_css() + style)),
         ]
     )
-    facts = {**(about or {}), **({"date": date} if (date := PAGE_DATE.get()) else {})}
+    facts = {**(about or {}), **({"date": day} if (day := find_page_date()) else {})}
     links = [
         make_element("li", make_element("a", label, href=f"#{anchor}")) for anchor, label in (contents or {}).items()
     ]

@@ -30,6 +30,12 @@ SHADES = " .:-=+*#%@"
 BAR_LENGTH = 12  # characters
 MAP_SIZE = 28  # half blocks across a heat map, roughly
 DIM_STYLE = Style(dim=True)
+SPECIAL_STYLE = Style(dim=True, italic=True)
+# On 16 colours: grounds on which an ink of known contrast can be read, of orange, blue and purple scores.
+FEW_COLOURS = {"r": Style(color="black", bgcolor="yellow"), "b": Style(color="bright_white", bgcolor="blue")}
+UNSIGNED_FEW = Style(color="bright_white", bgcolor="magenta")
+HALF_BLOCK = "▀"
+PALE = 70  # a ground whose parts differ by less is not drawn on 16 colours
 
 
 @dataclass(frozen=True)
@@ -85,9 +91,22 @@ def render_parts(parts: Iterable[RenderableType], screen: Screen) -> str:
     for part in parts:
         renderable = console.render_str(part) if isinstance(part, str) else part
         drawn = [Segment(make_lines_visible(text), style) for text, style, _ in console.render(renderable)]
+        if screen.colours in ("standard", "windows"):
+            drawn = [Segment(text, limit_colours(text, style)) for text, style, _ in drawn]
         console.print(Segments(drawn), end="", crop=False)
     lines = console.file.getvalue().split("\n")  # type: ignore[attr-defined]
     return "\n".join(line.rstrip() for line in lines).rstrip("\n")
+
+
+def limit_colours(text: str, style: Style | None) -> Style | None:
+    """The look of a word on a terminal of 16 colours; maps stay as they are."""
+    ground = None if style is None or style.bgcolor is None else style.bgcolor.triplet
+    if style is None or ground is None or HALF_BLOCK in text:
+        return style
+    red, green, blue = ground
+    if max(ground) - min(ground) < PALE:
+        return style.without_color
+    return UNSIGNED_FEW if green < min(red, blue) else FEW_COLOURS["r" if red > blue else "b"]
 
 
 def wrap_lines(text: str, width: int) -> str:
@@ -124,9 +143,11 @@ def render_words(pieces: Pieces, scores: Tensor, *, signed: bool) -> Text:
     text = make_scored_text(pieces, scores, signed=signed)
     line = Text()
     for chip in text.chips:
-        style = choose_text_style(tuple(paint_scores(torch.tensor(chip.score), text.between, signed=signed).tolist()))
-        if chip.special:
-            style += Style(italic=True)
+        style = SPECIAL_STYLE  # on no colour: special tokens often score higher than all words
+        if not chip.special:
+            style = choose_text_style(
+                tuple(paint_scores(torch.tensor(chip.score), text.between, signed=signed).tolist())
+            )
         if chip.opens:
             line.append(f"{chr(10) if line else ''}{chip.opens}\n", DIM_STYLE)
         line.append(chip.before, DIM_STYLE if chip.before.strip() else None).append(chip.text, style)
@@ -141,7 +162,7 @@ def render_plain_words(pieces: Pieces, scores: Tensor, *, signed: bool) -> Text:
     largest = max(abs(limit) for limit in text.between)
     lines = []
     for chip in text.chips:
-        length = min(BAR_LENGTH, round(BAR_LENGTH * (abs(chip.score) / largest))) if largest else 0
+        length = min(BAR_LENGTH, round(BAR_LENGTH * (abs(chip.score) / largest))) if largest and not chip.special else 0
         bar = ("-" if chip.score < 0 else "+" if signed else "#") * length
         remark = "  (special)" if chip.special else ""
         lines += [f"{chip.opens}:"] if chip.opens else []
@@ -165,7 +186,7 @@ def render_heat_map(scores: Tensor, *, signed: bool, width: int = 80, size: int 
         line = Text()
         for column, top in enumerate(upper):
             bottom = Color.from_rgb(*lower[column]) if lower else None
-            line.append("▀", Style(color=Color.from_rgb(*top), bgcolor=bottom))
+            line.append(HALF_BLOCK, Style(color=Color.from_rgb(*top), bgcolor=bottom))
         lines.append(line)
     return Text("\n").join(lines)
 

@@ -92,6 +92,14 @@ def describe_sum(panel: Panel) -> str:
     return f"{start} {total:+.3g}, {f'{times:.3g} times' if times > 0 else 'not to'} {answer}."
 
 
+def describe_limits(panel: Panel) -> str:
+    """What a map of this method cannot show."""
+    hidden = [] if panel.signed else ["what speaks against this answer"]
+    hidden += [] if panel.class_specific else ["what speaks for it rather than for another"]
+    untested = "" if panel.check else " Whether hiding the highest scores changes it was not tested (check=True)."
+    return f"Not shown: {', '.join([*hidden, 'whether the answer is right'])}.{untested}"
+
+
 def describe_sums(panels: Mapping[str, Panel]) -> str:
     """The same of one example by several methods, or of several answers by one."""
     first = next(iter(panels.values()))

@@ -43,7 +43,9 @@ def draw_agreement_by_class(audit: AuditFindings, name: str) -> Iterator[Drawing
     for measure in (GRADIENT, DELETED, REMOVED):
         taus = [{**row, **row["pairs"].get(f"attention ~ {measure}", {})} for row in rows]
         if groups := split_values_by_class(taus, classes, lambda row: row.get("tau")):
-            yield draw_class_histograms(groups, between=(-1.0, 1.0), title=measure, xlabel="Kendall's tau")
+            yield draw_class_histograms(
+                groups, between=(-1.0, 1.0), title=measure, xlabel="agreement of the rankings (Kendall's tau)"
+            )
 
 
 def draw_permutation_by_class(audit: AuditFindings, name: str) -> Iterator[Drawing]:
@@ -51,11 +53,13 @@ def draw_permutation_by_class(audit: AuditFindings, name: str) -> Iterator[Drawi
     classes = name_classes(audit)
     rows = [row for row in audit.of("replacement", name) if "permutation" in row.get("kinds", {})]
     moved: ReadValue = lambda row: row["kinds"]["permutation"]["tvd"]  # noqa: E731
-    yield from draw_violins_by_class(rows, classes, moved, title="Permuted", xlabel="median TVD of the output")
+    yield from draw_violins_by_class(rows, classes, moved, title="Permuted", xlabel="median change of the answer (TVD)")
     if largest := split_values_by_class(rows, classes, lambda row: row["largest"]):
         values = split_values_by_class(rows, classes, moved)
         dots = {label: (largest[label], values[label]) for label in largest}
-        yield charts.draw_scatter(dots, title="Each example", xlabel="largest weight", ylabel="median TVD")
+        yield charts.draw_scatter(
+            dots, title="Each example", xlabel="largest weight", ylabel="median change of the answer (TVD)"
+        )
 
 
 def draw_adversarial_by_class(audit: AuditFindings, name: str) -> Iterator[Drawing]:
@@ -63,8 +67,12 @@ def draw_adversarial_by_class(audit: AuditFindings, name: str) -> Iterator[Drawi
     rows = [row for row in audit.of("adversarial", name) if not row.get("undefined")]
     found: ReadValue = lambda row: row["jsd"]  # noqa: E731
     if groups := split_values_by_class(rows, classes, found):
-        yield draw_class_histograms(groups, between=between, title="Distance found", xlabel="JSD")
-    yield from draw_violins_by_class(rows, classes, found, title="By the largest weight", xlabel="JSD", between=between)
+        yield draw_class_histograms(
+            groups, between=between, title="Distance found", xlabel="distance of the attention (JSD)"
+        )
+    yield from draw_violins_by_class(
+        rows, classes, found, title="By the largest weight", xlabel="distance of the attention (JSD)", between=between
+    )
 
 
 def draw_violins_by_class(

@@ -65,7 +65,11 @@ def chart_agreement(audit: AuditFindings, name: str, found: Statistics) -> Itera
     groups = {pair: values for pair, values in taus.items() if len(values) > 2}
     if groups:
         drawing = charts.draw_densities(
-            groups, title="Agreement over examples", xlabel="Kendall's tau", between=(-1.0, 1.0), reference=0.0
+            groups,
+            title="Agreement over examples",
+            xlabel="agreement of the rankings (Kendall's tau)",
+            between=(-1.0, 1.0),
+            reference=0.0,
         )
         yield html.embed_drawing(drawing)
     yield tabulate(found, AGREEMENT_COLUMNS, caption="Agreement, means over examples")
@@ -106,9 +110,11 @@ def draw_replacement(rows: Sequence[AuditRow], kinds: Sequence[str]) -> Iterator
     of = lambda group, kind: [row["kinds"][kind]["tvd"] for row in group if kind in row["kinds"]]  # noqa: E731
     if "permutation" in kinds:
         groups = {label: of(group, "permutation") for label, group in group_by_largest_weight(rows).items()}
-        yield charts.draw_violins(groups, title="Permuted, by the largest weight", ylabel="median TVD of the output")
+        yield charts.draw_violins(
+            groups, title="Permuted, by the largest weight", ylabel="median change of the answer (TVD)"
+        )
     every = {kind: of(rows, kind) for kind in kinds}
-    yield charts.draw_violins(every, title="By replacement", ylabel="TVD of the output")
+    yield charts.draw_violins(every, title="By replacement", ylabel="change of the answer (TVD)")
 
 
 def tabulate_bins(permutation: Statistics) -> Html:
@@ -137,8 +143,10 @@ def chart_adversarial(audit: AuditFindings, name: str, found: Statistics) -> Ite
     bins = {label: [row["jsd"] for row in group] for label, group in group_by_largest_weight(rows).items()}
     title = "Distance of other attention"
     drawings = [
-        charts.draw_histogram(groups, title=title, xlabel="JSD", reference=LARGEST_JSD, bins=24),
-        charts.draw_violins(bins, title="By the largest weight", ylabel="JSD"),
+        charts.draw_histogram(
+            groups, title=title, xlabel="distance of the attention (JSD)", reference=LARGEST_JSD, bins=24
+        ),
+        charts.draw_violins(bins, title="By the largest weight", ylabel="distance of the attention (JSD)"),
     ]
     yield arrange_charts(drawings)
     caption = "The farthest attention with the same output, by predicted class"
@@ -155,7 +163,9 @@ def chart_adversary(audit: AuditFindings, name: str, found: Statistics) -> Itera
     rows = [row for row in audit.of("adversary", name) if not row.get("undefined")]
     points = {"examples": ([row["tvd"] for row in rows], [row["jsd"] for row in rows])}
     yield html.embed_drawing(
-        charts.draw_scatter(points, title="Each example", xlabel="TVD of the answers", ylabel="JSD of attention")
+        charts.draw_scatter(
+            points, title="Each example", xlabel="change of the answer (TVD)", ylabel="distance of the attention (JSD)"
+        )
     )
     figures = {what: found[key] for what, key in ADVERSARY_ROWS.items() if found[key] is not None}
     caption = "The trained adversary on examples that it was not trained on"
