@@ -100,7 +100,7 @@ def draw_metric(judgement: Judgement, metric: str, styles: Styles) -> Iterator[D
     yield charts.draw_ranking(
         [(line.method, line.mean, line.low, line.high) for line in lines],
         title=f"Mean and 95 % interval over {format_example_counts(lines)} examples",
-        xlabel=f"{metric} ({table.better[metric]} is better)",
+        xlabel=metric,
         better=table.better[metric],
         reference=None if control is None else control.mean,
         note="" if control is None else f"Dashed line: the best control, {control.method}.",

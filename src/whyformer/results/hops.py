@@ -183,7 +183,7 @@ class Hops(Result):
         words = f"sent on {count} {'time' if count == 1 else 'times'} by the {len(self.prompt.answer)} generated tokens"
         whole = replace(panel, scores=self.total, signed=True, notes=(), check=())
         brief: list[Block] = [
-            f"By {self.method}; {words}; {self.left:.1%} of the relevance is left on them.",
+            f"{words[0].upper()}{words[1:]}; {self.left:.1%} of the relevance is left on them.",
             tabulate_hops(self),
             *([describe_absorbers(self)] if self.hops[0].absorbed_by is not None else []),
             *([tabulate_regions(self)] if self.regions else []),

@@ -126,7 +126,7 @@ def add_legend(figure: "Figure", axes: "Axes", width: float) -> int:
     handles, labels = axes.get_legend_handles_labels()
     if not handles:
         return 0
-    columns = max(1, int((width - 0.5) / (estimate_label_width(labels) + 0.2)))
+    columns = max(1, int(width / (estimate_label_width(labels) + 0.2)))
     below = axes.transAxes + ScaledTranslation(0, -LEGEND_GAP, figure.dpi_scale_trans)
     place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (0, 0), "bbox_transform": below}
     axes.legend(handles, labels, ncols=columns, handlelength=1.5, columnspacing=1.2, borderaxespad=0.0, **place)

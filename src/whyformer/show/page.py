@@ -16,7 +16,14 @@ from whyformer.show.marked_text import mark_words, mark_words_inline
 from whyformer.show.page_tables import choose_fold
 from whyformer.show.panel import Panel
 from whyformer.show.prompt_view import view_panel
-from whyformer.show.wording import describe_considered, describe_limits, describe_sum, describe_sums, format_headline
+from whyformer.show.wording import (
+    describe_considered,
+    describe_limits,
+    describe_sum,
+    describe_sums,
+    format_headline,
+    format_score,
+)
 
 IMAGE_SIDE, SMALL_SIDE = 640, 360  # pixels of the longer side of an image on a page, and in a notebook
 TOP_PATCHES = 10
@@ -158,7 +165,8 @@ class HtmlWriter(b.Writer):
             yield from [make_element("h3", part.label)] if panel.streams else []
             yield from self.write_image(part) if part.is_image else self.write_text(part)
         yield from report.make_check(panel.check)
-        yield from write_small(describe_sum(panel), "" if self.is_brief else describe_limits(panel))
+        is_whole = block.is_titled and not self.is_brief
+        yield from write_small(describe_sum(panel), describe_limits(panel) if is_whole else "")
 
     def write_image(self, panel: Panel) -> Iterator[Html]:
         alt = f"{panel.name}: {format_headline(panel)}"
@@ -169,7 +177,7 @@ class HtmlWriter(b.Writer):
         scale = overlay.choose_colour_scale(panel.finest, signed=panel.signed)
         note = scale.describe_limits(signed=panel.signed)
         yield report.arrange_figures(images, large=True)
-        yield report.make_legend(scale.between, signed=panel.signed, note=note, of_image=True)
+        yield self.legend(scale.between, signed=panel.signed, note=note, of_image=True)
         if not self.is_brief:
             rows, columns = panel.grid.shape
             positions = panel_images.list_strongest_patches(panel, TOP_PATCHES)
@@ -197,7 +205,15 @@ class HtmlWriter(b.Writer):
         """The words in colour and a legend; inline in a notebook, where some readers drop style sheets."""
         marks = (mark_words_inline if self.is_brief else mark_words)(text)
         yield make_element("div", marks, class_="text", dir="auto")
-        yield report.make_legend(text.between, signed=text.signed, note=note)
+        yield self.legend(text.between, signed=text.signed, note=note)
+
+    def legend(self, between: tuple[float, float], *, signed: bool, note: str = "", of_image: bool = False) -> Html:
+        """A colour bar between its limits; in a notebook in words."""
+        if not self.is_brief:
+            return report.make_legend(between, signed=signed, note=note, of_image=of_image)
+        low, high = (format_score(limit, signed=signed) for limit in between)
+        words = f"{low} against (blue) to {high} for (orange)" if signed else f"{low} (clear) to {high} (purple)"
+        return make_element("div", words, f"; {note}" if note else None, class_="dim")
 
     # --- several maps ---
 
@@ -205,6 +221,7 @@ class HtmlWriter(b.Writer):
         first = next(iter(block.panels.values()))
         if format_headline(first) != self.title:
             yield make_element("p", make_element("strong", format_headline(first)))
+        yield from write_small(describe_considered(first.target))
         if first.is_image:
             maps = [self.make_map(panel, make_method_name(label)) for label, panel in block.panels.items()]
             yield report.arrange_figures([*self.list_originals(first), *maps], small=self.is_brief)

@@ -15,6 +15,8 @@ LONG_CELL = 18  # characters that a column of longer cells needs at least
 CHARACTER, PADDING = 0.5, 0.9  # rem
 FOLD_WIDTHS = tuple(range(20, 64, 4))  # rem, below which a table can become cards
 
+NUMBER = re.compile(r"[-+]?\d[\d.,]*(e[-+]?\d+)?( ?%)?|[-–]?")
+
 # One block for each width, as a container query cannot read a variable.
 FOLDED = (
     "@container (max-width:{0}rem){{.fold-{0}{{&,& tbody,& tr,& th,& td{{display:block;text-align:left}}"
@@ -66,9 +68,16 @@ def make_scrollable(content: Html, label: str) -> Html:
 
 def classify_column(column: Sequence[Content]) -> str:
     """The CSS class of a column: number (right-aligned), short (never wrapped) or long."""
-    if column and all(isinstance(value, int | float | None) and not isinstance(value, bool) for value in column):
+    if column and all(is_number(value) for value in column):
         return "number"
     return "short" if all(len(get_plain_text(value)) <= SHORT_CELL for value in column) else "long"
+
+
+def is_number(value: Content) -> bool:
+    """Whether a cell is a number, or text that is one: "+0.71", "85 %", "–"."""
+    if isinstance(value, str):
+        return not isinstance(value, Html) and NUMBER.fullmatch(value) is not None
+    return not isinstance(value, bool)
 
 
 def format_cell(value: Content) -> Content:

@@ -19,7 +19,16 @@ from whyformer.show.visible import make_visible
 from whyformer.show.wording import describe_considered, describe_sum, describe_sums
 
 STYLES = {"": "", "strong": "bold", "dim": "dim"}
-APART = (b.Facts, b.DataTable, b.ExampleView, b.Methods, b.MapGrid, b.Tabs, b.PageSection)  # empty lines around them
+APART = (
+    b.Fold,
+    b.Facts,
+    b.DataTable,
+    b.ExampleView,
+    b.Methods,
+    b.MapGrid,
+    b.Tabs,
+    b.PageSection,
+)  # empty lines around them
 GAP = 2  # cells between columns
 MAP_SIZE = 16  # of one of several maps
 
@@ -80,8 +89,9 @@ class TerminalWriter(b.Writer):
         kinds = [classify_column([row[i] for row in block.rows]) for i in range(len(columns))]
         kept = choose_fitting(columns, block.droppable, self.screen.width)
         lines = Lines(box=None, pad_edge=False, header_style="dim", padding=(0, GAP, 0, 0))
+        is_roomy = sum(max(map(cell_len, columns[i])) + GAP for i in kept) - GAP <= self.screen.width
         for i in kept:
-            width = None if kinds[i] == "long" else measure_column(columns[i])
+            width = None if is_roomy or kinds[i] == "long" else measure_column(columns[i])
             lines.add_column(Text(columns[i][0]), justify="right" if kinds[i] == "number" else "left", width=width)
         for cells in zip(*(columns[i][1:] for i in kept), strict=True):
             lines.add_row(*map(Text, cells))
@@ -130,7 +140,8 @@ class TerminalWriter(b.Writer):
         return terminal.render_text(panel.pieces, panel.scores, signed=panel.signed, screen=self.screen)
 
     def methods(self, block: b.Methods) -> Iterator[RenderableType]:
-        yield title_panel(next(iter(block.panels.values())), None)
+        first = next(iter(block.panels.values()))
+        yield from (title_panel(first, None), *draw_small_print(describe_considered(first.target)))
         yield from self.draw_side_by_side(block.panels)
 
     def mapgrid(self, block: b.MapGrid) -> Iterator[RenderableType]:
