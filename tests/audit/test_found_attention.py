@@ -15,7 +15,6 @@ import whyformer as why
 from whyformer._audit import Audit, audit
 from whyformer._audit.checks import adversarial, found_attention
 from whyformer._audit.report import found_views
-from whyformer._audit.report.page import make_audit_page
 from whyformer.errors import InputError
 from whyformer.show.terminal import Screen
 
@@ -121,7 +120,7 @@ def test_damaged_files_are_refused(of_texts, tmp_path, what):
 
 
 def test_the_report_shows_both_and_escapes(of_texts):
-    page = make_audit_page(of_texts)
+    page = of_texts.formats[".html"](of_texts).decode()
     assert page.count("observed attention") >= 3 and "Side by side on the input" in page
     assert "<script" not in page and "&lt;script&gt;" in page
     html5lib.HTMLParser(strict=True).parse(page)

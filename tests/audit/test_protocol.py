@@ -15,7 +15,6 @@ import whyformer as why
 from whyformer._audit import Audit, audit, examples
 from whyformer._audit.auditor import Auditor
 from whyformer._audit.checks.agreement import DELETED, GRADIENT, MASKED
-from whyformer._audit.report.page import make_audit_page
 from whyformer.data import read
 from whyformer.errors import InputError, MethodError, NoAttention, OutputError, TargetError, UnsupportedModel
 
@@ -98,7 +97,7 @@ def test_a_stored_file_loads():
     assert old.descriptions[0].startswith("Replaced are the weights of all heads of block 3")
     kinds = old.summary["attention"]["block 3, mean of heads"]["replacement"]["kinds"]
     assert kinds["permutation"]["change"]["median"] == pytest.approx(0.0013, rel=0.05)
-    assert make_audit_page(old).startswith("<!doctype html>")
+    assert old.formats[".html"](old).decode().startswith("<!doctype html>")
 
 
 def test_attention_that_decides_is_reported_as_such():
@@ -243,7 +242,7 @@ def test_inputs_of_one_token_are_reported_as_such():
     assert one["agreement"][f"attention ~ {GRADIENT}"]["tau"]["mean"] is None
     assert "there is only one token to attend to" in str(made) and "cannot be compared" in str(made)
     assert "nan" not in str(made)
-    assert "nan" not in make_audit_page(made)
+    assert "nan" not in made.formats[".html"](made).decode()
 
 
 def test_constant_attention_is_reported_as_undefined():

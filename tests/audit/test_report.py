@@ -13,7 +13,6 @@ from whyformer._audit import Audit, audit
 from whyformer._audit.checks.agreement import DELETED
 from whyformer._audit.report import page as pages
 from whyformer._audit.report.limits import TEST_LIMITS
-from whyformer._audit.report.page import make_audit_page
 from whyformer._audit.report.summary import average_f1
 from whyformer._audit.report.verdict import describe_attention_tests, name_in_sentence, write_audit_headline
 from whyformer._audit.report.wording import format_percent, interpret_change
@@ -32,14 +31,14 @@ def found():
 
 
 def test_the_page_has_no_script_and_makes_no_request(found):
-    page = make_audit_page(found)
+    page = found.formats[".html"](found).decode()
     assert "<script" not in page and "http://" not in page.replace("http://www.w3.org", "") and "https://" not in page
     assert "&lt;script&gt;" in page
     html5lib.HTMLParser(strict=True).parse(page)
 
 
 def test_every_test_has_charts_and_limits(found):
-    page = make_audit_page(found)
+    page = found.formats[".html"](found).decode()
     for test in ("agreement", "replacement", "adversarial", "seeds", "diagnostic", "shape"):
         assert escape(TEST_LIMITS[test]) in page, test
     assert page.count("<svg") >= 7 and "Kendall" in page and "By class and largest weight" in page
@@ -100,7 +99,7 @@ def test_many_heads_become_a_table(found, monkeypatch):
     names = tuple(f"block 0, head {i}" for i in range(3))
     rows = [{**row, "attention": name} if row["attention"] else row for row in found.rows for name in names]
     many = Audit(tuple(rows), names, ("",) * 3, "m", "d", None, found.settings, {})
-    page = make_audit_page(many)
+    page = many.formats[".html"](many).decode()
     assert "and 2 more" in page and page.count("Side by side") >= 1
 
 

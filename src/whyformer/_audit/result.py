@@ -11,7 +11,8 @@ from whyformer._audit import report
 from whyformer._audit.checks import check_saved_audit
 from whyformer._audit.report import AuditFindings, write_indented_json
 from whyformer._plain import archive
-from whyformer.results.result import DRAWING_FORMATS, Result
+from whyformer.results.result import DRAWING_FORMATS, Result, choose_formats
+from whyformer.show.blocks import Report
 from whyformer.show.drawing import Drawing
 from whyformer.show.terminal import Screen, render_parts, wrap_lines
 from whyformer.show.visible import make_visible
@@ -26,7 +27,7 @@ class Audit(AuditFindings, Result):
     """Whether attention explains the predictions of a model on a data set, with the evidence."""
 
     formats: ClassVar[Mapping[str, Callable[[Any], bytes]]] = {
-        ".html": lambda audit: report.make_audit_page(audit).encode("utf-8"),
+        **choose_formats(".html"),
         ".json": lambda audit: write_indented_json("audit", {name: getattr(audit, name) for name in SAVED}),
         ".txt": lambda audit: (audit.write_text(None) + "\n").encode("utf-8", "backslashreplace"),
         **DRAWING_FORMATS,
@@ -40,6 +41,9 @@ class Audit(AuditFindings, Result):
     def records(self) -> list[dict[str, object]]:
         """One mapping per example, test and attention, with the numbers of that test."""
         return [dict(row) for row in self.rows]
+
+    def _report(self) -> Report:
+        return report.make_audit_report(self)
 
     def render(self, screen: Screen | None = None) -> str:
         """The verdict as text, wrapped to the width of the screen or the terminal; elsewhere a sentence is a line."""
@@ -69,10 +73,6 @@ class Audit(AuditFindings, Result):
 
     def _list_sentences(self, name: str) -> list[str]:
         return [f"  - {sentence.text} ({sentence.evidence})" for sentence in self.sentences[name]]
-
-    def to_html(self) -> str:
-        """The verdict as a fragment of HTML, for a notebook."""
-        return report.make_audit_fragment(self)
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> "Audit":

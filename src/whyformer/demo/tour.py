@@ -13,8 +13,9 @@ from whyformer._model.loading import open as open_model
 from whyformer._plain import archive
 from whyformer.demo import shapes
 from whyformer.demo.sample_files import SAMPLES
-from whyformer.show import page, report
-from whyformer.show.report import Html
+from whyformer.show.blocks import Methods, PageSection, Report
+from whyformer.show.page import make_report_page
+from whyformer.show.panel import Panel
 from whyformer.show.visible import make_visible
 from whyformer.show.wording import explain_colours
 
@@ -38,13 +39,13 @@ NEXT_COMMANDS = (
 
 def show_tour(out: Path, print_rendered: Callable[[str], None], device: str | None = None) -> None:
     """Explain the bundled models: print the results with `print_rendered`, and save a page to `out`."""
-    sections, titles = [], {}
+    sections = []
     for number, visit in enumerate((explain_pets, explain_sentiment, explain_two_shapes, explain_agreement), 1):
         stop = visit(device)
         print_rendered(f"{number}. {make_visible(stop.title)}\n\n{stop.text}\n")
-        titles[f"part-{number}"] = stop.title.partition(":")[0]
-        sections.append(report.make_section(stop.title, stop.html, remark=stop.remark, anchor=f"part-{number}"))
-    html = report.make_page("Why did the transformer say that?", sections, lead=LEAD, contents=titles)
+        name = stop.title.partition(":")[0]
+        sections.append(PageSection(stop.title, [Methods(stop.panels)], stop.remark, name=name))
+    html = make_report_page(Report("Why did the transformer say that?", sections, LEAD))
     archive.write_file(out, html.encode("utf-8"))
     print_rendered("\n  ".join(["Try it on your own inputs:\n", *NEXT_COMMANDS]))
 
@@ -61,7 +62,7 @@ class TourStop(NamedTuple):
     title: str
     remark: str
     text: str  # for the terminal
-    html: Html  # for the page
+    panels: dict[str, Panel]  # for the page
 
 
 def explain_pets(device: str | None) -> TourStop:
@@ -79,7 +80,7 @@ def compare_methods(model: Model, what: str, example: Path | str, methods: Seque
     target = next(iter(comparison)).targets[0]
     title = f"{model.name}: {what}, {target.label} ({target.probability:.0%})"
     panels = {label: explanation.panels(label)[0] for label, explanation in comparison.explanations.items()}
-    return TourStop(title, remark, str(comparison), page.make_panel_row(panels))
+    return TourStop(title, remark, str(comparison), panels)
 
 
 def explain_two_shapes(device: str | None) -> TourStop:
@@ -92,7 +93,7 @@ def explain_two_shapes(device: str | None) -> TourStop:
     title = f"demo/shapes: one image, two classes: {' and '.join(labels)}"
     remark = "A class-specific method highlights a different object for each class."
     panels = {question: explanation.panels()[0] for question, explanation in explanations.items()}
-    return TourStop(title, remark, "\n\n".join(map(str, explanations.values())), page.make_panel_row(panels))
+    return TourStop(title, remark, "\n\n".join(map(str, explanations.values())), panels)
 
 
 def explain_agreement(device: str | None) -> TourStop:
@@ -100,5 +101,4 @@ def explain_agreement(device: str | None) -> TourStop:
     explanation = explain(open_model("demo/decoder", device=device), AGREEMENT_PROMPT, target=" are", versus=" is")
     title = "demo/decoder: why are, rather than is?"
     remark = "A small language model must remember the number of its subject across nouns of the other number."
-    html = page.make_panel_row({explanation.method: explanation.panels()[0]})
-    return TourStop(title, remark, str(explanation), html)
+    return TourStop(title, remark, str(explanation), {explanation.method: explanation.panels()[0]})

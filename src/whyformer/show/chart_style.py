@@ -17,10 +17,10 @@ from whyformer.show.visible import make_visible
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.text import Text
 
 Dashes: TypeAlias = str | tuple[float, tuple[float, ...]]
 WIDTH = 4.9  # inches of a chart with a legend, which fits on a phone
+LONGEST_LINE = 58  # characters of a title
 LEGEND_GAP, LEGEND_ROW = 0.5, 0.18  # inches below the axes, and of a row
 
 Plotted: TypeAlias = ArrayLike | Tensor | Sequence[float | None]
@@ -106,7 +106,7 @@ def open_chart(
         figure = make_figure(*size)
         axes = figure.subplots()
         yield figure, axes
-        above = axes.set_title(shorten_label(title, 80))
+        axes.set_title(textwrap.fill(shorten_label(title, 80), LONGEST_LINE) if legend else shorten_label(title, 80))
         axes.set_xlabel(shorten_label(xlabel, 80))
         axes.set_ylabel(shorten_label(ylabel, 44))
         rows = add_legend(figure, axes, size[0]) if legend else 0
@@ -115,8 +115,6 @@ def open_chart(
                 textwrap.fill(shorten_label(note, 120), 80), fontsize=7.5, color=DIM_INK, x=0.01, ha="left"
             )
         figure.set_size_inches(size[0], size[1] + LEGEND_ROW * rows)
-        if legend:
-            break_title(figure, axes, above)
 
 
 def add_legend(figure: "Figure", axes: "Axes", width: float) -> int:
@@ -131,15 +129,6 @@ def add_legend(figure: "Figure", axes: "Axes", width: float) -> int:
     place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (0, 0), "bbox_transform": below}
     axes.legend(handles, labels, ncols=columns, handlelength=1.5, columnspacing=1.2, borderaxespad=0.0, **place)
     return -(-len(handles) // columns)
-
-
-def break_title(figure: "Figure", axes: "Axes", title: "Text") -> None:
-    """A title wider than its axes continues on the next line."""
-    figure.draw_without_rendering()  # lays out
-    room, needed = axes.get_window_extent().width, title.get_window_extent().width
-    if needed > room:
-        letters = int(len(title.get_text()) * room / needed)
-        title.set_text(textwrap.fill(title.get_text(), max(letters, 10)))
 
 
 def draw_cells(axes: "Axes", colours: np.ndarray, gap: float) -> None:

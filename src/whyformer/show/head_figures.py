@@ -19,6 +19,7 @@ from whyformer.show.html import Html, make_element
 from whyformer.show.panel import Panel
 from whyformer.show.panel_images import format_limits, make_cell_image
 from whyformer.show.report import make_scrollable, to_data_uri
+from whyformer.show.similarity_figures import draw_pair_matrix
 from whyformer.show.text_width import shorten_to_width
 from whyformer.show.wording import format_headline
 
@@ -116,22 +117,8 @@ def draw_attention_links(weights: Tensor, pieces: Sequence[str], *, title: str, 
 
 def draw_attention_matrix(weights: Tensor, pieces: Sequence[str], *, title: str, signed: bool) -> Drawing:
     """[query key] as a heat map; up to 48 tokens are named on both axes."""
-    count = len(pieces)
-    with apply_style():
-        figure = make_figure(1.6 + max(2.2, min(0.2 * count, 7)), 1.4 + max(2.2, min(0.2 * count, 7)))
-        axes = figure.subplots()
-        between = find_limits(weights, signed=signed, floor=0.0)
-        axes.imshow(paint_scores(weights, between, signed=signed).numpy(), interpolation="nearest")
-        if count <= 48:
-            names = [shorten_to_width(piece, 7, 80) for piece in pieces]
-            axes.set_xticks(range(count), names, rotation=90, fontsize=7)
-            axes.set_yticks(range(count), names, fontsize=7)
-        axes.set_xlabel("to (key)")
-        axes.set_ylabel("from (query)")
-        axes.tick_params(length=0)
-        # not the title of the axes, which a long text would make collapse
-        figure.suptitle(shorten_to_width(title, 10, 400), fontsize=10, fontweight="bold", x=0.01, ha="left")
-        return Drawing(figure, f"{title}, {count} x {count} tokens.")
+    names = ("from (query)", "to (key)")
+    return draw_pair_matrix(weights, pieces, pieces, title=title, note="", signed=signed, axis_names=names)
 
 
 # --- layer by layer ---------------------------------------------------------------------------------------------------

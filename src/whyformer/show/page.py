@@ -13,6 +13,7 @@ from whyformer.show.chips import Chip, ScoredText, join_spans, make_scored_text
 from whyformer.show.footnotes import write_marked_text
 from whyformer.show.html import Content, Html, join_html, make_element
 from whyformer.show.marked_text import mark_words, mark_words_inline
+from whyformer.show.page_facts import add_page_date
 from whyformer.show.page_tables import choose_fold
 from whyformer.show.panel import Panel
 from whyformer.show.prompt_view import view_panel
@@ -42,7 +43,11 @@ def make_report_page(made: b.Report) -> str:
     writer.anchors = {id(one): anchor for one, anchor in zip(sections, contents, strict=True)}
     facts = {name: write_content(value) for name, value in made.facts.items()}
     cases = sum(one.is_example for one in sections)
-    writer.imprint = make_element("div", report.make_fact_list(facts), class_="paper") if cases > 1 and facts else None
+    writer.imprint = (
+        make_element("div", report.make_fact_list(add_page_date(facts)), class_="paper")
+        if cases > 1 and facts
+        else None
+    )
     parts, style = list(writer.write_all(made.blocks)), "".join(writer.style)
     return report.make_page(made.title, parts, lead=made.lead, about=facts, contents=contents, style=style)
 

@@ -20,10 +20,11 @@ from whyformer.show.panel import Panel
 PAGE_DATE: ContextVar[str | None] = ContextVar("PAGE_DATE", default=None)
 
 
-def find_page_date() -> str:
-    """The date that pages get here."""
+def add_page_date(facts: Mapping[str, Content]) -> dict[str, Content]:
+    """The facts of a page with the date that pages get here."""
     asked = PAGE_DATE.get()
-    return date.today().isoformat() if asked is None else asked
+    day = date.today().isoformat() if asked is None else asked
+    return {**facts, **({"date": day} if day else {})}
 
 
 @contextmanager

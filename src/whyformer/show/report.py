@@ -22,7 +22,7 @@ from whyformer.show.colours import UNSIGNED_STOPS, to_hex
 from whyformer.show.drawing import DIM_INK, LINE_COLOUR, Drawing
 from whyformer.show.html import Content, Html, escape_html, join_html, make_element
 from whyformer.show.page_colours import choose_colour_level, make_mark_css, make_palette_css, to_css_colour
-from whyformer.show.page_facts import date_pages, find_page_date
+from whyformer.show.page_facts import add_page_date, date_pages
 from whyformer.show.page_tables import make_fold_css, make_scrollable, make_table
 from whyformer.show.wording import format_score
 
@@ -92,7 +92,7 @@ def make_page(
             make_element("style", Html(PAGE_CSS + make_fold_css() + make_palette_css() + make_mark_css() + style)),
         ]
     )
-    facts = {**(about or {}), **({"date": day} if (day := find_page_date()) else {})}
+    facts = add_page_date(about or {})
     links = [
         make_element("li", make_element("a", label, href=f"#{anchor}")) for anchor, label in (contents or {}).items()
     ]
@@ -111,16 +111,6 @@ def make_page(
     )
     tail = make_script(script, data) if script else ""
     return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>\n{body}\n{tail}</body></html>\n'
-
-
-def make_example_page(
-    title: str, examples: Sequence[tuple[str, str, Iterable[Html | None]]], extra: Sequence[Html] = (), **options: Any
-) -> str:
-    """A page with a section for each example: its name in the contents, its title and its blocks; options of a page."""
-    anchors = make_anchors(name for name, _, _ in examples)
-    pairs = zip(anchors, examples, strict=True)
-    parts = [make_section(own, *blocks, anchor=anchor) for anchor, (_, own, blocks) in pairs]
-    return make_page(title, [*parts, *extra], contents=anchors, **options)
 
 
 def make_content_policy(script: str) -> str:

@@ -1,6 +1,7 @@
 """The report of an audit: one self-contained HTML page. Every chart comes with its numbers."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from whyformer._audit.checks import DELETED, GRADIENT, MASKED, REMOVED
 from whyformer._audit.report.class_sections import CLASS_DRAWINGS
@@ -10,9 +11,9 @@ from whyformer._audit.report.sections import CHARTS, arrange_charts, chart_shape
 from whyformer._audit.report.summary import Statistics
 from whyformer._audit.report.verdict import VerdictSentence
 from whyformer._audit.report.wording import capitalise_first
-from whyformer.show import report as html
+from whyformer.show.blocks import Block, Bullets, Facts, Fold, Notes, PageSection, Paragraph, Report
+from whyformer.show.html import make_element
 from whyformer.show.page_facts import format_settings, list_facts
-from whyformer.show.report import Html
 
 TITLE = "Is attention an explanation here?"
 TEST_TITLES = {
@@ -32,44 +33,27 @@ ATTENTION_COLUMNS = {
     "tau, leave-one-out": " | ".join(f"agreement.attention ~ {how}.tau.mean" for how in (DELETED, REMOVED, MASKED)),
     "diagnostic gain": "diagnostic.gain.mean",
 }
-STYLE = """
-.charts { display: flex; flex-wrap: wrap; gap: 1rem; align-items: flex-start; }
-.charts figure { flex: 0 1 auto; width: auto; max-width: 100%; }
-h3 { margin-top: 2rem; }
-"""
 MAX_SECTIONS = 6  # audited attention with a section of its own; beyond that, only a row in the table
 
 
-def make_audit_page(audit: AuditFindings) -> str:
-    """The whole page."""
-    contents: dict[str, str] = {}
-    sections: list[Html] = []
-
-    def add(anchor: str, title: str, *content: Html | None, heading: str = "", remark: str = "") -> None:
-        contents[anchor] = title
-        sections.append(html.make_section(heading or title, *content, remark=remark, anchor=anchor))
-
-    add("verdict", "Verdict", *make_verdict(audit))
+def make_audit_report(audit: AuditFindings) -> Report:
+    """The whole page; a notebook shows the verdict alone."""
+    sections = [PageSection("Verdict", list(list_verdict(audit)))]
     if len(audit.attention) > 1:
         found = {name: audit.summary["attention"][name] for name in audit.attention}
         caption = "Change of probability (median), JSD, tau and gain in accuracy (means)"
-        add("all", "Side by side", tabulate(found, ATTENTION_COLUMNS, caption=caption, first="attention"))
+        table = tabulate(found, ATTENTION_COLUMNS, caption=caption, first="attention")
+        sections.append(PageSection("Side by side", [table]))
     for i, name in enumerate(audit.attention[:MAX_SECTIONS]):
-        blocks, remark = make_attention_blocks(audit, name), audit.descriptions[i]
-        add(f"attention-{i}", capitalise_first(name), *blocks, remark=remark)
+        blocks = list_attention_blocks(audit, name)
+        sections.append(PageSection(capitalise_first(name), blocks, audit.descriptions[i]))
     if audit.summary["shape"]:
-        blocks = make_test_blocks("shape", audit.sentences[""], chart_shape(audit))
-        add("shape", "Shape", *blocks, heading="The shape of attention")
-    add("how", "How", list_audit_settings(audit), heading="How this was measured")
-    about = list_facts(audit.model, {}, audit.versions, settings=format_settings({"": audit.settings}))
-    return html.make_page(TITLE, sections, lead=describe_scope(audit), about=about, contents=contents, style=STYLE)
-
-
-def make_audit_fragment(audit: AuditFindings) -> str:
-    """The verdict alone, for a notebook."""
-    sentences = [list_sentences(audit.sentences[name]) for name in audit.attention[:MAX_SECTIONS]]
-    lead = html.make_element("p", describe_scope(audit))
-    return html.make_fragment(html.make_section(TITLE, lead, *make_verdict(audit, beside=sentences)))
+        blocks = list_test_blocks("shape", audit.sentences[""], chart_shape(audit))
+        sections.append(PageSection("The shape of attention", blocks, name="Shape"))
+    sections.append(PageSection("How this was measured", [Facts(list_audit_settings(audit))], name="How"))
+    facts = list_facts(audit.model, {}, audit.versions, settings=format_settings({"": audit.settings}))
+    brief = list(list_verdict(audit, with_sentences=True))
+    return Report(TITLE, sections, describe_scope(audit), facts, brief=brief)
 
 
 def describe_scope(audit: AuditFindings) -> str:
@@ -79,61 +63,54 @@ def describe_scope(audit: AuditFindings) -> str:
     return f"{audit.model} on {len(audit)} examples of {audit.data}. Audited: {named}{more}."
 
 
-def make_verdict(audit: AuditFindings, beside: Sequence[Html | None] = ()) -> Iterator[Html | None]:
-    """The headline of each attention, what holds for all attention, and the notes. beside: what follows a headline."""
-    for i, name in enumerate(audit.attention[:MAX_SECTIONS]):
-        yield html.make_element("p", html.make_element("strong", audit.headlines[name]))
-        yield from beside[i : i + 1]
+def list_verdict(audit: AuditFindings, *, with_sentences: bool = False) -> Iterator[Block]:
+    """The headline of each attention, what holds for all attention, and the notes."""
+    for name in audit.attention[:MAX_SECTIONS]:
+        yield Paragraph(audit.headlines[name], "strong")
+        yield from [list_sentences(audit.sentences[name])] if with_sentences else []
     yield list_sentences(audit.sentences[""])
     if audit.summary["baseline"]:
-        yield make_limits("baseline")
-    if audit.notes:
-        yield html.make_notes(audit.notes)
+        yield describe_test_limits("baseline")
+    yield Notes(audit.notes)
 
 
-def list_sentences(sentences: Sequence[VerdictSentence]) -> Html | None:
-    if not sentences:
-        return None
-    items = [
-        html.make_element("li", sentence.text, " ", html.make_element("span", sentence.evidence, class_="dim"))
-        for sentence in sentences
-    ]
-    return html.make_element("ul", *items)
+def list_sentences(sentences: Sequence[VerdictSentence]) -> Bullets:
+    return Bullets([(sentence.text, sentence.evidence) for sentence in sentences])
 
 
-def make_limits(test: str) -> Html:
-    return html.make_element("p", "Limits: " + TEST_LIMITS[test], class_="dim")
+def describe_test_limits(test: str) -> Paragraph:
+    return Paragraph(f"Limits: {TEST_LIMITS[test]}", "dim")
 
 
-def make_attention_blocks(audit: AuditFindings, name: str) -> Iterator[Html | None]:
+def list_attention_blocks(audit: AuditFindings, name: str) -> Iterator[Block]:
     found = audit.summary["attention"][name]
     for test, title in TEST_TITLES.items():
         if found.get(test):
-            yield html.make_element("h3", title)
+            yield make_element("h3", title)
             charts = list(CHARTS[test](audit, name, found[test]))
             if by_class := list(CLASS_DRAWINGS[test](audit, name)) if test in CLASS_DRAWINGS else []:
-                charts.append(html.fold_content("Figures by predicted class", arrange_charts(by_class)))
-            yield from make_test_blocks(test, audit.sentences[name], charts)
+                charts.append(Fold("Figures by predicted class", [arrange_charts(*by_class)]))
+            yield from list_test_blocks(test, audit.sentences[name], charts)
 
 
-def make_test_blocks(test: str, sentences: Sequence[VerdictSentence], charts: Iterable[Html]) -> Iterator[Html | None]:
+def list_test_blocks(test: str, sentences: Sequence[VerdictSentence], charts: Iterable[Block]) -> Iterator[Block]:
     """The sentences of a test, its charts and tables, and its limits."""
     yield list_sentences([sentence for sentence in sentences if sentence.test == test])
     yield from charts
-    yield make_limits(test)
+    yield describe_test_limits(test)
 
 
 def list_predicted(answers: Statistics) -> str:
     return ", ".join(f"{label} {count}" for label, count in answers["predicted"].items())
 
 
-def list_audit_settings(audit: AuditFindings) -> Html:
+def list_audit_settings(audit: AuditFindings) -> dict[str, Any]:
     answers, settings = audit.summary["answers"], audit.settings
     search = settings["search"]
     everywhere = "all tokens a query may attend to, including special ones"
     among = "words or patches only" if settings["words_only"] else everywhere
     limit = "all examples" if settings["searched"] is None else f"at most {settings['searched']} examples"
-    lines = {
+    return {
         "examples": f"{answers['n']}; predicted: " + (list_predicted(answers) or "spans of the text"),
         "accuracy": "no labels" if answers["accuracy"] is None else f"{answers['accuracy']['mean']:.1%}",
         "tokens": f"{answers['tokens']['mean']:.1f} words or patches on average",
@@ -147,4 +124,3 @@ def list_audit_settings(audit: AuditFindings) -> Html:
         "papers": "Jain & Wallace, Attention is not Explanation (NAACL 2019); Wiegreffe & Pinter, Attention is not not "
         "Explanation (EMNLP 2019)",
     }
-    return html.make_fact_list(lines)

@@ -8,9 +8,8 @@ from whyformer._audit.report.found_views import make_found_blocks
 from whyformer._audit.report.summary import Statistics, group_by_largest_weight, look_up
 from whyformer._audit.report.wording import format_estimate
 from whyformer.show import charts
-from whyformer.show import report as html
+from whyformer.show.blocks import Block, Charts, DataTable, Fold, Notes
 from whyformer.show.drawing import Drawing
-from whyformer.show.report import Html
 
 # The columns of tables: where their values are in the statistics of a row; "95 %" is the interval of what is there.
 AGREEMENT_COLUMNS = {
@@ -35,10 +34,10 @@ ADVERSARY_ROWS = {
 GUIDE_NAMES = {"attention": "this attention", "uniform": "uniform weights", "learned": "learned weights"}
 
 
-def tabulate(rows: Mapping[str, Statistics], columns: Mapping[str, str], *, caption: str, first: str = "") -> Html:
+def tabulate(rows: Mapping[str, Statistics], columns: Mapping[str, str], *, caption: str, first: str = "") -> DataTable:
     """A row for each name, with the values at the paths of the columns. first: the heading of the names."""
     table = [[name, *(read_figure(found, *column) for column in columns.items())] for name, found in rows.items()]
-    return html.make_table([first, *columns], table, caption=caption)
+    return DataTable([first, *columns], table, caption=caption)
 
 
 def read_figure(found: Statistics, heading: str, path: str) -> str | float | None:
@@ -48,15 +47,15 @@ def read_figure(found: Statistics, heading: str, path: str) -> str | float | Non
     return None if value["low"] is None else f"{format_estimate(value['low'])} to {format_estimate(value['high'])}"
 
 
-def arrange_charts(drawings: Sequence[Drawing]) -> Html:
+def arrange_charts(*drawings: Drawing) -> Charts:
     """Charts side by side, as many as fit."""
-    return html.make_element("div", *(html.embed_drawing(drawing) for drawing in drawings), class_="charts")
+    return Charts(lambda: drawings)
 
 
 # --- agreement --------------------------------------------------------------------------------------------------------
 
 
-def chart_agreement(audit: AuditFindings, name: str, found: Statistics) -> Iterator[Html]:
+def chart_agreement(audit: AuditFindings, name: str, found: Statistics) -> Iterator[Block]:
     rows, main = audit.of("agreement", name), {pair: values for pair, values in found.items() if is_main_pair(pair)}
     taus = {
         pair: [row["pairs"][pair]["tau"] for row in rows if row["pairs"].get(pair, {}).get("tau") is not None]
@@ -71,7 +70,7 @@ def chart_agreement(audit: AuditFindings, name: str, found: Statistics) -> Itera
             between=(-1.0, 1.0),
             reference=0.0,
         )
-        yield html.embed_drawing(drawing)
+        yield arrange_charts(drawing)
     yield tabulate(found, AGREEMENT_COLUMNS, caption="Agreement, means over examples")
     by_class = [
         [pair, label, group["mean"], group["spread"], group["significant"], group["n"]]
@@ -81,8 +80,8 @@ def chart_agreement(audit: AuditFindings, name: str, found: Statistics) -> Itera
     ]
     if by_class:
         head = ["", "predicted", "tau", "spread", "significant", "n"]
-        table = html.make_table(head, by_class, caption="Agreement by predicted class")
-        yield html.fold_content("By predicted class", table)
+        table = DataTable(head, by_class, caption="Agreement by predicted class")
+        yield Fold("By predicted class", [table])
 
 
 def is_main_pair(pair: str) -> bool:
@@ -93,17 +92,17 @@ def is_main_pair(pair: str) -> bool:
 # --- replacement ------------------------------------------------------------------------------------------------------
 
 
-def chart_replacement(audit: AuditFindings, name: str, found: Statistics) -> Iterator[Html]:
+def chart_replacement(audit: AuditFindings, name: str, found: Statistics) -> Iterator[Block]:
     rows, kinds = [row for row in audit.of("replacement", name) if not row.get("undefined")], found["kinds"]
     if not rows:
         return
-    yield arrange_charts(list(draw_replacement(rows, list(kinds))))
+    yield arrange_charts(*draw_replacement(rows, list(kinds)))
     caption = "Change of the predicted probability and of the output, medians over examples"
     yield tabulate(kinds, REPLACEMENT_COLUMNS, caption=caption, first="replacement")
     if "permutation" in kinds:
-        yield html.fold_content("By class and largest weight", tabulate_bins(kinds["permutation"]))
+        yield Fold("By class and largest weight", [tabulate_bins(kinds["permutation"])])
         if found["undefined"]:
-            yield html.make_notes([f"{found['undefined']} examples have no weight that can be moved and are excluded."])
+            yield Notes([f"{found['undefined']} examples have no weight that can be moved and are excluded."])
 
 
 def draw_replacement(rows: Sequence[AuditRow], kinds: Sequence[str]) -> Iterator[Drawing]:
@@ -117,10 +116,10 @@ def draw_replacement(rows: Sequence[AuditRow], kinds: Sequence[str]) -> Iterator
     yield charts.draw_violins(every, title="By replacement", ylabel="change of the answer (TVD)")
 
 
-def tabulate_bins(permutation: Statistics) -> Html:
+def tabulate_bins(permutation: Statistics) -> DataTable:
     bins, groups = list(permutation["bins"]), {"all": permutation, **permutation["classes"]}
     table = [[label, *(format_bin_cell(group["bins"].get(name)) for name in bins)] for label, group in groups.items()]
-    return html.make_table(["predicted", *bins], table, caption="Median TVD (examples) by the largest weight, permuted")
+    return DataTable(["predicted", *bins], table, caption="Median TVD (examples) by the largest weight, permuted")
 
 
 def format_bin_cell(figure: Statistics | None) -> str | None:
@@ -132,7 +131,7 @@ def format_bin_cell(figure: Statistics | None) -> str | None:
 # --- the other tests --------------------------------------------------------------------------------------------------
 
 
-def chart_adversarial(audit: AuditFindings, name: str, found: Statistics) -> Iterator[Html]:
+def chart_adversarial(audit: AuditFindings, name: str, found: Statistics) -> Iterator[Block]:
     rows = [row for row in audit.of("adversarial", name) if not row.get("undefined")]
     if not rows:
         return
@@ -148,21 +147,21 @@ def chart_adversarial(audit: AuditFindings, name: str, found: Statistics) -> Ite
         ),
         charts.draw_violins(bins, title="By the largest weight", ylabel="distance of the attention (JSD)"),
     ]
-    yield arrange_charts(drawings)
+    yield arrange_charts(*drawings)
     caption = "The farthest attention with the same output, by predicted class"
     yield tabulate({"all": found, **found["classes"]}, SEARCH_COLUMNS, caption=caption)
     yield from make_found_blocks(audit, name)
 
 
-def chart_seeds(audit: AuditFindings, name: str, found: Statistics) -> Iterator[Html]:
+def chart_seeds(audit: AuditFindings, name: str, found: Statistics) -> Iterator[Block]:
     rows = {what: found[key] for what, key in SEED_ROWS.items()}
     yield tabulate(rows, {"mean": "mean", "95 %": "", "n": "n"}, caption=f"{found['checkpoints']} other seeds")
 
 
-def chart_adversary(audit: AuditFindings, name: str, found: Statistics) -> Iterator[Html]:
+def chart_adversary(audit: AuditFindings, name: str, found: Statistics) -> Iterator[Block]:
     rows = [row for row in audit.of("adversary", name) if not row.get("undefined")]
     points = {"examples": ([row["tvd"] for row in rows], [row["jsd"] for row in rows])}
-    yield html.embed_drawing(
+    yield arrange_charts(
         charts.draw_scatter(
             points, title="Each example", xlabel="change of the answer (TVD)", ylabel="distance of the attention (JSD)"
         )
@@ -172,17 +171,17 @@ def chart_adversary(audit: AuditFindings, name: str, found: Statistics) -> Itera
     yield tabulate(figures, {"mean": "mean", "95 %": "", "n": "n"}, caption=caption)
 
 
-def chart_diagnostic(audit: AuditFindings, name: str, found: Statistics) -> Iterator[Html]:
+def chart_diagnostic(audit: AuditFindings, name: str, found: Statistics) -> Iterator[Block]:
     figures = {label: found[guide] for guide, label in GUIDE_NAMES.items()}
     of = lambda figure, key: float("nan") if figure[key] is None else float(figure[key])  # noqa: E731
     rows = [(label, of(one, "mean"), of(one, "low"), of(one, "high")) for label, one in figures.items()]
     drawing = charts.draw_ranking(rows, title="Diagnostic model, by its token weights", xlabel="accuracy")
-    yield html.embed_drawing(drawing)
+    yield arrange_charts(drawing)
     columns = {"accuracy": "mean", "95 %": "", "n": "n"}
     yield tabulate(figures, columns, caption="Diagnostic model on held-out examples", first="weights")
 
 
-def chart_shape(audit: AuditFindings) -> Iterator[Html]:
+def chart_shape(audit: AuditFindings) -> Iterator[Block]:
     shape = audit.summary["shape"]
     heads = max(len(row) for row in shape["entropy"])
     blocks, columns = [f"block {b}" for b in range(len(shape["entropy"]))], [f"head {h}" for h in range(heads)]
@@ -194,14 +193,14 @@ def chart_shape(audit: AuditFindings) -> Iterator[Html]:
     if len(shape["blocks_jsd"]) > 1:
         title, between = "JSD between blocks", (0.0, LARGEST_JSD)
         drawings.append(charts.draw_matrix(blocks, shape["blocks_jsd"], title=title, between=between, signed=False))
-    yield arrange_charts(drawings)
+    yield arrange_charts(*drawings)
     table = [
         [block, *(sum(shape[what][b]) / len(shape[what][b]) for what in ("entropy", "largest", "special")),
          shape["heads_jsd"][b], shape["heads_kl"][b]]
         for b, block in enumerate(blocks)
     ]  # fmt: skip
     head = ["", "entropy", "largest weight", "on special tokens", "JSD between heads", "KL between heads"]
-    yield html.make_table(head, table, caption=f"Means over heads, queries and {shape['n']} examples")
+    yield DataTable(head, table, caption=f"Means over heads, queries and {shape['n']} examples")
 
 
 CHARTS = {

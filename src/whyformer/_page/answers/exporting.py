@@ -9,8 +9,9 @@ from whyformer._page.answers.predicting import rank_answers
 from whyformer._page.answers.recipes import write_cite, write_explain
 from whyformer.results.class_grid import ClassGrid
 from whyformer.results.result import Result
+from whyformer.show.blocks import Block, PageSection, Report
 from whyformer.show.html import Html, escape_lines, make_element
-from whyformer.show.report import make_example_page
+from whyformer.show.page import make_report_page
 
 
 def answer_case(question: PageQuestion) -> dict[str, Any]:
@@ -28,19 +29,13 @@ def answer_case(question: PageQuestion) -> dict[str, Any]:
 
 def answer_join(question: PageQuestion) -> dict[str, Any]:
     """A page of cases, each with its note and its code; their HTML was made by `answer_case`."""
-    sections = [
-        (
-            one["title"],
-            one["title"],
-            [make_case_note(one["note"]), Html(one["content"]), make_element("pre", one["code"])],
-        )
-        for one in question.body["cases"]
-    ]
-    return {"content": make_example_page("What the model looked at", sections)}
+    cases = [PageSection(one["title"], list_case_blocks(**one), is_example=True) for one in question.body["cases"]]
+    return {"content": make_report_page(Report("What the model looked at", cases))}
 
 
-def make_case_note(note: str) -> Html | None:
-    return make_element("p", escape_lines(note)) if note else None
+def list_case_blocks(note: str, content: str, code: str, **_: str) -> list[Block]:
+    noted = [make_element("p", escape_lines(note))] if note else []
+    return [*noted, Html(content), make_element("pre", code)]
 
 
 def compute(asked: PageQuestion, *, takes_classes: bool) -> Result:
