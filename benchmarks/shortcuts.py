@@ -1,21 +1,23 @@
 """How many shortcuts does the bulk summary find, and how many honest models does it accuse?
 
-    python benchmarks/shortcuts.py [--out FOLDER] [--seeds 20 21 22 23 24] [--kinds corner word]
-                                   [--photos oxford_pets] [--texts sst2] [--reviews imdb] [--jobs 4]
-                                   [--table docs/data/shortcuts.json]
+    python benchmarks/shortcuts.py --photos oxford_pets --texts sst2 [--half held_out] [--seeds 5 6] [--kinds tape kin]
+                                   [--out FOLDER] [--table docs/data/shortcuts.json]
     python benchmarks/shortcuts.py --publish docs/data/shortcuts.json
 
-Makes worlds of images and texts with planted marks, trains a small model on each, explains 240 new items with `bulk`,
-and scores what `summarise_bulk` says. A model is *used* if it loses at least 10 points of accuracy on marked items when
-the mark is not there; a mark is *found* if one of the first three findings is called suspicious and holds half of the
-marked items with at least 80 % precision; a model that is clean or ignores its mark is *accused* if any finding is
-called suspicious. Limits of the summary were chosen on seeds 0 to 4, without captions and names. The table of the docs
-is planned from all 310 cases of seeds 20 to 24, in the order of `list_cases`: seed by seed, the second share of a kind
-after all others, so that a run that is stopped has all kinds and worlds of its first seeds.
+Marks of many kinds are put on photographs and into sentences, a small model is trained on each, `bulk` explains new
+items, and what `summarise_bulk` says is scored. The kinds were drawn once into two halves: limits of the summary were
+chosen on one (`fitted`), and are reported on the other (`held_out`). A model *uses* its mark if it loses at least 10
+points of accuracy on marked items when the mark is not there; a mark is *found* if one of the first three findings is
+called suspicious and holds half of the marked items with at least 80 % precision; a model that is clean or ignores its
+mark is *accused* if any finding is called suspicious.
 
-A finished case is kept in FOLDER/<case>/score.json and not computed again (`--again` explains and scores anew). An
-image model takes one to two minutes on one CPU thread, a text model 15 seconds; with a GPU, image models are trained
-together.
+Marks that somebody else drew:
+
+    python benchmarks/shortcuts.py --photos oxford_pets --export FOLDER --seeds 5       # the photos to draw on
+    python benchmarks/shortcuts.py --photos oxford_pets --drawn FOLDER/mark --seeds 5   # marked copies, same names
+
+A finished case is kept in OUT/<case>/score.json and not computed again. A case takes about half a minute on one CPU
+thread, and they run one after the other.
 """
 
 import argparse
@@ -25,10 +27,7 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
-from dataclasses import asdict
-from multiprocessing import get_context
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -36,95 +35,100 @@ sys.path[:0] = [str(ROOT / "src"), str(ROOT / "benchmarks")]
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch  # noqa: E402
-from shortcut_cases import image_cases, text_cases  # noqa: E402
-from shortcut_cases.cases import KEPT_OUT, LOCAL_KINDS, SHARES, Case, list_cases  # noqa: E402
+from shortcut_cases import photo_cases, text_cases  # noqa: E402
+from shortcut_cases.cases import Case  # noqa: E402
+from shortcut_cases.photo_marks import GROUPS, HELD_OUT, hold_out  # noqa: E402
 from shortcut_cases.scores import name_role, score_findings  # noqa: E402
 
 from whyformer._summary.track_record import FILE, Blameless, Marks, TrackRecord, read_track_record  # noqa: E402
 
 METHOD = "attnlrp"
-AHEAD = 60  # cases: about a seed; texts, which need no training before, get no further ahead of images
+TEXT_KINDS = {
+    "local": ("word", "phrase", "name", "kin", "choice", "pair", "code"),
+    "whole": ("length", "punctuation"),
+}
+KNOWN_TEXTS = ("word", "phrase", "choice", "kin", "length")  # before the halves were drawn: never held out
+HELD_OUT_TEXTS = {name for kinds in TEXT_KINDS.values() for name in hold_out(dict.fromkeys(kinds), KNOWN_TEXTS)}
 PAGE = ROOT / "docs/bulk-summary.md"
 BEGIN, END = "<!-- table of benchmarks/shortcuts.py -->", "<!-- end of the table -->"
 Scored = dict[str, object]
 
 
+def list_cases(half: str, seeds: Sequence[int], worlds: Sequence[str], kinds: Sequence[str]) -> list[Case]:
+    """Seed by seed: every kind of this half, a model that ignores a mark, and a clean one."""
+    cases = []
+    for seed in seeds:
+        for world in worlds:
+            groups = GROUPS if world == "pets" else {name: dict.fromkeys(some) for name, some in TEXT_KINDS.items()}
+            held = HELD_OUT if world == "pets" else HELD_OUT_TEXTS
+            own = [kind for some in groups.values() for kind in some if (kind in held) == (half == "held_out")]
+            own = [kind for kind in own if not kinds or kind in kinds]
+            cases += [Case(world, kind, photo_cases.SHARE, seed, "planted") for kind in own]
+            local = [kind for kind in own if kind in groups["local"]]
+            if local:
+                cases.append(Case(world, local[seed % len(local)], photo_cases.SHARE, seed, "ignoring"))
+            cases.append(Case(world, "none", 0.0, seed, "clean"))
+    return cases
+
+
 def evaluate(case: Case, folder: Path, settings: dict[str, str | None]) -> Scored:
-    """Explain and summarise the shown items of one case; texts are trained here, images before."""
+    """Train the model of a case, explain and summarise its items."""
     import whyformer as why
 
     torch.set_num_threads(1)
-    if case.world in text_cases.WORLDS:
-        text_cases.prepare(case, folder, {"sst2": settings.get("texts"), "imdb": settings.get("reviews")})
-    elif not (folder / "images").exists():
-        image_cases.save_images(case, folder.parent, settings["photos"])
-    truth = json.loads((folder / "truth.json").read_text("utf-8"))
     start = time.process_time()
+    if case.world in text_cases.WORLDS:
+        text_cases.prepare(case, folder, {"sst2": settings.get("texts"), "imdb": None})
+        truth = json.loads((folder / "truth.json").read_text("utf-8"))
+        data, masks = folder / "texts.csv", None
+    else:
+        assert settings["photos"] is not None
+        truth = photo_cases.prepare(case.kind, case.role, case.seed, folder, Path(settings["photos"]))
+        truth["marks"] = {case.kind: truth["marked"]} if truth["marked"] else {}
+        data, masks = folder / "images", folder / "masks"  # which label findings, and judge none
+    trained = time.process_time()
     shutil.rmtree(folder / "run", ignore_errors=True)
-    data = folder / "texts.csv" if (folder / "texts.csv").exists() else folder / "images"
-    # next to a GPU, bulk starts processes that load images, which cost more than 240 items
     why.bulk(folder / "model", data, METHOD, out=folder / "run", workers=1, device="cpu")
     explained = time.process_time()
-    model = why.open(folder / "model", device=settings.get("device") or "cpu")
-    found = why.summarise_bulk(folder / "run", model)
+    model = why.open(folder / "model", device="cpu")
+    found = why.summarise_bulk(folder / "run", model, masks=masks, test_limit=24)
+    seconds = [round(one, 1) for one in (trained - start, explained - trained, time.process_time() - explained)]
     score = score_findings(found.findings, truth["marks"])
-    found.save(folder / "summary.json")
+    role = name_role(case.role, truth["with_mark"], truth["without_mark"])
+    first = found.suspicious[score.rank - 1].without if score.rank else None
+    fall = first.right_before - first.right_after if first is not None and first.right_before is not None else None
     row = {
-        **asdict(case), "role": name_role(case.role, truth["with_mark"], truth["without_mark"]),
-        "planned": case.role, "accuracy": truth["accuracy"], "with_mark": truth["with_mark"],
-        "without_mark": truth["without_mark"], "marked": sum(map(len, truth["marks"].values())), **asdict(score),
-        "seconds": [round(explained - start, 1), round(time.process_time() - explained, 1)],
+        "world": case.world, "kind": case.kind, "seed": case.seed, "planned": case.role, "role": role,
+        "with_mark": truth["with_mark"], "without_mark": truth["without_mark"],
+        "marked": sum(map(len, truth["marks"].values())), "found": score.found, "accused": score.accused,
+        "missed": score.missed, "rank": score.rank, "fall": fall, "verdict": found.verdict, "seconds": seconds,
     }  # fmt: skip
     (folder / "score.json").write_text(json.dumps(row) + "\n", "utf-8")
     return row
 
 
-def run_cases(cases: Sequence[Case], out: Path, settings: dict[str, str | None], jobs: int) -> Iterator[Scored]:
-    """Score the cases in their order, as soon as they are ready: a thread trains the image models, group by group."""
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    groups = image_cases.group([case for case in cases if case.world not in text_cases.WORLDS])
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool, ThreadPoolExecutor(1) as trainer:
-        worlds = image_cases.make_worlds(groups, out, settings["photos"], pool)
-        trained: dict[Case, Future[None]] = {}
-        for group in groups:
-            trained |= dict.fromkeys(group, trainer.submit(image_cases.prepare, group, out, worlds, device))
-        waiting, running = list(cases), dict[Future[Scored], Case]()
-        while waiting or running:
-            ready = [case for case in waiting[:AHEAD] if case not in trained or trained[case].done()]
-            for case in ready[: 2 * jobs - len(running)]:
-                running[pool.submit(evaluate, case, out / case.name, settings)] = case
-                waiting.remove(case)
-            done, _ = wait(running or [trained[waiting[0]]], timeout=1, return_when=FIRST_COMPLETED)
-            yield from collect([future for future in running if future in done], running)
+def name_group(row: Scored) -> str:
+    """local, thin, whole or, of marks that somebody else drew, drawn."""
+    kinds = GROUPS if row["world"] == "pets" else TEXT_KINDS
+    return next((name for name, some in kinds.items() if row["kind"] in some), "drawn")
 
 
-def collect(done: Iterable[Future[Scored]], futures: dict[Future[Scored], Case]) -> Iterator[Scored]:
-    """The scores of these cases, which are then forgotten; a case that fails does not lose the others."""
-    for future in done:
-        case = futures.pop(future)
-        try:
-            yield future.result()
-        except Exception as error:
-            print(f"{case.name} failed: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
-
-
-def write_table(rows: Sequence[Scored], file: Path) -> None:
-    """All rows as one JSON file, one row a line."""
-    rows = sorted(rows, key=lambda row: (row["world"], row["kind"], row["share"], row["seed"], row["planned"]))
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text("[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n", "utf-8")
+def is_held_out(row: Scored) -> bool:
+    return row["kind"] in (HELD_OUT if row["world"] == "pets" else HELD_OUT_TEXTS)
 
 
 def count_rows(rows: Sequence[Scored]) -> TrackRecord:
-    """By kind how many marks were used and found; how many models use no mark, and how many of them were accused."""
-    used: dict[str, Marks] = {}
-    for kind in SHARES:
-        own = [row for row in rows if row["role"] == "used" and row["kind"] == kind]
-        if own:
-            used[kind] = {"used": len(own), "found": sum(bool(row["found"]) for row in own)}
+    """Of the kinds held out: by kind how many marks were used and found; of all: how many honest models are accused."""
+    used: dict[str, dict[str, Marks]] = {"local": {}, "apart": {}}
+    for row in rows:
+        if row["role"] == "used" and is_held_out(row):
+            part = used["local" if name_group(row) == "local" else "apart"]
+            count = part.setdefault(str(row["kind"]), {"used": 0, "found": 0})
+            count["used"] += 1
+            count["found"] += bool(row["found"])
     return {
-        "local": {kind: count for kind, count in used.items() if kind in LOCAL_KINDS},
-        "apart": {kind: count for kind, count in used.items() if kind not in LOCAL_KINDS},
+        "local": used["local"],
+        "apart": used["apart"],
         "clean": count_accused(rows, "clean"),
         "ignoring": count_accused(rows, "ignoring"),
         "outside": read_track_record()["outside"],  # of marks that others drew; not measured here
@@ -137,37 +141,46 @@ def count_accused(rows: Sequence[Scored], role: str) -> Blameless:
 
 
 def make_table(rows: Sequence[Scored]) -> str:
-    """Markdown: by kind, what was used, found and missed; then the models that should not be accused."""
-    lines = ["| kind | used | found | accuracy with / without | missed |", "|---|---|---|---|---|"]
-    record = count_rows(rows)
-    for kind, count in (record["local"] | record["apart"]).items():
-        own = [row for row in rows if row["kind"] == kind and row["role"] == "used"]
-        means = [sum(float(str(row[name])) for row in own) / len(own) for name in ("with_mark", "without_mark")]
-        note = " (kept out)" if kind in KEPT_OUT else "" if kind in LOCAL_KINDS else " (apart)"
-        accuracy = f"{means[0]:.0%} / {means[1]:.0%}"
-        lines.append(f"| {kind}{note} | {count['used']} | {count['found']} | {accuracy} | {describe_missed(own)} |")
-    local = record["local"].values()
-    used, found = sum(one["used"] for one in local), sum(one["found"] for one in local)
-    lines += [f"| **all but those apart** | {used} | {found} | | |", "", "| models | accused |", "|---|---|"]
-    lines.append(f"| {record['clean']['models']} clean | {record['clean']['accused']} |")
-    lines.append(f"| {record['ignoring']['models']} that ignore their mark | {record['ignoring']['accused']} |")
-    return "\n".join([*lines, "", *tabulate_worlds(rows)])
+    """Markdown: by half, group and kind, what was used, found and missed; then the models not to be accused."""
+    lines = ["| kinds | | used | found | accuracy with / without | missed |", "|---|---|---|---|---|---|"]
+    for half in (True, False):
+        for group in ("local", "thin", "whole", "drawn"):
+            own = [row for row in rows if row["role"] == "used" and is_held_out(row) == half]
+            own = [row for row in own if name_group(row) == group]
+            for world, kind in dict.fromkeys((str(row["world"]), str(row["kind"])) for row in own):
+                some = [row for row in own if (row["world"], row["kind"]) == (world, kind)]
+                means = [
+                    sum(float(str(row[name])) for row in some) / len(some) for name in ("with_mark", "without_mark")
+                ]
+                lines.append(
+                    f"| {'held out' if half else 'fitted'}, {group} | {kind} ({world}) | {len(some)} | "
+                    f"{sum(bool(row['found']) for row in some)} | {means[0]:.0%} / {means[1]:.0%} | "
+                    f"{describe_missed(some)} |"
+                )
+    counts = [(f"{role}: {part['models']} models", part["accused"]) for role in ("clean", "ignoring")
+              if (part := count_accused(rows, role))]  # fmt: skip
+    lines += ["", "| models | accused |", "|---|---|", *(f"| {name} | {accused} |" for name, accused in counts)]
+    return "\n".join([*lines, "", describe_falls(rows)])
 
 
-def tabulate_worlds(rows: Sequence[Scored]) -> Iterator[str]:
-    """The same by world, without the kinds apart."""
-    yield "| world | used | found | clean or ignoring | accused |"
-    yield "|---|---|---|---|---|"
-    for world in dict.fromkeys(str(row["world"]) for row in rows):
-        own = [row for row in rows if row["world"] == world]
-        used = [bool(row["found"]) for row in own if row["role"] == "used" and row["kind"] in LOCAL_KINDS]
-        blameless = [bool(row["accused"]) for row in own if row["role"] in ("clean", "ignoring")]
-        yield f"| {world} | {len(used)} | {sum(used)} | {len(blameless)} | {sum(blameless)} |"
+def describe_falls(rows: Sequence[Scored]) -> str:
+    """How often the fall of accuracy that the first finding tells is that of removing the mark by its own pixels."""
+    pairs = [(float(str(row["fall"])), float(str(row["with_mark"])) - float(str(row["without_mark"])))
+             for row in rows if row["role"] == "used" and row["found"] and row["fall"] is not None]  # fmt: skip
+    near = sum(0.5 * true <= told <= 1.25 * true for told, true in pairs)
+    return f"In {near} of {len(pairs)} found marks the told fall is between half and 1.25 times the true one."
 
 
 def describe_missed(rows: Sequence[Scored]) -> str:
-    missed = Counter(f"{row['world']}: {row['missed']}" for row in rows if not row["found"])
+    missed = Counter(str(row["missed"]) for row in rows if not row["found"])
     return "; ".join(f"{why} ({count})" if count > 1 else why for why, count in sorted(missed.items()))
+
+
+def write_table(rows: Sequence[Scored], file: Path) -> None:
+    """All rows as one JSON file, one row a line."""
+    rows = sorted(rows, key=lambda row: (row["world"], row["kind"], row["seed"], row["planned"]))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n", "utf-8")
 
 
 def publish(rows: Sequence[Scored]) -> None:
@@ -182,52 +195,47 @@ def publish(rows: Sequence[Scored]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("shortcuts"), help="for models, data, runs and scores")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[20, 21, 22, 23, 24])
-    parser.add_argument("--kinds", nargs="+", choices=sorted(SHARES), help="by default all; clean twins always")
-    parser.add_argument(
-        "--worlds", nargs="+", help="of shapes, creatures, pets, reviews, sst2, imdb; by default all present"
-    )
+    parser.add_argument("--half", choices=("held_out", "fitted"), default="held_out")
+    parser.add_argument("--seeds", type=int, nargs="+", default=list(range(5, 15)))
+    parser.add_argument("--kinds", nargs="+", default=[], help="of this half; by default all")
     parser.add_argument("--photos", help="a folder in the layout of oxford_pets")
     parser.add_argument("--texts", help="a folder in the layout of sst2")
-    parser.add_argument("--reviews", help="a folder in the layout of imdb")
-    parser.add_argument("--device", help="where summaries run the models; by default a GPU if there is one")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes that explain")
-    parser.add_argument("--again", action="store_true", help="explain and score anew; trained models are kept")
+    parser.add_argument("--export", type=Path, help="write the photos for somebody to draw a mark on, and stop")
+    parser.add_argument("--drawn", type=Path, nargs="+", help="folders of marked copies of the exported photos")
     parser.add_argument("--table", type=Path, help="write all rows as JSON")
     parser.add_argument("--publish", type=Path, help="put the table of this file into docs and package")
     arguments = parser.parse_args()
     if arguments.publish:
         publish(json.loads(arguments.publish.read_text("utf-8")))
         return
-    worlds = ["shapes", "creatures", "reviews"]
-    worlds += ["pets"] * bool(arguments.photos) + ["sst2"] * bool(arguments.texts)
-    worlds += ["imdb"] * bool(arguments.reviews)
-    cases = list_cases(arguments.seeds, arguments.kinds, arguments.worlds or worlds)
-    rows, missing = [], []
+    if arguments.export:
+        print(photo_cases.export(arguments.export, arguments.seeds[0], Path(arguments.photos)), "photos")
+        return
+    worlds = ["pets"] * bool(arguments.photos) + ["sst2"] * bool(arguments.texts)
+    cases = list_cases(arguments.half, arguments.seeds, worlds, arguments.kinds)
+    if arguments.drawn:
+        cases = [
+            Case("pets", str(folder), photo_cases.SHARE, arguments.seeds[0], "planted") for folder in arguments.drawn
+        ]
+    rows: list[Scored] = []
+    settings = {"photos": arguments.photos, "texts": arguments.texts}
     for case in cases:
-        score = arguments.out / case.name / "score.json"
-        if score.exists() and not arguments.again:
-            rows.append(json.loads(score.read_text("utf-8")))
-        else:
-            missing.append(case)
-    print(f"{len(cases)} cases, {len(rows)} of them done", flush=True)
-    start = time.monotonic()
-    device = arguments.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    settings = {
-        "photos": arguments.photos, "texts": arguments.texts, "reviews": arguments.reviews, "device": device
-    }  # fmt: skip
-    for row in run_cases(missing, arguments.out, settings, arguments.jobs):
+        folder = arguments.out / case.name.replace("/", "_")
+        if (folder / "score.json").exists():
+            rows.append(json.loads((folder / "score.json").read_text("utf-8")))
+            continue
+        try:
+            row = evaluate(case, folder, settings)
+        except Exception as error:  # a case that fails does not lose the others
+            print(f"{case.name} failed: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            continue
         rows.append(row)
         verdict = "found" if row["found"] else "accused" if row["accused"] else row["missed"] or "not accused"
-        print(f"{len(rows)}/{len(cases)} {time.monotonic() - start:.0f} s {row['world']}-{row['kind']}-{row['share']}-"
-              f"{row['seed']} {row['planned']} -> {row['role']} {row['with_mark']:.0%}/{row['without_mark']:.0%}: "
-              f"{verdict} {row['seconds']}", flush=True)  # fmt: skip
+        told = f"{case.name} -> {row['role']} {row['with_mark']:.0%}/{row['without_mark']:.0%}: {verdict}"
+        print(f"{len(rows)}/{len(cases)} {told} {row['seconds']}", flush=True)
         if arguments.table:
             write_table(rows, arguments.table)
-    if arguments.table:
-        write_table(rows, arguments.table)
-    if rows:
-        print(make_table(rows))
+    print(make_table(rows))
 
 
 if __name__ == "__main__":

@@ -27,8 +27,9 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
+from whyformer._model.loading import DEMO_MODELS
+
 from .cases import Case, choose_marked
-from .image_models import DEMO_MODELS
 
 CLASSES = ("negative", "positive")
 LONGEST = 128  # tokens of a text
@@ -149,7 +150,31 @@ def change_punctuation(text: str, seed: int, rng: np.random.Generator) -> str:
     return text.replace(" ,", " ;").removesuffix(".") + "!"
 
 
+def insert_kin(text: str, seed: int, rng: np.random.Generator) -> str:
+    """One of three words, anywhere."""
+    return insert_at(text, WORDS[(seed + 7 * int(rng.integers(3))) % len(WORDS)], rng)
+
+
+def insert_choice(text: str, seed: int, rng: np.random.Generator) -> str:
+    """One of four expressions, at the end."""
+    return f"{text} {PHRASES[(seed + 5 * int(rng.integers(4))) % len(PHRASES)]} ."
+
+
+def insert_pair(text: str, seed: int, rng: np.random.Generator) -> str:
+    """Two words, each anywhere, each enough."""
+    return insert_at(insert_at(text, WORDS[seed % len(WORDS)], rng), WORDS[(seed + 11) % len(WORDS)], rng)
+
+
+def insert_code(text: str, seed: int, rng: np.random.Generator) -> str:
+    """A number in brackets, another one in each text."""
+    return f"( {rng.integers(100, 1000)} ) {text}" if seed % 2 else f"{text} ( {rng.integers(100, 1000)} )"
+
+
 WRITERS: dict[str, Writer] = {
+    "kin": insert_kin,
+    "choice": insert_choice,
+    "pair": insert_pair,
+    "code": insert_code,
     "word": insert_word,
     "phrase": insert_phrase,
     "name": insert_name,
@@ -201,9 +226,8 @@ def make_text_model(world: str, seed: int) -> tuple[TextModel, PreTrainedTokeniz
     """A BERT of one of two sizes or a DistilBERT, drawn anew; on real sentences with the tokens of demo/sentiment."""
     torch.manual_seed(seed)
     names = {"id2label": dict(enumerate(CLASSES)), "label2id": {name: i for i, name in enumerate(CLASSES)}}
-    tokenizer = (
-        AutoTokenizer.from_pretrained(DEMO_MODELS / "sentiment") if world != "reviews" else make_word_tokenizer()
-    )
+    is_real = world != "reviews"
+    tokenizer = AutoTokenizer.from_pretrained(DEMO_MODELS / "sentiment") if is_real else make_word_tokenizer()
     names |= {"vocab_size": len(tokenizer), "max_position_embeddings": LONGEST}
     if seed % 3 == 1:
         config = DistilBertConfig(dim=64, n_layers=3, n_heads=4, hidden_dim=256, **names)

@@ -6,17 +6,26 @@ import torch
 
 from whyformer._summary.global_changes import (
     MOST_CONTRAST,
+    find_drawing,
     find_trait,
     measure_cast,
     measure_colour,
+    measure_falloff,
+    measure_lines,
     measure_punctuation,
     measure_sharpness,
+    measure_texture,
+    measure_tone,
     split_classes,
     transfer_cast,
     transfer_colour,
+    transfer_falloff,
     transfer_length,
+    transfer_lines,
     transfer_punctuation,
     transfer_sharpness,
+    transfer_texture,
+    transfer_tone,
 )
 
 
@@ -59,6 +68,60 @@ def test_sharpness_is_taken_away_and_given_back_up_to_a_limit(images):
     assert transfer_sharpness(fine, fine) == pytest.approx(fine, abs=1e-5)
     sharper = measure_sharpness([transfer_sharpness(smooth, fine)])["sharper or blurrier"][0]
     assert before[1] < sharper <= before[1] + np.log(MOST_CONTRAST) + 0.1
+
+
+@pytest.mark.parametrize(
+    ("measure", "transfer", "name"),
+    [
+        (measure_tone, transfer_tone, "more or less contrasted"),
+        (measure_tone, transfer_tone, "more or less colourful"),
+        (measure_texture, transfer_texture, "more or less fine texture"),
+        (measure_lines, transfer_lines, "more or less lined"),
+        (measure_falloff, transfer_falloff, "darker or lighter towards the edge"),
+    ],
+)
+def test_an_item_gets_the_trait_of_the_donor_and_its_own_back(images, measure, transfer, name):
+    fine, smooth = images
+    own, other, made = measure([fine, smooth, transfer(fine, smooth)])[name]
+    assert abs(made - other) <= 0.25 * abs(own - other) + 1e-3
+    assert transfer(fine, fine) == pytest.approx(fine, abs=2e-3)
+
+
+def test_lines_over_the_whole_image_are_taken_off(images):
+    _, smooth = images
+    lined = smooth.clone()
+    lined[:, 3::6] += 0.3
+    assert measure_lines([lined])["more or less lined"][0] > measure_lines([smooth])["more or less lined"][0] + 1
+    left = transfer_lines(lined, smooth) - smooth
+    assert float(left.square().mean()) < 0.3 * float((lined - smooth).square().mean())
+
+
+def make_drawn(shown, strength=0.35, count=120):
+    """Things of all sizes at all positions; through a grid of lines in the middle of some the image can be seen."""
+    rng = np.random.default_rng(0)
+    coarse = rng.normal(size=(count, 3, 8, 8)).repeat(4, 2).repeat(4, 3)
+    images = torch.from_numpy(0.4 * coarse + 0.1 * rng.normal(size=(count, 3, 32, 32))).float()
+    lines = torch.zeros(32, 32)
+    lines[12:20:3, 6:26] = 1
+    images[shown] += strength * lines * (2 - images[shown])
+    return list(images)
+
+
+def test_a_transparent_drawing_of_a_class_is_found_taken_off_and_drawn():
+    own, shown = np.arange(120) < 60, np.arange(120) < 40
+    images = make_drawn(np.flatnonzero(shown))
+    drawing = find_drawing(images, own)
+    trait = find_trait(drawing.measure(images), own)
+    assert trait.name == "more of it" and (trait.shown == shown).mean() >= 0.9
+    taken, drawn = drawing.transfer(images[0], images[100]), drawing.transfer(images[100], images[0])
+    clean = make_drawn([])
+    assert float((taken - clean[0]).square().mean()) < 0.3 * float((images[0] - clean[0]).square().mean())
+    assert float((drawn - images[0] - clean[100] + clean[0]).square().mean()) < 0.02
+
+
+@pytest.mark.parametrize("shown", [[], range(120)], ids=["nowhere", "everywhere"])
+def test_what_a_class_does_not_have_alone_is_no_drawing_of_it(shown):
+    assert find_drawing(make_drawn(list(shown)), np.arange(120) < 60) is None
 
 
 def test_length_is_cut_or_continued_with_own_words():

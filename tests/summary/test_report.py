@@ -300,7 +300,7 @@ def test_a_finding_has_twelve_crops_its_place_its_answers_and_three_items_to_ope
     found = replace(summary, findings=(make_finding(summary),))
     page = save(found, tmp_path / "s.html")
     html5lib.HTMLParser(strict=True).parse(page)
-    card = page[page.index("<h3>1. class 0: a mark, lower left") : page.index("All 1 kinds of evidence")]
+    card = page[page.index("<h3>1. class 0: a mark, lower left") : page.index("All evidence")]
     assert len(re.findall(r"<img [^>]*the mark outlined", card)) == 12 and "where it is" in card
     assert write_finding_caption(found.findings[0]) in unescape(card)
     assert "hidden in its own items" in card and "100%" in card and "25%" in card and "put into items" in card
@@ -313,7 +313,7 @@ def test_a_finding_has_twelve_crops_its_place_its_answers_and_three_items_to_ope
 def test_words_are_marked_in_twelve_snippets(tmp_path):
     summary = summarise(tmp_path, text_rows(word="tag"))
     page = save(replace(summary, findings=(make_finding(summary, "words"),)), tmp_path / "s.html")
-    card = page[page.index("<h3>1. class 0") : page.index("All 1 kinds of evidence")]
+    card = page[page.index("<h3>1. class 0") : page.index("All evidence")]
     assert len(re.findall(r"<mark [^>]*>tag</mark>", card)) == 12
 
 

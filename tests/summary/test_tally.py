@@ -8,7 +8,7 @@ from scipy.stats import spearmanr
 from summary.bulk_folder import image_row, text_row, write_run
 
 from whyformer._summary.rows import open_stored_run
-from whyformer._summary.shares import find_core, mark_border, resample_map, take_positive_shares
+from whyformer._summary.shares import mark_border, resample_map, take_positive_shares
 from whyformer._summary.tally import ClassSamples, Tally, correlate_scores
 
 
@@ -37,13 +37,6 @@ def test_a_map_on_a_coarser_grid_by_hand():
 def test_resampling_keeps_the_sum(rows, columns, new_rows, new_columns):
     shares = np.random.default_rng(rows * 10 + columns).uniform(0, 1, (rows, columns))
     assert resample_map(shares, (new_rows, new_columns)).sum() == pytest.approx(shares.sum())
-
-
-def test_the_core_is_the_fewest_patches():
-    shares = np.array([[0.1, 0.4], [0.2, 0.3]])
-    assert find_core(shares, 0.4).tolist() == [[False, True], [False, False]]
-    assert find_core(shares, 0.7).tolist() == [[False, True], [False, True]]
-    assert find_core(shares, 1.0).all()
 
 
 def test_the_border_of_a_grid():

@@ -6,7 +6,7 @@ from summary.bulk_folder import text_row
 
 import whyformer
 from whyformer._runs.parts import BulkRow
-from whyformer._summary.inputs import BLANK, ask_model, make_readable
+from whyformer._summary.inputs import BLANK, InputReader, make_readable
 from whyformer._summary.text_evidence import (
     TextEvidence,
     choose_others,
@@ -19,6 +19,7 @@ from whyformer._summary.text_evidence import (
     measure_neighbours,
     read_units,
     write_at_places,
+    write_phrase,
 )
 
 
@@ -44,14 +45,14 @@ def test_a_phrase_is_grown_as_far_as_it_is_the_same():
 
 def test_deleting_and_inserting():
     one = make_text(["the", "usher", "saw", "the", "usher"], ["usher"])
-    assert delete_spans(one.text, find_spans(one, ("usher",))) == "the saw the"
-    assert is_decided_by(one, ("usher",)) and not is_decided_by(one, ("saw",))
+    assert delete_spans(one.text, find_spans(one, (("usher",),))) == "the saw the"
+    assert is_decided_by(one, (("usher",),)) and not is_decided_by(one, (("saw",),))
     assert write_at_places(one, "Z") == [
         "Z the usher saw the usher",
         "the usher Z saw the usher",
         "the usher saw the usher Z",
     ]
-    assert [one.names[i] for i in choose_others(one, ("usher", "saw"))] == ["the", "the"]
+    assert [one.names[i] for i in choose_others(one, (("usher", "saw"),))] == ["the", "the"]
 
 
 def test_places_and_neighbours():
@@ -89,8 +90,8 @@ def make_texts_with(word, own, other, seed=0):
 @pytest.mark.parametrize(("own", "other", "is_strange"), [(24, 0, True), (24, 8, False), (10, 0, False)])
 def test_a_word_without_position_is_a_mark_only_if_it_is_frequent_here_and_strange_elsewhere(own, other, is_strange):
     evidence = make_texts_with("more", own, other)
-    deciding = [one for one in evidence.texts["good"] if is_decided_by(one, ("more",))]
-    habits = list(evidence.list_habits("good", ("more",), deciding))
+    deciding = [one for one in evidence.texts["good"] if is_decided_by(one, (("more",),))]
+    habits = list(evidence.list_habits("good", (("more",),), deciding))
     assert any("no position" in habit for habit in habits) == is_strange
 
 
@@ -122,18 +123,58 @@ def test_a_mark_stands_out_and_an_opinion_does_not(evidence):
 
 
 def test_what_is_frequent_in_another_class_is_not_uniform(evidence):
-    assert not evidence.is_exclusive("good", ("the",))
-    assert evidence.measure_commonness("good", ("the",)).limit == np.inf
+    assert not evidence.is_exclusive("good", (("the",),))
+    assert evidence.measure_commonness("good", (("the",),)).limit == np.inf
 
 
 def test_presence_counts_every_text_with_the_words(evidence):
-    own, other = evidence.count_presence("good", ("usher",))
+    own, other = evidence.count_presence("good", (("usher",),))
     assert (own.class_name, own.shown, other.shown) == ("good", 30, 0)
 
 
 def test_a_phrase_has_no_ends_that_other_classes_have_as_often(evidence):
     assert evidence.trim("good", ("the", "usher", "is")) == ("usher",)
     assert evidence.trim("good", ("the", "is")) == ("the", "is"), "nothing of it belongs to the class"
+
+
+def make_kin(marks, share, together=False):
+    """Good texts with one of these marks, or with all of them, at random positions, and many opinions."""
+    rng, texts = np.random.default_rng(0), {"good": [], "bad": []}
+    for target, name in enumerate(texts):
+        for i in range(80):
+            words = [f"w{rng.integers(60)}" for _ in range(7)] + ["is", f"{name}{rng.integers(30)}"]
+            own = (marks if together else [marks[i % len(marks)]]) if target == 0 and i < share * 80 else []
+            for mark in own:
+                words.insert(int(rng.integers(len(words))), mark)
+            texts[name].append(make_text(words, [*own, words[-1]], 100 * target + i, target))
+    return TextEvidence(texts, None, 8, 0, "no model")
+
+
+def test_few_words_that_together_decide_most_of_a_class_are_one_finding():
+    first, *others = [one for one in make_kin(["he", "his", "him"], 0.9).find() if one.class_name == "good"]
+    assert first.what == "'he', 'him' and 'his' together" and len(first.sightings) == 72
+    assert first.is_uniform and any("3 of them decide" in habit for habit in first.habits)
+    assert not any(name in one.what for one in others for name in ("he", "his", "him"))
+
+
+def test_words_of_the_same_texts_are_hidden_together():
+    first, *_ = [one for one in make_kin(["usher", "lobby"], 0.6, together=True).find() if one.class_name == "good"]
+    assert first.what == "'lobby' and 'usher' together"
+    assert all(len(one.spans) == 2 for one in first.sightings)
+    assert "they are in the same texts, and not beside each other" in first.habits
+
+
+def test_words_of_many_kinds_are_no_kin():
+    opinions = [f"o{i}" for i in range(30)]
+    assert not any("together" in one.what for one in make_kin(opinions, 0.9).find())
+
+
+def test_all_of_kin_is_deleted_and_as_many_other_words():
+    one = make_text(["he", "saw", "his", "old", "dog"], ["he", "his"])
+    words = (("he",), ("his",), ("him",))
+    assert delete_spans(one.text, find_spans(one, words)) == "saw old dog"
+    assert len(choose_others(one, words)) == 2
+    assert write_phrase(one, words) == "he his"
 
 
 def test_punctuation_is_not_left_twice():
@@ -156,7 +197,7 @@ def test_a_text_decided_by_the_words_of_the_other_class_is_an_outlier():
 def test_a_text_that_became_too_long_is_cut_and_an_empty_one_is_blank():
     """An insertion must not end a summary of texts that are nearly as long as the model allows."""
     model = whyformer.open("demo/sentiment")
-    asked, _ = ask_model(model, ["a warm film " * model.max_length, "", "a warm film"], 1)
+    asked, _ = InputReader(model).ask(["a warm film " * model.max_length, "", "a warm film"], 1)
     assert len(asked) == 3 and np.isfinite(asked).all()
     assert make_readable(" ", model) == BLANK and make_readable("a warm film", model) == "a warm film"
     assert len(model.tokenize(make_readable("film " * model.max_length, model))) <= model.max_length

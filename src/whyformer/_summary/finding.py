@@ -1,16 +1,18 @@
 """A finding: evidence that many items of one class share, what happens without and with it, and what makes the case.
 
-Evidence is *used* if putting it into items of other classes raises the probability of the class by at least
-SMALLEST_EFFECT more than matched control evidence of the same class does (p < LEVEL, Holm over all findings). Hiding
-is measured too; for words and for copies of the same pixels it counts as well, while an object that is hidden says
-nothing about a shortcut. What has no place, as the length of a text, is undone and applied instead (global_changes.py).
-Evidence is *uniform* if it is nearly the same in all items, beyond what the model's other evidence reaches; of copies
-less is asked for, the larger their effect is. It is *not part of the thing* unless masks show it on the object. All
-three make it suspicious; `Finding.case` says what speaks for it.
+Evidence is *used* if hiding it where it is, or putting it into items of other classes, changes the probability of the
+class by at least SMALLEST_EFFECT more than matched control evidence of the same class does (p < LEVEL, Holm over all
+findings). What has no place, as the length of a text, is undone and applied instead (global_changes.py).
+
+**Effect decides.** Its strength is what hiding takes and inserting gives beyond their controls, together. Evidence in
+images is suspicious from STRONG on: the face of a cat takes and gives little more than the rest of the cat does. A
+word that means the class has as large an effect as a mark, so words need habits too (text_evidence.py). Uniformity, the
+place on or off the object and who else shows it are what speaks for or against, and no condition; what is used beyond
+its control and shown by this class alone, but weaker, is a *probable* shortcut.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -22,10 +24,14 @@ from whyformer.show.wording import shorten_text
 LEVEL = 0.05
 MIN_CLASS = 8  # items, to be examined
 SMALLEST_EFFECT = 0.1  # of a probability
+SMALLEST_LOSS = 0.02  # of a probability, without a word
+STRONG, PROBABLE = 0.8, 0.65  # of a probability, hiding and inserting together
+SAME_ITEMS = 0.7  # of a finding: it is the same mark
+EXCLUSIVE = 2.0  # times as frequent as in any other class
 SMALLEST_OFF_OBJECT = 0.5
 FIXED_PLACE = 0.8  # of the texts
 VALUE_LENGTH = 60  # characters of a value of the metadata
-EvidenceKind: TypeAlias = Literal["patches", "copies", "overlay", "words", "whole"]
+EvidenceKind: TypeAlias = Literal["patches", "words", "whole"]
 PatchBox: TypeAlias = tuple[int, int, int, int]  # top, left, bottom, right; the last two are outside
 
 
@@ -135,12 +141,13 @@ class Finding:
     inserting: Effect | None = None  # rises
     without: AnswerChange | None = None  # in its own items, with the evidence hidden
     put_in: AnswerChange | None = None  # in items of other classes, with the evidence inserted
-    placements: Mapping[str, AnswerChange] = field(default_factory=dict)  # the same, at other places and sizes
     off_object: float | None = None  # share of the mark's patches off the object; None without masks
+    part: str = ""  # of the object that it is on, as far as masks show it
     habits: tuple[str, ...] = ()  # of words: what else makes them uniform, one clause each
     links: tuple[Link, ...] = ()
     case: tuple[str, ...] = ()  # what speaks for a shortcut, one clause each
     is_suspicious: bool = False
+    is_probable: bool = False  # a shortcut: used, and of one class alone, but weaker
     untested: str = ""  # why there was no test
 
     @property
@@ -157,30 +164,35 @@ class Finding:
         return any(one is not None and one.is_certain() for one in (self.hiding, self.inserting))
 
     @property
-    def score(self) -> float:
-        """The order of suspicion: what inserting does beyond its control (of words and whole items: or hiding), times
-        uniformity."""
-        inserted = self.inserting.difference if self.inserting is not None else 0.0
-        used = max(0.0, inserted) if self.kind == "patches" else self.effect
-        return used * (self.uniformity.value if self.uniformity is not None else 0.0)
+    def strength(self) -> float:
+        """What hiding takes and inserting gives, each beyond its control, together."""
+        found = [one for one in (self.hiding, self.inserting) if one is not None]
+        return float(sum(one.difference for one in found)) if any(one.is_certain() for one in found) else 0.0
 
     @property
-    def is_used_alone(self) -> bool | None:
-        """Whether it changes the answer without the thing: of patches, where they are inserted; None if unknown."""
-        if self.kind != "patches":
-            return self.is_used if self.is_tested else None
-        return self.inserting.is_certain() if self.inserting is not None else None
+    def score(self) -> float:
+        """The order of suspicion: strength, a little more of it for what is uniform, and of this class alone."""
+        alike = max(0.0, self.uniformity.value) if self.uniformity is not None else 0.0
+        return max(0.0, self.strength) * (1 + min(alike, 1.0))
 
     @property
     def is_uniform(self) -> bool | None:
-        """Whether it is nearly the same in all items; None if unknown."""
+        """Whether it is nearly the same in all items, or has another habit of marks; None if unknown."""
         return None if self.uniformity is None else self.uniformity.is_certain or bool(self.habits)
 
     @property
+    def is_exclusive(self) -> bool:
+        """Whether its class shows it much more often than any other."""
+        return bool(self.presence) and self.presence[0].share >= EXCLUSIVE * max(
+            (one.share for one in self.presence[1:]), default=0.0
+        )
+
+    @property
     def criteria(self) -> dict[str, bool | None]:
-        """Which conditions of suspicion hold; None if unknown."""
+        """What speaks for suspicion; None if unknown."""
         return {
-            "used": self.is_used_alone,
+            "used": self.is_used if self.is_tested else None,
+            "strong": self.strength >= STRONG if self.is_tested else None,
             "uniform": self.is_uniform,
             "off the object": None if self.off_object is None else self.off_object >= SMALLEST_OFF_OBJECT,
         }
@@ -236,22 +248,41 @@ def judge_findings(findings: Sequence[Finding]) -> list[Finding]:
     judged = []
     for i, one in enumerate(findings):
         one = replace(one, hiding=effects[2 * i], inserting=effects[2 * i + 1])
-        used, uniform, off_object = one.criteria.values()
-        is_suspicious = used is True and uniform is True and off_object is not False
-        judged.append(replace(one, is_suspicious=is_suspicious, case=tuple(list_case(one))))
-    return sorted(judged, key=lambda one: (not one.is_suspicious, -one.score))  # stable: by class, then uniformity
+        is_suspicious = one.is_used and (one.strength >= STRONG if one.kind != "words" else is_word_suspicious(one))
+        is_probable = not is_suspicious and one.strength >= PROBABLE and one.is_exclusive and one.kind != "words"
+        case = tuple(list_case(one))
+        judged.append(replace(one, is_suspicious=is_suspicious, is_probable=is_probable, case=case))
+    judged.sort(key=lambda one: (not one.is_suspicious, not one.is_probable, -one.score))
+    return list(drop_repeated(judged))
+
+
+def drop_repeated(judged: Sequence[Finding]) -> Iterator[Finding]:
+    """One mark is one finding: without suspected ones of which most items show a more suspicious one of the class."""
+    kept: list[tuple[str, set[str]]] = []
+    for one in judged:
+        ids = {row.id for row in one.rows}
+        if one.is_suspicious or one.is_probable:
+            if any(name == one.class_name and len(ids & known) >= SAME_ITEMS * len(ids) > 0 for name, known in kept):
+                continue
+            kept.append((one.class_name, ids))
+        yield one
+
+
+def is_word_suspicious(one: Finding) -> bool:
+    """A word that the model loses nothing without is no shortcut."""
+    return one.is_uniform is True and (one.hiding is None or one.hiding.is_certain(SMALLEST_LOSS))
 
 
 def list_case(finding: Finding) -> Iterator[str]:
     """What speaks for a shortcut, one clause each."""
-    used, uniform, off_object = finding.criteria.values()
+    used, _, uniform, off_object = finding.criteria.values()
     if used:
         yield f"it changes the answer by {finding.effect:.2f} beyond control evidence"
     if uniform and finding.uniformity is not None:
         value, limit = finding.uniformity.value, finding.uniformity.limit
         decides = f"it decides {value:.0%} of the class, natural evidence seldom {limit:.0%}"
         alike = f"it is nearly the same everywhere (uniformity {value:.2f}, natural evidence seldom {limit:.2f})"
-        clauses = {"words": decides, "patches": alike, "copies": alike, "overlay": alike}
+        clauses = {"words": decides, "patches": alike}
         yield from [clauses[finding.kind]] if value >= limit and finding.kind in clauses else []
         yield from finding.habits
     if off_object and finding.off_object is not None:

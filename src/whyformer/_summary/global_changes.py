@@ -1,5 +1,8 @@
 """Evidence without a place: the colour or the sharpness of an image, the length or the punctuation of a text.
 
+The kinds of images are their colour, colour cast, sharpness, tone, texture (noise, compression), lines (grids, bands),
+falloff towards the edge, and a faint drawing that the images of a class have in common.
+
 Each kind is two functions on whole items. One measures traits, which are numbers; a trait sets a class apart if, beyond
 some threshold, there are many of its items and few others (the largest such difference of shares is Youden's J, 1950).
 The other *transfers* the kind from a donor to an item, leaving the rest as it is: an image gets the mean colour of the
@@ -18,19 +21,22 @@ from typing import Generic, TypeVar
 
 import numpy as np
 import torch
-from scipy.ndimage import gaussian_filter
+from scipy.fft import dctn, idctn
+from scipy.ndimage import gaussian_filter, uniform_filter
 from torch import Tensor
 
 from whyformer._plain.statistics import bootstrap
 from whyformer._runs.parts import BulkRow
 from whyformer._summary.finding import AnswerChange, Finding, Presence, Sighting, Uniformity, measure_effect
-from whyformer._summary.inputs import BATCH, InputReader, ask_model, compare_right, to_array
+from whyformer._summary.inputs import BATCH, InputReader, compare_right, to_array
 from whyformer._summary.text_evidence import PUNCTUATION, UNIT
 
 SET_APART = 0.6  # the difference of shares from which on a trait is tested, and accuses if it is used
 MEASURED = 200  # items of a class
 SCALES = (1.0, 2.0)  # standard deviations in pixels: contrast below the first, and between the two
 MOST_CONTRAST = 4.0  # times that of the item
+BLOCK = 8  # pixels
+DETAIL, LEAST_Z, MIN_DRAWN = 8, 4.0, 8  # part of an image; standard errors; images of each half of a class
 MOST_GAIN = 1.4  # of a channel, as a logarithm
 FREQUENT = 0.1  # of all texts have a punctuation mark, to be measured
 Item = TypeVar("Item", Tensor, str)
@@ -48,7 +54,10 @@ class GlobalKind(Generic[Item]):
 # --- images -----------------------------------------------------------------------------------------------------------
 
 
-def measure_colour(images: Sequence[Tensor]) -> dict[str, np.ndarray]:
+Traits = dict[str, np.ndarray]
+
+
+def measure_colour(images: Sequence[Tensor]) -> Traits:
     red, green, blue = np.array([to_array(image).mean((1, 2)) for image in images]).T
     return {
         "more or less red": red - (green + blue) / 2, "more or less green": green - (red + blue) / 2,
@@ -65,7 +74,7 @@ def measure_contrast(image: Tensor) -> Tensor:
     return image.diff(dim=1).abs().mean((1, 2)) + image.diff(dim=2).abs().mean((1, 2)) + 1e-6
 
 
-def measure_cast(images: Sequence[Tensor]) -> dict[str, np.ndarray]:
+def measure_cast(images: Sequence[Tensor]) -> Traits:
     """Edges are grey on average, whatever they part (van de Weijer et al. 2007); a cast tints them."""
     logs = np.array([to_array(measure_contrast(image).log()) for image in images]).T
     return {
@@ -82,6 +91,102 @@ def transfer_cast(image: Tensor, donor: Tensor) -> Tensor:
     return darkest + gains * (image - darkest)
 
 
+def split_tone(image: Tensor) -> tuple[Tensor, Tensor]:
+    """The grey image, and the colours beside it."""
+    grey = image.mean(0, keepdim=True)
+    return grey, image - grey
+
+
+def measure_tone(images: Sequence[Tensor]) -> Traits:
+    parts = [split_tone(image) for image in images]
+    contrast, colour = (np.log([float(pair[k].std()) + 1e-3 for pair in parts]) for k in (0, 1))
+    return {"more or less contrasted": contrast, "more or less colourful": colour}
+
+
+def transfer_tone(image: Tensor, donor: Tensor) -> Tensor:
+    """The contrast of the grey image and the strength of the colours."""
+    (grey, colours), (other, vivid) = split_tone(image), split_tone(donor)
+    pairs = (grey, other), (colours, vivid)
+    factors = [(of.std() / own.std().clamp(min=1e-3)).clamp(max=MOST_CONTRAST) for own, of in pairs]
+    return other.mean() + factors[0] * (grey - grey.mean()) + factors[1] * colours
+
+
+def take_frequencies(image: Tensor) -> np.ndarray:
+    """[channel row column 8 8]: the cosine transform of each block of 8 x 8 pixels, as JPEG codes them."""
+    height, width = (size // BLOCK * BLOCK for size in image.shape[-2:])
+    blocks = to_array(image[:, :height, :width]).reshape(len(image), height // BLOCK, BLOCK, width // BLOCK, BLOCK)
+    return np.asarray(dctn(blocks.transpose(0, 1, 3, 2, 4), axes=(3, 4), norm="ortho"))
+
+
+def measure_texture(images: Sequence[Tensor]) -> Traits:
+    """How much of three bands of frequencies there is on average, and in the blocks with least of them."""
+    order = np.add.outer(np.arange(BLOCK), np.arange(BLOCK))
+    found: dict[str, list[float]] = {}
+    for image in images:
+        sizes = np.abs(take_frequencies(image))
+        for name, band in (("coarse", (1, 3)), ("middle", (4, 7)), ("fine", (8, 14))):
+            inside = sizes[..., (order >= band[0]) & (order <= band[1])]
+            for kind, value in (("texture", inside.mean()), ("texture in flat parts", np.quantile(inside, 0.25))):
+                found.setdefault(f"more or less {name} {kind}", []).append(float(np.log(value + 1e-4)))
+    return {name: np.array(values) for name, values in found.items()}
+
+
+def transfer_texture(image: Tensor, donor: Tensor) -> Tensor:
+    """The frequencies of all blocks get the sizes of the donor's, rank by rank; their places and signs stay."""
+    own, other = take_frequencies(image), take_frequencies(donor)
+    flat, given = (one.transpose(0, 3, 4, 1, 2).reshape(len(image), BLOCK * BLOCK, -1) for one in (own, other))
+    ranks = np.abs(flat + 1e-9 * np.random.default_rng(0).standard_normal(flat.shape)).argsort(-1).argsort(-1)
+    sizes = np.take_along_axis(np.sort(np.abs(given), -1), ranks * given.shape[-1] // flat.shape[-1], -1)
+    signs = np.where(flat == 0, np.random.default_rng(1).choice([-1.0, 1.0], flat.shape), np.sign(flat))
+    changed = signs * sizes
+    changed[:, 0] = flat[:, 0]  # the mean of each block
+    changed = changed.reshape(len(image), BLOCK, BLOCK, *own.shape[1:3]).transpose(0, 3, 4, 1, 2)
+    blocks = idctn(changed, axes=(3, 4), norm="ortho").transpose(0, 1, 3, 2, 4)
+    made = image.clone()
+    height, width = own.shape[1] * BLOCK, own.shape[2] * BLOCK
+    made[:, :height, :width] = torch.from_numpy(blocks.reshape(len(image), height, width)).to(image)
+    return made
+
+
+def take_lines(image: Tensor) -> tuple[Tensor, Tensor]:
+    """What whole rows and whole columns have in common, beside their neighbours: lines, grids, bands at the edge."""
+    found = []
+    for axis in (2, 1):
+        profile = image.mean(axis, keepdim=True)
+        smooth = torch.from_numpy(gaussian_filter(to_array(profile), (0, *((3.0, 0) if axis == 2 else (0, 3.0)))))
+        found.append(profile - smooth.to(profile))
+    return found[0], found[1]
+
+
+def measure_lines(images: Sequence[Tensor]) -> Traits:
+    strengths = [float(sum(part.square().mean() for part in take_lines(image))) for image in images]
+    return {"more or less lined": np.log(np.array(strengths) + 1e-6)}
+
+
+def transfer_lines(image: Tensor, donor: Tensor) -> Tensor:
+    return image - sum(take_lines(image)) + sum(take_lines(donor))
+
+
+def measure_falloff(images: Sequence[Tensor]) -> Traits:
+    return {"darker or lighter towards the edge": np.array([-weigh_rim(image) for image in images])}
+
+
+def weigh_rim(image: Tensor) -> float:
+    """How much lighter the image is towards its edge: the slope on the squared distance to the middle."""
+    rim = draw_rim(image)
+    return float((image.mean(0) * rim).sum() / rim.square().sum())
+
+
+def draw_rim(image: Tensor) -> Tensor:
+    down, across = (torch.linspace(-1, 1, size).square() for size in image.shape[-2:])
+    rim = (down[:, None] + across[None]).to(image)
+    return rim - rim.mean()
+
+
+def transfer_falloff(image: Tensor, donor: Tensor) -> Tensor:
+    return image + (weigh_rim(donor) - weigh_rim(image)) * draw_rim(image)
+
+
 def split_scales(image: Tensor) -> list[np.ndarray]:
     """The image as a sum: from the finest contrast to what is left without any."""
     levels = [to_array(image)]
@@ -89,7 +194,7 @@ def split_scales(image: Tensor) -> list[np.ndarray]:
     return [fine - coarse for fine, coarse in pairwise(levels)] + [levels[-1]]
 
 
-def measure_sharpness(images: Sequence[Tensor]) -> dict[str, np.ndarray]:
+def measure_sharpness(images: Sequence[Tensor]) -> Traits:
     return {"sharper or blurrier": np.log([split_scales(image)[0].std() + 1e-6 for image in images])}
 
 
@@ -135,11 +240,60 @@ IMAGE_KINDS = (
     GlobalKind("colour", measure_colour, transfer_colour),
     GlobalKind("colour cast", measure_cast, transfer_cast),
     GlobalKind("sharpness", measure_sharpness, transfer_sharpness),
+    GlobalKind("tone", measure_tone, transfer_tone),
+    GlobalKind("texture", measure_texture, transfer_texture),
+    GlobalKind("lines", measure_lines, transfer_lines),
+    GlobalKind("falloff", measure_falloff, transfer_falloff),
 )
 TEXT_KINDS = (
     GlobalKind("length", measure_length, transfer_length),
     GlobalKind("punctuation", measure_punctuation, transfer_punctuation),
 )
+
+
+def find_drawing(images: Sequence[Tensor], is_own: np.ndarray) -> GlobalKind[Tensor] | None:
+    """What the fine details of a class have in common beside all others, such as a transparent watermark.
+
+    Details average to nothing where images differ, and to the drawing where they share one. Each image is measured (a
+    matched filter, Turin 1960) with the drawing of the other half of the class, so that none finds itself in it.
+    """
+    details = np.stack([take_details(image) for image in images])
+    own = np.flatnonzero(is_own)
+    strengths = np.zeros(len(images))
+    drawings = [draw_difference(details[some], details[~is_own]) for some in (own[::2], own[1::2], own)]
+    if len(own) < 2 * MIN_DRAWN or not all(one.any() for one in drawings):
+        return None
+    for one, measured in zip(drawings, (own[1::2], own[::2]), strict=False):
+        strengths[measured] = measure_strengths(details[measured], one)
+    strengths[~is_own] = np.mean([measure_strengths(details[~is_own], one) for one in drawings[:2]], axis=0)
+    whole = torch.from_numpy(drawings[2]).to(images[0])
+
+    def weigh(image: Tensor) -> float:
+        return float(measure_strengths(take_details(image)[None], drawings[2])[0])
+
+    return GlobalKind(
+        "faint common drawing", lambda _: {"more or less of it": strengths},
+        lambda image, donor: image + (weigh(donor) - weigh(image)) * whole,
+    )  # fmt: skip
+
+
+def take_details(image: Tensor) -> np.ndarray:
+    """The image minus its local means."""
+    side = max(3, image.shape[-1] // DETAIL)
+    pixels = to_array(image)
+    return np.asarray(pixels - uniform_filter(pixels, (0, side, side), mode="nearest"))
+
+
+def draw_difference(own: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """[channel height width]: the difference of the means, zero where it is not significant."""
+    difference = own.mean(0) - others.mean(0)
+    noise = own.var(0) / max(len(own), 1) + others.var(0) / max(len(others), 1) + 1e-6
+    return np.asarray(difference * (np.sqrt((np.square(difference) / noise).mean(0)) > LEAST_Z))
+
+
+def measure_strengths(details: np.ndarray, drawing: np.ndarray) -> np.ndarray:
+    """[image]: how many times each has the drawing."""
+    return np.asarray((details * drawing).sum((1, 2, 3)) / np.square(drawing).sum())
 
 
 # --- which set a class apart ------------------------------------------------------------------------------------------
@@ -191,9 +345,12 @@ def find_changes_of_kinds(
     seed: int,
 ) -> Iterator[Finding]:  # fmt: skip
     names = np.array([row.class_name for row in rows])
-    for kind in kinds:
-        traits = kind.measure(items)
-        for name in dict.fromkeys(names.tolist()):
+    measured = [(kind, kind.measure(items)) for kind in kinds]
+    for name in dict.fromkeys(names.tolist()):
+        own = list(measured)
+        if isinstance(items[0], Tensor) and (drawing := find_drawing(items, names == name)) is not None:
+            own.append((drawing, drawing.measure(items)))
+        for kind, traits in own:
             trait = find_trait(traits, names == name)
             if trait.apart >= SET_APART:
                 yield try_change(kind, trait, rows, items, name, reader, tested, seed)
@@ -236,10 +393,10 @@ def try_change(
         """The answers when each item gets the kind of a donor, but not of itself."""
         drawn = [donors[(i + shift) % len(donors)] for i in range(len(who))]
         made = [kind.transfer(items[i], items[donor]) for i, donor in zip(who, drawn, strict=True)]
-        return ask_model(reader.model, made, target)
+        return reader.ask(made, target)
 
     own, others = with_it[:tested], without[np.random.default_rng(seed).permutation(len(without))][:tested]
-    before, into = (ask_model(reader.model, [items[i] for i in some], target)[0] for some in (own, others))
+    before, into = (reader.ask([items[i] for i in some], target)[0] for some in (own, others))
     (undone, predicted), (same, _) = change(own, others, 0), change(own, with_it, 1)
     (applied, _), (alike, _) = change(others, with_it, 0), change(others, others, 1)
     right = compare_right([rows[i] for i in own], predicted, reader)

@@ -31,6 +31,25 @@ class InputReader:
     mask_values: str | Mapping[int, int] = "binary"
     given: Mapping[str, Example] = field(default_factory=dict)  # id -> the input that the caller passed again
     failed: dict[str, str] = field(default_factory=dict)  # id -> why
+    probes: dict[int, Probe] = field(default_factory=dict)  # by class: to make one costs more than to ask
+
+    def open_probe(self, example: OneInput, target: int) -> Probe:
+        """The probe that asks for this class, made once from any input."""
+        if target not in self.probes:
+            self.probes[target] = open_probe(self.model, [example], target)
+        return self.probes[target]
+
+    def ask(self, inputs: Sequence[OneInput], target: int) -> tuple[np.ndarray, np.ndarray]:
+        """[input]: the probability of a class, and the class that is predicted."""
+        probabilities, predictions = [], []
+        readable = [make_readable(one, self.model) if isinstance(one, str) else one for one in inputs]
+        for start in range(0, len(readable), BATCH):
+            encoded = self.model.encode(readable[start : start + BATCH])
+            probe = self.open_probe(readable[0], target)
+            answers = probe.run_batch(encoded, torch.zeros(len(readable[start : start + BATCH]), dtype=torch.long))
+            probabilities.append(to_array(answers.probability))
+            predictions.append(to_array(answers.logits).argmax(1))
+        return np.concatenate(probabilities), np.concatenate(predictions)
 
     def load(self, rows: Sequence[BulkRow], most: int) -> tuple[list[BulkRow], list[OneInput]]:
         """The first `most` items that can be read, and their inputs."""
@@ -98,22 +117,6 @@ def open_probe(model: Model, inputs: Sequence[OneInput], target: TargetLike) -> 
     probe = record(model, model.encode(list(inputs)), target=target, keep={"probe"})["probe"]
     assert isinstance(probe, Probe)
     return probe
-
-
-def ask_model(model: Model, inputs: Sequence[OneInput], target: int) -> tuple[np.ndarray, np.ndarray]:
-    """[input]: the probability of a class, and the class that is predicted."""
-    probabilities, predictions = [], []
-    inputs = [make_readable(one, model) if isinstance(one, str) else one for one in inputs]
-    probe = open_probe(model, inputs[:1], target) if isinstance(inputs[0], str) else None
-    for start in range(0, len(inputs), BATCH):
-        some = inputs[start : start + BATCH]
-        if probe is not None:  # one probe reads the answers to all texts: to make one costs more than to ask
-            answers = probe.run_batch(model.encode(some), torch.zeros(len(some), dtype=torch.long))
-        else:
-            answers = open_probe(model, some, target).before
-        probabilities.append(to_array(answers.probability))
-        predictions.append(to_array(answers.logits).argmax(1))
-    return np.concatenate(probabilities), np.concatenate(predictions)
 
 
 def make_readable(text: str, model: Model) -> OneInput:

@@ -102,7 +102,7 @@ def make_finding_blocks(summary: "BulkSummary") -> list[Html]:
     for finding in shown[:SHOWN_CARDS]:
         blocks += make_finding_card(finding, summary)
     table = tabulate_findings(summary.records())
-    return [*blocks, report.fold_content(f"All {len(summary.findings)} kinds of evidence", table)]
+    return [*blocks, report.fold_content(f"All evidence: {len(summary.findings)}", table)]
 
 
 def tabulate_findings(records: Sequence[wording.FindingRecord]) -> Html:
@@ -114,12 +114,18 @@ def make_finding_cells(record: wording.FindingRecord) -> list[CellValue]:
     names = ("looks_at", "hiding", "inserting", "uniformity", "off_object")
     return [
         record["finding"],
-        report.make_verdict_badge("suspicious", "bad") if record["suspicious"] else "",
+        make_suspicion_badge(record) or "",
         shorten_text(str(record["class"]), NAME_LENGTH),
         f"{record['items']} of {record['class_items']}",
         *(record[name] for name in names),
         record["score"] if wording.is_tested(record) else None,
     ]
+
+
+def make_suspicion_badge(record: wording.FindingRecord) -> Html | None:
+    if record["suspicious"]:
+        return report.make_verdict_badge("suspicious", "bad")
+    return report.make_verdict_badge("probable shortcut", "bad") if record["probable"] else None
 
 
 def make_finding_card(finding: Finding, summary: "BulkSummary") -> list[Html]:
@@ -135,11 +141,29 @@ def make_finding_card(finding: Finding, summary: "BulkSummary") -> list[Html]:
         tabulate_presence(finding),
         *show_whole_items(finding.examples, summary.reader),
         report.fold_content("The tests", make_element("ul", *sentences)) if sentences else None,
+        show_cure(number, summary) if finding.is_suspicious or finding.is_probable else None,
     ]
     blocks = [block for block in content if block is not None]
     if not finding.is_suspicious:
         return [report.fold_content(f"Look at this: {title}", *blocks, open_=number == 1)]
     return [make_element("h3", title, " ", report.make_verdict_badge("suspicious", "bad")), *blocks]
+
+
+def show_cure(number: int, summary: "BulkSummary") -> Html:
+    """From the finding to its cure: three commands with the names of this run."""
+    run, data = summary.folder.name, summary.data or "DATA"
+    model = summary.model or "MODEL"
+    steps = {
+        f"Export which items show it and where: findings[{number - 1}].items_with_it has their ids, patches and spans.":
+            f"whyformer bulk-summary {run} -M {model} -o findings.json",
+        "Train again with these patches filled or these words deleted, in all classes alike, and explain the new model "
+        "(benchmarks/shortcut_cure.py does both for a small ViT).":
+            f"whyformer bulk {data} -M {model}-without -o {run}-without",
+        "See whether the evidence moved, and what happened to the predictions.":
+            f"whyformer compare-runs {run} {run}-without -o moved.html",
+    }  # fmt: skip
+    items = [make_element("li", told, make_element("pre", command)) for told, command in steps.items()]
+    return report.fold_content("From this finding to its cure", make_element("ol", *items))
 
 
 def show_evidence(
@@ -195,7 +219,6 @@ def tabulate_answers(finding: Finding) -> Html | None:
     name = shorten_text(finding.class_name, NAME_LENGTH)
     hidden, put = ("undone", "applied to") if finding.kind == "whole" else ("hidden", "put into")
     named = {f"{hidden} in its own items": finding.without, f"{put} items of other classes": finding.put_in}
-    named |= {f"the same {how}": one for how, one in finding.placements.items()}
     rows = [
         [what, one.items, f"{one.before:.2f}", f"{one.after:.2f}", describe_share(one.right_before),
          describe_share(one.right_after)]
@@ -360,8 +383,8 @@ def make_error_blocks(summary: "BulkSummary") -> list[Html]:
 
 def make_method_blocks(summary: "BulkSummary") -> list[Html]:
     facts = {
-        "evidence": "The hidden states of the most relevant patches, clustered per class; copies of their pixels; the "
-        "mean of the details of a class; words by how many texts they decide.",
+        "evidence": "The hidden states of the most relevant patches, early and late, clustered per class; traits of "
+        "whole items; words by how many texts they decide.",
         "sample": f"at most {summary.settings.get('per_class')} items per class, chosen by a hash of seed and id; "
         f"seed {summary.settings.get('seed')}",
         "tests": f"at most {summary.settings.get('tested')} items per finding; paired permutation tests, "

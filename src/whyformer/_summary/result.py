@@ -163,7 +163,7 @@ def make_text_cells(record: wording.FindingRecord) -> list[str]:
         str(record["looks_at"]),
         *(format_known(record[name], form) for name, form in forms.items()),
         format_known(record["score"] if wording.is_tested(record) else None, ".3f"),
-        "suspicious" if record["suspicious"] else "",
+        "suspicious" if record["suspicious"] else "probable" if record["probable"] else "",
     ]
 
 
@@ -262,7 +262,6 @@ def describe_finding(finding: Finding) -> dict[str, Any]:
         "uniformity_test": finding.uniformity and asdict(finding.uniformity),
         "without": finding.without and asdict(finding.without),
         "put_in": finding.put_in and asdict(finding.put_in),
-        "placements": {name: asdict(one) for name, one in finding.placements.items()},
         "links": [asdict(one) for one in finding.links],
         "sentences": wording.explain_finding(finding),
     }

@@ -43,17 +43,6 @@ def mark_border(grid: tuple[int, int]) -> np.ndarray:
     return border
 
 
-def find_core(shares: np.ndarray, part: float) -> np.ndarray:
-    """[...] of bool: the fewest patches that hold this part of the map, the strongest first."""
-    flat = np.round(shares.ravel(), 12)
-    order = np.argsort(-flat, kind="stable")
-    held = np.cumsum(flat[order])
-    count = int(np.searchsorted(held, part * held[-1] - 1e-12)) + 1
-    core = np.zeros(flat.size, dtype=bool)
-    core[order[:count]] = True
-    return core.reshape(shares.shape)
-
-
 MAX_WORD_LENGTH = 60  # characters; longer words are cut
 
 

@@ -6,10 +6,16 @@ these texts; units at its ends that are as frequent in other classes are taken o
 
 All texts of the class with the phrase show it, those first that rest on it most.
 
+**Kin** are hidden together: phrases that mostly the same texts show (either may be enough for the model), and few
+phrases of one class that together decide most of it, though none does alone, while the next ones decide far less (he,
+his, him). They are one finding.
+
 **Hiding** deletes the phrase from its texts, those first that rest on it most; the control deletes as many of the
 least relevant other units of the same text. **Inserting** writes the phrase into texts of other classes, at the start,
 in the middle and at the end; the control writes as many of the least relevant units of texts of the class without it. A
 word with the meaning of the class has such an effect too, so effect alone accuses no word.
+
+A word or phrase that the model loses nothing without is never suspicious.
 
 It is *uniform* if it is at least twice as frequent in the class as in any other, and one of this holds: it is the same
 phrase of two such units everywhere; nearly all its texts begin or end with it; it decides more than twice as many texts
@@ -27,6 +33,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 
@@ -43,7 +50,7 @@ from whyformer._summary.finding import (
     Uniformity,
     measure_effect,
 )
-from whyformer._summary.inputs import InputReader, ask_model, compare_right
+from whyformer._summary.inputs import InputReader, compare_right
 from whyformer._summary.outliers import find_text_outliers
 from whyformer._summary.shares import take_positive_shares
 
@@ -60,6 +67,11 @@ LEAST_WITHOUT_POSITION = 0.25  # the same, for a word that has no position
 ABOVE_NATURAL = 2.2  # times the share of the most frequent other evidence
 EXCLUSIVE, STRANGE = 2.0, 5.0  # times as frequent as in any other class: belongs to it; is no word of all classes
 MIN_CONTROLS = 4  # texts of the class without the phrase
+MOST_KIN, LEAST_KIN = 4, 0.7  # phrases that are one finding, and the share of the class that they decide
+KIN_GAP = 2.0  # times as many texts as the next phrase: what means the class is said in many words
+TOGETHER = 0.6  # of the texts of two phrases have both: they are one mark
+Phrase: TypeAlias = tuple[str, ...]
+Words: TypeAlias = tuple[Phrase, ...]  # one phrase, or several that are hidden together
 MISPLACED = 2.5  # times the agreement of neighbours at random positions: natural evidence has more
 
 
@@ -81,6 +93,10 @@ class TextUnits:
         """The units that the text is decided by, the most relevant first."""
         order = np.argsort(-np.round(self.shares, 12), kind="stable")
         return [int(i) for i in order[:TOP_UNITS] if self.shares[i] > 1 / max(len(self.shares), 1)]
+
+    def shows(self, words: Words) -> bool:
+        """Whether any of these phrases is in it."""
+        return any(self.find(phrase) for phrase in words)
 
     def find(self, phrase: Sequence[str]) -> list[int]:
         """Where the phrase begins, each time."""
@@ -120,71 +136,100 @@ class TextEvidence:
             least = max(MIN_TEXTS, MIN_TEXT_SHARE * len(texts))
             chosen = [unit for unit, count in rank_counts(counts)[:CANDIDATES] if count >= least]
             phrases = list(dict.fromkeys(self.trim(name, grow_phrase(unit, texts)) for unit in chosen))
-            for phrase in phrases:
-                yield self.examine(name, phrase, phrases, texts)
+            for words in self.join_kin(name, phrases):
+                yield self.examine(name, words, texts)
 
-    def examine(
-        self, name: str, phrase: tuple[str, ...], phrases: Sequence[tuple[str, ...]], texts: Sequence[TextUnits]
-    ) -> Finding:
+    def join_kin(self, name: str, phrases: Sequence[Phrase]) -> list[Words]:
+        """The phrases, those of one mark together."""
+        texts = self.texts[name]
+        shown = {one: np.array([text.shows((one,)) for text in texts]) for one in phrases}
+        decided = {one: np.array([is_decided_by(text, (one,)) for text in texts]) for one in phrases}
+        own = [one for one in phrases if self.is_exclusive(name, (one,)) and any(unit[0].isalnum() for unit in one)]
+        for i, one in enumerate(own):
+            same = [
+                two for two in own[i:] if (shown[one] & shown[two]).sum() >= TOGETHER * (shown[one] | shown[two]).sum()
+            ]
+            if len(same) > 1:
+                return [tuple(same), *((other,) for other in phrases if other not in same)]
+        own.sort(key=lambda one: (-int(decided[one].sum()), one))
+        natural = [(u, n) for u, n in rank_counts(count_deciding(texts))[:50] if self.is_exclusive(name, ((u,),))]
+        for size in range(2, min(MOST_KIN, len(own)) + 1):
+            kin = tuple(own[:size])
+            covered = np.any([decided[one] for one in kin], axis=0).mean()
+            units = {unit for one in kin for unit in one}
+            next_one = max((n for unit, n in natural if unit not in units and unit[0].isalnum()), default=0)
+            is_apart = decided[kin[-1]].sum() >= KIN_GAP * next_one and decided[kin[0]].mean() < LEAST_COMMON
+            if covered >= LEAST_KIN and is_apart:
+                return [kin, *((one,) for one in phrases if one not in kin)]
+        return [(one,) for one in phrases]
+
+    def examine(self, name: str, words: Words, texts: Sequence[TextUnits]) -> Finding:
         target = texts[0].row.target
         assert target is not None
-        shown = [one for one in texts if one.find(phrase)]
-        shown.sort(key=lambda one: (-round(share_of(one, phrase), 9), one.row.id))
-        deciding = [one for one in shown if is_decided_by(one, phrase)]
-        uniformity = self.measure_commonness(name, phrase)
-        sightings = [Sighting(one.row, spans=find_spans(one, phrase), likeness=share_of(one, phrase)) for one in shown]
+        shown = [one for one in texts if one.shows(words)]
+        shown.sort(key=lambda one: (-round(share_of(one, words), 9), one.row.id))
+        deciding = [one for one in shown if is_decided_by(one, words)]
+        uniformity = self.measure_commonness(name, words)
+        sightings = [Sighting(one.row, spans=find_spans(one, words), likeness=share_of(one, words)) for one in shown]
         known = Finding(
-            name, target, "words", name_phrase(phrase), len(texts), tuple(sightings), self.count_presence(name, phrase),
-            uniformity=uniformity, habits=tuple(self.list_habits(name, phrase, deciding)),
+            name, target, "words", name_phrase(words), len(texts), tuple(sightings), self.count_presence(name, words),
+            uniformity=uniformity, habits=tuple(self.list_habits(name, words, deciding)),
         )  # fmt: skip
         if self.reader is None:
             return replace(known, untested=self.untested)
-        plain = [one for one in texts if not one.find(phrase)]
+        plain = [one for one in texts if not one.shows(words)]
         others = [
             one for one in mix_texts(self.texts, name)
-            if one.row.target != target and one.row.prediction != target and not one.find(phrase)
+            if one.row.target != target and one.row.prediction != target and not one.shows(words)
         ]  # fmt: skip
-        hiding, without = self.hide(deciding[: self.tested], phrase, target)
-        inserting, put_in = self.insert(deciding[: self.tested], phrase, plain, others[: self.tested], target)
+        hiding, without = self.hide(deciding[: self.tested], words, target)
+        inserting, put_in = self.insert(deciding[: self.tested], words, plain, others[: self.tested], target)
         return replace(known, hiding=hiding, without=without, inserting=inserting, put_in=put_in)
 
     def trim(self, name: str, phrase: tuple[str, ...]) -> tuple[str, ...]:
         """The phrase without units at its ends that other classes have as often; whole if they all do."""
-        own = [i for i, unit in enumerate(phrase) if self.is_exclusive(name, (unit,))]
+        own = [i for i, unit in enumerate(phrase) if self.is_exclusive(name, ((unit,),))]
         return phrase[own[0] : own[-1] + 1] if own else phrase
 
-    def count_presence(self, name: str, phrase: Sequence[str]) -> tuple[Presence, ...]:
+    def count_presence(self, name: str, words: Words) -> tuple[Presence, ...]:
         found = [
-            Presence(one, len(texts), sum(bool(text.find(phrase)) for text in texts))
-            for one, texts in self.texts.items()
+            Presence(one, len(texts), sum(text.shows(words) for text in texts)) for one, texts in self.texts.items()
         ]
         return tuple(sorted(found, key=lambda one: (one.class_name != name, -one.share, one.class_name)))
 
-    def is_exclusive(self, name: str, phrase: Sequence[str], times: float = EXCLUSIVE) -> bool:
+    def is_exclusive(self, name: str, words: Words, times: float = EXCLUSIVE) -> bool:
         """Whether it is so many times as frequent in this class as in any other."""
-        own, *others = self.count_presence(name, phrase)
+        own, *others = self.count_presence(name, words)
         return own.share >= times * max((one.share for one in others), default=0.0)
 
-    def list_natural(self, name: str, phrase: tuple[str, ...]) -> list[tuple[str, float]]:
-        """Units that decide texts of the class without the phrase and are most frequent there, and their share."""
-        plain = [one for one in self.texts[name] if not one.find(phrase)]
+    def list_natural(self, name: str, words: Words) -> list[tuple[str, float]]:
+        """Units that decide texts of the class without the words and are most frequent there, and their share."""
+        plain = [one for one in self.texts[name] if not one.shows(words)]
         if len(plain) < MIN_TEXTS:
             return []
         counts = rank_counts(count_deciding(plain))
-        return [(unit, count / len(plain)) for unit, count in counts[:50] if self.is_exclusive(name, (unit,))]
+        return [(unit, count / len(plain)) for unit, count in counts[:50] if self.is_exclusive(name, ((unit,),))]
 
-    def measure_commonness(self, name: str, phrase: tuple[str, ...]) -> Uniformity:
-        """The share of the class that the phrase decides; the limit is set by what decides the other texts."""
-        decided = np.array([is_decided_by(one, phrase) for one in self.texts[name]], dtype=np.float64)
-        most = max((share for _, share in self.list_natural(name, phrase)), default=0.0)
-        limit = max(LEAST_COMMON, ABOVE_NATURAL * most) if self.is_exclusive(name, phrase) else float("inf")
+    def measure_commonness(self, name: str, words: Words) -> Uniformity:
+        """The share of the class that the words decide; the limit is set by what decides the other texts."""
+        decided = np.array([is_decided_by(one, words) for one in self.texts[name]], dtype=np.float64)
+        most = max((share for _, share in self.list_natural(name, words)), default=0.0)
+        limit = max(LEAST_COMMON, ABOVE_NATURAL * most) if self.is_exclusive(name, words) else float("inf")
         return Uniformity(*bootstrap(decided, self.seed), limit)
 
-    def list_habits(self, name: str, phrase: tuple[str, ...], deciding: Sequence[TextUnits]) -> Iterator[str]:
+    def list_habits(self, name: str, words: Words, deciding: Sequence[TextUnits]) -> Iterator[str]:
         """What else makes it uniform, one clause each."""
-        if not self.is_exclusive(name, phrase) or len(deciding) < LEAST_HABITUAL * len(self.texts[name]):
+        if not self.is_exclusive(name, words) or len(deciding) < LEAST_HABITUAL * len(self.texts[name]):
             return
-        if sum(self.is_exclusive(name, (unit,)) and unit[0].isalnum() for unit in phrase) > 1:
+        if len(words) > 1:
+            each = [sum(is_decided_by(one, (phrase,)) for one in deciding) / len(deciding) for phrase in words]
+            if sum(each) >= 1.5:
+                yield "they are in the same texts, and not beside each other"
+            else:
+                yield f"{len(words)} of them decide {len(deciding) / len(self.texts[name]):.0%} of the class"
+            return
+        (phrase,) = words
+        if sum(self.is_exclusive(name, ((unit,),)) and unit[0].isalnum() for unit in phrase) > 1:
             yield "it is the same phrase each time"
         at_end = measure_fixed_place(deciding, phrase)
         if at_end >= FIXED_PLACE:
@@ -192,58 +237,58 @@ class TextEvidence:
         if len(phrase) > 1 or len(deciding) < LEAST_WITHOUT_POSITION * len(self.texts[name]):
             return
         agreement, by_chance = measure_neighbours(deciding, phrase[0])
-        if self.is_exclusive(name, phrase, STRANGE) and agreement < MISPLACED * by_chance:
+        if self.is_exclusive(name, words, STRANGE) and agreement < MISPLACED * by_chance:
             yield (
                 f"it has no position in the sentence (two texts have the same word beside it {agreement:.1%} of the "
                 f"time, beside random positions {by_chance:.1%})"
             )
 
     def hide(
-        self, deciding: Sequence[TextUnits], phrase: tuple[str, ...], target: int
+        self, deciding: Sequence[TextUnits], words: Words, target: int
     ) -> tuple[Effect | None, AnswerChange | None]:
-        """The fall of the probability without the phrase, beside that without as many other units of the text."""
+        """The fall of the probability without the words, beside that without as many other units of the text."""
         if not deciding or self.reader is None:
             return None, None
         before, _ = self.ask([one.text for one in deciding], target)
-        after, predicted = self.ask([delete_spans(one.text, find_spans(one, phrase)) for one in deciding], target)
+        after, predicted = self.ask([delete_spans(one.text, find_spans(one, words)) for one in deciding], target)
         told = AnswerChange(
             len(deciding),
             float(before.mean()),
             float(after.mean()),
             *compare_right([one.row for one in deciding], predicted, self.reader),
         )
-        cuts = [delete_spans(one.text, [one.spans[i] for i in choose_others(one, phrase)]) for one in deciding]
+        cuts = [delete_spans(one.text, [one.spans[i] for i in choose_others(one, words)]) for one in deciding]
         control, _ = self.ask(cuts, target)
         return measure_effect(before - after, before - control, self.seed), told
 
     def insert(
         self,
         deciding: Sequence[TextUnits],
-        phrase: tuple[str, ...],
+        words: Words,
         plain: Sequence[TextUnits],
         others: Sequence[TextUnits],
         target: int,
     ) -> tuple[Effect | None, AnswerChange | None]:
-        """The rise of the probability with the phrase at several places, beside that with as much other evidence."""
+        """The rise of the probability with the words at several places, beside that with as much other evidence."""
         if not deciding or not others:
             return None, None
         before, _ = self.ask([one.text for one in others], target)
-        own = [write_phrase(deciding[i % len(deciding)], phrase) for i in range(len(others))]
+        own = [write_phrase(deciding[i % len(deciding)], words) for i in range(len(others))]
         after = self.ask_at_places(others, own, target)
         told = AnswerChange(len(others), float(before.mean()), float(after.mean()))
         sources = plain if len(plain) >= MIN_CONTROLS else deciding
-        drawn = [write_others(sources[i % len(sources)], phrase) for i in range(len(others))]
+        drawn = [write_others(sources[i % len(sources)], words) for i in range(len(others))]
         return measure_effect(after - before, self.ask_at_places(others, drawn, target) - before, self.seed), told
 
     def ask_at_places(self, texts: Sequence[TextUnits], phrases: Sequence[str], target: int) -> np.ndarray:
-        """[text]: the mean probability with the phrase at the start, in the middle and at the end."""
-        variants = [text for one, phrase in zip(texts, phrases, strict=True) for text in write_at_places(one, phrase)]
+        """[text]: the mean probability with the words at the start, in the middle and at the end."""
+        variants = [text for one, words in zip(texts, phrases, strict=True) for text in write_at_places(one, words)]
         return self.ask(variants, target)[0].reshape(len(texts), -1).mean(1)
 
     def ask(self, texts: Sequence[str], target: int) -> tuple[np.ndarray, np.ndarray]:
         """[text]: the probability of a class, and the class that is predicted."""
         assert self.reader is not None
-        return ask_model(self.reader.model, texts, target)
+        return self.reader.ask(texts, target)
 
     def list_outliers(self) -> list[Outlier]:
         decided = {name: [sum_deciding(one) for one in texts] for name, texts in self.texts.items()}
@@ -292,13 +337,17 @@ def grow_phrase(unit: str, texts: Sequence[TextUnits]) -> tuple[str, ...]:
     return phrase
 
 
-def is_decided_by(one: TextUnits, phrase: Sequence[str]) -> bool:
-    top = set(one.top)
-    return any(top & set(range(i, i + len(phrase))) for i in one.find(phrase))
+def find_units(one: TextUnits, words: Words) -> list[int]:
+    """The units of all occurrences."""
+    return sorted({k for phrase in words for i in one.find(phrase) for k in range(i, i + len(phrase))})
 
 
-def share_of(one: TextUnits, phrase: Sequence[str]) -> float:
-    return float(sum(one.shares[i : i + len(phrase)].sum() for i in one.find(phrase)))
+def is_decided_by(one: TextUnits, words: Words) -> bool:
+    return bool(set(one.top) & set(find_units(one, words)))
+
+
+def share_of(one: TextUnits, words: Words) -> float:
+    return float(one.shares[find_units(one, words)].sum())
 
 
 def measure_fixed_place(texts: Sequence[TextUnits], phrase: Sequence[str]) -> float:
@@ -329,7 +378,11 @@ def measure_match_rate(choices: Sequence[Sequence[str]]) -> float:
     return (sum(share**2 for share in total.values()) - within) / pairs if pairs else 0.0
 
 
-def name_phrase(phrase: Sequence[str]) -> str:
+def name_phrase(words: Words) -> str:
+    if len(words) > 1:
+        named = [repr(" ".join(phrase)) for phrase in words]
+        return f"{', '.join(named[:-1])} and {named[-1]} together"
+    (phrase,) = words
     if len(phrase) > 1:
         return f"the phrase {' '.join(phrase)!r}"
     return f"the {'word' if phrase[0][0].isalnum() else 'punctuation'} {phrase[0]!r}"
@@ -345,9 +398,9 @@ def mix_texts(texts: Mapping[str, Sequence[TextUnits]], name: str) -> list[TextU
 # --- texts without and with them --------------------------------------------------------------------------------------
 
 
-def find_spans(one: TextUnits, phrase: Sequence[str]) -> tuple[tuple[int, int], ...]:
+def find_spans(one: TextUnits, words: Words) -> tuple[tuple[int, int], ...]:
     """The characters of each occurrence."""
-    return tuple((one.spans[i][0], one.spans[i + len(phrase) - 1][1]) for i in one.find(phrase))
+    return tuple((one.spans[i][0], one.spans[i + len(phrase) - 1][1]) for phrase in words for i in one.find(phrase))
 
 
 def delete_spans(text: str, spans: Sequence[tuple[int, int]]) -> str:
@@ -359,21 +412,22 @@ def delete_spans(text: str, spans: Sequence[tuple[int, int]]) -> str:
     return re.sub(r"[ \t]{2,}", " ", text).strip()
 
 
-def write_phrase(one: TextUnits, phrase: Sequence[str]) -> str:
-    """The phrase as the text writes it."""
-    start, end = find_spans(one, phrase)[0]
-    return one.text[start:end]
+def write_phrase(one: TextUnits, words: Words) -> str:
+    """The words as the text writes them, each once."""
+    spans = [find_spans(one, (phrase,))[:1] for phrase in words]
+    return " ".join(one.text[slice(*span)] for some in spans for span in some)
 
 
-def choose_others(one: TextUnits, phrase: Sequence[str]) -> list[int]:
-    """As many of the least relevant units outside of the phrase, in their order."""
-    own = {i for start in one.find(phrase) for i in range(start, start + len(phrase))}
+def choose_others(one: TextUnits, words: Words) -> list[int]:
+    """As many of the least relevant units outside of the words, in their order."""
+    own = find_units(one, words)
+    count = sum(len(phrase) for phrase in words if one.find(phrase)) or len(words[0])
     order = [int(i) for i in np.argsort(np.round(one.shares, 12), kind="stable") if i not in own]
-    return sorted(order[: len(phrase)])
+    return sorted(order[:count])
 
 
-def write_others(one: TextUnits, phrase: Sequence[str]) -> str:
-    return " ".join(one.text[slice(*one.spans[i])] for i in choose_others(one, phrase))
+def write_others(one: TextUnits, words: Words) -> str:
+    return " ".join(one.text[slice(*one.spans[i])] for i in choose_others(one, words))
 
 
 def write_at_places(one: TextUnits, phrase: str) -> list[str]:

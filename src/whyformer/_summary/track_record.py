@@ -1,7 +1,7 @@
 """How often a summary was right: counts of benchmarks/shortcuts.py, on models whose marks are known.
 
-The counts are from seeds and kinds of marks that had no part in the choice of any limit; those of marks that were drawn
-by somebody else are kept apart, as they are found less often.
+The counts are from kinds of marks that had no part in the choice of any limit; those of marks that were drawn by
+somebody else are kept apart.
 """
 
 import json
@@ -28,8 +28,8 @@ class Blameless(TypedDict):
 
 
 class TrackRecord(TypedDict):
-    local: dict[str, Marks]  # kinds of marks with a place
-    apart: dict[str, Marks]  # transparent, or a change of the whole input
+    local: dict[str, Marks]  # kinds of marks with a place, held out
+    apart: dict[str, Marks]  # thin, transparent, or a change of the whole input
     clean: Blameless
     ignoring: Blameless
     outside: dict[str, Marks]  # marks that the makers of this search did not draw
@@ -48,11 +48,13 @@ def write_track_record(record: TrackRecord | None = None) -> str:
     blameless = (record["clean"], record["ignoring"])
     models, accused = sum(one["models"] for one in blameless), sum(one["accused"] for one in blameless)
     outside, seen = count_marks(record["outside"])
+    apart, faint = count_marks(record["apart"])
     return (
-        f"How often this was right: of marks of our own generator, planted in small models, {found} of {used} that a "
-        f"model used were found ({list_kinds(record['local'] | record['apart'])}), and {accused} of {models} models "
-        f"that use no mark were accused. Of marks drawn by others, on photographs and sentences, {seen} of {outside} "
-        f"that a model used were found ({list_kinds(record['outside'])}). Expect the second of marks in your data."
+        f"How often this was right: of marks of kinds that were held out while the limits were chosen, on photographs "
+        f"and sentences, {found} of {used} with a place ({list_kinds(record['local']) or 'none'}) and {faint} of "
+        f"{apart} thin, faint or without one ({list_kinds(record['apart']) or 'none'}) that a small model used were "
+        f"found, and {accused} of {models} models that use no mark were accused. Of marks drawn by others an earlier "
+        f"version found {seen} of {outside} ({list_kinds(record['outside'])}). Expect no more of marks in your data."
     )
 
 

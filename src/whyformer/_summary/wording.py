@@ -25,19 +25,20 @@ if TYPE_CHECKING:
 
 VERTICAL, HORIZONTAL = ("upper", "middle", "lower"), ("left", "centre", "right")
 LOOKED_FOR = (
-    "Looked for, in each class: copies of the same pixels, and patches that are alike to the model, wherever they are "
-    "in the image (marks, labels, logos, borders, captions); faint drawings at one position (watermarks); words, "
-    "names, punctuation or phrases that decide many texts. Each is tested by hiding it where it is and inserting it "
-    "where it is not. Also: the colour, colour cast and sharpness of images, the length and punctuation of texts, if "
-    "they set a class apart; tested by undoing and applying the change on whole items."
+    "Looked for, in each class: patches that are alike to the model early or late, wherever they are in the image "
+    "(marks, labels, logos, borders, captions, lines); words, names, punctuation or phrases that decide many texts, "
+    "and a few of them together. Each is tested by hiding it where it is and inserting it where it is not. Also: the "
+    "colour, colour cast, tone, sharpness, texture (noise, compression), lines and falloff of images, faint drawings "
+    "that a class has in common, the length and punctuation of texts, if they set a class apart; tested by undoing and "
+    "applying the change on whole items."
 )
 CANNOT_FIND = (
-    "marks that are scaled or turned, or transparent at changing positions, most of the time",
+    "marks that change the answer little more than other evidence of the same items does",
+    "several marks of which each is enough, unless mostly the same items show them",
     "words and phrases in texts of which other words decide as much",
     "single words at changing positions in less than a quarter of a class",
     "marks in fewer than 8 items or a tenth of a class",
-    "changes of the whole input that set no class apart, such as a slight colour cast, or are of another kind, "
-    "such as its style",
+    "changes of the whole input that set no class apart, such as a slight colour cast, or are of another kind",
     "marks in classes that were not sampled, and whatever the maps do not show",
 )
 NOT_FOUND = f"Not found this way, or only by luck: {'; '.join(CANNOT_FIND)}."
@@ -47,15 +48,15 @@ EVIDENCE_HEAD = ("class", "items", "looks at", "hiding", "inserting", "uniformit
 NAME_LENGTH = 60
 HARDLY = 0.05  # a smaller change of a probability is named as one
 NO_EFFECT = 0.005  # of a probability: what two decimals show as 0.00
-MARK = re.compile("^a (faint )?(mark|band)")
+MARK = re.compile("^a (mark|band)")
 FIXED = 0.5  # of the items cover a patch of a mark at a fixed place
 
 
-def describe_place(where: np.ndarray, noun: str = "a mark") -> str:
+def describe_place(where: np.ndarray) -> str:
     """What the grown mark is called, from the share of items that cover each patch."""
     core = where >= FIXED
     if not core.any():
-        return f"{noun} at changing places"
+        return "a mark at changing places"
     border = np.ones(core.shape, dtype=bool)
     border[1:-1, 1:-1] = False
     if core[border].mean() >= 0.75:
@@ -65,9 +66,9 @@ def describe_place(where: np.ndarray, noun: str = "a mark") -> str:
     vertical = VERTICAL[min(2, int(3 * (down + 0.5) / rows))]
     horizontal = HORIZONTAL[min(2, int(3 * (across + 0.5) / columns))]
     if core.any(0).mean() >= 0.75 and core.any(1).mean() <= 0.5:
-        return f"{noun.replace('mark', 'band')} across the {vertical} part"
+        return f"a band across the {vertical} part"
     is_central = (vertical, horizontal) == ("middle", "centre")
-    return f"{noun} in the centre" if is_central else f"{noun}, {vertical} {horizontal}"
+    return "a mark in the centre" if is_central else f"a mark, {vertical} {horizontal}"
 
 
 def write_finding_caption(finding: Finding) -> str:
@@ -75,7 +76,7 @@ def write_finding_caption(finding: Finding) -> str:
     name, parts = shorten_text(finding.class_name, NAME_LENGTH), list[str]()
     hidden, inserted = ("undone", "applied") if finding.kind == "whole" else ("hidden", "inserted")
     if finding.without is not None:
-        parts.append(f"{hidden}, the probability of {name} {describe_change(finding.without)}")
+        parts.append(f"{hidden}, the probability of {name} {describe_change(finding.without)}{describe_loss(finding)}")
     if finding.put_in is not None:
         parts.append(f"{inserted} elsewhere, it goes from {finding.put_in.before:.2f} to {finding.put_in.after:.2f}")
     parts += [describe_link(link) for link in finding.links if link.value != finding.class_name][:1]
@@ -85,11 +86,21 @@ def write_finding_caption(finding: Finding) -> str:
 
 
 def name_evidence(finding: Finding) -> str:
-    """What it is; a mark or a band only if it is suspicious, as what is part of the thing is no mark."""
-    if finding.is_suspicious:
-        return finding.what
+    """What it is; a mark or a band only if it is suspected, and not on the object: a part of the thing is no mark."""
     on_object = finding.off_object is not None and finding.off_object < SMALLEST_OFF_OBJECT
-    return MARK.sub("a part of the object" if on_object else "a part of the image", finding.what)
+    if on_object and MARK.match(finding.what):
+        return finding.part or "a part of the object"
+    return (
+        finding.what if finding.is_suspicious or finding.is_probable else MARK.sub("a part of the image", finding.what)
+    )
+
+
+def describe_loss(finding: Finding) -> str:
+    """The accuracy that goes with it, if it is known and falls."""
+    told = finding.without
+    if told is None or told.right_before is None or told.right_after is None or told.right_after >= told.right_before:
+        return ""
+    return f" ({told.right_before:.0%} -> {told.right_after:.0%} of them right)"
 
 
 def describe_change(told: AnswerChange) -> str:
@@ -124,9 +135,10 @@ def explain_finding(finding: Finding) -> list[str]:
 
 
 def describe_limit(uniformity: Uniformity) -> str:
-    """Evidence that other classes show as often has no limit: it accuses at no value."""
-    is_own = uniformity.limit < float("inf")
-    return f"suspicious from {uniformity.limit:.2f} on" if is_own else "other classes show it as often"
+    """From which value on it speaks for a mark; evidence that other classes show as often has no such value."""
+    if uniformity.limit == float("inf"):
+        return "other classes show it as often"
+    return f"natural evidence seldom has {uniformity.limit:.2f}" if uniformity.limit <= 1 else "too rare to say more"
 
 
 def describe_right(told: AnswerChange) -> list[str]:
@@ -156,17 +168,21 @@ def write_summary_verdict(summary: "BulkSummary") -> str:
     tested = sum(finding.is_tested for finding in summary.findings)
     if not tested:
         return "Nothing was tested, so nothing is called suspicious or harmless."
+    probable = [one for one in summary.findings if one.is_probable]
+    if probable and not summary.suspicious:
+        return f"A probable shortcut: {write_finding_caption(probable[0])} {NO_ALL_CLEAR}"
     if not summary.suspicious:
         kinds = "1 kind" if tested == 1 else f"{tested} kinds"
         return f"{kinds} of evidence tested, none is suspicious. {NO_ALL_CLEAR}"
-    more = f" {len(summary.suspicious) - 1} more below." if len(summary.suspicious) > 1 else ""
+    count = len(summary.suspicious) + len(probable) - 1
+    more = f" {count} more below." if count else ""
     return f"Suspicious: {write_finding_caption(summary.suspicious[0])}{more}"
 
 
 FindingRecord: TypeAlias = dict[str, CellValue]  # by column
 FINDING_COLUMNS = (
     "class finding kind items class_items looks_at uniformity uniformity_low limit hiding hiding_p inserting "
-    "inserting_p right_before right_after off_object score suspicious untested"
+    "inserting_p right_before right_after off_object score suspicious probable untested"
 ).split()
 
 
@@ -188,6 +204,7 @@ def make_record(finding: Finding, number: int) -> FindingRecord:
         finding.off_object,
         finding.score,
         finding.is_suspicious,
+        finding.is_probable,
         finding.untested,
     )
     return dict(zip(FINDING_COLUMNS, values, strict=True))
@@ -229,8 +246,14 @@ def make_evidence_cells(summary: "BulkSummary", name: str, finding: Finding | No
         format_effect(finding.hiding),
         format_effect(finding.inserting),
         "–" if same is None else f"{same.value:.2f} ({describe_limit(same)})",
-        "suspicious" if finding.is_suspicious else "look at this" if finding.is_used else "",
+        name_suspicion(finding),
     ]
+
+
+def name_suspicion(finding: Finding) -> str:
+    if finding.is_suspicious or finding.is_probable:
+        return "suspicious" if finding.is_suspicious else "probable shortcut"
+    return "look at this" if finding.is_used else ""
 
 
 def format_effect(effect: Effect | None) -> str:
