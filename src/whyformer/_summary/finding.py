@@ -42,7 +42,7 @@ class Sighting:
     row: BulkRow
     patches: tuple[int, ...] = ()  # of the grown mark, numbered row by row on row.grid
     spans: tuple[tuple[int, int], ...] = ()  # characters of row.source
-    likeness: float = 1.0  # to the centre of the cluster, at most 1
+    likeness: float = 1.0  # how well it matches, at most 1
 
     @property
     def box(self) -> PatchBox | None:

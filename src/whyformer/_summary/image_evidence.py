@@ -46,7 +46,7 @@ class ImageEvidence:
         """Hide it where it is, put it where it is not."""
         rows, own = self.known.rows, self.is_own(one.class_name)
         shown = sorted(
-            np.flatnonzero(one.shown & own).tolist(), key=lambda i: (-round(float(one.likeness[i]), 6), rows[i].id)
+            np.flatnonzero(one.shown & own).tolist(), key=lambda i: (-round(float(one.likeness[i]), 9), rows[i].id)
         )
         target = rows[shown[0]].target
         assert target is not None

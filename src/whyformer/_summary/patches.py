@@ -37,7 +37,7 @@ MIN_ITEMS, MIN_SHARE = 8, 0.1  # of the class, in a cluster
 STRAY = 2.5  # times the median of the squared distances to the middle; of natural clusters hardly any is as far
 BY_CHANCE, SHARPENED = 0.96, 5  # quantile over items of other classes, of the best match in each; rounds
 SHARED = 0.6  # of the items: it is the same evidence
-SHRINKAGE = 0.3  # of the covariance of patches
+SHRINKAGE, MOST_PATCHES = 0.3, 20_000  # of the covariance of patches; from which it is computed
 
 
 States: TypeAlias = tuple[np.ndarray, np.ndarray]  # late and early
@@ -158,7 +158,7 @@ class Detector:
     spreads: np.ndarray  # [patch]: squared distance to the middle / that of all patches, of the better description
     shown: np.ndarray  # [item] of bool
     apart: float  # the share of the class that shows it, minus that of all others
-    likeness: np.ndarray  # [item]: of its best patch, about 1 at the threshold
+    likeness: np.ndarray  # [item]: of its best patch, a half at the threshold, at most 1
 
     def score(self, states: np.ndarray) -> np.ndarray:
         """[...] from [... 2 direction]."""
@@ -166,23 +166,42 @@ class Detector:
 
 
 def find_detectors(name: str, known: PatchStates, seed: int) -> list[Detector]:
-    """The evidence that many items of a class share, the most uniform first."""
+    """The evidence that many items of a class share; first what sets the class apart most."""
     own = np.array([row.class_name == name for row in known.rows])
     states = known.states[own]
     points = states[:, :TOP].reshape(-1, *states.shape[2:])
     owner = np.repeat(np.arange(len(states)), min(TOP, states.shape[1]))
-    least = max(MIN_ITEMS, MIN_SHARE * len(states))
+    least, background = max(MIN_ITEMS, MIN_SHARE * len(states)), measure_background(known, own)
     found: list[Detector] = []
     for space in range(2):
         clusters = cluster_points(points[:, space].astype(np.float64), min(CLUSTERS, max(2, len(states) // 3)), seed)
-        for number in range(int(clusters.max()) + 1):
+        for number in np.unique(clusters):
             inside = np.flatnonzero(clusters == number)
-            inside = inside[drop_strays(points[inside, space])] if len(inside) else inside
+            inside = inside[drop_strays(points[inside, space])]
             if len(np.unique(owner[inside])) >= least:
-                one = sharpen(name, points[inside], known, own)
-                if one is not None:
-                    found.append(one)
+                one = sharpen(name, points[inside], known, own, background)
+                found += [] if one is None else [one]
     return keep_distinct(found, own)
+
+
+@dataclass(frozen=True, eq=False)
+class Background:
+    """All patches but those of the class: what a detector is told apart from."""
+
+    mean: np.ndarray  # [2 direction]
+    covariance: np.ndarray
+    total: np.ndarray  # [2]: the variance of the most relevant ones
+
+
+def measure_background(known: PatchStates, own: np.ndarray) -> Background:
+    others = known.states[~own]
+    rest = np.concatenate([others.reshape(-1, *others.shape[2:]), known.usual])
+    rest = rest[:: 1 + len(rest) // MOST_PATCHES].reshape(-1, 2 * rest.shape[-1]).astype(np.float64)
+    covariance = np.cov(rest.T) + 1e-9 * np.eye(rest.shape[1])
+    spherical = covariance.trace() / len(covariance) * np.eye(len(covariance))
+    relevant = others[:, :TOP].reshape(-1, *others.shape[2:]) if len(others) else known.usual
+    total = relevant.var(0).sum(-1)
+    return Background(rest.mean(0), (1 - SHRINKAGE) * covariance + SHRINKAGE * spherical, total.clip(min=1e-9))
 
 
 def keep_distinct(found: Sequence[Detector], own: np.ndarray) -> list[Detector]:
@@ -195,28 +214,26 @@ def keep_distinct(found: Sequence[Detector], own: np.ndarray) -> list[Detector]:
     return kept
 
 
-def sharpen(name: str, members: np.ndarray, known: PatchStates, own: np.ndarray) -> Detector | None:
-    """The detector of these patches, once more from those that it finds itself."""
-    others = known.states[~own].reshape(-1, *known.states.shape[2:])
-    rest = np.concatenate([others, known.usual]).reshape(len(others) + len(known.usual), -1)
-    covariance = np.cov(rest.T)
-    covariance = (1 - SHRINKAGE) * covariance + SHRINKAGE * np.eye(len(covariance)) * np.trace(covariance) / len(
-        covariance
-    )
-    shown, flat = np.zeros(len(own), dtype=bool), known.states.reshape(*known.states.shape[:2], -1)
+def sharpen(
+    name: str, members: np.ndarray, known: PatchStates, own: np.ndarray, background: Background
+) -> Detector | None:
+    """The detector of these patches, made anew from those that it finds itself; None if few items show them."""
+    flat = known.states.reshape(*known.states.shape[:2], -1)
+    direction, threshold = np.zeros(flat.shape[-1], flat.dtype), 0.0
     for _ in range(SHARPENED):
-        direction = np.linalg.solve(covariance, members.reshape(len(members), -1).mean(0) - rest.mean(0))
+        middle = members.reshape(len(members), -1).mean(0, dtype=np.float64)
+        direction = np.linalg.solve(background.covariance, middle - background.mean).astype(flat.dtype)
         scores = flat @ direction
-        threshold = set_apart(scores[own].max(1), scores[~own].max(1))
-        shown = scores.max(1) >= threshold
-        members = known.states[own][(scores >= threshold)[own]]
-        if (own & shown).sum() < MIN_ITEMS:
+        best = scores.max(1)
+        threshold = set_apart(best[own], best[~own])
+        if (best[own] >= threshold).sum() < MIN_ITEMS:
             return None
-    total = known.states[~own, :TOP].reshape(-1, *known.states.shape[2:]).var(0).sum(-1) if (~own).any() else 1.0
-    spreads = np.square(members - members.mean(0)).sum(-1) / total  # [patch 2]
+        members = known.states[own][scores[own] >= threshold]
+    shown = best >= threshold
+    spreads = np.square(members - members.mean(0)).sum(-1) / background.total  # [patch 2]
     late, early = 1 - spreads.mean(0)
     apart = float(shown[own].mean() - (shown[~own].mean() if (~own).any() else 0.0))
-    likeness = scores.max(1) / max(threshold, 1e-12)
+    likeness = 1 / (1 + np.exp((threshold - best) / max(float(best.std()), 1e-9)))
     return Detector(name, direction, threshold, (float(late), float(early)), spreads.min(1), shown, apart, likeness)
 
 
