@@ -45,7 +45,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, GPT2Config, GPT2LMHea
 
 import whyformer as why
 from whyformer import targets
-from whyformer._engine.plan.shadow import POOL
+from whyformer._engine.run.model_memory import recall
 from whyformer_papers.worlds import agreement
 
 GIB = 2**30
@@ -355,7 +355,8 @@ def compare_engines(options: argparse.Namespace) -> None:
 
 def is_repeated(module: nn.Module) -> bool:
     """Whether the last run of a model was that of a CUDA graph."""
-    known = POOL[module].repeats if module in POOL else None
+    shadows = recall(module, "shadows", of_weights=True)
+    known = shadows[None].repeats if shadows else None
     return known is not None and known.last.graph is not None
 
 

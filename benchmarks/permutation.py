@@ -25,7 +25,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 import whyformer as why
 from whyformer._audit.checks import AuditedAttention, choose_attention, replace_attention
 from whyformer._audit.checks.replacement import ReplacementNoise, permute_weights
-from whyformer._engine import AttentionReplay
+from whyformer._audit.reruns import AttentionReplay
 
 BLOCK = 3
 LENGTHS = (6, 9, 12, 14, 16, 18, 20, 22, 24, 27, 30, 36)  # words, about as in SST-2

@@ -106,6 +106,7 @@ def find_past(names: set[str], importer: str) -> set[str]:
     """Names that did not come through the door of the room that they are in."""
     ours = {house.inside_house(name) for name in names}
     rooms = [door for door in house.DOORS if not house.is_inside(importer, door)]
+    rooms = [door for door in rooms if door != "_engine" or not house.is_inside(importer, house.BUILT_OF_THE_ENGINE)]
     return {
         name
         for name in ours

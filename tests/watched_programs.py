@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from whyformer._engine.capture.request import Declined
+from whyformer._engine.capture.capture import Declined
 from whyformer._engine.program.replay import ProgramRunner
 
 

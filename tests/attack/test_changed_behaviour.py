@@ -21,7 +21,7 @@ from transformers.models.llama import modeling_llama
 from watched_programs import watch_programs
 
 import whyformer as why
-from whyformer._engine.capture.request import RunSetting, run_setting
+from whyformer._engine.capture.capture import RunSetting, run_setting
 from whyformer._engine.program import replay
 
 SIZES = {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}

@@ -10,7 +10,7 @@ from whyformer._audit.checks.adversarial import PRESETS, Candidates, choose_sear
 from whyformer._audit.checks.attention_choice import choose_attention
 from whyformer._audit.checks.audited_attention import AuditedAttention
 from whyformer._audit.checks.distance import jsd
-from whyformer._engine import AttentionReplay
+from whyformer._audit.reruns import AttentionReplay
 from whyformer.errors import MethodError
 
 

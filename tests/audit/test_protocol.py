@@ -125,7 +125,7 @@ def test_gradient_and_leave_one_out_by_hand():
     """Attention held, p = 1 / (1 + exp(-2 s)) and s = sum of weights * values: g = p (1 - p) 2 |w v|."""
     from whyformer._audit.checks.attention_choice import choose_attention
     from whyformer._audit.checks.importance import measure_gradient, measure_leave_one_out
-    from whyformer._engine import AttentionReplay
+    from whyformer._audit.reruns import AttentionReplay
 
     model = idle()
     looks = torch.linspace(-1, 1, 10)

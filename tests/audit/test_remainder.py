@@ -8,10 +8,10 @@ from conftest import animal
 import whyformer as why
 from whyformer._audit.checks.attention_choice import choose_attention
 from whyformer._audit.checks.audited_attention import AuditedAttention
-from whyformer._engine import AttentionReplay
-from whyformer._engine.reruns.remainder import record_remainder
-from whyformer._engine.reruns.remainder_rows import Inseparable, RowAxis, choose_rows
-from whyformer._engine.reruns.steps import Unrecordable
+from whyformer._audit.reruns import AttentionReplay
+from whyformer._audit.reruns.remainder import record_remainder
+from whyformer._audit.reruns.remainder_rows import Inseparable, RowAxis, choose_rows
+from whyformer._engine.program.steps import Unrecordable
 
 torch.manual_seed(0)
 VALUES, RESIDUAL = torch.randn(2, 1, 3, 4).double(), torch.randn(2, 3, 4).double()

@@ -23,8 +23,8 @@ from whyformer._audit.checks.replacement import (
     replace_attention,
     summarise_change,
 )
-from whyformer._engine import AttentionReplay
-from whyformer._engine.reruns import attention_replay as replay
+from whyformer._audit.reruns import AttentionReplay
+from whyformer._audit.reruns import attention_replay as replay
 
 OWN = torch.tensor([[[[0.4, 0.3, 0.2, 0.1, 0.0]]]], dtype=torch.float64)
 FREE = torch.tensor([[[[True, True, True, True, False]]]])

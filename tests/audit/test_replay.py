@@ -8,7 +8,7 @@ from conftest import animal
 import whyformer as why
 from whyformer._audit.checks.attention_choice import choose_attention
 from whyformer._audit.checks.audited_attention import AuditedAttention
-from whyformer._engine import AttentionReplay
+from whyformer._audit.reruns import AttentionReplay
 from whyformer._engine.record import record
 from whyformer._engine.run.intervene import Intervention
 

@@ -9,7 +9,7 @@ from conftest import animal
 
 import whyformer as why
 from whyformer._audit.checks.shape import mean_head_distance, measure_head_shapes, measure_shapes
-from whyformer._engine import AttentionReplay
+from whyformer._audit.reruns import AttentionReplay
 
 
 def test_by_hand():

@@ -9,10 +9,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import whyformer as why
-from whyformer._engine.probe.batching import count_rows, memory_shares, plan_batches, run_batches, sort_rows
+from whyformer._engine.probe.batching import count_rows, plan_batches, run_batches, sort_rows
 from whyformer._engine.probe.probe import is_finite
-from whyformer._engine.probe.shortcut import verdicts
 from whyformer._engine.record import record
+from whyformer._engine.run.model_memory import learnt, recall
 from whyformer.errors import MethodError
 
 KEEP = torch.rand(30, 9, generator=torch.Generator().manual_seed(1)) > 0.4
@@ -103,7 +103,7 @@ def test_a_batch_that_does_not_fit_is_split(fill):
     module.register_forward_pre_hook(run_out, with_kwargs=True)
     found = probe.keep_only(KEEP, OF, fill)
     torch.testing.assert_close(found.logits, whole.logits, rtol=1e-10, atol=1e-12)
-    assert max(sizes) > 3 and memory_shares[module] < 1
+    assert max(sizes) > 3 and learnt(module).memory_share < 1
 
 
 def test_the_smaller_budget_is_remembered_for_this_model():
@@ -122,7 +122,7 @@ def test_the_smaller_budget_is_remembered_for_this_model():
     done = list(run_batches(batches, model, lambda rows: rows, launch, lambda made, _: made))
     assert torch.cat([rows for rows, _ in done]).tolist() == list(range(9))
     assert failed == [8, 4]
-    assert memory_shares[module] == 0.25 and other not in memory_shares
+    assert learnt(module).memory_share == 0.25 and learnt(other).memory_share == 1
     with why.engine(memory=2**20):
         assert count_rows(model, 20) == count_rows(why.open(other), 20) // 4
     assert rows >= count_rows(model, 20)
@@ -172,7 +172,7 @@ def test_a_batch_waits_for_the_one_before_if_both_do_not_fit():
     module = build("bert")
     done = list(run_batches(list(torch.arange(9).split(3)), why.open(module), lambda rows: rows, launch, finish))
     assert torch.cat([rows for rows, _ in done]).tolist() == list(range(9))
-    assert launched == [3, 3, 3] and module not in memory_shares
+    assert launched == [3, 3, 3] and learnt(module).memory_share == 1
 
 
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf"), -float("inf")])
@@ -235,9 +235,9 @@ def test_short_texts_run_without_the_padding_of_long_ones():
     model = why.open(module, tokenizer=wordpiece())
     with why.engine(cut_padding=False):
         padded = why.explain(model, TEXTS, "leave_one_out", fill="mask", target=1)
-    assert module not in verdicts
+    assert not recall(module, "shortcuts")
     together = why.explain(model, TEXTS, "leave_one_out", fill="mask", target=1)
-    assert verdicts[module]["cut padding"]
+    assert recall(module, "shortcuts")["cut padding"]
     torch.testing.assert_close(together.scores, padded.scores, rtol=1e-9, atol=1e-11)
     for text, scores in zip(TEXTS, together.scores, strict=True):
         alone = why.explain(model, text, "leave_one_out", fill="mask", target=1).scores[0]
@@ -248,7 +248,7 @@ def test_padding_stays_if_the_model_reads_it():
     module = ReadsPadding(build("bert"))
     model = why.open(module, tokenizer=wordpiece())
     together = why.explain(model, TEXTS, "leave_one_out", fill="mask", target=1)
-    assert not verdicts[module]["cut padding"]
+    assert not recall(module, "shortcuts")["cut padding"]
     encoded = model.encode(TEXTS)
     ids = encoded.inputs["input_ids"].clone()
     ids[1, 2] = model.tokenizer.mask_token_id

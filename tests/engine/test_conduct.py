@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 import whyformer as why
 from whyformer._engine.probe import conduct
-from whyformer._engine.probe.batching import RUNS_ALONE
+from whyformer._engine.run.model_memory import learnt
 
 WIDTH = 12
 IDS = torch.tensor([[3, 9, 17, 5, 22, 8], [11, 2, 30, 7, 19, 4], [6, 1, 14, 25, 33, 12]])
@@ -223,7 +223,7 @@ def test_rules_for_a_whole_batch_are_noticed_by_what_they_read(kind):
     module = build(late=EXITS[kind])
     e = explain(module, "leave_one_out")
     torch.testing.assert_close(e.scores[0], leave_out_by_hand(module, IDS[:1]).detach(), check_dtype=False)
-    assert module in RUNS_ALONE
+    assert learnt(module).runs_alone
     assert any("reads all examples of a batch together" in note for note in e.notes)
 
 

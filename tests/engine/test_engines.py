@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import whyformer as why
-from whyformer._engine.capture.request import RunSetting, run_setting
+from whyformer._engine.capture.capture import RunSetting, run_setting
 from whyformer._engine.plan import runner
 from whyformer._engine.probe.batching import Batching, chosen_batching
 from whyformer._engine.program import replay

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from whyformer._engine.program import program
-from whyformer._engine.program import schedule as layer_order
+from whyformer._engine.program import rematerialise as layer_order
 from whyformer._engine.program.program import RecordedProgram, find_first_use
 from whyformer._engine.program.recorder import Recorder
-from whyformer._engine.program.schedule import find_steps_before, order_by_layer
+from whyformer._engine.program.rematerialise import find_steps_before, order_by_layer
 
 
 def record_work(work, x, target):

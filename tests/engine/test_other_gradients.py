@@ -6,7 +6,7 @@ from conftest import FAMILIES, animal
 from torch.testing import assert_close
 
 import whyformer as why
-from whyformer._engine.capture.layer_scores import repeat_tail
+from whyformer._engine.capture.residual import repeat_tail
 from whyformer._engine.record import record
 from whyformer._engine.tracing.operations import Operation
 from whyformer.errors import UnsupportedModel

@@ -14,9 +14,9 @@ from whyformer import targets
 from whyformer._engine.plan import actions as plan_actions
 from whyformer._engine.plan import memory, runner
 from whyformer._engine.plan.actions import Activation, GatedProduct, linearise_layer_norm
-from whyformer._engine.plan.shadow import POOL
 from whyformer._engine.plan.target import find_read_positions
 from whyformer._engine.relevance.recipes import STABILISERS
+from whyformer._engine.run.model_memory import recall
 
 SMALL = dict(
     vocab_size=60, hidden_size=24, num_hidden_layers=2, num_attention_heads=2, intermediate_size=48,
@@ -76,14 +76,14 @@ def explain_both(module: nn.Module, inputs, method: str = "attnlrp", **options):
     """By a planned run, and by the full engine."""
     with why.engine(plan=True, recompute=options.pop("recompute", None)):
         ours = why.explain(module, inputs, method=method, **options)
-    assert has_plan(module), dict(runner.PLANS.get(module, {}))
+    assert has_plan(module), dict(recall(module, "plans"))
     with why.engine(plan=False):
         theirs = why.explain(module, inputs, method=method, **options)
     return ours, theirs
 
 
 def has_plan(module: nn.Module) -> bool:
-    return any(learnt.plan is not None for learnt in runner.PLANS.get(module, {}).values())
+    return any(learnt.plan is not None for learnt in recall(module, "plans").values())
 
 
 def measure_distance(ours: why.Explanation, theirs: why.Explanation) -> float:
@@ -301,7 +301,7 @@ def test_blocks_computed_again_keep_their_input_alone():
 def test_keeps_no_more_of_a_gated_mlp_than_gate_and_up():
     module = build("llama", dtype=torch.float32)
     count_kept_bytes(module, 64)
-    plan = next(iter(runner.PLANS[module].values())).plan
+    plan = next(iter(recall(module, "plans").values())).plan
     width, wide, heads, key = 24, 48, 24, 12
     per_layer = 2 * wide + 2 * heads + 2 * key + 2 + 2  # gate, up, query, output, key, value, norms, log-sum-exp
     positions = 2 * 12  # cosines and sines
@@ -318,7 +318,7 @@ def test_one_lesson_serves_inputs_that_are_longer_than_a_sliding_window(name: st
     for length in (12, 60):
         ours, theirs = explain_both(module, {"input_ids": make_ids(1, length)})
         assert measure_distance(ours, theirs) < 1e-6
-    assert len(runner.PLANS[module]) == 1
+    assert len(recall(module, "plans")) == 1
 
 
 def test_threads_agree():
@@ -337,7 +337,7 @@ def test_a_kept_shadow_holds_no_weights():
     module = build("llama")
     with why.engine(plan=True):
         why.explain(module, {"input_ids": make_ids(1, 20)}, method="attnlrp")
-    (kept,) = POOL[module].idle
+    (kept,) = recall(module, "shadows", of_weights=True)[None].idle
     assert not list(kept.shadow.parameters()) and not list(kept.shadow.buffers())
 
 
@@ -358,7 +358,7 @@ def test_health_runs_in_the_full_engine():
     module = build("llama")
     with why.engine(plan=True):
         checked = why.explain(module, {"input_ids": make_ids(1, 20)}, method="attnlrp", health=True)
-    assert module not in runner.PLANS and checked.health is not None
+    assert not recall(module, "plans") and checked.health is not None
 
 
 def test_a_rule_that_is_no_factor_runs_in_the_full_engine():
@@ -399,7 +399,7 @@ def test_an_input_that_takes_another_way_runs_in_the_full_engine():
         ours = why.explain(module, inputs, method="attnlrp")
     with why.engine(plan=False):
         theirs = why.explain(module, inputs, method="attnlrp")
-    assert "square" in next(iter(runner.PLANS[module].values())).reason
+    assert "square" in next(iter(recall(module, "plans").values())).reason
     assert torch.equal(ours.scores, theirs.scores)
 
 

@@ -15,6 +15,7 @@ import whyformer as why
 from whyformer._engine.plan import memory, runner
 from whyformer._engine.plan.deferred_attention import DeferredAttention, is_causal_mask
 from whyformer._engine.plan.loops import find_loops, find_place, fold, list_loops, read_stack
+from whyformer._engine.run.model_memory import recall
 
 SMALL = dict(
     vocab_size=60, hidden_size=24, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
@@ -92,7 +93,7 @@ def test_every_way_to_run_experts_gives_the_scores_of_the_full_engine(name: str,
         ours, theirs = explain_both(module, {"input_ids": make_ids(1, length)})
         assert measure_distance(ours, theirs) < 1e-5
         assert ours.engine.name == "plan"
-    assert len(runner.PLANS[module]) == 1
+    assert len(recall(module, "plans")) == 1
 
 
 def count_hit(module: nn.Module, ids: Tensor) -> set[int]:
@@ -115,7 +116,7 @@ def test_experts_that_the_plan_did_not_see_are_no_obstacle():
         ours, theirs = explain_both(module, {"input_ids": ids})
         assert measure_distance(ours, theirs) < 1e-5
         assert ours.engine.name == "plan"
-    (plan,) = (learnt.plan for learnt in runner.PLANS[module].values())
+    (plan,) = (learnt.plan for learnt in recall(module, "plans").values())
     assert len(plan.loops) == 2  # one in each block
 
 
@@ -126,7 +127,7 @@ def test_blocks_computed_again_give_the_same_scores():
             kept = why.explain(module, inputs, method="attnlrp")
         with why.engine(plan=True, recompute=True):
             again = why.explain(module, inputs, method="attnlrp")
-        assert runner.PLANS[module] and (kept.scores - again.scores).abs().max() < 1e-6 * kept.scores.abs().max()
+        assert recall(module, "plans") and (kept.scores - again.scores).abs().max() < 1e-6 * kept.scores.abs().max()
 
 
 # --- identical experts -----------------------------------------------------------------------------------------------
@@ -307,7 +308,7 @@ def test_no_matrix_of_tokens_by_tokens_is_kept_of_attention_in_separate_operatio
     monkeypatch.setattr("whyformer._engine.plan.deferred_attention.TILE", 32)
     module = build("gpt_oss")
     count_kept_bytes(module, 64)
-    (plan,) = (learnt.plan for learnt in runner.PLANS[module].values())
+    (plan,) = (learnt.plan for learnt in recall(module, "plans").values())
     assert [step.part for step in plan.steps if step.part].count("output") == 2
     assert count_kept_bytes(module, 512) < 4.4 * count_kept_bytes(module, 128)
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 import whyformer as why
 from whyformer import targets
-from whyformer._engine.plan import attention_step, facts, runner
+from whyformer._engine.plan import facts, runner
 from whyformer.errors import TargetError
 
 METHODS = (
@@ -138,14 +138,14 @@ def test_what_is_returned_beside_the_logits_has_a_gradient_too():
 
 
 def test_attention_that_differs_is_found_by_the_trial(monkeypatch):
-    read = attention_step.AttentionStep.read
+    read = facts.AttentionStep.read
 
     def read_wrongly(self, operation, result):
         site = read(self, operation, result)
         site.scale *= 1.01
         return site
 
-    monkeypatch.setattr(attention_step.AttentionStep, "read", read_wrongly)
+    monkeypatch.setattr(facts.AttentionStep, "read", read_wrongly)
     module = build("bert")
     ours = explain_by_plan(module, ONE, "rollout")
     assert ours.engine.reasons["plan"] == "a run by the plan gives other attention"

@@ -6,10 +6,10 @@ from conftest import FAMILIES, LENGTHS, animal
 
 import whyformer as why
 import whyformer._engine.probe.probe
-from whyformer._engine.probe.perturb import as_pixels, blur_pixels
 from whyformer._engine.probe.probe import read_hidden_states
 from whyformer._engine.record import record
 from whyformer._engine.run.intervene import Intervention
+from whyformer._model.variants import as_pixels, blur_pixels
 from whyformer._plain.tokens import Grid
 from whyformer.errors import InputError, MethodError
 

@@ -5,7 +5,7 @@ import torch
 
 from whyformer._engine.program.program import RecordedProgram
 from whyformer._engine.program.recorder import BranchDiffers, Recorder
-from whyformer._engine.reruns.steps import Unrecordable
+from whyformer._engine.program.steps import Unrecordable
 
 FOREIGN = torch.ones(2)
 

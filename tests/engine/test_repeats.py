@@ -7,7 +7,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 import whyformer as why
 from whyformer import targets
 from whyformer._engine.plan import repeats, runner
-from whyformer._engine.plan.shadow import POOL
+from whyformer._engine.run.model_memory import recall
 
 TOKENS = 24
 
@@ -123,7 +123,7 @@ def test_what_cannot_be_captured_is_run_ordinarily(captured, monkeypatch):
     module = build()
     for seed in range(4):
         assert torch.equal(explain(module, make_inputs(seed)), explain_ordinarily(make_inputs(seed)))
-    assert POOL[module].repeats.last.is_refused
+    assert recall(module, "shadows", of_weights=True)[None].repeats.last.is_refused
 
 
 def test_a_graph_that_gives_something_else_is_refused(captured, monkeypatch):
@@ -136,14 +136,14 @@ def test_a_graph_that_gives_something_else_is_refused(captured, monkeypatch):
     module = build()
     for seed in range(4):
         assert torch.equal(explain(module, make_inputs(seed)), explain_ordinarily(make_inputs(seed)))
-    assert POOL[module].repeats.last.is_refused
+    assert recall(module, "shadows", of_weights=True)[None].repeats.last.is_refused
 
 
 def test_memory_that_runs_out_takes_the_graphs_first(captured, monkeypatch):
     module = build()
     for seed in range(3):
         explain(module, make_inputs(seed))
-    assert POOL[module].repeats.last.graph is not None
+    assert recall(module, "shadows", of_weights=True)[None].repeats.last.graph is not None
     run_once, failed = runner.run_once, []
 
     def fail_once(*args, **options):
@@ -154,4 +154,4 @@ def test_memory_that_runs_out_takes_the_graphs_first(captured, monkeypatch):
 
     monkeypatch.setattr(runner, "run_once", fail_once)
     explain(module, make_inputs(1))
-    assert POOL[module].repeats.last.graph is None
+    assert recall(module, "shadows", of_weights=True)[None].repeats.last.graph is None

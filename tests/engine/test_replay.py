@@ -15,7 +15,7 @@ from watched_programs import watch_programs
 import whyformer as why
 from whyformer._engine.capture.capture import RoundingEstimate
 from whyformer._engine.program import closeness, program, replay
-from whyformer._engine.program.torch_state import read_torch_state, rounds_to_tf32
+from whyformer._engine.program.closeness import read_torch_state, rounds_to_tf32
 from whyformer._engine.run.model_state import ModelState
 
 METHODS = ("transformer_attribution", "gradient_x_input", "rollout")

@@ -17,8 +17,8 @@ from transformers.models.vit import modeling_vit
 from watched_programs import watch_programs
 
 import whyformer as why
-from whyformer._engine.capture.request import RunSetting, run_setting
-from whyformer._engine.program import nested_values, replay
+from whyformer._engine.capture.capture import RunSetting, run_setting
+from whyformer._engine.program import recording, replay
 
 
 @pytest.fixture(autouse=True)
@@ -398,7 +398,7 @@ def test_all_models_together_have_a_bound(zoo, monkeypatch):
 
 
 def test_small_results_are_read_in_one_go(monkeypatch):
-    monkeypatch.setattr(nested_values, "LARGEST_PACKED", 48)
+    monkeypatch.setattr(recording, "LARGEST_PACKED", 48)
     tensors = [
         torch.tensor([True, False, True]),
         torch.arange(5, dtype=torch.float32),
@@ -407,7 +407,7 @@ def test_small_results_are_read_in_one_go(monkeypatch):
         torch.tensor([[3], [4]]),
         torch.tensor([1.5], dtype=torch.bfloat16),
     ]
-    packing = nested_values.Packing(tuple((tensor.shape, tensor.dtype) for tensor in tensors))
+    packing = recording.Packing(tuple((tensor.shape, tensor.dtype) for tensor in tensors))
     packed = packing.pack(tensors)
     assert [tensor.shape for tensor in packed] == [(3 + 20 + 8 + 16 + 2,), (25, 4)]
     for found, expected in zip(packing.unpack(packed), tensors, strict=True):

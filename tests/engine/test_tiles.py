@@ -16,8 +16,7 @@ from whyformer._engine.capture.query_tiles import QueryTiles, iterate_rows
 from whyformer._engine.program import replay
 from whyformer._engine.relevance import rules, slopes
 from whyformer._engine.relevance.calls import AttentionCall
-from whyformer._engine.relevance.fused import attach_factors, find_factors
-from whyformer._engine.relevance.node import RuleNode, Switch
+from whyformer._engine.relevance.node import RuleNode, Switch, attach_factors, find_factors
 from whyformer._engine.relevance.recipes import ATTNLRP, CHEFER, CP_LRP, EPSILON, GAMMA, LIBRA, PA_LRP
 from whyformer._engine.relevance.rounding import RoundingError
 from whyformer._engine.tracing import fused_attention, tiles

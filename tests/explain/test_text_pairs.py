@@ -12,7 +12,7 @@ from torch import nn
 
 import whyformer as why
 from whyformer import TextPair
-from whyformer._engine.probe.perturb import TEXT_FILLS
+from whyformer._model.variants import TEXT_FILLS
 from whyformer._runs.preparation import cut_to_fit, prepare_example, share_room
 from whyformer.data import read
 from whyformer.data.example import Example

@@ -11,7 +11,7 @@ from torch.testing import assert_close
 
 import whyformer as why
 from whyformer import explain
-from whyformer._engine.probe.perturb import pick_examples
+from whyformer._model.variants import pick_examples
 from whyformer.methods import chance
 
 

@@ -13,11 +13,11 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 
 import whyformer as why
-from whyformer._engine.capture.layer_scores import LayerReading, compute_layer_gradients
+from whyformer._engine.capture.residual import LayerReading, compute_layer_gradients
 from whyformer._engine.layout.layout import lay_out
 from whyformer._engine.record import record
 from whyformer._engine.run.forward import run_forward
-from whyformer._engine.targets.reading import ClassReading
+from whyformer._engine.targets.target import ClassReading
 from whyformer.methods import alti, norm_analysis, value_zeroing
 from whyformer.methods._contributions import measure_contributions, normalise_rows
 from whyformer.methods.atman import embedding_similarities

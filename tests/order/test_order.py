@@ -9,7 +9,7 @@ from order.table import judge_all, leave_out_by_hand
 from torch import nn
 
 import whyformer as why
-from whyformer._engine import AttentionReplay
+from whyformer._audit.reruns import AttentionReplay
 from whyformer._engine.layout.order_probe import OrderProbe
 from whyformer.errors import UnsupportedModel
 

@@ -8,7 +8,7 @@ import whyformer as why
 from whyformer._audit import audit
 from whyformer._audit.checks.attention_choice import choose_attention
 from whyformer._audit.checks.importance import find_attended_units
-from whyformer._engine import AttentionReplay
+from whyformer._audit.reruns import AttentionReplay
 from whyformer.errors import IncompleteModel, InputError, ModelNotFound, UnsupportedModel
 from whyformer_papers.jain_wallace_models import (
     ATTENTIONS,

@@ -15,7 +15,7 @@ With a folder for results, the figures of the paper are drawn from what was meas
 
 from collections.abc import Iterator
 
-from whyformer._engine import AttentionReplay
+from whyformer._audit.reruns import AttentionReplay
 from whyformer._model import Model
 from whyformer.data import Data
 from whyformer_papers.document import FULL, Document, Request, Section

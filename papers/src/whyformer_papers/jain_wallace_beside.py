@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from rich.table import Table as Grid
 
 from whyformer._audit import audit
-from whyformer._engine import AttentionReplay
+from whyformer._audit.reruns import AttentionReplay
 from whyformer._model import Model
 from whyformer_papers.jain_wallace_rows import (
     ATTENTION_TESTS,

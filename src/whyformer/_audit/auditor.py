@@ -25,9 +25,9 @@ from whyformer._audit.examples import (
     read_target_labels,
 )
 from whyformer._audit.progress import AuditProgress, show_audit_progress
+from whyformer._audit.reruns import AttentionReplay
 from whyformer._audit.rows import AuditRows
 from whyformer._audit.settings import AuditSettings
-from whyformer._engine import AttentionReplay
 from whyformer._explain.explain import ModelLike, as_model
 from whyformer._model import Model
 from whyformer._plain.json_value import JsonValue

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from whyformer._audit.checks import find_span_class
-from whyformer._engine import AttentionReplay, TargetNames
+from whyformer._audit.reruns import AttentionReplay
+from whyformer._engine import TargetNames
 from whyformer._model import Model, OneInput
 from whyformer._runs.preparation import find_class_index
 from whyformer.data import Data

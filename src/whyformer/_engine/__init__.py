@@ -1,21 +1,26 @@
 """The engine: runs a shadow of the model under interception and captures what methods need."""
 
-from whyformer._engine.capture.capture import Capture, EngineChoice, EpilogueResults, LazyLayers, RoundingEstimate
+from whyformer._engine.capture.capture import (
+    Capture,
+    EngineChoice,
+    Epilogue,
+    EpilogueResults,
+    LazyLayers,
+    RoundingEstimate,
+    RunRequest,
+)
 from whyformer._engine.capture.query_tiles import iterate_rows
-from whyformer._engine.capture.request import Epilogue, RunRequest
 from whyformer._engine.capture.residual import LinearNorm
 from whyformer._engine.capture.run_facts import describe_run
 from whyformer._engine.capture.sites import SITES
 from whyformer._engine.layout.layout import lay_out
-from whyformer._engine.probe.perturb import FILLS, IMAGE_FILLS, as_pixels, pick_examples, send_to_device
 from whyformer._engine.probe.probe import Probe, read_hidden_states
 from whyformer._engine.record import pick_target, record, record_each, run_request
 from whyformer._engine.relevance.recipes import RECIPES, Recipe, find_recipe, make_recipe
-from whyformer._engine.reruns.attention_replay import AttentionReplay
 from whyformer._engine.run.forward import choose_relevance_dtype, run_forward, run_plain, run_plain_returned
 from whyformer._engine.run.image_tokens import locate_image_tokens
 from whyformer._engine.run.intervene import Intervention
-from whyformer._engine.run.model_state import ModelMemo
+from whyformer._engine.run.model_memory import recall
 from whyformer._engine.run.returned import find_output, get_field
 from whyformer._engine.run.shadow import make_shadow
 from whyformer._engine.run.two_towers import compare_towers, refuse_single_side
@@ -23,8 +28,8 @@ from whyformer._engine.settings import engine
 from whyformer._engine.targets.answer_target import SCORE_NAMES, Answer
 from whyformer._engine.targets.chosen_answer import is_causal
 from whyformer._engine.targets.function_target import FunctionReading
-from whyformer._engine.targets.reading import Answers
 from whyformer._engine.targets.target import (
+    Answers,
     Target,
     TargetNames,
     add_considered,

@@ -13,30 +13,28 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from whyformer._engine.capture.capture import Capture, CapturedValues, EngineChoice
+from whyformer._engine.capture.capture import Capture, CapturedValues, Declined, EngineChoice, Runner, RunRequest
 from whyformer._engine.capture.full_run import FullRunner
-from whyformer._engine.capture.request import Declined, Runner, RunRequest
 from whyformer._engine.capture.sites import SITES
 from whyformer._engine.layout.order import ExamplesMoved, is_known_to_move
 from whyformer._engine.plan.runner import PlanRunner
-from whyformer._engine.probe.batching import RUNS_ALONE
-from whyformer._engine.probe.conduct import CONDUCTS, see_conduct
-from whyformer._engine.probe.perturb import pick_examples
+from whyformer._engine.probe.conduct import see_conduct
 from whyformer._engine.probe.probe import Probe
 from whyformer._engine.program.replay import ProgramRunner
 from whyformer._engine.relevance.recipes import Recipe
 from whyformer._engine.run.image_tokens import locate_image_tokens
 from whyformer._engine.run.intervene import Intervention
+from whyformer._engine.run.model_memory import learnt, read_state, recall
 from whyformer._engine.run.other_inputs import settle_mask
-from whyformer._engine.run.output_scale import SCALES, TURNED
+from whyformer._engine.run.output_scale import scale_of
 from whyformer._engine.run.two_towers import hold_other_tower
 from whyformer._engine.targets.answer_target import aim_at_answers
 from whyformer._engine.targets.choice import has_choices, pick_choices
-from whyformer._engine.targets.reading import ClassReading
+from whyformer._engine.targets.target import ClassReading
 from whyformer._engine.targets.target_like import TargetLike
 from whyformer._engine.targets.target_text import read_target_texts
 from whyformer._engine.targets.task import refuse_encoder_decoders
-from whyformer._model import EncodedBatch, Model, unwrap
+from whyformer._model import EncodedBatch, Model, pick_examples
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import NotCaptured, ResourceError, UnsupportedModel
 
@@ -108,9 +106,12 @@ def run_request(request: RunRequest) -> Capture:
 def run_and_see_conduct(request: RunRequest) -> Capture:
     """The capture, with notes on how the model behaves; of each example alone if rows of a batch touch each other."""
     model, encoded = request.model, request.encoded
-    known = CONDUCTS.recall(unwrap(model.module))
+    state = read_state(model.module)
+    known = recall(model.module, "conduct", state)
+    request = replace(request, state=state)
     before = torch.get_rng_state()
-    runs_alone = unwrap(model.module) in RUNS_ALONE
+    own = learnt(model.module)
+    runs_alone = own.runs_alone
     capture = record_alone(request) if runs_alone and encoded.batch > 1 else run_first_accepting(request)
     if request.intervention is not None:
         return capture
@@ -118,7 +119,7 @@ def run_and_see_conduct(request: RunRequest) -> Capture:
         draws = not torch.equal(before, torch.get_rng_state())
         known[encoded.main] = see_conduct(model, encoded, capture.logits, draws=draws)
     conduct = known[encoded.main]
-    if unwrap(model.module) in RUNS_ALONE and not runs_alone and encoded.batch > 1:
+    if own.runs_alone and not runs_alone and encoded.batch > 1:
         capture = record_alone(request)
     return replace(capture, notes=(*capture.notes, *conduct.notes)) if conduct.notes else capture
 
@@ -162,9 +163,9 @@ def route(request: RunRequest, runners: Sequence[R]) -> Iterator[tuple[R, dict[s
         else "there are images between the words"
         if request.encoded.pictures is not None
         else "the model returns probabilities"
-        if SCALES.get(unwrap(request.model.module), "logits") != "logits"
+        if scale_of(request.model.module) != "logits"
         else "the model does not return [row class]"
-        if unwrap(request.model.module) in TURNED
+        if learnt(request.model.module).is_turned
         else None
     )
     for runner in runners:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from whyformer._engine.capture.request import run_setting
+from whyformer._engine.capture.capture import run_setting
 from whyformer._engine.probe.batching import chosen_batching
 from whyformer._engine.tracing.tiles import TileSetting, current_setting
 from whyformer.errors import InputError, MethodError

@@ -13,16 +13,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from whyformer._engine import ModelMemo, Probe, TargetLike, find_output, pick_examples
+from whyformer._engine import Probe, TargetLike, find_output, recall
 from whyformer._explain.method_call import MethodCall, choose_method
 from whyformer._explain.sharing import explain_by_call, raise_if_out_of_memory, record_for_methods
-from whyformer._model import EncodedBatch, Model, unwrap
+from whyformer._model import EncodedBatch, Model, pick_examples
 from whyformer.errors import MethodError, ModelError
 
 # One for each family, those that need most of a model first.
 CANDIDATES = ("attnlrp", "generic_attention", "rollout", "gradient_x_input", "leave_one_out", "rise")
 OTHER_CAUSES = ("E_OPTION", "E_DEVICE", "E_MODEL_WEIGHTS")  # not a matter of the method
-FOUND: ModelMemo[tuple[str, ...]] = ModelMemo()
 
 
 @contextmanager
@@ -56,7 +55,7 @@ def read_last_number(returned: Any, module: nn.Module) -> Tensor:
 
 def find_working_methods(model: Model, encoded: EncodedBatch, target: TargetLike) -> tuple[str, ...]:
     """Which of the candidates work on the first example of this input."""
-    known = FOUND.recall(unwrap(model.module))
+    known = recall(model.module, "methods that work")
     key = (encoded.main, *sorted((name, tensor.dim(), tensor.dtype) for name, tensor in encoded.inputs.items()))
     kind = (str(key), model.readout, type(target).__name__)
     if kind not in known:

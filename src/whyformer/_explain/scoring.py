@@ -9,15 +9,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from whyformer._engine import (
-    SITES,
-    Capture,
-    Epilogue,
-    EpilogueResults,
-    RoundingEstimate,
-    add_considered,
-    pick_examples,
-)
+from whyformer._engine import SITES, Capture, Epilogue, EpilogueResults, RoundingEstimate, add_considered
 from whyformer._explain.conditioning import estimate_conditioning, watch_attention_layers
 from whyformer._explain.conservation import check_health
 from whyformer._explain.method_call import MethodCall
@@ -28,7 +20,7 @@ from whyformer._explain.zero_maps import (
     note_saturated_maps,
     note_zero_maps,
 )
-from whyformer._model import EncodedBatch, Model
+from whyformer._model import EncodedBatch, Model, pick_examples
 from whyformer._plain.tokens import Grid, Pieces
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import MethodError, NonFinite, UnsupportedModel

@@ -25,11 +25,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from whyformer._engine import make_shadow, pick_examples, run_plain
+from whyformer._engine import make_shadow, run_plain
 from whyformer._explain.method_call import MethodCall, choose_method
 from whyformer._explain.scoring import make_explanation
 from whyformer._explain.sharing import record_for_methods
-from whyformer._model import Embedding, EncodedBatch, Model, pool_tokens
+from whyformer._model import Embedding, EncodedBatch, Model, pick_examples, pool_tokens
 from whyformer._plain.progress import show_progress
 from whyformer.errors import InputError, UnsupportedModel
 

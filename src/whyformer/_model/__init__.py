@@ -54,4 +54,23 @@ from whyformer._model.text import (
 from whyformer._model.token_masks import is_added, read_token_mask, write_token_mask
 from whyformer._model.two_streams import PREFIX, TwoStreams, count_streams
 from whyformer._model.unwrap import list_modules, unwrap, unwrap_parts
+from whyformer._model.variants import (
+    FILLS,
+    IMAGE_FILLS,
+    PICTURE_FILLS,
+    SIGNAL_FILLS,
+    TEXT_FILLS,
+    as_pixels,
+    can_cut_padding,
+    cut_tokens,
+    erase_frames,
+    erase_pixels,
+    find_fill_token,
+    hide_image_tokens,
+    pick_examples,
+    replace_main,
+    replace_tokens,
+    send_to_device,
+    takes_mask,
+)
 from whyformer._model.weight_files import count_writes, name_source

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from whyformer._engine import FILLS
+from whyformer._model import FILLS
 from whyformer._plain.setting_checks import (
     RefusedSetting,
     SettingCheck,

@@ -25,7 +25,8 @@ import numpy
 import torch
 from torch import Tensor
 
-from whyformer._engine import IMAGE_FILLS, Probe
+from whyformer._engine import Probe
+from whyformer._model import IMAGE_FILLS
 from whyformer._plain.progress import show_progress
 from whyformer._plain.setting_checks import allow_choice, allow_number, allow_seed, allow_whole_number
 from whyformer.methods._registry import Scores, method

@@ -22,7 +22,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from whyformer._engine import Probe, send_to_device
+from whyformer._engine import Probe
+from whyformer._model import send_to_device
 from whyformer._plain.random_generator import make_generator
 from whyformer._plain.setting_checks import allow_choice, allow_number, allow_whole_number
 from whyformer.errors import MethodError

@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from whyformer._engine import TargetLike, pick_examples, restore_target_like
+from whyformer._engine import TargetLike, restore_target_like
 from whyformer._explain.explain import explain_encoded
 from whyformer._explain.method_call import choose_method
-from whyformer._model import EncodedBatch, Model
+from whyformer._model import EncodedBatch, Model, pick_examples
 from whyformer.errors import InputError
 from whyformer.methods._registry import Method, Setting
 from whyformer.results.explanation import Explanation

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import get_args
 
-from whyformer._engine import FILLS
+from whyformer._model import FILLS
 from whyformer._plain.setting_checks import (
     SettingCheck,
     allow_choice,

@@ -16,7 +16,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from whyformer._engine import Probe, as_pixels
+from whyformer._engine import Probe
+from whyformer._model import as_pixels
 from whyformer._plain.random_generator import make_generator
 from whyformer._plain.setting_checks import allow_flag, allow_fractions, allow_seed
 from whyformer._plain.tokens import Grid

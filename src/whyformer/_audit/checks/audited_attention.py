@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from whyformer._audit.checks.attention_choice import AttentionChoice
-from whyformer._engine import AttentionReplay
+from whyformer._audit.reruns import AttentionReplay
 from whyformer.errors import UnsupportedModel
 from whyformer.methods._readout_row import multiply_row, propagate_row
 

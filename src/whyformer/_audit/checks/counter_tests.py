@@ -10,7 +10,8 @@ import torch
 from whyformer._audit.checks.attention_choice import AttentionChoice
 from whyformer._audit.checks.audited_attention import AuditedAttention
 from whyformer._audit.checks.distance import jsd, tvd
-from whyformer._engine import AttentionReplay, make_shadow, read_logits, run_plain
+from whyformer._audit.reruns import AttentionReplay
+from whyformer._engine import make_shadow, read_logits, run_plain
 from whyformer._model import Model, OneInput
 from whyformer.errors import InputError
 

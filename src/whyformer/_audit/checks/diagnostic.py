@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from whyformer._audit.checks.audited_attention import AuditedAttention
 from whyformer._audit.checks.importance import take_units
-from whyformer._engine import AttentionReplay
+from whyformer._audit.reruns import AttentionReplay
 from whyformer._plain.tokens import Grid
 from whyformer.errors import UnsupportedModel
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from whyformer._audit.checks.audited_attention import AuditedAttention, BlockWeights
 from whyformer._audit.checks.importance import take_units
 from whyformer._audit.checks.row_schemas import AuditRow
-from whyformer._engine import AttentionReplay
+from whyformer._audit.reruns import AttentionReplay
 from whyformer._plain.tokens import Grid, Pieces, ScoredTokens
 
 MOST_EXAMPLES = 100

@@ -26,7 +26,7 @@ from whyformer._audit.checks.agreement import (
 from whyformer._audit.checks.attention_choice import AttentionChoice
 from whyformer._audit.checks.audited_attention import AuditedAttention
 from whyformer._audit.checks.span_model import marks_spans
-from whyformer._engine import AttentionReplay
+from whyformer._audit.reruns import AttentionReplay
 from whyformer._explain.compare import compare
 from whyformer._explain.method_call import MethodLike
 from whyformer.errors import UnsupportedModel

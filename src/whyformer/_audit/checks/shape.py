@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from whyformer._audit.checks.distance import entropy, jsd, kl
-from whyformer._engine import AttentionReplay
+from whyformer._audit.reruns import AttentionReplay
 
 KL_FLOOR = 1e-12
 

@@ -20,7 +20,8 @@ from torch import Tensor, nn
 from whyformer._audit.checks.attention_choice import AttentionChoice
 from whyformer._audit.checks.audited_attention import AuditedAttention
 from whyformer._audit.checks.distance import attainable_jsd, jsd, kl, tvd
-from whyformer._engine import AttentionReplay, Intervention, read_logits, run_forward
+from whyformer._audit.reruns import AttentionReplay
+from whyformer._engine import Intervention, read_logits, run_forward
 from whyformer._model import Model
 
 WEIGHT = 0.03  # lambda

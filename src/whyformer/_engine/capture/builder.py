@@ -17,10 +17,10 @@ from whyformer._engine.capture.capture import (
     CapturedValues,
     LazyLayers,
     RoundingEstimate,
+    RunRequest,
 )
 from whyformer._engine.capture.decompose import PARTS_FORMS, FirstState, compute_answer_parts, compute_score_parts
 from whyformer._engine.capture.joined_layers import JoinedLayers
-from whyformer._engine.capture.layer_scores import LayerReading, compute_layer_gradients
 from whyformer._engine.capture.missing_attention import (
     note_missing_attention,
     note_mixed_states,
@@ -28,8 +28,7 @@ from whyformer._engine.capture.missing_attention import (
     refuse_missing_attention,
 )
 from whyformer._engine.capture.query_tiles import QueryTiles
-from whyformer._engine.capture.request import RunRequest
-from whyformer._engine.capture.residual import Branch, find_branch
+from whyformer._engine.capture.residual import Branch, LayerReading, compute_layer_gradients, find_branch
 from whyformer._engine.capture.sites import SITES
 from whyformer._engine.layout.attended_states import find_attended_states, find_read_state, put_into_both
 from whyformer._engine.layout.blocks import find_attention_blocks, find_blocks, take_input_for_blocks
@@ -58,11 +57,9 @@ from whyformer._engine.run.image_tokens import note_pictures
 from whyformer._engine.run.intervene import compute_attention_scores
 from whyformer._engine.run.other_inputs import note_other_inputs
 from whyformer._engine.run.token_mixing import find_unattended
-from whyformer._engine.targets.chosen_answer import ChosenAnswer, choose_answer
+from whyformer._engine.targets.chosen_answer import ChosenAnswer, choose_answer, compute_readout
 from whyformer._engine.targets.function_target import ExplainedScore, FunctionAnswer
-from whyformer._engine.targets.reading import Reading
-from whyformer._engine.targets.readout import compute_readout
-from whyformer._engine.targets.target import Target
+from whyformer._engine.targets.target import Reading, Target
 from whyformer._engine.tracing.attention import AttentionSite, find_layer_sites
 from whyformer._engine.tracing.placement import place_states
 from whyformer._engine.tracing.provenance import attach_trace, trace_of

@@ -8,12 +8,19 @@ compute the matrices of one layer on access,
     attention_relevance  A * ((R_O / O) V^T) / 2
 
 from q, k, v, O, dO and R_O, which are linear in the number of tokens.
+
+A run request: what to run, what is explained, what is kept; and the runners that can carry it out.
+
+A runner accepts a request, or says why not. While it runs it may still find that it cannot (`Declined`); then the next
+one is asked. `Capture.engine` says which one ran, and why those before it did not.
 """
 
+import os
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -23,8 +30,11 @@ from whyformer._engine.capture.sites import SITES
 from whyformer._engine.layout.layout import pick_positions
 from whyformer._engine.probe.conduct import AT_RANDOM, SLOPES
 from whyformer._engine.relevance.recipes import Recipe
+from whyformer._engine.run.intervene import Intervention
+from whyformer._engine.run.model_state import ModelState
 from whyformer._engine.targets.target import Target
 from whyformer._engine.targets.target_like import TargetLike
+from whyformer._model import EncodedBatch, Model
 from whyformer._plain.tokens import ScoredTokens
 from whyformer.errors import MethodError, NotCaptured, UnsupportedModel
 
@@ -195,3 +205,74 @@ class Capture:
         captured = ", ".join(sorted({name for name, _ in self.values}))
         wanted = f"{site} under the recipe {recipe.name}" if recipe is not None else site
         return NotCaptured(f"This capture has {captured}, but not {wanted}. Record it with keep={{..., {site!r}}}.")
+
+
+# --- requests and runners ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """What is computed from a capture as the last part of a recorded program.
+
+    compute: gives nested tensors by a name and the recipe they depend on, or None, of a capture and its batch, whose
+    masks are tensors of the program. Such a capture has no other values.
+    key: what `compute` depends on besides these.
+    """
+
+    key: Hashable
+    compute: Callable[[Capture, EncodedBatch], EpilogueResults]
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """One run of a model, and what it is to keep."""
+
+    model: Model
+    encoded: EncodedBatch
+    keep: frozenset[str]
+    target: TargetLike = None
+    versus: TargetLike = None
+    recipes: tuple[Recipe, ...] = ()
+    track_absorbed: bool = False  # also keep, per recipe, the relevance that did not reach the input
+    intervention: Intervention | None = None  # attention to use instead of the model's own
+    epilogue: Epilogue | None = None  # what a recorded program may compute in place of the values
+    runs_alone: bool = False  # one example of a batch that the model would mix
+    state: ModelState | None = None  # of the model, when the request came in
+
+
+class Declined(Exception):
+    """A runner has found, before it gave a result, that it cannot run this request. The message says why."""
+
+
+class Runner(Protocol):
+    """One way to carry out a request."""
+
+    name: str
+
+    def accepts(self, request: RunRequest) -> str | None:
+        """None if it can run the request, as far as that is known before; else why not."""
+
+    def run(self, request: RunRequest) -> Capture:
+        """The capture; raises Declined."""
+
+
+# --- what why.engine() asks for ---------------------------------------------------------------------------------------
+
+ASKED = {"1": True, "0": False}
+
+
+def read_environment(name: str) -> bool | None:
+    return ASKED.get(os.environ.get(name, ""))
+
+
+@dataclass(frozen=True)
+class RunSetting:
+    """Which runners are wanted; None: where they pay and nobody can tell the difference."""
+
+    replay: bool | None = read_environment("WHYFORMER_REPLAY")
+    plan: bool | None = read_environment("WHYFORMER_PLAN")
+    recompute: bool | None = None  # blocks in the backward pass of planned runs, MLPs in programs
+
+
+BY_DEFAULT = RunSetting()
+run_setting: ContextVar[RunSetting] = ContextVar("run_setting", default=BY_DEFAULT)

@@ -6,14 +6,13 @@ from functools import partial
 from typing import TypedDict
 
 from whyformer._engine.capture.builder import LAYER_SCORE_SITES, STREAM_SITES, CaptureBuilder
-from whyformer._engine.capture.capture import Capture
+from whyformer._engine.capture.capture import Capture, RunRequest
 from whyformer._engine.capture.decompose import PARTS_FORMS
-from whyformer._engine.capture.request import RunRequest
 from whyformer._engine.capture.sites import SITES
 from whyformer._engine.layout.layout import find_first_grid
 from whyformer._engine.relevance.node import Switch
 from whyformer._engine.run.forward import run_forward
-from whyformer._engine.run.model_state import ModelMemo
+from whyformer._engine.run.model_memory import recall
 from whyformer._engine.targets.target_like import TargetLike
 from whyformer._plain.torch_state import neutral_torch
 
@@ -40,9 +39,6 @@ def choose_passes(request: RunRequest) -> Passes:
     }
 
 
-FIRST_GRIDS: ModelMemo[tuple[int, int] | None] = ModelMemo()  # by the kind of input
-
-
 class FullRunner:
     """Runs every request."""
 
@@ -60,7 +56,7 @@ class FullRunner:
         passes, encoded = choose_passes(request), request.encoded
         start = partial(run_forward, request.model, encoded, intervention=request.intervention, **passes)
         is_image = encoded.inputs[encoded.main].dim() == 4
-        known = FIRST_GRIDS.recall(request.model.module) if is_image else {}
+        known = recall(request.model.module, "first grid") if is_image else {}
         kind = (*(given.shape[1:] for given in encoded.inputs.values()), request.intervention is not None)
         with neutral_torch():
             if known.get(kind) is None:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from whyformer._engine.layout.blocks import find_blocks
 from whyformer._engine.run.forward import Run, run_forward
 from whyformer._engine.run.intercept import Intercept, ModuleCall
-from whyformer._engine.run.model_state import ModelMemo
+from whyformer._engine.run.model_memory import recall
 from whyformer._engine.run.token_mixing import find_unattended
 from whyformer._engine.tracing import tiles
 from whyformer._engine.tracing.attention import AttentionSite
@@ -58,14 +58,11 @@ def note_mixed_states(unattended: tuple[bool, ...]) -> tuple[str, ...]:
     )
 
 
-FOUND_BESIDE: ModelMemo[bool] = ModelMemo()
-
-
 def mixes_beside_attention(model: Model, encoded: EncodedBatch, run: Run) -> bool:
     """Whether blocks mix tokens without attention; a run without a graph is repeated with one, once."""
     if encoded.inputs[encoded.main].dim() == 4:
         return False
-    known = FOUND_BESIDE.recall(model.module)
+    known = recall(model.module, "mixing beside attention")
     key = (run.mode.mixers, len(run.mode.sites), len(run.mode.calls))
     if key not in known:
         try:

@@ -16,7 +16,7 @@ from whyformer._engine.layout.order_probe import change_ids
 from whyformer._engine.run.foreign_errors import FOREIGN_ERRORS
 from whyformer._engine.run.forward import Run, choose_relevance_dtype, run_forward
 from whyformer._engine.run.intercept import Intercept
-from whyformer._engine.run.model_state import ModelMemo
+from whyformer._engine.run.model_memory import recall
 from whyformer._model import EncodedBatch, Model, unwrap
 from whyformer._plain.failure import is_out_of_memory
 from whyformer.errors import WhyformerError
@@ -27,8 +27,6 @@ NOTE = (
     "sees it."
 )
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
-
-READS_IDS: ModelMemo[bool] = ModelMemo()
 
 
 class KeepsSum(Intercept):
@@ -46,7 +44,7 @@ def note_ids_beside(model: Model, encoded: EncodedBatch, run: Run) -> tuple[str,
     ids = encoded.inputs[encoded.main]
     if run.mode.leaf is None or ids.is_floating_point() or ids.dim() != 2 or run.is_library_code:
         return ()
-    known, kind = READS_IDS.recall(model.module), describe_input_kind(encoded)
+    known, kind = recall(model.module, "reads ids"), describe_input_kind(encoded)
     if kind not in known:
         known[kind] = reads_ids_beside(model, encoded, run)
     return (NOTE,) if known[kind] else ()

@@ -7,7 +7,6 @@ order differs between two inputs. Where labels are wrong or lost, the order that
 consist of library code are not checked if their labels are unbroken.
 """
 
-import weakref
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 
@@ -27,8 +26,8 @@ from whyformer._engine.layout.order_probe import (
 )
 from whyformer._engine.run.foreign_errors import FOREIGN_ERRORS
 from whyformer._engine.run.forward import Run, choose_relevance_dtype
-from whyformer._engine.run.known_code import are_modules_known
-from whyformer._engine.run.model_state import ModelState
+from whyformer._engine.run.model_code import are_modules_known
+from whyformer._engine.run.model_memory import recall
 from whyformer._engine.run.quantised import has_rounding_layers
 from whyformer._engine.tracing.attention import AttentionSite
 from whyformer._engine.tracing.provenance import axis_of, trace_of
@@ -65,15 +64,6 @@ class ExamplesMoved(Exception):
     def __init__(self, output: Tensor) -> None:
         super().__init__()
         self.output = output
-
-
-@dataclass
-class CheckedModel:
-    state: ModelState
-    verdicts: dict[Hashable, Verdict] = field(default_factory=dict)
-
-
-checked: "weakref.WeakKeyDictionary[nn.Module, CheckedModel]" = weakref.WeakKeyDictionary()
 
 
 def find_order(model: Model, encoded: EncodedBatch, run: Run, *, always: bool = False) -> Order:
@@ -227,8 +217,6 @@ def check_order(model: Model, encoded: EncodedBatch, run: Run, claimed: Order, u
 
 def is_known_to_move(model: Model, encoded: EncodedBatch) -> bool:
     """Whether a check has found that examples must run one by one."""
-    if model.module not in checked:
-        return False
     known = recall_verdicts(model.module).get(describe_input_kind(encoded))
     return known is not None and known.moves_examples
 
@@ -246,11 +234,7 @@ def keeps_order(model: Model, encoded: EncodedBatch) -> bool:
 
 def recall_verdicts(module: nn.Module) -> dict[Hashable, Verdict]:
     """What is known about a model, as long as nothing about it has changed."""
-    known = checked.get(module)
-    state = ModelState(module, None if known is None else known.state)
-    if known is None or not known.state.is_same(state):
-        known = checked[module] = CheckedModel(state.keep(module))
-    return known.verdicts
+    return recall(module, "order", of_weights=True)
 
 
 def describe_input_kind(encoded: EncodedBatch) -> Hashable:

@@ -23,7 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from whyformer._engine.relevance.fused import Factors
+from whyformer._engine.relevance.node import Factors
 from whyformer._engine.relevance.recipes import Stabiliser
 from whyformer._engine.tracing import operations
 from whyformer._engine.tracing.fused_attention import NAMES, is_prepared, prepare_fused_call, replace_arguments
@@ -178,7 +178,7 @@ class ScaleResult:
 
 @dataclass(frozen=True)
 class ScaleAttention:
-    """Fused attention whose gradients by query, key and value are multiplied by constants (relevance/fused.py)."""
+    """Fused attention whose gradients by query, key and value are multiplied by constants (relevance/node.py)."""
 
     factors: Factors
 

@@ -44,17 +44,15 @@ from whyformer._engine.plan.actions import (
     negate,
     run_without_graph,
 )
-from whyformer._engine.plan.attention_step import AttentionStep, describe_site
 from whyformer._engine.plan.deferred_attention import Use, find_deferrable
-from whyformer._engine.plan.facts import ModelFacts
+from whyformer._engine.plan.facts import AttentionStep, ModelFacts, NotPlannable, describe_site
 from whyformer._engine.plan.loops import Loop, Place, Spot, find_loops, find_place, fold, read_stack
-from whyformer._engine.plan.unplannable import NotPlannable
 from whyformer._engine.relevance import calls, rules, slopes
-from whyformer._engine.relevance.fused import Factors, find_factors
+from whyformer._engine.relevance.node import Factors, find_factors
 from whyformer._engine.relevance.recipes import Recipe
 from whyformer._engine.run.forward import Run
 from whyformer._engine.run.intercept import Intercept, ModuleCall
-from whyformer._engine.run.model_writes import WRITERS
+from whyformer._engine.run.model_memory import learnt
 from whyformer._engine.run.returned import iterate_tensors
 from whyformer._engine.run.token_mixing import find_unattended
 from whyformer._engine.tracing import operations
@@ -586,7 +584,7 @@ class PlanWriter:
     def find_blocks(self, mode: PlanRecorder) -> tuple[Block, ...]:
         """The blocks, if each is a module that is called once and leaves its input as it is; else ()."""
         calls = list_block_calls(mode)
-        if mode.guard is not None and mode.guard.module in WRITERS:  # it would write twice
+        if mode.guard is not None and learnt(mode.guard.module).writes:  # it would write twice
             return ()
         if any(call.input is None or self.memory.covers(call.input) for call in calls):
             return ()

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 
 from whyformer._engine.capture.builder import CaptureBuilder
-from whyformer._engine.capture.capture import Capture, LazyLayers
+from whyformer._engine.capture.capture import Capture, Declined, LazyLayers, RunRequest
 from whyformer._engine.capture.missing_attention import note_whole_attention
-from whyformer._engine.capture.request import Declined, RunRequest
 from whyformer._engine.layout.layout import Order
 from whyformer._engine.plan.backward_plan import BackwardPlan
 from whyformer._engine.plan.run import PlanRun

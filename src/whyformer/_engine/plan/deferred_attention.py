@@ -20,7 +20,7 @@ from torch import Tensor
 
 from whyformer._engine.plan.actions import Arguments, Function, Options, scale_gradients
 from whyformer._engine.relevance import calls
-from whyformer._engine.relevance.fused import Factors
+from whyformer._engine.relevance.node import Factors
 from whyformer._engine.tracing import operations
 from whyformer._engine.tracing.operations import Operation
 

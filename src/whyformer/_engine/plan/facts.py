@@ -1,4 +1,8 @@
-"""What the full engine found out about a model that holds for every input of a kind: its task, where the answer is
+"""Why a model, or a run of it, has no plan.
+
+Where a plan computes attention: planned runs keep queries, keys, values and weights as the full engine does.
+
+What the full engine found out about a model that holds for every input of a kind: its task, where the answer is
 read, its notes, and that tokens are where the input has them.
 
 What depends on the values of an input is not kept. Where the answer is read, say, is kept as a rule (READOUTS).
@@ -13,16 +17,61 @@ from torch import Tensor
 from whyformer._engine.capture.builder import CaptureBuilder
 from whyformer._engine.layout.blocks import find_blocks
 from whyformer._engine.layout.layout import Layout, find_first_grid
-from whyformer._engine.plan.unplannable import NotPlannable
 from whyformer._engine.run.forward import Run, note_chosen_output
 from whyformer._engine.run.intercept import Intercept
 from whyformer._engine.targets.chosen_answer import is_causal
 from whyformer._engine.targets.target import read_logits
 from whyformer._engine.targets.task import find_task
+from whyformer._engine.tracing.attention import AttentionSite, read_fused_site
+from whyformer._engine.tracing.operations import FUSED_ATTENTION, Operation
 from whyformer._engine.tracing.provenance import compute_pooling_weights
 from whyformer._model import EncodedBatch
 from whyformer._plain.tokens import ScoredTokens
 from whyformer.errors import UnsupportedModel
+
+
+class NotPlannable(Exception):
+    """What the full engine computes cannot be had from one plain backward pass with a few factors."""
+
+
+class PlanDiffers(Exception):
+    """The model does something else than in the run that the plan was learnt from."""
+
+
+# --- attention --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class AttentionStep:
+    """A step that is the attention of one layer, and how its heads are arranged."""
+
+    step: int
+    path: str
+    heads: int
+    folds_heads: str
+    batch_axis: int
+
+    def read(self, operation: Operation, result: Tensor) -> AttentionSite:
+        """The operation as an attention site, with its output on the graph."""
+        if operation.name == FUSED_ATTENTION:
+            site = read_fused_site(operation, result, self.path)
+        else:
+            site = AttentionSite(self.path, operation.args[1], result, operation.args[0])
+        site.folds_heads, site.batch_axis = self.folds_heads, self.batch_axis
+        site.unfold(self.heads)
+        return site.detach()
+
+
+def describe_site(site: AttentionSite, step: int | None) -> AttentionStep | None:
+    """The step of a plan that computes this site; None if it is more than one operation, or not a plain one."""
+    is_plain = not site.parts and site.first_key == 0 and site.joined_axis is None and site.tokens is None
+    if step is None or step < 0 or not is_plain or site.first_positions is not None or site.obstacle:
+        return None
+    return AttentionStep(step, site.path, site.value.size(1), site.folds_heads, site.batch_axis)
+
+
+# --- facts ------------------------------------------------------------------------------------------------------------
+
 
 PLANNED_TASKS = ("class", "next token", "masked token", "token class", "answer span")
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from torch import Tensor, nn
 
-from whyformer._engine.capture.request import run_setting
+from whyformer._engine.capture.capture import run_setting
 from whyformer._engine.plan.backward_plan import BackwardPlan
 from whyformer._engine.plan.run import Saving
 from whyformer._engine.tracing.tiles import find_free_memory

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from whyformer._engine.capture.request import RunRequest, run_setting
+from whyformer._engine.capture.capture import RunRequest, run_setting
 from whyformer._engine.plan.actions import Arguments, Function, Options
 from whyformer._engine.plan.backward_plan import BackwardPlan
 from whyformer._engine.plan.cuda_kernels import Kernels, is_torch_used_elsewhere

@@ -18,10 +18,9 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
-from whyformer._engine.capture.request import RunRequest
+from whyformer._engine.capture.capture import RunRequest
 from whyformer._engine.capture.sites import SITES
 from whyformer._engine.plan.actions import Action, Arguments, Context, Function, Options, cast, take_part
-from whyformer._engine.plan.attention_step import AttentionStep
 from whyformer._engine.plan.backward_plan import (
     ASKING,
     FREE,
@@ -33,8 +32,8 @@ from whyformer._engine.plan.backward_plan import (
     has_dependent,
 )
 from whyformer._engine.plan.deferred_attention import DeferredAttention
+from whyformer._engine.plan.facts import AttentionStep, PlanDiffers
 from whyformer._engine.plan.loops import Loop
-from whyformer._engine.plan.unplannable import PlanDiffers
 from whyformer._engine.run.foreign_errors import refuse_unsuitable_inputs
 from whyformer._engine.run.model_writes import WriteGuard
 from whyformer._engine.run.quantised import reload_weights

@@ -22,14 +22,13 @@ import torch
 from torch import Tensor, nn
 
 from whyformer._engine.capture.builder import CaptureBuilder
-from whyformer._engine.capture.capture import Capture, EngineChoice
+from whyformer._engine.capture.capture import Capture, Declined, EngineChoice, RunRequest, run_setting
 from whyformer._engine.capture.full_run import FullRunner
-from whyformer._engine.capture.request import Declined, RunRequest, run_setting
 from whyformer._engine.capture.sites import SITES
 from whyformer._engine.layout.order import ExamplesMoved, keeps_order
 from whyformer._engine.plan.backward_plan import BackwardPlan, make_plan_recorder, write_plan
 from whyformer._engine.plan.builder import PlannedBuilder
-from whyformer._engine.plan.facts import read_facts
+from whyformer._engine.plan.facts import NotPlannable, PlanDiffers, read_facts
 from whyformer._engine.plan.memory import KeptMemory, choose_saving, describe_room, list_ways, note_bytes
 from whyformer._engine.plan.run import (
     OF_ATTENTION,
@@ -43,11 +42,11 @@ from whyformer._engine.plan.run import (
 from whyformer._engine.plan.shadow import borrow_shadow, find_shadows, forget_repeats
 from whyformer._engine.plan.target import choose_planned_answer, find_read_positions
 from whyformer._engine.plan.trial import OF_PRECISION, find_difference
-from whyformer._engine.plan.unplannable import NotPlannable, PlanDiffers
 from whyformer._engine.relevance.node import Switch
 from whyformer._engine.relevance.recipes import Recipe
 from whyformer._engine.run.forward import run_forward
-from whyformer._engine.run.model_state import ModelMemo, ModelState, is_torch_watched
+from whyformer._engine.run.model_memory import read_state, recall
+from whyformer._engine.run.model_state import ModelState, is_torch_watched
 from whyformer._engine.run.model_writes import refuse_changed_weights
 from whyformer._engine.targets.chosen_answer import ChosenAnswer
 from whyformer._engine.targets.target_like import TargetLike
@@ -81,7 +80,7 @@ FULL_RUN = (
 
 
 @dataclass
-class Learnt:
+class LearntPlan:
     """The plan for one kind of request, or why there is none."""
 
     plan: BackwardPlan | None = None
@@ -93,7 +92,6 @@ class Learnt:
     refused: dict[Hashable, str] = field(default_factory=dict)  # kinds of requests, and in what they differed
 
 
-PLANS: ModelMemo[Learnt] = ModelMemo()
 FULL = FullRunner()
 
 
@@ -158,8 +156,8 @@ class PlanRunner:
     def run_by_known_plan(self, request: RunRequest) -> tuple[BackwardPlan | None, Capture]:
         """A run by the plan of the model, made now if it is time to; no plan if the full engine ran."""
         module = request.model.module
-        now = PLANS.read_state(module)
-        learnt = PLANS.recall(module, now).setdefault(describe_plan(request), Learnt())
+        now = request.state or read_state(module)
+        learnt = recall(module, "plans", now).setdefault(describe_plan(request), LearntPlan())
         if learnt.reason:
             raise Declined(learnt.reason)
         learnt.calls += 1
@@ -265,7 +263,7 @@ def refuse_missing(request: RunRequest, plan: BackwardPlan) -> None:
 # --- making a plan ---------------------------------------------------------------------------------------------------
 
 
-def learn(request: RunRequest, now: ModelState, learnt: Learnt) -> Capture | None:
+def learn(request: RunRequest, now: ModelState, learnt: LearntPlan) -> Capture | None:
     """Make the plan for this kind of request, or note why there is none; the capture of the full engine, if it ran on
     the request itself."""
     few, is_whole = request.encoded, True
@@ -347,7 +345,7 @@ def take_first_tokens(encoded: EncodedBatch, tokens: int) -> EncodedBatch:
 
 
 def compare_with_full(
-    request: RunRequest, learnt: Learnt, now: ModelState, full: Capture
+    request: RunRequest, learnt: LearntPlan, now: ModelState, full: Capture
 ) -> tuple[str, Capture | None]:
     """In what a run by the plan differs from that of the full engine on the same request, and its capture."""
     assert learnt.plan is not None
@@ -366,7 +364,7 @@ def compare_with_full(
 
 
 def try_plan(
-    request: RunRequest, learnt: Learnt, stage: tuple[Hashable, bool], now: ModelState, full: Capture | None
+    request: RunRequest, learnt: LearntPlan, stage: tuple[Hashable, bool], now: ModelState, full: Capture | None
 ) -> tuple[BackwardPlan | None, Capture]:
     """The first request of a kind: the capture of the full engine; if a plan is asked for, one that agrees with it."""
     full = FULL.run(request) if full is None else full
@@ -482,7 +480,7 @@ def refuse_changes(module: nn.Module, now: ModelState) -> AbstractContextManager
 
 def run_targets_by_plan(request: RunRequest, plan: BackwardPlan, targets: Sequence[TargetLike]) -> Iterator[Capture]:
     """Several targets of one example and one forward; logits are computed at the tokens that any of them reads."""
-    now = PLANS.read_state(request.model.module)
+    now = read_state(request.model.module)
     positions = join_positions([find_positions(replace(request, target=target), plan) for target in targets])
     with neutral_torch(), refuse_changes(request.model.module, now), borrow_shadow(request.model.module, now) as shadow:
         run = run_planned(request, shadow, plan, positions, saving=Saving.NOTHING)

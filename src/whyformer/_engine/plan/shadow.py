@@ -6,7 +6,6 @@ depends on the length of an input.
 """
 
 import threading
-import weakref
 from collections.abc import Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,8 +15,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from whyformer._engine.plan.repeats import RepeatsOfModel
+from whyformer._engine.run.model_memory import MEMORY, learnt, recall
 from whyformer._engine.run.model_state import ModelState
-from whyformer._engine.run.model_writes import WRITERS
 from whyformer._engine.run.shadow import make_shadow
 from whyformer._model import list_modules, unwrap
 from whyformer._plain.private_torch import buffers_of, parameters_of
@@ -54,27 +53,26 @@ class KeptShadow:
 class ShadowsOfModel:
     """The shadows of one model that are not in use; several threads may use some at a time."""
 
-    state: ModelState
     are_kept: bool  # library code without hooks on weights of the usual class
     repeats: RepeatsOfModel | None
     idle: list[KeptShadow] = field(default_factory=list)
 
 
-POOL: "weakref.WeakKeyDictionary[nn.Module, ShadowsOfModel]" = weakref.WeakKeyDictionary()
 LOCK = threading.Lock()
 
 
 def forget_repeats() -> None:
     """Give up the graphs of all models, and their memory."""
-    for known in POOL.values():
-        known.repeats = RepeatsOfModel() if known.are_kept else None
+    for own in MEMORY.values():
+        for known in own.of_weights.get("shadows", {}).values():
+            known.repeats = RepeatsOfModel() if known.are_kept else None
 
 
 @contextmanager
 def borrow_shadow(module: nn.Module, now: ModelState) -> Iterator[nn.Module]:
     """A shadow for one run and its backward pass. now: the state of the model."""
     own = find_shadows(module, now)
-    if unwrap(module) in WRITERS or not own.are_kept:  # a new shadow has copies of what it writes into
+    if learnt(module).writes or not own.are_kept:  # a new shadow has copies of what it writes into
         yield make_shadow(module)
         return
     with LOCK:
@@ -113,12 +111,12 @@ def keep_shadow(shadow: nn.Module, inner: nn.Module, now: ModelState) -> KeptSha
 
 def find_shadows(module: nn.Module, now: ModelState) -> ShadowsOfModel:
     """The shadows of the model as it is now."""
-    known = POOL.get(module)
-    if known is None or not known.state.is_same(now):
-        state = ModelState(module).keep(module)
-        are_kept = state.is_known and not state.has_hooks and not has_unusual_weights(now.weights)
-        known = POOL[module] = ShadowsOfModel(state, are_kept, RepeatsOfModel() if are_kept else None)
-    return known
+    known: dict[None, ShadowsOfModel] = recall(module, "shadows", now, of_weights=True)
+    if None not in known:
+        state = learnt(module).state
+        are_kept = state is not None and state.is_known and not state.has_hooks and not has_unusual_weights(now.weights)
+        known[None] = ShadowsOfModel(are_kept, RepeatsOfModel() if are_kept else None)
+    return known[None]
 
 
 def has_unusual_weights(weights: Sequence[Tensor]) -> bool:

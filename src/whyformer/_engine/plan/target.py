@@ -12,14 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whyformer._engine.capture.request import RunRequest
+from whyformer._engine.capture.capture import RunRequest
 from whyformer._engine.plan.run import PlanRun, Positions, find_output_embedding
 from whyformer._engine.run.returned import map_tensors
 from whyformer._engine.targets.answer_view import AnswerView
 from whyformer._engine.targets.chosen_answer import ChosenAnswer, choose_terms
 from whyformer._engine.targets.function_target import FunctionReading, explain_function, find_function
-from whyformer._engine.targets.reading import ClassReading
-from whyformer._engine.targets.target import choose_target, expand_pair
+from whyformer._engine.targets.target import ClassReading, choose_target, expand_pair
 from whyformer._engine.targets.target_kinds import settle_target
 from whyformer._engine.targets.target_like import Settled, TargetKind, TargetLike
 from whyformer._engine.targets.task import Task

@@ -7,9 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whyformer._engine.capture.capture import Capture
+from whyformer._engine.capture.capture import Capture, RunRequest
 from whyformer._engine.capture.query_tiles import QueryTiles
-from whyformer._engine.capture.request import RunRequest
 from whyformer._engine.probe.probe import Probe
 from whyformer._engine.targets.target import Target
 from whyformer._engine.tracing.tiles import iterate_tiles

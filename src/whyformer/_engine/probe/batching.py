@@ -9,11 +9,17 @@ nevertheless, the budget is halved, the batch is split, and the smaller budget i
 
 Texts of similar length go together, so that little is padded. A batch is launched before the answers to the one before
 it are checked: on a GPU, the next batch is prepared and copied while the model runs. On a CPU this changes nothing.
+
+Shortcuts: faster ways to the same answers, each tried once for a model, and its code, before it is used.
+
+    if takes_shortcut(module, "prefix", plain, fast): ...
+
+`plain` and `fast` compute the answers to the same few variants. They may differ by rounding: TOLERANCE of the largest
+logit. A shortcut that fails, or gives other answers, is not taken for this model again.
 """
 
-import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TypeVar
@@ -21,7 +27,9 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from whyformer._model import Model, unwrap
+from whyformer._engine.run.model_memory import learnt, recall
+from whyformer._engine.targets.target import Answers
+from whyformer._model import Model
 from whyformer._plain.failure import is_out_of_memory
 from whyformer._plain.private_torch import parameters_of
 from whyformer.errors import ResourceError
@@ -48,25 +56,22 @@ class Batching:
     ahead: bool = True
 
 
-RUNS_ALONE: "weakref.WeakSet[nn.Module]" = weakref.WeakSet()  # models in which the rows of a batch touch each other
 DEFAULT_BATCHING = Batching()
 chosen_batching: ContextVar[Batching] = ContextVar("chosen_batching", default=DEFAULT_BATCHING)
 
 
 # --- how many rows ----------------------------------------------------------------------------------------------------
 
-memory_shares: "weakref.WeakKeyDictionary[nn.Module, float]" = weakref.WeakKeyDictionary()  # halved when memory ran out
-
 
 def count_rows(model: Model, tokens: int, *, with_graph: bool = False) -> int:
     """How many inputs of so many tokens go through the model at once."""
-    if unwrap(model.module) in RUNS_ALONE or not model.takes_batches:
+    if learnt(model.module).runs_alone or not model.takes_batches:
         return 1
     chosen = chosen_batching.get()
     budget = MEMORY.get(model.device.type, MEMORY["cpu"])[with_graph]
     if model.device.type == "cuda":
         budget = min(budget, torch.cuda.get_device_properties(model.device).total_memory // 4)
-    available = (chosen.memory or budget) * memory_shares.get(model.module, 1.0)
+    available = (chosen.memory or budget) * learnt(model.module).memory_share
     fitting = int(available // estimate_row_memory(model, tokens, with_graph=with_graph))
     return max(1, min(fitting, MOST_ROWS, chosen.rows or MOST_ROWS))
 
@@ -96,7 +101,7 @@ def read_layer_widths(module: nn.Module) -> list[int]:
 
 def remember_out_of_memory(model: Model) -> None:
     """Halve the budget of this model, and give back what the failed run held."""
-    memory_shares[model.module] = memory_shares.get(model.module, 1.0) / 2
+    learnt(model.module).memory_share /= 2
     if model.device.type == "cuda":
         torch.cuda.empty_cache()
 
@@ -182,3 +187,34 @@ def try_to_launch(
         if (is_alone and len(rows) == 1) or not (is_out_of_memory(error) or isinstance(error, ResourceError)):
             raise
     return None
+
+
+# --- shortcuts --------------------------------------------------------------------------------------------------------
+
+
+TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-5, torch.float16: 1e-2, torch.bfloat16: 5e-2}
+
+
+def takes_shortcut(
+    module: nn.Module, name: Hashable, plain: Callable[[], Answers], fast: Callable[[], Answers]
+) -> bool:
+    """Whether the fast way gives this model's answers; tried the first time."""
+    known = recall(module, "shortcuts")
+    if name not in known:
+        known[name] = agrees(plain, fast)
+    return known[name]
+
+
+def agrees(plain: Callable[[], Answers], fast: Callable[[], Answers]) -> bool:
+    wanted = plain()
+    try:
+        found = fast()
+    except Exception as error:  # whatever a model raises on inputs that it does not take
+        if is_out_of_memory(error) or isinstance(error, ResourceError):
+            raise
+        return False
+    if wanted.logits.shape != found.logits.shape:
+        return False
+    tolerance = TOLERANCE.get(wanted.logits.dtype, 1e-5)
+    difference = (wanted.logits - found.logits).abs().amax()
+    return bool(difference <= tolerance * wanted.logits.abs().amax())

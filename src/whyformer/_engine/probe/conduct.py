@@ -16,16 +16,15 @@ import torch
 from torch import Tensor
 
 from whyformer._engine.layout.order_probe import make_other_input
-from whyformer._engine.probe.batching import RUNS_ALONE, count_rows
-from whyformer._engine.probe.perturb import pick_examples
+from whyformer._engine.probe.batching import count_rows
 from whyformer._engine.run.forward import run_forward, run_plain
 from whyformer._engine.run.graph import compute_gradients
 from whyformer._engine.run.intercept import Intercept
-from whyformer._engine.run.known_code import are_modules_known
-from whyformer._engine.run.model_state import ModelMemo
+from whyformer._engine.run.model_code import are_modules_known
+from whyformer._engine.run.model_memory import learnt
 from whyformer._engine.run.shadow import make_shadow
 from whyformer._engine.tracing.provenance import axis_of, trace_of
-from whyformer._model import EncodedBatch, Model, count_streams, list_modules, unwrap
+from whyformer._model import EncodedBatch, Model, count_streams, list_modules, pick_examples, unwrap
 from whyformer.errors import InputError
 
 # By which factor each row is moved: the example, another one, the example in two directions and, last, as it is.
@@ -73,24 +72,20 @@ class Conduct:
         return tuple(found)
 
 
-CONDUCTS: ModelMemo[Conduct] = ModelMemo()  # by the main input
-
-
 def see_conduct(model: Model, encoded: EncodedBatch, output: Tensor, *, draws: bool) -> Conduct:
     """How the model behaves on such inputs; from now on it runs rows alone if they touch each other.
 
     output: of the explained run. draws: that run has drawn random numbers.
     """
     module, conduct = unwrap(model.module), Conduct()
-    RUNS_ALONE.discard(module)
+    learnt(module).runs_alone = False
     is_checkable = encoded.pictures is None and not count_streams(encoded) and output.shape[:1] == (encoded.batch,)
     is_library_code = are_modules_known(list_modules(module)) and not type(module).__module__.startswith("torch.")
     if is_checkable and (draws or not is_library_code):
         devices = [model.device] if model.device.type == "cuda" else []
         with torch.random.fork_rng(devices), suppress(Exception):  # whatever another batch meets in the user's code
             conduct = find_conduct(model, encoded, output, draws=draws)
-    if (conduct.touch or conduct.joins) and conduct.runs_alone:
-        RUNS_ALONE.add(module)
+    learnt(module).runs_alone = bool(conduct.touch or conduct.joins) and conduct.runs_alone
     return conduct
 
 

@@ -13,7 +13,7 @@ so what the model returns for the tail is what it returns for those tokens of th
 and values are never copied for variants of one prompt: every layer joins them to those of the tail when its turn comes.
 
 For models that take `past_key_values`, in the cache of transformers. Whether the answers are the same is tried out
-(shortcut.py); models that cannot do it raise NoPrefix.
+(batching.py); models that cannot do it raise NoPrefix.
 """
 
 import copy
@@ -25,10 +25,9 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from whyformer._engine.probe.perturb import cut_tokens
 from whyformer._engine.run.forward import run_plain_returned
 from whyformer._engine.run.returned import Returned
-from whyformer._model import EncodedBatch, unwrap
+from whyformer._model import EncodedBatch, cut_tokens, unwrap
 
 CUT_INPUTS = ("input_ids", "token_type_ids", "position_ids")  # one entry per token of the tail
 WHOLE_INPUTS = ("attention_mask",)  # one entry per token, also for those before the tail

@@ -29,7 +29,6 @@ from whyformer._engine.layout.layout import (
     to_canonical_axes,
     unorder_leaf,
 )
-from whyformer._engine.probe import perturb
 from whyformer._engine.probe.batching import (
     CALL_TOKENS,
     Launched,
@@ -38,10 +37,9 @@ from whyformer._engine.probe.batching import (
     count_rows,
     plan_batches,
     run_batches,
+    takes_shortcut,
 )
 from whyformer._engine.probe.prefix import NoPrefix, Prompts, cut_prefix, read_prompts, takes_cache
-from whyformer._engine.probe.shortcut import takes_shortcut
-from whyformer._engine.run.fill_token import find_fill_token
 from whyformer._engine.run.forward import Run, run_forward, run_plain_returned
 from whyformer._engine.run.graph import compute_gradients
 from whyformer._engine.run.intervene import Intervention
@@ -49,12 +47,33 @@ from whyformer._engine.run.model_writes import refuse_changed_weights
 from whyformer._engine.run.returned import Returned, find_output
 from whyformer._engine.run.shadow import make_shadow
 from whyformer._engine.targets.function_target import FunctionReading
-from whyformer._engine.targets.reading import Answers, ClassReading, Reading
-from whyformer._engine.targets.target import REPRESENTATION, Target
+from whyformer._engine.targets.target import REPRESENTATION, Answers, ClassReading, Reading, Target
 from whyformer._engine.targets.terms import TermSum
 from whyformer._engine.tracing.attention import find_layer_sites
 from whyformer._engine.tracing.provenance import trace_of
-from whyformer._model import PIXELS, EncodedBatch, Model, count_streams, count_writes, holds_cut_patches
+from whyformer._model import (
+    IMAGE_FILLS,
+    PICTURE_FILLS,
+    PIXELS,
+    SIGNAL_FILLS,
+    TEXT_FILLS,
+    EncodedBatch,
+    Model,
+    can_cut_padding,
+    count_streams,
+    count_writes,
+    cut_tokens,
+    erase_frames,
+    erase_pixels,
+    find_fill_token,
+    hide_image_tokens,
+    holds_cut_patches,
+    pick_examples,
+    replace_main,
+    replace_tokens,
+    send_to_device,
+    takes_mask,
+)
 from whyformer._plain.progress import show_progress
 from whyformer._plain.tokens import Grid, Pieces
 from whyformer._plain.torch_state import neutral_torch
@@ -181,7 +200,7 @@ class Probe:
         has_ids = not self.encoded.inputs[self.encoded.main].is_floating_point()
         if has_ids and getattr(self.model.tokenizer, "mask_token_id", None) is not None:
             return "mask"
-        return "pad" if has_ids or perturb.takes_mask(self.model, self.encoded) else "delete"
+        return "pad" if has_ids or takes_mask(self.model, self.encoded) else "delete"
 
     @cached_property
     def before(self) -> Answers:
@@ -189,7 +208,7 @@ class Probe:
         rows = torch.arange(self.batch)
         if not self.runs_alone:
             return self.run_batch(self.encoded, rows)
-        return join_answers([self.run_batch(perturb.pick_examples(self.encoded, row), row) for row in rows.split(1)])
+        return join_answers([self.run_batch(pick_examples(self.encoded, row), row) for row in rows.split(1)])
 
     # --- running ------------------------------------------------------------------------------------------------------
 
@@ -203,7 +222,7 @@ class Probe:
 
         keep: [n unit], or [n height width] for the pixels of an image; True where something is kept.
         of: [n], the example that each row is a variant of.
-        fill: what takes the place of removed units (see perturb.py), or "drop": no token attends to them.
+        fill: what takes the place of removed units (see _model/variants.py), or "drop": no token attends to them.
         """
         fill = self.check_fill(fill)
         keep, of = keep.detach().bool().cpu(), of.detach().long().cpu()
@@ -222,7 +241,7 @@ class Probe:
         keep = keep | ~self.real[of]
         if self.shows_images:
             return self.run_variants(of, lambda rows: self.hide_pictures_and_words(keep[rows], of[rows], fill))
-        if fill in perturb.SIGNAL_FILLS:
+        if fill in SIGNAL_FILLS:
             return self.run_variants(of, lambda rows: self.erase_frames(keep[rows], of[rows], fill))
         refuse_unknown_frames(self.encoded, self.layout)
         if fill == "delete" and count_streams(self.encoded):
@@ -235,7 +254,7 @@ class Probe:
     def note_own_fill(self, fill: str) -> tuple[str, ...]:
         """Words that are the very token which takes the place of removed ones: without them nothing changes."""
         ids = self.encoded.inputs[self.encoded.main].cpu()
-        is_hidden = fill == "pad" and perturb.takes_mask(self.model, self.encoded)
+        is_hidden = fill == "pad" and takes_mask(self.model, self.encoded)
         if ids.is_floating_point() or is_hidden or ids.shape != self.real.shape:
             return ()
         token = find_fill_token(self.model, fill)
@@ -257,10 +276,10 @@ class Probe:
         """
 
         def make_variant(rows: Tensor) -> EncodedBatch:
-            chosen = perturb.pick_examples(self.encoded, of[rows])
+            chosen = pick_examples(self.encoded, of[rows])
             own = chosen.inputs[chosen.main]
             given = tensors[rows.to(tensors.device)] if isinstance(tensors, Tensor) else tensors(rows)
-            return perturb.replace_main(chosen, perturb.send_to_device(given.to(own.dtype), own.device))
+            return replace_main(chosen, send_to_device(given.to(own.dtype), own.device))
 
         return self.run_variants(of, make_variant)
 
@@ -318,9 +337,9 @@ class Probe:
         self, of: Tensor, start: Tensor | None = None, prepare: Callable[[nn.Module], None] | None = None
     ) -> Iterator[tuple[Run, Answers]]:
         """One forward of these examples with a graph; `start` takes the place of the explained input."""
-        chosen = perturb.pick_examples(self.encoded, of)
+        chosen = pick_examples(self.encoded, of)
         if start is not None and self.encoded.inputs[self.encoded.main].is_floating_point():
-            chosen = perturb.replace_main(chosen, start)
+            chosen = replace_main(chosen, start)
         with run_forward(self.model, chosen, asks_gradient=True, starting_at=start, prepare=prepare) as run:
             yield run, self.read_answers(chosen, run.returned, of)
         self.spent["forward"] += len(of)
@@ -356,7 +375,7 @@ class Probe:
         has_answers = self.targets[0].label != REPRESENTATION or look is None
 
         def run_rows(rows: Tensor) -> tuple[Answers | None, Read | None]:
-            chosen = perturb.pick_examples(self.encoded, of[rows])
+            chosen = pick_examples(self.encoded, of[rows])
             with run_forward(self.model, chosen, asks_gradient=False, intervention=make(rows)) as run:
                 answer = self.read_answers(chosen, run.returned, of[rows]).map(Tensor.detach) if has_answers else None
                 seen = look(run) if look is not None else None
@@ -429,7 +448,7 @@ class Probe:
                 code="E_OPTION",
             )
         ids, token = self.encoded.inputs[self.encoded.main], find_fill_token(self.model, kind)
-        blank = perturb.replace_main(self.encoded, torch.where(self.real.to(self.model.device), token, ids))
+        blank = replace_main(self.encoded, torch.where(self.real.to(self.model.device), token, ids))
         words = self.find_leaf_parts(blank)[1]
         # Not the leaf of those ids: models that number positions by counting tokens skip padding.
         return torch.where(self._is_real_at_leaf, self.leaf - self.words + words, self.leaf)
@@ -519,9 +538,9 @@ class Probe:
         way_out = "Use fill='mean'." if self.is_vectors else "Use fill='pad' or 'drop'."
         if not bool(lengths.all()):
             raise InputError(f"Deleting all tokens leaves an empty input. {way_out}")
-        takes_mask = perturb.takes_mask(self.model, self.encoded)
+        mixes = takes_mask(self.model, self.encoded)
         try:
-            return self.run_by_length(keep, of, "delete", lengths, mixes=takes_mask)
+            return self.run_by_length(keep, of, "delete", lengths, mixes=mixes)
         except InputError as error:
             raise InputError(f"The model cannot run after tokens were deleted. {way_out} ({error})") from error
 
@@ -542,15 +561,15 @@ class Probe:
         """The answers with tokens replaced; short texts run without the padding that makes them as long as others."""
         lengths = self._count_tokens(of)
         is_wasteful = self._saves(len(of) * self.units - int(lengths.sum()), of)
-        cuts = is_wasteful and chosen_batching.get().cut_padding and perturb.can_cut_padding(self.encoded)
+        cuts = is_wasteful and chosen_batching.get().cut_padding and can_cut_padding(self.encoded)
         if cuts:
             shortest = lengths.argmin()[None]
-            variant = perturb.replace_tokens(self.model, self.encoded, keep[shortest], of[shortest], fill)
+            variant = replace_tokens(self.model, self.encoded, keep[shortest], of[shortest], fill)
             cuts = takes_shortcut(
                 self.model.module,
                 "cut padding",
                 lambda: self.run_batch(variant, of[shortest]),
-                lambda: self.run_batch(perturb.cut_tokens(variant, slice(int(lengths[shortest]))), of[shortest]),
+                lambda: self.run_batch(cut_tokens(variant, slice(int(lengths[shortest]))), of[shortest]),
             )
         lengths = lengths if cuts else torch.full_like(lengths, self.units)
         return self.run_by_length(keep, of, fill, lengths, mixes=True, cuts=cuts)
@@ -573,8 +592,8 @@ class Probe:
         """
 
         def make_variant(rows: Tensor) -> EncodedBatch:
-            variant = perturb.replace_tokens(self.model, self.encoded, keep[rows], of[rows], fill)
-            return perturb.cut_tokens(variant, slice(int(lengths[rows].max()))) if cuts else variant
+            variant = replace_tokens(self.model, self.encoded, keep[rows], of[rows], fill)
+            return cut_tokens(variant, slice(int(lengths[rows].max()))) if cuts else variant
 
         shared = self.count_shared_tokens(keep, of, fill, lengths, make_variant)
         has_streams = bool(count_streams(self.encoded))  # whose padding stays where it is
@@ -693,42 +712,42 @@ class Probe:
         if fill is None:
             return self.fill
         if self.shows_images:
-            words = tuple(name for name in perturb.TEXT_FILLS if name != "delete")
-            kind, known = "images between words", (*perturb.PICTURE_FILLS, *words, "drop")
+            words = tuple(name for name in TEXT_FILLS if name != "delete")
+            kind, known = "images between words", (*PICTURE_FILLS, *words, "drop")
         elif self.is_image:
-            kind, known = "an image", (*perturb.IMAGE_FILLS, "drop")
+            kind, known = "an image", (*IMAGE_FILLS, "drop")
         elif self.is_signal or self.is_vectors:
             kind = "a signal" if self.is_signal else "a sequence of vectors"
-            known = (*perturb.SIGNAL_FILLS, *(() if self.is_signal else ("pad", "delete")), "drop")
+            known = (*SIGNAL_FILLS, *(() if self.is_signal else ("pad", "delete")), "drop")
         else:
-            kind, known = "a text", (*perturb.TEXT_FILLS, "drop")
+            kind, known = "a text", (*TEXT_FILLS, "drop")
         if not isinstance(fill, str) or fill not in known:
             there_are = ", ".join(map(repr, known))
             raise MethodError(f"fill={fill!r} is not a choice for {kind}. Available: {there_are}.", code="E_OPTION")
         return fill
 
     def erase_pixels(self, keep: Tensor, of: Tensor, fill: str, seed: int) -> EncodedBatch:
-        return perturb.erase_pixels(self.model, self.encoded, self.grid, keep, of, fill, seed, self.layout.blank)
+        return erase_pixels(self.model, self.encoded, self.grid, keep, of, fill, seed, self.layout.blank)
 
     def hide_pictures_and_words(self, keep: Tensor, of: Tensor, fill: str) -> EncodedBatch:
         """Variants with the pixels of some image tokens filled, and some words replaced."""
         pictures = self.encoded.pictures
         assert pictures is not None and pictures.is_image is not None
-        is_visual = fill in perturb.PICTURE_FILLS
-        words = perturb.replace_tokens(
+        is_visual = fill in PICTURE_FILLS
+        words = replace_tokens(
             self.model, self.encoded, keep | pictures.is_image, of, self.word_fill if is_visual else fill
         )
         if bool((keep | ~pictures.is_image).all()):
             return words
         pixels = self.encoded.inputs[PIXELS]
-        return perturb.hide_image_tokens(words, pixels, keep, fill if is_visual else "zero")
+        return hide_image_tokens(words, pixels, keep, fill if is_visual else "zero")
 
     def erase_frames(self, keep: Tensor, of: Tensor, fill: str) -> EncodedBatch:
         owners, shape = self.layout.owners, self.encoded.inputs[self.encoded.main].shape[1:]
         if owners is None:  # every vector is a frame
             refuse_unknown_frames(self.encoded, self.layout)
             owners = torch.arange(shape[0]).view(-1, *[1] * (len(shape) - 1)).expand(shape)
-        return perturb.erase_frames(self.encoded, owners, keep, of, fill)
+        return erase_frames(self.encoded, owners, keep, of, fill)
 
     def drop_tokens(self, keep: Tensor, of: Tensor) -> Intervention:
         """Remove the attention to dropped tokens; the rest of each row is scaled to sum to 1, or 0 if it is empty."""

@@ -1,4 +1,6 @@
-"""Whether a program computes what the run it was recorded from did, up to what rounding can do.
+"""The settings of torch that a program depends on: which kernels run, and how products are rounded.
+
+Whether a program computes what the run it was recorded from did, up to what rounding can do.
 
 Values and gradients may differ by a fixed part of the largest value. Relevance may differ by more where it is
 ill-conditioned: by what the rounding estimate of its pass says, or by a multiple of what moving the inputs by one
@@ -6,13 +8,42 @@ rounding does to it.
 """
 
 from collections.abc import Hashable
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from whyformer._engine.capture.capture import Capture
-from whyformer._engine.program.nested_values import list_entries
+from whyformer._engine.program.recording import walk_entries
 from whyformer._engine.relevance.recipes import Recipe
+
+# How products of float32 numbers are rounded. Once `fp32_precision` is set, reading the older settings raises.
+CUDNN, MKLDNN = torch.backends.cudnn, torch.backends.mkldnn
+ROUNDING_BACKENDS: tuple[Any, ...] = (torch.backends.cuda.matmul, CUDNN.conv, CUDNN.rnn, MKLDNN.matmul, MKLDNN.conv)  # type: ignore[attr-defined]
+
+
+def read_torch_state() -> tuple[Any, ...]:
+    """The settings of torch that decide which kernel runs, or in which precision."""
+    cuda = torch.backends.cuda
+    return (
+        torch.get_default_dtype(),
+        torch.are_deterministic_algorithms_enabled(),
+        *[part.fp32_precision for part in ROUNDING_BACKENDS],
+        cuda.flash_sdp_enabled(),
+        cuda.mem_efficient_sdp_enabled(),
+        cuda.math_sdp_enabled(),
+        cuda.cudnn_sdp_enabled(),
+        torch.backends.mkldnn.enabled,
+    )
+
+
+def rounds_to_tf32(device: torch.device) -> bool:
+    """Whether products of float32 numbers on this device are computed in TF32, with 10 bits instead of 23."""
+    return device.type == "cuda" and ROUNDING_BACKENDS[0].fp32_precision not in ("none", "ieee")
+
+
+# --- closeness --------------------------------------------------------------------------------------------------------
+
 
 # Of the largest value, in float32. On a CPU there is no difference; kernels of a GPU that add in any order make one,
 # which relevance passes enlarge: four times the estimate of the pass is allowed, but not more than MOST_ROUNDING.
@@ -41,7 +72,7 @@ def is_close(one: Capture, other: Capture, moved: Capture | None = None, *, is_t
 
 def list_results(capture: Capture) -> dict[tuple[Hashable, Recipe | None], list[Tensor]]:
     values = capture.values if capture.epilogue is None else capture.epilogue
-    return {key: list_entries(value, Tensor) for key, value in values.items()}
+    return {key: walk_entries(value, Tensor) for key, value in values.items()}
 
 
 def measure_distance(one: Tensor, other: Tensor) -> float:

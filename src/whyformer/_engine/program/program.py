@@ -16,9 +16,8 @@ import torch
 from torch import Tensor
 
 from whyformer._engine.program.recorder import BranchDiffers, Recorder
-from whyformer._engine.program.rematerialise import compute_again
-from whyformer._engine.program.schedule import order_by_layer
-from whyformer._engine.reruns.steps import Slot, Step, aten, drop_unused, find_last_uses, map_slots, run_step
+from whyformer._engine.program.rematerialise import compute_again, order_by_layer
+from whyformer._engine.program.steps import Slot, Step, aten, drop_unused, find_last_uses, map_slots, run_step
 from whyformer._plain.private_torch import OpOverload, kernel_of, storage_of
 
 ALIASES = {aten.detach.default, aten.alias.default, aten.lift_fresh.default}

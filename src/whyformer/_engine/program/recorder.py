@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from whyformer._engine.reruns.steps import DATA_SIZED, Slot, Step, Unrecordable, aten, find_slots, map_entries
+from whyformer._engine.program.steps import DATA_SIZED, Slot, Step, Unrecordable, aten, find_slots, map_entries
 from whyformer._engine.tracing.operations import Arguments, Options
 from whyformer._engine.tracing.recording import PausableMode, is_marked_constant
 from whyformer._plain.private_torch import READ_NUMBER, OpOverload, schema_of, storage_of

@@ -4,7 +4,7 @@ A program (program.py) gives the same numbers with the same kernels in the same 
 model, of interception, of autograd and of the method. It is compared with the run it was recorded from, to TOLERANCE
 of the largest value, and it is used only while the model is the one it was recorded from (model_state.py). A model
 with hooks, in which Python reads the inputs, or whose answer is not a class or token, is always run itself. By default
-programs are used for models and methods whose code is that of libraries (known_code.py); `why.engine(replay=...)` asks
+programs are used for models and methods whose code is that of libraries (model_code.py); `why.engine(replay=...)` asks
 for all models, or for none.
 
 Recording takes about as long as another run, so the work is spread: the sixth call records its own run, the seventh
@@ -29,11 +29,10 @@ import torch
 from torch import Tensor, nn
 
 from whyformer._engine.capture.builder import LAYER_SCORE_SITES, STREAM_SITES
-from whyformer._engine.capture.capture import Capture, EngineChoice
+from whyformer._engine.capture.capture import Capture, Declined, EngineChoice, RunRequest, run_setting
 from whyformer._engine.capture.decompose import PARTS_FORMS
-from whyformer._engine.capture.request import Declined, RunRequest, run_setting
 from whyformer._engine.plan.cuda_kernels import is_torch_used_elsewhere
-from whyformer._engine.program.closeness import is_close
+from whyformer._engine.program.closeness import is_close, read_torch_state, rounds_to_tf32
 from whyformer._engine.program.cuda_graph import CudaGraph
 from whyformer._engine.program.program import RecordedProgram
 from whyformer._engine.program.recorded_target import RecordedChoice, describe_recorded_target
@@ -47,9 +46,8 @@ from whyformer._engine.program.recording import (
     has_contrast,
     record_run,
 )
-from whyformer._engine.program.torch_state import read_torch_state, rounds_to_tf32
+from whyformer._engine.program.steps import Unrecordable
 from whyformer._engine.relevance.recipes import STABILISERS, Recipe
-from whyformer._engine.reruns.steps import Unrecordable
 from whyformer._engine.run.model_state import ModelState, is_torch_watched
 from whyformer._engine.targets.target import TargetNames, find_indices
 from whyformer._engine.targets.target_like import TargetLike

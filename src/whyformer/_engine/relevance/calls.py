@@ -34,8 +34,7 @@ from whyformer._engine.tracing.tiles import require_memory
 from whyformer.errors import MethodError, UnknownOperation, UnsupportedModel
 
 if TYPE_CHECKING:
-    from whyformer._engine.relevance.fused import FusedFactors
-    from whyformer._engine.relevance.node import Switch
+    from whyformer._engine.relevance.node import FusedFactors, Switch
     from whyformer._engine.relevance.recipes import Recipe
     from whyformer._engine.relevance.rounding import RoundingError
 
@@ -410,7 +409,7 @@ class AttentionCall(OperationCall):
     is_grouped: bool = False  # several heads share a key and a value
     has_bias: bool = False  # the mask is a bias for each pair of tokens, not just zero or very low
     carrying: tuple[bool, bool, bool] = (True, True, True)  # which of query, key and value depend on the input
-    factors: FusedFactors | None = None  # what the kernel's own gradients may be multiplied by instead (fused.py)
+    factors: FusedFactors | None = None  # what the kernel's own gradients may be multiplied by instead (node.py)
 
     @property
     def mask(self) -> Tensor | None:

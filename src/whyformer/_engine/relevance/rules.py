@@ -210,7 +210,7 @@ def share_in_proportion(call: calls.AdditionCall, arriving: Tensor) -> tuple[Ten
 
 def share_attention(call: calls.AttentionCall, arriving: Tensor) -> calls.Shares | None:
     """Fused attention, step by step: product with the values, softmax, mask, product of queries and keys, each by the
-    rule that the recipe has for it. In recipes that only multiply the true gradient by constants it passes (fused.py);
+    rule that the recipe has for it. In recipes that only multiply the true gradient by constants it passes (node.py);
     long sequences are shared some queries at a time."""
     if call.factors is not None and call.factors.read() is not None:
         if call.switch.rounding is not None:

@@ -7,9 +7,6 @@ input stay: the model means them (a stabilised softmax, a straight-through estim
 """
 
 from enum import IntEnum
-from weakref import WeakKeyDictionary, WeakSet
-
-from torch import nn
 
 from whyformer._plain.private_torch import top_saving_hooks
 
@@ -22,7 +19,6 @@ class Ignored(IntEnum):
     DETACHED = 2
 
 
-CUTTERS: WeakKeyDictionary[nn.Module, Ignored] = WeakKeyDictionary()  # models that were run again for it
 CUTTING_OPERATIONS = frozenset(("detach", "data"))
 NOTES = {
     Ignored.SWITCHED_OFF: "The model switches gradients off in a part of its forward (torch.no_grad(), a checkpoint). "
@@ -30,25 +26,6 @@ NOTES = {
     Ignored.DETACHED: "The model calls detach() on what it computes from the input, so its own gradients begin behind "
     "that. This explanation ignores the call and reaches the input.",
 }
-
-
-USED_AGAIN: WeakSet[nn.Module] = WeakSet()  # models that use their one embedding again after a first use
-
-
-class EmbeddingUsedAgain(Exception):
-    """The explained input must be the embedding itself, before anything is added to it."""
-
-
-class GraphCut(Exception):
-    """A part of the forward that the explanation needs has no gradient."""
-
-
-def ignore_more(module: nn.Module) -> None:
-    """Raise GraphCut if there is more to ignore in the next run of this model."""
-    ignored = CUTTERS.get(module, Ignored.NOTHING)
-    if ignored < Ignored.DETACHED:
-        CUTTERS[module] = Ignored(ignored + 1)
-        raise GraphCut
 
 
 def is_in_checkpoint() -> bool:

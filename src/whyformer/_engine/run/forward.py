@@ -10,20 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from whyformer._engine.relevance.node import Switch
-from whyformer._engine.run.cut_graph import (
-    CUTTERS,
-    NOTES,
-    USED_AGAIN,
-    EmbeddingUsedAgain,
-    GraphCut,
-    Ignored,
-    ignore_more,
-)
+from whyformer._engine.run.cut_graph import NOTES, Ignored
 from whyformer._engine.run.foreign_errors import refuse_unsuitable_inputs
 from whyformer._engine.run.intercept import Intercept
 from whyformer._engine.run.intervene import Intervention
-from whyformer._engine.run.known_code import are_modules_known
-from whyformer._engine.run.model_writes import WriteGuard, WritesIntoModel, refuse_changed_weights
+from whyformer._engine.run.model_code import are_modules_known
+from whyformer._engine.run.model_memory import RunAgain, learnt
+from whyformer._engine.run.model_writes import WriteGuard, refuse_changed_weights
 from whyformer._engine.run.output_scale import run_on_logits
 from whyformer._engine.run.quantised import ROUNDING_CLASSES, note_rounding_layers, reload_weights, round_nothing
 from whyformer._engine.run.returned import (
@@ -35,12 +28,7 @@ from whyformer._engine.run.returned import (
     map_tensors,
 )
 from whyformer._engine.run.shadow import make_shadow, weights_of
-from whyformer._engine.run.unseen_functions import (
-    COMPILERS,
-    CallsCompiled,
-    notice_compiled_part,
-    run_compiled_parts_as_written,
-)
+from whyformer._engine.run.unseen_functions import notice_compiled_part, run_compiled_parts_as_written
 from whyformer._engine.tracing.frames import Frames
 from whyformer._engine.tracing.operations import Argument
 from whyformer._engine.tracing.provenance import Trace, attach_trace
@@ -125,18 +113,13 @@ def run_forward(
             joins_images=encoded.pictures is not None,
             streams=count_streams(encoded),
         )
+        own = learnt(model.module)
         while True:
-            inner = unwrap(model.module)
-            mode = start(ignored=CUTTERS.get(inner, Ignored.NOTHING), settles_early=inner in USED_AGAIN)
+            mode = start(ignored=own.ignored, settles_early=own.settles_early)
             try:
                 yield from run_intercepted(model, encoded, make_shadow(model.module, dtype), mode, dtype, prepare)
                 return
-            except (
-                WritesIntoModel,
-                CallsCompiled,
-                GraphCut,
-                EmbeddingUsedAgain,
-            ):  # known from here on, so that no run ends so again
+            except RunAgain:  # known from here on, so that no run ends so again
                 continue
 
 
@@ -159,12 +142,11 @@ def run_intercepted(
             torch.set_grad_enabled(mode.needs_gradient),
             use_device_of_model(model.device),
             reload_weights(shadow),
-            run_compiled_parts_as_written() if shadow in COMPILERS else nullcontext(),
+            run_compiled_parts_as_written() if learnt(shadow).compiles else nullcontext(),
             mode,
         ):
             try:
-                run_shadow, owner = partial(shadow, **inputs), unwrap(model.module)
-                returned = run_on_logits(shadow, run_shadow, batch=encoded.batch, owner=owner)
+                returned = run_on_logits(shadow, partial(shadow, **inputs), batch=encoded.batch, watches=True)
             except Exception as error:
                 notice_compiled_part(unwrap(model.module), error)
                 raise
@@ -174,7 +156,7 @@ def run_intercepted(
             returned = map_tensors(returned, mode.find_current)
         output = mode.answer = find_output(returned, shadow)
         if mode.needs_gradient and mode.differentiates and (mode.is_switched_off or not output.requires_grad):
-            ignore_more(unwrap(model.module))
+            ignore_more(model.module)
         notes = note_chosen_output(returned, output)
         if mode.needs_gradient and mode.ignored:
             notes += (NOTES[mode.ignored],)
@@ -188,6 +170,14 @@ def run_intercepted(
         yield Run(mode, output, returned, notes, partial(does_first_depend_on_last, model, encoded), refuse_non_finite)
     finally:
         mode.release()
+
+
+def ignore_more(module: nn.Module) -> None:
+    """Start the run again if there is more to ignore of what cuts the graph of this model."""
+    own = learnt(module)
+    if own.ignored < Ignored.DETACHED:
+        own.ignored = Ignored(own.ignored + 1)
+        raise RunAgain
 
 
 def does_first_depend_on_last(model: Model, encoded: EncodedBatch) -> bool:
@@ -220,7 +210,7 @@ def run_plain_returned(shadow: nn.Module, encoded: EncodedBatch, **options: Any)
         refuse_unsuitable_inputs(shadow, encoded.inputs),
         torch.no_grad(),
         use_device_of_model(device),
-        run_compiled_parts_as_written() if shadow in COMPILERS else nullcontext(),
+        run_compiled_parts_as_written() if learnt(shadow).compiles else nullcontext(),
     ):
         return run_on_logits(shadow, partial(shadow, **encoded.inputs, **options), batch=encoded.batch)
 

@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 
 from whyformer._engine.run.foreign_errors import refuse_unsuitable_inputs
 from whyformer._engine.run.forward import run_forward
-from whyformer._engine.run.model_state import ModelMemo
+from whyformer._engine.run.model_memory import recall
 from whyformer._engine.run.shadow import make_shadow
 from whyformer._engine.tracing.operations import Argument
 from whyformer._model import PIXELS, EncodedBatch, Model, Pictures, box_packed, box_tokens, unwrap
@@ -64,9 +64,6 @@ class MeasuredImages:
         )  # fmt: skip
 
 
-KNOWN: ModelMemo[MeasuredImages] = ModelMemo()
-
-
 class SequenceFound(Exception):
     """Ends a run at the sequence of image features and words."""
 
@@ -93,7 +90,7 @@ def locate_image_tokens(model: Model, encoded: EncodedBatch) -> EncodedBatch:
     """The batch with the tokens of its images; others unchanged."""
     if encoded.pictures is None or encoded.pictures.is_image is not None:
         return encoded
-    known, ids = KNOWN.recall(model.module), encoded.inputs["input_ids"][0].cpu()
+    known, ids = recall(model.module, "image tokens"), encoded.inputs["input_ids"][0].cpu()
     shown = [(name, given) for name, given in encoded.inputs.items() if encoded.is_picture(name)]
     shapes = tuple((name, tuple(given.shape)) for name, given in shown)
     small = tuple(tuple(given.flatten().tolist()) for _, given in shown if not given.is_floating_point())

@@ -17,17 +17,11 @@ from torch.overrides import TorchFunctionMode
 
 from whyformer._engine.relevance.calls import OperationCall
 from whyformer._engine.relevance.dispatch import CallBuilder, needs_no_rule
-from whyformer._engine.relevance.fused import attach_factors
-from whyformer._engine.relevance.node import RuleNode, Switch
-from whyformer._engine.run.cut_graph import (
-    CUTTING_OPERATIONS,
-    USED_AGAIN,
-    EmbeddingUsedAgain,
-    Ignored,
-    is_in_checkpoint,
-)
+from whyformer._engine.relevance.node import RuleNode, Switch, attach_factors
+from whyformer._engine.run.cut_graph import CUTTING_OPERATIONS, Ignored, is_in_checkpoint
 from whyformer._engine.run.graph import mark_without_rule, refuse_missing_gradient
 from whyformer._engine.run.intervene import Intervention, apply_intervention, refuse_other_batch
+from whyformer._engine.run.model_memory import RunAgain, learnt
 from whyformer._engine.run.model_writes import WriteGuard
 from whyformer._engine.run.token_mixing import note_mixing
 from whyformer._engine.run.unseen_functions import find_known_function, is_result_of_own_function
@@ -84,7 +78,7 @@ SITES = operations.PRODUCTS | {operations.FUSED_ATTENTION}
 
 @dataclass(frozen=True)
 class StreamStep:
-    """An addition of two states, or a norm or a multiple of one: a step of the residual stream (boundaries.py)."""
+    """An addition of two states, or a norm or a multiple of one: a step of the residual stream (blocks.py)."""
 
     step: int
     kind: str  # "add", "norm" or "scale"
@@ -497,8 +491,8 @@ class Intercept(TorchFunctionMode):
         """Embeddings of the same tokens beside the explained ones, for each layer, say: constant, and noted."""
         ids = self.embedded_ids
         if self.embeddings == 1 and not self.streams and not self.settles_early and self.guard is not None:
-            USED_AGAIN.add(self.guard.module)
-            raise EmbeddingUsedAgain
+            learnt(self.guard.module).settles_early = True
+            raise RunAgain
         if self.streams or ids is None or tensor.shape[: ids.dim()] != ids.shape:
             raise UnsupportedModel(
                 f"{self.path} takes a second sequence of embeddings, of other tokens. Only one can be explained; "

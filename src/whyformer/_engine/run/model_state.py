@@ -3,17 +3,10 @@
 A snapshot has, for every module, its identity and class, what it keeps (submodules, weights, settings) and whether it
 trains; for every weight its memory, shape and version; the code of its classes: their attributes and the globals of the
 files that define them, where somebody may have replaced a function, and all that their forward uses in other files
-(watched_code.py); and the configurations. Anything that differs makes the programs of the model invalid. Objects are
+(model_code.py); and the configurations. Anything that differs makes the programs of the model invalid. Objects are
 compared by identity; numbers, strings and functions are kept alive, so that an identity is not used twice, while
 modules and weights are not. The settings of torch that choose how a product is computed are part of the key of each
 program.
-
-What was found out about a model, forgotten when the model computes in another way.
-
-    LESSONS: ModelMemo[Lesson] = ModelMemo()
-    lessons = LESSONS.recall(module)             a dictionary; empty after somebody has replaced code of the model
-
-Changed weights do not matter: what is kept here does not depend on them.
 """
 
 import sys
@@ -22,14 +15,12 @@ from contextlib import suppress
 from functools import cache
 from operator import itemgetter
 from types import FunctionType, MethodType
-from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from whyformer._engine.run.known_code import are_known, is_of_libraries
-from whyformer._engine.run.watched_code import WatchedCode, is_same_code
+from whyformer._engine.run.model_code import WatchedCode, are_known, is_of_libraries, is_same_code
 from whyformer._model import list_modules, unwrap
 from whyformer._plain.private_torch import (
     BACKWARD_HOOKS,
@@ -206,29 +197,3 @@ def read_config(config: Any) -> dict[str, Any]:
 def is_torch_watched() -> bool:
     """Anomaly detection is on, or another mode sees the operations."""
     return torch.is_anomaly_enabled() or bool(list_function_modes()) or bool(list_dispatch_modes())
-
-
-# --- what was found out about a model ---------------------------------------------------------------------------------
-
-
-V = TypeVar("V")
-
-
-class ModelMemo(WeakKeyDictionary[nn.Module, dict[Any, V]]):
-    """A dictionary for each model."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.states: WeakKeyDictionary[nn.Module, ModelState] = WeakKeyDictionary()
-
-    def recall(self, module: nn.Module, now: ModelState | None = None) -> dict[Any, V]:
-        """What is known of the model as it is now, to be added to. now: its state, if it has just been read."""
-        before = self.states.get(module)
-        if before is None or not before.has_same_code(now or ModelState(module, before)):
-            self.states[module] = ModelState(module).keep(module)
-            self[module] = {}
-        return self.setdefault(module, {})
-
-    def read_state(self, module: nn.Module) -> ModelState:
-        """The state of the model now, read faster if it was known before."""
-        return ModelState(module, self.states.get(module))

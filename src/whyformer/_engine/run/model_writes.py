@@ -11,21 +11,15 @@ Weights that another thread changes while the model is explained: seen in torch'
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
 
+from whyformer._engine.run.model_memory import RunAgain, learnt
 from whyformer._engine.tracing.operations import Operation
 from whyformer._model import count_writes
 from whyformer._plain.private_torch import buffers_of, without_interception
 from whyformer.errors import ModelError
-
-WRITERS: WeakSet[nn.Module] = WeakSet()  # models whose forward writes into their own tensors
-
-
-class WritesIntoModel(Exception):
-    """The forward was about to write into a tensor of the model."""
 
 
 class WriteGuard:
@@ -40,13 +34,13 @@ class WriteGuard:
         return {tensor.untyped_storage().data_ptr() for tensor in tensors if has_memory(tensor)}
 
     def check(self, operation: Operation) -> None:
-        """Raise WritesIntoModel before an operation that writes in place writes into memory of the model."""
-        if self.module in WRITERS:
+        """Start the run again before an operation that writes in place writes into memory of the model."""
+        if learnt(self.module).writes:
             return
         written = operation.args[0] if operation.args else None
         if isinstance(written, Tensor) and has_memory(written) and self.owns(written):
-            WRITERS.add(self.module)
-            raise WritesIntoModel
+            learnt(self.module).writes = True
+            raise RunAgain
 
     def owns(self, tensor: Tensor) -> bool:
         """The memory of the tensor belongs to the model."""

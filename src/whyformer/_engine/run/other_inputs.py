@@ -20,8 +20,8 @@ from torch import Tensor
 
 from whyformer._engine.run.foreign_errors import FOREIGN_ERRORS
 from whyformer._engine.run.forward import Run, choose_relevance_dtype, run_plain
-from whyformer._engine.run.known_code import are_modules_known
-from whyformer._engine.run.model_state import ModelMemo
+from whyformer._engine.run.model_code import are_modules_known
+from whyformer._engine.run.model_memory import recall
 from whyformer._engine.run.quantised import has_rounding_layers
 from whyformer._engine.run.shadow import make_shadow
 from whyformer._model import EncodedBatch, Model, is_added, list_modules, unwrap
@@ -30,7 +30,6 @@ from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import InputError, WhyformerError
 
 TOLERANCE = 1e-4  # of the largest number of an answer: smaller changes are rounding
-INVERTED: ModelMemo[bool] = ModelMemo()
 
 
 @neutral_torch()
@@ -41,7 +40,7 @@ def settle_mask(model: Model, encoded: EncodedBatch) -> EncodedBatch:
         return encoded
     if are_modules_known(list_modules(unwrap(model.module))):
         return encoded
-    known = INVERTED.recall(model.module)
+    known = recall(model.module, "inverted masks")
     if name not in known:
         known[name] = hides_real_tokens(model, encoded)
     if known[name]:
@@ -96,7 +95,6 @@ def differ(new: Tensor, old: Tensor) -> bool:
 CONTENT = {"pixel_values", "input_ids", "input_values", "input_features"}  # names that libraries give to what is read
 DESCRIPTIONS = {"attention_mask", "token_type_ids", "position_ids", "head_mask", "labels"}  # and to what describes it
 MOST_ALONE = 2  # inputs that are changed one by one; the others together
-READ: ModelMemo[bool] = ModelMemo()  # by the name of an input
 
 
 def note_other_inputs(model: Model, encoded: EncodedBatch, run: Run) -> tuple[str, ...]:
@@ -106,7 +104,7 @@ def note_other_inputs(model: Model, encoded: EncodedBatch, run: Run) -> tuple[st
         read = [name for name in others if name in CONTENT]
     else:
         asked = [name for name in others if name in CONTENT or not is_description(name, encoded)]
-        known = READ.recall(model.module) if asked else {}
+        known = recall(model.module, "inputs that matter") if asked else {}
         known.update(measure_reading(model, encoded, run, [name for name in asked if name not in known]))
         read = [name for name in asked if known[name]]
     if not read:

@@ -10,25 +10,21 @@ The logits are an attribute of the returned tensor, so that functions of the out
 So are logits [row class] where a model returns [class row], or [class] for one row.
 """
 
-import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from whyformer._engine.run.model_memory import Scale, learnt
 from whyformer._engine.run.returned import Returned, attach_logits, find_returned_output, iterate_tensors, logits_of
 from whyformer._engine.tracing.provenance import axis_of, trace_of
 from whyformer._engine.tracing.recording import pause_recording
 from whyformer._plain.private_torch import without_interception
 
-Scale: TypeAlias = Literal[
-    "logits", "softmax", "sigmoid", "log-softmax", "log-odds", "log-probabilities",
-    "exp", "shifted",  # steps of a softmax that is written out
-]  # fmt: skip
 RETURNED: Mapping[str, Callable[[Tensor], Tensor]] = {
     "softmax": partial(torch.softmax, dim=-1),
     "log-softmax": partial(torch.log_softmax, dim=-1),
@@ -66,19 +62,20 @@ CONVERTED = (
     "The model returns probabilities. Their {} are explained, and the probability shown is the model's own. To explain "
     "what it returns, pass a function of that as target."
 )
-# By the module: of a model, once one of its runs has been watched, and of its shadows.
-SCALES: "weakref.WeakKeyDictionary[nn.Module, Scale]" = weakref.WeakKeyDictionary()
+
+
+def scale_of(module: nn.Module) -> Scale:
+    """Of what a model returns; logits until one of its runs has been watched."""
+    return learnt(module).scale or "logits"
 
 
 def note_scale(module: nn.Module) -> tuple[str, ...]:
-    scale = SCALES.get(module, "logits")
+    scale = scale_of(module)
     if scale in RETURNED:
         return (NOTE.format("log-probabilities" if scale == "log-softmax" else "probabilities", scale),)
     return () if scale == "logits" else (CONVERTED.format(scale),)
 
 
-# Models, and their shadows, that return [class row], or [class] for one row.
-TURNED: "weakref.WeakSet[nn.Module]" = weakref.WeakSet()
 Convert: TypeAlias = Callable[[Tensor], Tensor]
 
 
@@ -142,20 +139,18 @@ def beneath_of(tensor: object) -> Beneath | None:
     return getattr(tensor, "_whyformer_beneath", None) if isinstance(tensor, Tensor) else None
 
 
-def run_on_logits(
-    shadow: nn.Module, run: Callable[[], Returned], *, batch: int, owner: nn.Module | None = None
-) -> Returned:
+def run_on_logits(shadow: nn.Module, run: Callable[[], Returned], *, batch: int, watches: bool = False) -> Returned:
     """What a shadow returns, with the logits [row class] beneath if that is something else.
 
-    owner: the model; given at a run that shall find out about its scale.
+    watches: find out about the scale, if it is not known.
     """
-    returned = run_at_scale(shadow, run, owner)
-    if owner is None and shadow not in TURNED:
+    returned, own = run_at_scale(shadow, run, watches), learnt(shadow)
+    if not (watches or own.is_turned):
         return returned
     answer = find_returned_output(returned, shadow)
     logits = logits_of(answer)
-    if is_turned(logits, batch, is_known=shadow in TURNED):
-        TURNED.update(one for one in (shadow, owner) if one is not None)
+    if is_turned(logits, batch, is_known=own.is_turned):
+        own.is_turned = True
         attach_logits(answer, logits.mT if logits.dim() == 2 else logits[None])
     return returned
 
@@ -169,10 +164,10 @@ def is_turned(logits: Tensor, batch: int, *, is_known: bool) -> bool:
     return logits.size(1) == batch
 
 
-def run_at_scale(shadow: nn.Module, run: Callable[[], Returned], owner: nn.Module | None) -> Returned:
+def run_at_scale(shadow: nn.Module, run: Callable[[], Returned], watches: bool) -> Returned:
     """What a shadow returns, with the logits beneath if that is probabilities."""
-    known = SCALES.get(shadow)
-    if known == "logits" or (known is None and owner is None):
+    known = learnt(shadow).scale
+    if known == "logits" or (known is None and not watches):
         return run()
     with ScaleWatch():
         returned = run()
@@ -186,8 +181,8 @@ def run_at_scale(shadow: nn.Module, run: Callable[[], Returned], owner: nn.Modul
         logs = answer.clamp(min=torch.finfo(answer.dtype).tiny).log()
         attach_logits(answer, logs - logs.flip(-1) if has_two else logs)
         known = "log-odds" if has_two else "log-probabilities"
-    if owner is not None:
-        SCALES[shadow] = SCALES[owner] = "logits" if known is None or logits_of(answer) is answer else known
+    if watches:
+        learnt(shadow).scale = "logits" if known is None or logits_of(answer) is answer else known
     return returned
 
 

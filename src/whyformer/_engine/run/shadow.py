@@ -19,10 +19,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from whyformer._engine.run.model_writes import WRITERS
-from whyformer._engine.run.output_scale import SCALES, TURNED
+from whyformer._engine.run.model_memory import OF_MODEL, learnt
 from whyformer._engine.run.quantised import RestoredLinear, choose_shadow_class, find_codes, is_rewritten
-from whyformer._engine.run.unseen_functions import COMPILERS, call_originals, find_scripting_methods
+from whyformer._engine.run.unseen_functions import call_originals, find_scripting_methods
 from whyformer._model import copy_hook, unwrap_parts
 from whyformer._plain.private_torch import (
     BUFFERS,
@@ -34,7 +33,7 @@ from whyformer._plain.private_torch import (
 )
 from whyformer._plain.torch_state import leave_inference
 
-REGISTRIES = frozenset((PARAMETERS, BUFFERS, CHILDREN, *FORWARD_HOOKS))  # the shadow gets its own
+REGISTRIES = frozenset((PARAMETERS, BUFFERS, CHILDREN, *FORWARD_HOOKS, OF_MODEL))  # the shadow gets its own
 ATOMS = frozenset((bool, int, float, str, type(None), set, torch.dtype, torch.device))  # point at no module
 
 
@@ -51,15 +50,12 @@ def make_shadow(module: nn.Module, dtype: torch.dtype | None = None) -> nn.Modul
         _fill(shadows[id(original)], original, shadows, weights, dtype)
         if original.__dict__.get("_hf_hook") is not None:  # of accelerate
             shadows[id(original)]._hf_hook = copy_hook(original._hf_hook, tied)  # type: ignore[assignment]
-    if originals[0] in WRITERS:
+    own = learnt(originals[0])
+    if own.writes:
         _copy_kept_tensors([shadows[id(original)] for original in originals])
-    if originals[0] in SCALES:
-        SCALES[shadows[id(originals[0])]] = SCALES[originals[0]]
-    if originals[0] in TURNED:
-        TURNED.add(shadows[id(originals[0])])
-    if originals[0] in COMPILERS:
-        COMPILERS.add(shadows[id(originals[0])])
-    return shadows[id(originals[0])]
+    made: nn.Module = shadows[id(originals[0])]
+    made.__dict__[OF_MODEL] = own
+    return made
 
 
 def _copy_kept_tensors(shadows: Iterable[nn.Module]) -> None:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from whyformer._engine.run.graph import compute_gradients
-from whyformer._engine.run.model_state import ModelMemo
+from whyformer._engine.run.model_memory import recall
 from whyformer._engine.tracing import operations
 from whyformer._engine.tracing.operations import Argument, Operation
 from whyformer._engine.tracing.provenance import axis_of, trace_of
@@ -53,16 +53,12 @@ def find_unattended(mode: "Intercept", states: Sequence[Tensor]) -> tuple[bool, 
     return tuple(mixes_tokens(mode, before, after) for before, after in pairwise(states))
 
 
-# The answers for two states, by the course of the forward and the steps that computed them
-FOUND: ModelMemo[bool] = ModelMemo()
-
-
 def mixes_tokens(mode: "Intercept", before: Tensor, after: Tensor) -> bool:
     """Whether the state after depends at one token on the state before at another, along paths without attention."""
     if not after.requires_grad or not before.requires_grad or after.dim() != 3:
         return False
     if mode.known_mixing is None:
-        mode.known_mixing = {} if mode.guard is None else FOUND.recall(mode.guard.module)
+        mode.known_mixing = {} if mode.guard is None else recall(mode.guard.module, "mixing")
     known = mode.known_mixing
     steps = (getattr(tensor, "_whyformer_step", 0) for tensor in (before, after))
     key = (mode.step, mode.mixers, mode.products, min(max(after.shape[:2]), 3), *steps)

@@ -24,7 +24,6 @@ from contextlib import ExitStack, contextmanager
 from functools import cache, partial
 from threading import Lock
 from typing import Any
-from weakref import WeakSet
 
 import torch
 import torch.nn.functional as F
@@ -32,6 +31,7 @@ from torch import Tensor, nn
 from torch.autograd.function import BackwardCFunction
 
 from whyformer._engine.run.foreign_errors import passes_through
+from whyformer._engine.run.model_memory import RunAgain, learnt
 from whyformer._plain.private_torch import forward_class_of, source_of_scripted
 
 
@@ -81,21 +81,16 @@ def copy_with_globals(function: types.FunctionType, given: dict[str, Any]) -> ty
 # --- compiled functions -----------------------------------------------------------------------------------------------
 
 
-COMPILERS: WeakSet[nn.Module] = WeakSet()  # models whose forward calls compiled functions
 _lock = Lock()
 _running = 0  # runs in all threads
 _stance = ExitStack()
 
 
-class CallsCompiled(Exception):
-    """A compiled function cannot run under interception."""
-
-
 def notice_compiled_part(module: nn.Module, error: Exception) -> None:
-    """Raise CallsCompiled if the compiler failed on a part of a model that was not known to have any."""
-    if module not in COMPILERS and passes_through(error.__traceback__, "torch._dynamo.eval_frame"):
-        COMPILERS.add(module)
-        raise CallsCompiled from error
+    """Start the run again if the compiler failed on a part of a model that was not known to have any."""
+    if not learnt(module).compiles and passes_through(error.__traceback__, "torch._dynamo.eval_frame"):
+        learnt(module).compiles = True
+        raise RunAgain from error
 
 
 @contextmanager

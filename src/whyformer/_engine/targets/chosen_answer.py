@@ -1,10 +1,14 @@
-"""From what a model returned to what is explained: the task, the target of each example, and how its score is read."""
+"""From what a model returned to what is explained: the task, the target of each example, and how its score is read.
+
+Readout: how much of the answer the model reads at each token.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from whyformer._engine.layout.layout import Layout, find_representation, to_canonical_axes
@@ -18,16 +22,22 @@ from whyformer._engine.targets.function_target import (
     explain_function,
     find_function,
 )
-from whyformer._engine.targets.reading import ClassReading, Reading
 from whyformer._engine.targets.representation import make_projection
-from whyformer._engine.targets.target import Target, choose_representation, choose_target, expand_per_example
+from whyformer._engine.targets.target import (
+    ClassReading,
+    Reading,
+    Target,
+    choose_representation,
+    choose_target,
+    expand_per_example,
+)
 from whyformer._engine.targets.target_kinds import Representation, predicts_term, settle_target
 from whyformer._engine.targets.target_like import OneTarget, Settled, TargetKind, TargetLike
 from whyformer._engine.targets.task import find_task
 from whyformer._engine.targets.terms import TermSum
 from whyformer._engine.tracing.provenance import Trace, trace_of
 from whyformer._model import EncodedBatch, Model, unwrap
-from whyformer.errors import TargetError, UnsupportedModel
+from whyformer.errors import InputError, TargetError, UnsupportedModel
 
 PLAIN_TASKS = ("class", "next token")
 
@@ -162,3 +172,41 @@ def pool_states(model: Model, run: Run, layout: Layout) -> tuple[Tensor, Trace, 
         )
     pooled = torch.einsum("bt,btc->bc", weights.to(states), states)
     return pooled, Trace(read=weights), note
+
+
+# --- readout ----------------------------------------------------------------------------------------------------------
+
+
+@runtime_checkable
+class ReadsTokens(Protocol):
+    """A module that reads each of its classes at certain tokens."""
+
+    def list_read_tokens(self, index: int) -> Sequence[int]: ...
+
+
+def compute_readout(
+    model: Model, run: Run, layout: Layout, answer: ExplainedScore, targets: Sequence[Target]
+) -> Tensor:
+    """How much of the answer the model's pooling reads at each token: [batch token]."""
+    mask = layout.mask
+    if model.readout is not None:
+        weights: Tensor | None = model.readout_weights(mask)
+    elif isinstance(model.module, ReadsTokens):
+        places = torch.tensor([model.module.list_read_tokens(target.index) for target in targets])
+        weights = F.one_hot(places, layout.length).double().mean(1)
+    else:
+        weights = answer.compute_pooling_weights(mask.size(0), layout.length, run.mode.follower.numbers)
+    if weights is None or weights.shape != mask.shape:
+        raise UnsupportedModel(
+            "At which tokens the answer is read is not known. Pass it when opening the model: "
+            'readout="first", "last", "mean" or the index of a token.'
+        )
+    weights = weights.to(mask.device, model.dtype) * mask
+    total = weights.sum(-1, keepdim=True)
+    if not bool(total.all()):
+        which = int((total[:, 0] == 0).nonzero()[0])
+        raise InputError(
+            f"The answer for example {which} is read at a padding token: this model reads a fixed position, such as "
+            "the first token. Pad on the other side."
+        )
+    return weights / total

@@ -24,8 +24,7 @@ import torch
 from torch import Tensor
 
 from whyformer._engine.run.returned import Returned, iterate_tensors, map_tensors
-from whyformer._engine.targets.reading import Answers
-from whyformer._engine.targets.target import ExplainedAnswer, Target
+from whyformer._engine.targets.target import Answers, ExplainedAnswer, Target
 from whyformer._engine.targets.target_like import TargetLike
 from whyformer._engine.tracing.provenance import axis_of, broadcast_label, compute_pooling_weights, trace_of
 from whyformer._engine.tracing.token_numbers import TokenNumbers

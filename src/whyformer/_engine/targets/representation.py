@@ -18,13 +18,12 @@ import torch
 from torch import Tensor
 
 from whyformer._engine.layout.layout import Layout, axis_order_of, find_representation
-from whyformer._engine.run.fill_token import find_fill_token
 from whyformer._engine.run.forward import Run, run_plain_returned
 from whyformer._engine.run.returned import Returned, find_output
 from whyformer._engine.run.shadow import make_shadow
 from whyformer._engine.targets.target import REPRESENTATION
 from whyformer._engine.tracing.provenance import trace_of
-from whyformer._model import EncodedBatch, Model
+from whyformer._model import EncodedBatch, Model, find_fill_token
 
 
 @dataclass(frozen=True)

@@ -2,17 +2,22 @@
 
 Other targets are in target_kinds.py, functions of the output in function_target.py. A model without a head has no
 logits: its representation is explained (representation.py).
+
+How the explained score is read from what a model returned, once the target is fixed.
+
+The same reading is used for the explained run and for every variant of it that a probe runs.
 """
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, SupportsIndex, TypeAlias
+from typing import Any, Protocol, SupportsIndex, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
-from whyformer._engine.run.output_scale import SCALES
+from whyformer._engine.run.output_scale import scale_of
+from whyformer._engine.run.returned import Returned, find_output
 from whyformer._engine.targets.target_like import OneTarget, TargetLike
 from whyformer._engine.tracing.provenance import Trace, compute_pooling_weights, trace_of
 from whyformer._engine.tracing.recording import pause_recording
@@ -184,9 +189,10 @@ def pick_logits(logits: Tensor, targets: Sequence[int], others: Sequence[int | N
 def probabilities_of(module: nn.Module, answers: Tensor) -> Tensor | None:
     """[batch class]: sigmoid, softmax or None, depending on what the model returns and on its `problem_type`."""
     wide = answers.double() if answers.dtype == torch.float64 else answers.float()
-    if SCALES.get(unwrap(module)) == "log-odds":
+    scale = scale_of(module)
+    if scale == "log-odds":
         return wide.sigmoid()
-    if (answers.size(1) == 1 and SCALES.get(unwrap(module)) != "sigmoid") or is_regression(module, answers.size(1)):
+    if (answers.size(1) == 1 and scale != "sigmoid") or is_regression(module, answers.size(1)):
         return None
     return wide.sigmoid() if is_multi_label(module) else wide.softmax(-1)
 
@@ -217,7 +223,7 @@ def add_considered(
 
 def is_multi_label(module: nn.Module) -> bool:
     """Whether every label is an answer of its own: by the config, or because the forward ends in a sigmoid."""
-    scale = SCALES.get(unwrap(module), "logits")
+    scale = scale_of(module)
     problem = getattr(getattr(unwrap(module), "config", None), "problem_type", None)
     return scale == "sigmoid" or (problem == "multi_label_classification" and scale == "logits")
 
@@ -225,7 +231,7 @@ def is_multi_label(module: nn.Module) -> bool:
 def is_regression(module: nn.Module, classes: int) -> bool:
     """Whether the outputs are values: by the config, or one output that is no probability."""
     problem = getattr(getattr(unwrap(module), "config", None), "problem_type", None)
-    return SCALES.get(unwrap(module), "logits") == "logits" and (classes == 1 or problem == "regression")
+    return scale_of(module) == "logits" and (classes == 1 or problem == "regression")
 
 
 def choose_representation(
@@ -394,3 +400,43 @@ def encode_as_continuation(tokenizer: Any, wanted: str) -> list[int]:
         if whole[: len(start)] == start and len(whole) == len(start) + 1:
             return [int(whole[-1])]
     return [int(i) for i in tokenizer.encode(wanted, add_special_tokens=False)]
+
+
+# --- how the explained score is read ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The answers of the model to n variants, for the target of the original example."""
+
+    score: Tensor  # [n], the explained logit, the difference of two, or another score
+    probability: Tensor  # [n], of the target; its score if it has no probability (a regression, a function)
+    logits: Tensor  # [n class]; [n 1], the score, for a target that is no class
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> "Answers":
+        return Answers(change(self.score), change(self.probability), change(self.logits))
+
+
+class Reading(Protocol):
+    """Reads the score of each row; row i is a variant of example of[i]."""
+
+    def read(self, encoded: EncodedBatch, returned: Returned, of: Tensor) -> Answers: ...
+
+
+@dataclass(frozen=True)
+class ClassReading:
+    """The logit of a class or of the next token, minus that of another one if there is one."""
+
+    module: nn.Module
+    targets: Sequence[Target]
+
+    def read(self, encoded: EncodedBatch, returned: Returned, of: Tensor) -> Answers:
+        logits = read_logits(encoded, find_output(returned, self.module))[0]
+        wanted = [self.targets[i] for i in of.tolist()]
+        target, versus = pick_logits(logits, [t.index for t in wanted], [t.versus for t in wanted])
+        score = target if versus is None else target - versus
+        probabilities = probabilities_of(self.module, logits)
+        probability = target
+        if probabilities is not None:
+            probability = pick_logits(probabilities, [t.index for t in wanted], [None] * len(wanted))[0]
+        return Answers(score, probability, logits)

@@ -54,7 +54,7 @@ class AttentionSite:
     # Of an encoder and a decoder: where the streams of queries and keys begin in the joined sequence
     first_positions: tuple[int, int] | None = None
     is_asked: bool = False  # by queries that do not depend on the explained input, such as learned ones
-    tokens: SiteTokens | None = None  # which it covers, if layers do not all have the same (placement.py)
+    tokens: SiteTokens | None = None  # which it covers, if layers do not all have the same (token_numbers.py)
 
     @property
     def queries(self) -> int:

@@ -5,11 +5,11 @@ from typing import Any
 import torch
 
 import whyformer.methods  # noqa: F401 (fills METHODS)
-from whyformer._engine import IMAGE_FILLS, find_task, make_shadow, record, run_plain_returned
+from whyformer._engine import find_task, make_shadow, record, run_plain_returned
 from whyformer._explain.default_method import IMAGE_METHOD, TEXT_METHOD
 from whyformer._explain.diagnose import diagnose
 from whyformer._explain.explain import explain
-from whyformer._model import EncodedBatch, InputLike, Model, TextPair
+from whyformer._model import IMAGE_FILLS, EncodedBatch, InputLike, Model, TextPair
 from whyformer._page.answers.inputs import PageQuestion
 from whyformer.demo.sample_files import SAMPLES
 from whyformer.errors import UnsupportedModel

@@ -1,4 +1,4 @@
-"""Perturbed inputs: variants of the examples of a batch with some patches, pixels, tokens or frames removed.
+"""Variants of inputs: the examples of a batch with some patches, pixels, tokens or frames removed.
 
     erase_pixels(model, encoded, grid, keep, of, "mean", seed)      keep [n patch] or [n height width]
     replace_tokens(model, encoded, keep, of, "mask")                keep [n token]
@@ -36,18 +36,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from whyformer._engine.run.fill_token import find_fill_token
-from whyformer._model import (
-    PIXELS,
-    EncodedBatch,
-    Model,
-    count_streams,
-    pick_pictures,
-    place_plain_pixels,
-    read_token_mask,
-    unwrap,
-    write_token_mask,
-)
+from whyformer._model.encoded import EncodedBatch
+from whyformer._model.model import Model
+from whyformer._model.pictures import PIXELS, pick_pictures, place_plain_pixels
+from whyformer._model.token_masks import read_token_mask, write_token_mask
+from whyformer._model.two_streams import count_streams
+from whyformer._model.unwrap import unwrap
 from whyformer._plain.random_generator import make_generator
 from whyformer._plain.tokens import Grid
 from whyformer.errors import InputError, UnsupportedModel
@@ -268,6 +262,17 @@ def replace_tokens(model: Model, encoded: EncodedBatch, keep: Tensor, of: Tensor
             "without perturbations."
         )
     return replace_main(chosen, torch.where(keep, ids, find_fill_token(model, fill)))
+
+
+def find_fill_token(model: Model, fill: str) -> int:
+    """The id of the token that replaces removed tokens."""
+    if fill in ("pad", "pad_token"):
+        return model.padding
+    name = {"mask": "mask_token_id", "unknown": "unk_token_id"}[fill]
+    token = getattr(model.tokenizer, name, None)
+    if token is None:
+        raise InputError(f'{model.name} has no token for fill={fill!r}. Use fill="pad" or "delete".')
+    return int(token)
 
 
 def takes_mask(model: Model, encoded: EncodedBatch) -> bool:

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whyformer._engine.reruns.steps import (
+from whyformer._engine.program.steps import (
     DATA_SIZED,
     Slot,
     Step,

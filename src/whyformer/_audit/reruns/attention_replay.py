@@ -12,7 +12,7 @@ it in one batch.
 A module may keep a state or mix examples, so that its output must not be reused. This is checked first: a rerun
 without changes must reproduce the model's own output, otherwise the whole model is run every time.
 
-What is left to run is recorded as a list of operations (checked_remainders.py), for all rows of a batch, and for the
+What is left to run is recorded as a list of operations (remainder_rows.py), for all rows of a batch, and for the
 replaced queries alone where no other token is needed. It is used if it gives the output and the gradient of the model
 for other weights.
 """
@@ -24,20 +24,18 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from whyformer._audit.reruns.call_tape import CallTape, EarlierOutputs, replay_outputs
+from whyformer._audit.reruns.remainder_rows import FAILURES, CheckedRemainders, find_tolerance
 from whyformer._engine.layout.layout import Layout, Order, lay_out, to_canonical_axes
 from whyformer._engine.layout.order import find_order
-from whyformer._engine.probe.perturb import pick_examples
 from whyformer._engine.probe.probe import Probe
-from whyformer._engine.reruns.call_tape import CallTape, EarlierOutputs, replay_outputs
-from whyformer._engine.reruns.checked_remainders import FAILURES, CheckedRemainders, find_tolerance
 from whyformer._engine.run.forward import Run, run_forward
 from whyformer._engine.run.intervene import Intervention, SiteChange
-from whyformer._engine.targets.chosen_answer import PLAIN_TASKS, is_causal
-from whyformer._engine.targets.readout import compute_readout
+from whyformer._engine.targets.chosen_answer import PLAIN_TASKS, compute_readout, is_causal
 from whyformer._engine.targets.target import ExplainedAnswer, Target, choose_target, probabilities_of, read_logits
 from whyformer._engine.targets.task import Task, find_task
 from whyformer._engine.tracing.provenance import trace_of
-from whyformer._model import EncodedBatch, Model
+from whyformer._model import EncodedBatch, Model, pick_examples
 from whyformer.errors import NoAttention, UnsupportedModel, WhyformerError
 
 MAX_TOKENS = {"cpu": 4_096, "cuda": 131_072}  # tokens that go through the model at once
