@@ -77,7 +77,7 @@ def run_reproduce(
     made = run_document(
         document, Request(examples, opened, out_folder, batch_size, limit, full, segmented, DEVICE.get())
     )
-    output.print_text(running.write_json(made)) if AS_JSON.get() else output.print_rendered(str(made))
+    output.print_text(running.encode_result(made)) if AS_JSON.get() else output.print_rendered(str(made))
     for note in opened.notes if opened is not None else ():
         (output.print_to_stderr if AS_JSON.get() else output.print_text)(note)
     running.end_run(out_folder, "report.html", failed=made.failed)

@@ -65,7 +65,7 @@ def iterate_batches(inputs: "CliInputs", targets: Targets) -> "Iterator[tuple[Cl
 def show_result(result: "Result", *out: Path | None) -> None:
     """Print a result, with --json as JSON, then save it to `out` and, with --open, open it."""
     if AS_JSON.get():
-        output.print_text(write_json(result))
+        output.print_text(encode_result(result))
     else:
         output.print_rendered(str(result))
     files = [file for file in out if file is not None]
@@ -96,7 +96,7 @@ def open_listing(listing: Mapping[str, object]) -> None:
         output.print_saved(file)
 
 
-def write_json(result: "Result") -> str:
+def encode_result(result: "Result") -> str:
     """As its .json file, or the rows of its table, or its text."""
     if ".json" in result.formats:
         return result.formats[".json"](result).decode("ascii")
