@@ -35,5 +35,5 @@ def make_memory_error(error: BaseException) -> ResourceError:
 
 
 def is_failure(error: BaseException) -> bool:
-    """Whether code failed: an Exception, or a panic of compiled code, which is none; not Ctrl-C."""
+    """Whether code failed: an Exception, or a panic of compiled code, which is no Exception; not Ctrl-C."""
     return isinstance(error, Exception) or type(error).__name__ == "PanicException"

@@ -1,4 +1,4 @@
-"""Standard output and standard error, which may be closed, full or a pipe that nobody reads."""
+"""Standard output and standard error, which may be closed, full or a pipe whose reader has ended."""
 
 import errno
 import os
@@ -70,7 +70,7 @@ def print_rendered(text: str) -> None:
 
 @contextmanager
 def convert_write_errors() -> Iterator[None]:
-    """Standard output that cannot be written is one of our errors; a pipe that nobody reads is none."""
+    """Report standard output that cannot be written; a pipe whose reader has ended (`| head`) is no error."""
     try:
         yield
     except BrokenPipeError:

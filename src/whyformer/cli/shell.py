@@ -117,7 +117,7 @@ class Program(typer.Typer):
         status: str = "", **own: Any,
     ) -> Callable[[Run], Run]:  # fmt: skip
         """own: options by parameter. of: a Python function whose other parameters are options too (options.py)."""
-        epilog = "\n\n".join([status, "Examples:", *examples]) if examples else None
+        epilog = "\n\n".join([*([status] if status else []), "Examples:", *examples]) if examples else None
 
         def register(run: Run) -> Run:
             full = add_options(command, run, list_parameters(run, own, of, without))
