@@ -118,7 +118,9 @@ def test_the_real_program_on_a_real_terminal(folder):
     shown = Shown(done.stdout.decode(), done.returncode)
     assert_readable(shown, 80)
     assert shown.raw.count("\x1b[") > 20
-    assert shown.text.startswith("positive (99.1%), by libragrad\n[CLS] a gorgeous film [SEP]\n")
+    assert shown.text.startswith(
+        "positive (99.1%), by libragrad\nNext likeliest: negative 0.9%.\n[CLS] a gorgeous film [SEP]\n"
+    )
 
 
 # --- hostile content --------------------------------------------------------------------------------------------------
