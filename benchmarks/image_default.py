@@ -5,8 +5,8 @@ r"""Which method should explain images by default? Measures and rule, written do
     python benchmarks/image_default.py timm:tiny_vit_5m_224 --weights DATA/tinyvit-5m-in22k/model.safetensors \
         --photos 100 --out runs/default-tinyvit
 
-Photos: held-out photos of the Oxford-IIIT Pet data set that the evaluation of docs/judge-measured.md used neither to choose the
-default (300) nor to report it (600), drawn by the seed. The predicted class is explained.
+Photos: held-out photos of the Oxford-IIIT Pet data set that the evaluation of docs/judge-measured.md used neither to
+choose the default (300) nor to report it (600), drawn by the seed. The predicted class is explained.
 
 Four measures, each a number per photo, between methods always as a paired difference with a 95 % interval:
 
