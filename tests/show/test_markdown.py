@@ -3,7 +3,9 @@
 import re
 
 import pytest
+from markdown_it import MarkdownIt
 from payloads import MORE_PAYLOADS, PAYLOADS
+from sample_explanations import explain_image, explain_text
 
 from whyformer.show.markdown import escape_markdown, write_table
 
@@ -38,3 +40,27 @@ def test_a_name_stays_in_its_cell_and_is_no_markup(payload):
     plain = re.sub(r"\\[\\`*\[\]~$#!_:.]", "", name)  # what a backslash protects
     assert not re.search(r"[\\`*\[\]~$]|://|www\.", plain)
     assert not re.search(r"(?<!\w)_|_(?!\w)", re.sub("&#?[a-z0-9]+;", " ", plain)) or "\\_" in name
+
+
+def test_an_explanation_lists_its_strongest_words():
+    e = explain_text("not a good film", [(0, 3), (4, 5), (6, 10), (11, 15)], [-2.0, 0.0, 1.0, 0.5], model="tiny")
+    written = e.formats[".md"](e).decode()
+    assert re.search(r"\| token \| score \|\n\| --- \| ---: \|\n\| not \| -2 \|\n\| good \| \+1 \|", written)
+    assert "- model: tiny" in written and written.startswith("# Why ")
+    image = explain_image()
+    assert re.search(r"\| row \d, column \d \|", image.formats[".md"](image).decode())
+
+
+@pytest.mark.parametrize("payload", PAYLOADS, ids=ascii)
+def test_no_field_of_an_explanation_is_markup(payload):
+    def list_tokens(word):
+        e = explain_text(
+            f"a {word} b", [(0, 1), (2, 2 + len(word))], [1.0, 2.0], names=(word,), model=word, notes=(word,)
+        )
+        for token in MarkdownIt("commonmark", {"html": True}).enable("table").parse(e.formats[".md"](e).decode()):
+            yield token.type
+            yield from (
+                inner.type for inner in token.children or () if not inner.type.startswith(("text", "softbreak"))
+            )
+
+    assert list(list_tokens(payload)) == list(list_tokens("plain"))

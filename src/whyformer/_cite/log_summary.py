@@ -56,10 +56,10 @@ class LogErrors:
 class LogSummary(Result):
     """What the citations of a log say as a whole.
 
-    Files: .json has everything; .html, .txt show tables; .csv has a row for each document.
+    Files: .json has everything; .html, .txt, .md show tables; .csv has a row for each document.
     """
 
-    formats = choose_formats(".json .html .csv .txt")
+    formats = choose_formats(".json .html .csv .txt .md")
     csv_columns = tuple(one.name for one in fields(DocumentUse))
 
     count: int  # of records

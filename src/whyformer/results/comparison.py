@@ -39,11 +39,11 @@ ABOUT_AGREEMENT = (
 class Comparison(LoadableResult):
     """The explanations of the same inputs and target by several methods.
 
-    Files: .json can be loaded again; .html, .png, .svg, .pdf and .txt show the comparison; .csv and .parquet have the
+    Files: .json can be loaded again; .html, .png, .svg, .pdf, .txt and .md show it; .csv and .parquet have the
     scores as a table.
     """
 
-    formats = choose_formats(".json .html .png .svg .pdf .csv .parquet .txt")
+    formats = choose_formats(".json .html .png .svg .pdf .csv .parquet .txt .md")
 
     explanations: Mapping[str, Explanation]  # by label: the method, with its settings where they were given
     failures: Mapping[str, str] = field(default_factory=dict)  # methods that do not work here, and why

@@ -44,10 +44,10 @@ class Diagnosis(Result):
     """What was found in a model, and a check of each method.
 
     found: name -> a sentence. seconds, memory: of a plain forward pass, on this machine.
-    Files: .json has everything; .html and .txt show it.
+    Files: .json has everything; .html, .txt and .md show it.
     """
 
-    formats = choose_formats(".json .html .txt")
+    formats = choose_formats(".json .html .txt .md")
 
     model: str
     found: Mapping[str, str]

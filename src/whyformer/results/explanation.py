@@ -61,11 +61,11 @@ class Explanation(LoadableResult):
     `special`. A method that works on pixels has the full map in `pixels`; its `scores` are the sums over each patch.
     The scores of a text belong to all its tokens: `tokens` marks the special ones, and padding is exactly 0.
 
-    Files: .safetensors and .json can be loaded again; .html, .png, .svg, .pdf and .txt show the explanation; .tex has
-    the words for a document; .csv and .parquet have the scores as a table.
+    Files: .safetensors and .json can be loaded again; .html, .png, .svg, .pdf, .txt and .md show the explanation; .tex
+    has the words for a document; .csv and .parquet have the scores as a table.
     """
 
-    formats = choose_formats(".safetensors .json .html .png .svg .pdf .tex .csv .parquet .txt")
+    formats = choose_formats(".safetensors .json .html .png .svg .pdf .tex .csv .parquet .txt .md")
 
     scores: Tensor  # batch patch | batch token
     tokens: tuple[ScoredTokens, ...]

@@ -69,7 +69,7 @@ class Ranking(Result):
     for each of the pairs; none for images.
     """
 
-    formats = choose_formats(".html .csv .txt")
+    formats = choose_formats(".html .csv .txt .md")
     csv_columns = ("above", "below", "part", "word", "adds")
 
     query: str

@@ -53,11 +53,11 @@ class Similarity(LoadableResult):
     `matrix` [batch token token] has a row for every token or patch of a and a column for every one of b. Its last row
     and column are "elsewhere": what biases, positions and the class token of an image add. It sums to the score.
 
-    Files: .json can be loaded again; .html, .png, .svg, .pdf and .txt show the result; .csv and .parquet have the
+    Files: .json can be loaded again; .html, .png, .svg, .pdf, .txt and .md show the result; .csv and .parquet have the
     scores of both sides as a table.
     """
 
-    formats = choose_formats(".json .html .png .svg .pdf .csv .parquet .txt")
+    formats = choose_formats(".json .html .png .svg .pdf .csv .parquet .txt .md")
 
     a: Explanation
     b: Explanation

@@ -31,7 +31,7 @@ class ToolCall(Result):
     left out have 0.
     """
 
-    formats = choose_formats(".html .csv .txt")
+    formats = choose_formats(".html .csv .txt .md")
     csv_columns = ("call", "part", "value", "message", "word", "adds")
 
     answer: str
