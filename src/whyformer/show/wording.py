@@ -96,7 +96,7 @@ def describe_limits(panel: Panel) -> str:
     """What a map of this method cannot show."""
     hidden = [] if panel.signed else ["what speaks against this answer"]
     hidden += [] if panel.class_specific else ["what speaks for it rather than for another"]
-    untested = "" if panel.check else " Whether hiding the highest scores changes it was not tested (whyformer.check does)."
+    untested = "" if panel.check else " Whether hiding the highest scores changes it was not tested; `check` does that."
     return f"Not shown: {', '.join([*hidden, 'whether the answer is right'])}.{untested}"
 
 
