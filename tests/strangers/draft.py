@@ -91,7 +91,9 @@ class Draft(Rules):
         """States have no positions, so that an order of tokens says nothing, but where one of them is read."""
         self.has_twin &= "read at two tokens by a function" not in self.kinds
         if isinstance(self.plain.make, a.Words):
-            self.plain.make.places = None
+            for part in (self.plain.make, *self.strange.make.modules()):
+                if hasattr(part, "places"):
+                    part.places = None
 
     @property
     def logit_of_target(self) -> int:
