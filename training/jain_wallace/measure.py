@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from training.jain_wallace.tasks import JAIN_WALLACE_TASKS, JainWallaceTask, read_task
 
-from whyformer._judge.table import format_markdown
+from whyformer.show.markdown import write_table
 from whyformer_papers.jain_wallace_cells import OVERALL, CellGroup, ModelCell, summarise_cell
 from whyformer_papers.jain_wallace_figures import draw_jain_wallace
 from whyformer_papers.jain_wallace_models import load_jain_wallace, read_jain_wallace_facts
@@ -120,7 +120,7 @@ def main() -> None:
     (settings.out / "cells.json").write_text(f"[\n{lines}\n]\n", "utf-8")
     parts = [f"## {table.published.title}\n\n{table.to_markdown()}\n" for table in compare_tables(cells).values()]
     parts += [
-        f"## {task}: ways of training\n\n{format_markdown(tabulate_training(cells, task))}\n"
+        f"## {task}: ways of training\n\n{write_table(tabulate_training(cells, task))}\n"
         for task in ("sst2", "imdb")
     ]
     (settings.out / "tables.md").write_text("\n".join(parts), "utf-8")
