@@ -11,13 +11,14 @@ from whyformer._engine.capture.capture import (
 )
 from whyformer._engine.capture.query_tiles import iterate_rows
 from whyformer._engine.capture.residual import LinearNorm
-from whyformer._engine.capture.run_facts import describe_run
 from whyformer._engine.capture.sites import SITES
-from whyformer._engine.layout.layout import lay_out
+from whyformer._engine.layout.blocks import find_blocks
+from whyformer._engine.layout.layout import Order, find_first_grid, lay_out
+from whyformer._engine.layout.order import find_order
 from whyformer._engine.probe.probe import Probe, read_hidden_states
 from whyformer._engine.record import pick_target, record, record_each, run_request
 from whyformer._engine.relevance.recipes import RECIPES, Recipe, find_recipe, make_recipe
-from whyformer._engine.run.forward import choose_relevance_dtype, run_forward, run_plain, run_plain_returned
+from whyformer._engine.run.forward import Run, choose_relevance_dtype, run_forward, run_plain, run_plain_returned
 from whyformer._engine.run.image_tokens import locate_image_tokens
 from whyformer._engine.run.intervene import Intervention
 from whyformer._engine.run.model_memory import recall

@@ -18,10 +18,11 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from whyformer._engine import Capture, TargetLike, describe_run, make_shadow, record, refuse_encoder_decoders, run_plain
+from whyformer._engine import Capture, TargetLike, make_shadow, record, refuse_encoder_decoders, run_plain
 from whyformer._explain.default_method import choose_default_method
 from whyformer._explain.explain import ModelLike, as_model, explain_encoded
 from whyformer._explain.method_call import MethodLike, choose_method, resolve_method
+from whyformer._explain.run_facts import describe_run
 from whyformer._explain.tower_choice import choose_tower
 from whyformer._model import EncodedBatch, InputLike, Model, unwrap
 from whyformer._plain.failure import describe_failure

@@ -2,12 +2,17 @@
 
 from collections.abc import Callable
 
-from whyformer._engine.layout.blocks import find_blocks
-from whyformer._engine.layout.layout import Order, find_first_grid
-from whyformer._engine.layout.order import find_order
-from whyformer._engine.run.forward import Run, run_forward
-from whyformer._engine.targets.chosen_answer import is_causal
-from whyformer._engine.targets.task import find_task, refuse_encoder_decoders
+from whyformer._engine import (
+    Order,
+    Run,
+    find_blocks,
+    find_first_grid,
+    find_order,
+    find_task,
+    is_causal,
+    refuse_encoder_decoders,
+    run_forward,
+)
 from whyformer._model import EncodedBatch, Model, unwrap
 from whyformer._plain.words import list_some
 from whyformer.errors import WhyformerError
