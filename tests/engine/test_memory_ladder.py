@@ -108,6 +108,7 @@ def test_then_an_error_says_how_much_would_fit(monkeypatch):
     explain(module, IDS)
     SmallDevice(monkeypatch, lambda rows, saving: False)
     monkeypatch.setattr(memory, "find_free_memory", lambda device: 2**18)
+    monkeypatch.setattr(memory, "ALWAYS_FREE", 0)
     with pytest.raises(ResourceError, match="140 tokens do not fit, also with blocks computed again") as error:
         explain(module, IDS[:1])
     assert error.value.code == "E_MEMORY" and error.value.exit_code == 5

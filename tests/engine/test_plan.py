@@ -263,6 +263,7 @@ def test_computes_blocks_again_where_memory_is_short(monkeypatch):
     with why.engine(plan=True):
         kept = why.explain(module, inputs, method="attnlrp")
         monkeypatch.setattr(memory, "find_free_memory", lambda device: 1000)
+        monkeypatch.setattr(memory, "ALWAYS_FREE", 0)
         again = why.explain(module, inputs, method="attnlrp")
     assert not kept.notes
     assert "Blocks were computed again" in again.notes[0]

@@ -81,7 +81,10 @@ def run_request(request: RunRequest) -> Capture:
     """The capture of one run; of one for each example if the model moves the rows of a batch inside."""
     refuse_encoder_decoders(request.model.module)
     model, encoded = hold_other_tower(request.model, request.encoded, request.target)
-    target, versus = (read_target_texts(one, request.model.classes) for one in (request.target, request.versus))
+    target, versus = (
+        one if one is None else read_target_texts(one, request.model.classes)
+        for one in (request.target, request.versus)
+    )
     if has_choices(encoded):
         model, encoded, target = pick_choices(model, encoded, target, versus)
         versus = None
@@ -177,8 +180,9 @@ def route(request: RunRequest, runners: Sequence[R]) -> Iterator[tuple[R, dict[s
 
 
 def run_first_accepting(request: RunRequest) -> Capture:
-    encoded = settle_mask(request.model, locate_image_tokens(request.model, request.encoded))
-    request = replace(request, encoded=encoded)
+    model, encoded = request.model, request.encoded
+    encoded = encoded if encoded.pictures is None else locate_image_tokens(model, encoded)
+    request = replace(request, encoded=settle_mask(model, encoded))
     runners: tuple[Runner, ...] = (PLAN, PROGRAM, FULL)
     for runner, reasons in route(request, runners):
         try:

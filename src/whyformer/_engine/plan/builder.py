@@ -32,7 +32,8 @@ class PlannedBuilder(CaptureBuilder):
         self.model, self.encoded, self.keep = request.model, request.encoded, set(request.keep)
         self.mode = mode = Intercept(batch=self.encoded.batch, originals={}, switch=None, needs_gradient=True)
         mode.leaf, mode.words = run.leaf, run.words
-        notes = (*note_chosen_output(run.returned, run.output), *plan.facts.notes)
+        is_named = hasattr(run.returned, "logits")
+        notes = (*(() if is_named else note_chosen_output(run.returned, run.output)), *plan.facts.notes)
         is_causal = plan.facts.is_causal or self.encoded.inputs[self.encoded.main].size(-1) == 1
         self.run = Run(mode, run.output, run.returned, notes, lambda: not is_causal)
         self.layout, self.order = plan.facts.lay_out(self.encoded, run.leaf.device), Order()
@@ -88,7 +89,7 @@ class PlannedBuilder(CaptureBuilder):
 
     def note_attention(self) -> tuple[str, ...]:
         """What else the full engine notes does not depend on the input: it is among the facts."""
-        return note_whole_attention(self.mode)
+        return note_whole_attention(self.mode) if self.sites else ()
 
     def keep_arrived(self, arrived: dict[str, list[Tensor]], recipe: Recipe | None) -> None:  # type: ignore[override]
         """As the full engine keeps it; states between blocks are multiplied by their slopes when they are read."""

@@ -11,6 +11,7 @@ from whyformer._engine.tracing.tiles import find_free_memory
 from whyformer._model import EncodedBatch
 from whyformer._plain.private_torch import storage_of, writes_of
 
+ALWAYS_FREE = 2**24  # bytes, for which nobody needs to look
 FILLED = 0.8  # of the free memory, from which on blocks are computed again
 RAN_OUT = "Blocks were computed again in the backward pass: memory ran out without."
 MOVED = "Blocks were computed again in the backward pass, from inputs kept in main memory: memory ran out without."
@@ -76,7 +77,10 @@ def choose_saving(plan: BackwardPlan, encoded: EncodedBatch) -> tuple[Saving, tu
     if plan.restores:
         return Saving.BLOCKS, (RESTORED,)
     ids = encoded.inputs[encoded.main]
-    needed, free = plan.bytes_per_token * ids.numel(), find_free_memory(ids.device)
+    needed = plan.bytes_per_token * ids.numel()
+    if needed < ALWAYS_FREE:
+        return Saving.NOTHING, ()
+    free = find_free_memory(ids.device)
     if free is None or needed <= FILLED * free:
         return Saving.NOTHING, ()
     words = f"what they keep would take {needed / 2**30:,.1f} GiB of {free / 2**30:,.1f} GiB that are free"

@@ -50,9 +50,8 @@ class RunAgain(Exception):
 
 def learnt(module: nn.Module) -> Learnt:
     """What is known of a model, or of the model of a shadow."""
-    inner = unwrap(module)
-    own: Learnt | None = vars(inner).get(OF_MODEL)
-    return MEMORY.setdefault(inner, Learnt()) if own is None else own
+    own: Learnt | None = MEMORY.get(module) or vars(unwrap(module)).get(OF_MODEL)
+    return MEMORY.setdefault(unwrap(module), Learnt()) if own is None else own
 
 
 def read_state(module: nn.Module) -> ModelState:
