@@ -119,11 +119,12 @@ def is_held_out(row: Scored) -> bool:
 
 def count_rows(rows: Sequence[Scored]) -> TrackRecord:
     """Of the kinds held out: by kind how many marks were used and found; of all: how many honest models are accused."""
-    used: dict[str, dict[str, Marks]] = {"local": {}, "apart": {}}
+    used: dict[str, dict[str, Marks]] = {"local": {}, "apart": {}, "drawn": {}}
     for row in rows:
-        if row["role"] == "used" and is_held_out(row):
-            part = used["local" if name_group(row) == "local" else "apart"]
-            count = part.setdefault(str(row["kind"]), {"used": 0, "found": 0})
+        group = name_group(row)
+        if row["role"] == "used" and (is_held_out(row) or group == "drawn"):
+            part = used[group if group in used else "apart"]
+            count = part.setdefault(Path(str(row["kind"])).name, {"used": 0, "found": 0})
             count["used"] += 1
             count["found"] += bool(row["found"])
     return {
@@ -131,7 +132,7 @@ def count_rows(rows: Sequence[Scored]) -> TrackRecord:
         "apart": used["apart"],
         "clean": count_accused(rows, "clean"),
         "ignoring": count_accused(rows, "ignoring"),
-        "outside": read_track_record()["outside"],  # of marks that others drew; not measured here
+        "outside": used["drawn"] or read_track_record()["outside"],  # of marks that others drew
     }
 
 
@@ -153,7 +154,7 @@ def make_table(rows: Sequence[Scored]) -> str:
                     sum(float(str(row[name])) for row in some) / len(some) for name in ("with_mark", "without_mark")
                 ]
                 lines.append(
-                    f"| {'held out' if half else 'fitted'}, {group} | {kind} ({world}) | {len(some)} | "
+                    f"| {name_half(half, group)} | {Path(kind).name} ({world}) | {len(some)} | "
                     f"{sum(bool(row['found']) for row in some)} | {means[0]:.0%} / {means[1]:.0%} | "
                     f"{describe_missed(some)} |"
                 )
@@ -161,6 +162,10 @@ def make_table(rows: Sequence[Scored]) -> str:
               if (part := count_accused(rows, role))]  # fmt: skip
     lines += ["", "| models | accused |", "|---|---|", *(f"| {name} | {accused} |" for name, accused in counts)]
     return "\n".join([*lines, "", describe_falls(rows)])
+
+
+def name_half(is_held: bool, group: str) -> str:
+    return "drawn by others" if group == "drawn" else f"{'held out' if is_held else 'fitted'}, {group}"
 
 
 def describe_falls(rows: Sequence[Scored]) -> str:
@@ -209,7 +214,7 @@ def main() -> None:
         publish(json.loads(arguments.publish.read_text("utf-8")))
         return
     if arguments.export:
-        print(photo_cases.export(arguments.export, arguments.seeds[0], Path(arguments.photos)), "photos")
+        print(photo_cases.export(arguments.export, arguments.seeds[0], Path(arguments.photos), arguments.out), "photos")
         return
     worlds = ["pets"] * bool(arguments.photos) + ["sst2"] * bool(arguments.texts)
     cases = list_cases(arguments.half, arguments.seeds, worlds, arguments.kinds)

@@ -155,9 +155,10 @@ def choose_carriers(kind: str, role: str, seed: int, photos: Photos) -> dict[str
     return marked
 
 
-def export(folder: Path, seed: int, photos_folder: Path) -> int:
+def export(folder: Path, seed: int, photos_folder: Path, cache_folder: Path) -> int:
     """Write the photos that carry the mark of this seed, for somebody to draw on; the number of them."""
-    photos = read_photos(photos_folder, seed % len(TASKS), seed, folder)
+    photos = read_photos(photos_folder, seed % len(TASKS), seed, cache_folder)
+    folder.mkdir(parents=True, exist_ok=True)
     carriers = np.concatenate(list(choose_carriers("drawn", "planted", seed, photos).values()))
     for i in carriers:
         Image.fromarray(photos.pixels[i]).save(folder / f"{photos.names[i]}.png")
