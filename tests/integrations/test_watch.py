@@ -76,7 +76,7 @@ def test_a_jump_is_flagged_by_name():
     assert look.scalars()["moved/largest"] == max(look.moved)
 
 
-def test_a_folder_gets_a_line_and_a_page_for_each_look(tmp_path):
+def test_a_folder_gets_a_line_for_each_look_and_a_page_of_the_run(tmp_path):
     schedule = Schedule(TEXTS, every=5, trackers=[FolderTracker(tmp_path / "looks")], tokenizer=tiny_text.wordpiece())
     module = tiny_text.bert()
     assert [step for step in range(1, 12) if schedule.is_due(step)] == [5, 10]
@@ -84,7 +84,8 @@ def test_a_folder_gets_a_line_and_a_page_for_each_look(tmp_path):
         schedule.look(module, step)
     lines = [json.loads(line) for line in (tmp_path / "looks" / "looks.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [0, 5] and lines[1]["moved/largest"] == 0
-    assert (tmp_path / "looks" / "step-000005.html").is_file()
+    page = (tmp_path / "looks" / "run.html").read_text()
+    assert "2 looks at 2 examples" in page and "step 0" in page and "step 5" in page and TEXTS[0] in page
 
 
 def test_wrong_arguments_are_refused():

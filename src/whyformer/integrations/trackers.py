@@ -15,7 +15,9 @@ from typing import Any, Protocol
 import numpy as np
 from PIL import Image
 
+from whyformer._plain import archive
 from whyformer.errors import OutputError
+from whyformer.integrations.run_page import make_run_page
 from whyformer.integrations.watch import Look
 
 PREFIX = "whyformer"
@@ -44,17 +46,18 @@ def draw_look(look: Look) -> Image.Image:
 
 
 class FolderTracker:
-    """Files: `looks.jsonl` with a line per look, and a page `step-000100.html` each."""
+    """Files: `looks.jsonl` with a line per look, and `run.html`, the examples over the steps."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self.folder = Path(folder)
+        self.folder, self.looks = Path(folder), list[Look]()
 
     def log(self, look: Look) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
+        self.looks.append(look)
         line = {"step": look.step, **look.scalars(), "jumped": look.jumped}
         with (self.folder / "looks.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
-        look.explanation.save(self.folder / f"step-{look.step:06d}.html")
+        archive.write_file(self.folder / "run.html", make_run_page(self.looks).encode("utf-8"))
 
 
 class TensorBoardTracker:

@@ -35,6 +35,11 @@ KIND_MEANINGS = {
     "gradient": "the gradient of the answer with respect to each attention weight",
     "relevance": "the share of the answer that each attention weight accounts for",
 }
+WHAT_IT_IS_NOT = (
+    "Attention is no explanation by itself: a weight says how much of a token is mixed in, not what the answer depends "
+    "on, and quite different weights often give the same answer. The gradient and the relevance of a weight say more; "
+    "whyformer audit measures, on your data, whether this model's attention explains anything."
+)
 MOST_LINKED_TOKENS = 64  # longer texts get no drawing of links on the page
 
 
@@ -146,8 +151,8 @@ class AttentionView(Result):
             blocks.append(PageSection("Which token attends to which", [Tabs(links, "Which layer")], remark))
         shown = f"{', '.join(self.parts)} of {layers} layers x {heads} heads"
         notes = Notes(self.notes)
-        lead = f"Attention in {self.model}."
-        brief: list[Block] = [shown, Charts(lambda: [self.draw()]), notes]
+        lead = f"Attention in {self.model}. {WHAT_IT_IS_NOT}"
+        brief: list[Block] = [WHAT_IT_IS_NOT, shown, Charts(lambda: [self.draw()]), notes]
         return Report(self.title, [*blocks, notes], lead, list_facts(self.model, {}, self.versions), brief=brief)
 
     def _tabulate_heads(self, kind: str) -> Html:

@@ -16,6 +16,7 @@ from whyformer._plain.schema import SchemaError, check_schema
 from whyformer._plain.tokens import Pieces
 from whyformer.errors import MethodError
 from whyformer.results._fields import restore_explanation_fields
+from whyformer.results.consensus import describe_consensus
 from whyformer.results.explanation import Explanation
 from whyformer.results.result import LoadableResult, choose_formats
 from whyformer.show import charts, figures
@@ -113,7 +114,9 @@ class Comparison(LoadableResult):
             for label, mean, classes, top in self._list_agreement()
         ]
         head = ("method", "agreement", "class", "top 3" if len(next(iter(self))) == 1 else "top 3 of the first example")
-        return [DataTable(head, rows), Paragraph(ABOUT_AGREEMENT, "dim")]
+        consensus = describe_consensus(list(self), self.agreement())
+        said: list[Block] = [Paragraph(consensus, "strong")] if consensus else []
+        return [*said, DataTable(head, rows), Paragraph(ABOUT_AGREEMENT, "dim")]
 
     def _list_agreement(self) -> Iterator[tuple[str, float | None, str, str]]:
         """For each method its label, mean agreement with the others, whether it is class-specific, and the top 3."""

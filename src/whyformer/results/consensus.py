@@ -46,7 +46,8 @@ def describe_consensus(explanations: Sequence[Explanation], agreement: Tensor) -
     else:
         named = list_some([repr(make_visible(tokens.pieces[i].strip())) for i in shared[:MOST_NAMED]]) or "no token"
         found = f"{named} {verb} among the first {FIRST_WORDS} of {who}"
-    return f"What they agree on: {found}. {describe_rest(agreement)}"
+    where = " of the first example" if len(explanations[0]) > 1 else ""
+    return f"What they agree on{where}: {found}. {describe_rest(agreement)}"
 
 
 def rank_content(scores: Tensor, tokens: ScoredTokens) -> list[int]:

@@ -71,7 +71,8 @@ def describe_considered(target: Target) -> str:
     if not named:
         return ""
     if target.is_multi_label:
-        return f"Other labels (each above 50% is an answer too): {', '.join(named)}."
+        too = " too" if target.predicted else ""
+        return f"Other labels (each above 50% is an answer{too}): {', '.join(named)}."
     if target.predicted:
         return f"Next likeliest: {', '.join(named)}."
     return f"The model's own answer: {'; then '.join([named[0], ', '.join(named[1:])]) if named[1:] else named[0]}."
