@@ -19,7 +19,7 @@ def make_run_page(looks: Sequence[Look]) -> str:
     for example, last in enumerate(panels[-1]):
         rows = [describe_step(look, example) for look in looks]
         maps = {f"step {looks[i].step}": panels[i][example] for i in shown}
-        table = DataTable(("step", "explained", "", "evidence moved since"), rows)
+        table = DataTable(("step", "explained", "probability", "evidence moved since"), rows)
         sections.append(PageSection(shorten_text(last.title, 120), [table, Methods(maps)], is_example=True))
     first = panels[-1][0]
     lead = f"{len(looks)} looks at {len(panels[-1])} examples while {first.model} was trained, by {first.label}."
