@@ -18,13 +18,18 @@ def make_run_page(looks: Sequence[Look]) -> str:
     sections = []
     for example, last in enumerate(panels[-1]):
         rows = [describe_step(look, example) for look in looks]
-        maps = {f"step {looks[i].step}": panels[i][example] for i in shown}
-        table = DataTable(("step", "explained", "probability", "evidence moved since"), rows)
+        maps = {name_step(looks[i], example): panels[i][example] for i in reversed(shown)}
+        head = ("step", "explained", "probability", "evidence moved since")
+        table = DataTable(head, rows, shorten_text(last.title, 60))
         sections.append(PageSection(shorten_text(last.title, 120), [table, Methods(maps)], is_example=True))
     first = panels[-1][0]
     lead = f"{len(looks)} looks at {len(panels[-1])} examples while {first.model} was trained, by {first.label}."
     jumps = [look.message for look in looks if look.message]
     return page.make_report_page(Report("A training run", [Notes(jumps), *sections], lead, collect_facts(first)))
+
+
+def name_step(look: Look, example: int) -> str:
+    return f"step {look.step}: {describe_target(look.explanation.targets[example])}"
 
 
 def describe_step(look: Look, example: int) -> tuple[int, str, str, str]:
