@@ -99,7 +99,8 @@ def embedding_similarities(probe: Probe, similarity: float, embeddings: str = "w
 def read_embeddings(probe: Probe, which: str) -> Tensor:
     """[batch unit channel]: "words" without their positions, or the "states" that enter the first block."""
     if which == "words" and not probe.is_image:
-        return probe.words[:, probe.places.to(probe.words.device)]
+        is_by_word = probe.words.size(1) == probe.units  # and not by position in the model's sequence
+        return probe.words if is_by_word else probe.words[:, probe.places.to(probe.words.device)]
     _, seen = probe.intervene(lambda _: Intervention(), torch.arange(probe.batch), look=read_hidden_states)
     return torch.cat([states[0] for states in seen])[:, probe.places]
 

@@ -66,8 +66,10 @@ def recall(
     own = learnt(module)
     now = read_state(module) if now is None else now
     if own.state is None or not own.state.is_same(now):
+        now = ModelState(module)  # what was read before may name code that is followed anew since
+    if own.state is None or not own.state.is_same(now):
         if own.state is None or not own.state.has_same_code(now):
             own.of_code.clear()
         own.of_weights.clear()
-        own.state = ModelState(module).keep(module)
+        own.state = now.keep(module)
     return (own.of_weights if of_weights else own.of_code).setdefault(question, {})

@@ -426,6 +426,7 @@ class Follower:
         samples, tokens = (provenance.broadcast_label(label, result.shape) for label in (best.samples, best.tokens))
         if best.epoch > 0 and tokens is not None:
             tokens = drop_masked_tokens(tokens, list_masks(operation))
+            tokens = add_lost_tokens(tokens, traces, best.epoch) if name in operations.ADDITIONS else tokens
         rest_is_constant = not any(trace_of(t).depends for t in given[1:])
         rest_is_attention = all(t.is_attention or t.is_statistic or not t.depends for t in traces[1:])
         is_scaled = name == "mul" and len(given) == 2 and given[0].numel() == 1 and not traces[0].depends
@@ -856,6 +857,14 @@ def list_masks(operation: Operation) -> Sequence[Tensor]:
         return [~operation.argument(1, "mask")]
     other = operation.argument(2, "other") if operation.name == "where" else None
     return [operation.args[0]] if isinstance(other, int | float) and other == 0 else []
+
+
+def add_lost_tokens(tokens: Tensor, traces: Sequence[Trace], epoch: int) -> Tensor:
+    """The labels of a sum: where one operand was masked, the token is that of the other."""
+    for label in (trace.tokens for trace in traces if trace.epoch < epoch):
+        if label is not None and label.shape == tokens.shape and bool((tokens < 0).any()):
+            tokens = torch.where(tokens < 0, label, tokens)
+    return tokens
 
 
 def drop_masked_tokens(tokens: Tensor, masks: Sequence[Tensor]) -> Tensor:
