@@ -79,7 +79,9 @@ def find_order(model: Model, encoded: EncodedBatch, run: Run, *, always: bool = 
             units = find_probe_units(run, encoded)
             order = order if units is None else check_order(model, encoded, run, order, units)
             if units is None and order.sequence is None and has_fewer_tokens(run, encoded):
-                order = replace(order, obstacle=UNKNOWN)
+                columns = torch.arange(encoded.inputs[encoded.main].size(1))
+                check = OrderCheck(model, encoded, run, order, Units(len(columns), columns))
+                order = order if check.has_frames() else replace(order, obstacle=UNKNOWN)
         run.mode.moves_tokens = order.moves_tokens
         return order
 
@@ -306,6 +308,12 @@ class OrderCheck:
         if not stays:
             return Order(claimed.leaf, None, moves_examples=True, is_measured=True)
         return replace(claimed, sequence=None, obstacle=claimed.obstacle or UNKNOWN, is_measured=True)
+
+    def has_frames(self) -> bool:
+        """Whether a position has several units, neighbours: it changes both with the even ones and with the odd."""
+        even = (torch.arange(self.count) % 2 == 0).expand(self.encoded.batch, -1)
+        runs = [self.probe.look_moved(self.encoded, self.base, moved) for moved in (even, ~even)]
+        return any(bool((one & other).any()) for one, other in zip(*runs, strict=True))
 
     def keeps_examples(self) -> bool:
         """Whether only the rows of an example change with it: in one run, every second example is moved."""
