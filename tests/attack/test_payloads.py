@@ -16,6 +16,7 @@ import html5lib
 import pyarrow.parquet
 import pytest
 from attack.every_result import HARMLESS, RESULTS, audit_named, judge_named, make_comparison, make_text
+from markdown_it import MarkdownIt
 from show.payloads import MORE_PAYLOADS, PAYLOADS
 
 import whyformer as why
@@ -131,6 +132,13 @@ def plain_notebook(kind: str):
     return describe_markup(RESULTS[kind](HARMLESS)._repr_html_())
 
 
+def list_markup(contents: bytes) -> list[str]:
+    """What a reader of Markdown makes of a file, without its texts."""
+    parsed = MarkdownIt("commonmark", {"html": True}).enable("table").parse(contents.decode())
+    inside = [inner for token in parsed for inner in (token, *(token.children or ()))]
+    return [token.type for token in inside if not token.type.startswith(("text", "softbreak"))]
+
+
 def check_result(kind: str, payload: str) -> None:
     made = RESULTS[kind](payload)
     for suffix, write in made.formats.items():
@@ -151,6 +159,9 @@ def check_result(kind: str, payload: str) -> None:
             assert payload in list_words(json.loads(contents, parse_constant=pytest.fail))
         elif suffix == ".tex":
             assert_same_tex(contents)
+        elif suffix == ".md":
+            assert list_markup(contents) == list_markup(plain)
+            assert_printable(contents.decode())
         else:
             assert suffix == ".txt"
             assert_printable(contents.decode())

@@ -86,7 +86,7 @@ def test_documents_come_from_a_file_with_ids(tmp_path):
     assert shown[0].exit_code == 0, shown[0].output
     assert shown[0].stdout == shown[1].stdout and "document 1 contains old" in shown[0].stdout
     assert run(*given, "--documents", tmp_path / "d.json", "-o", tmp_path / "c.md").exit_code == 0
-    assert "| document 1 | keys |" in (tmp_path / "c.md").read_text()
+    assert "| document 1 (keys) |" in (tmp_path / "c.md").read_text()
     (tmp_path / "d.json").write_text("[")
     assert "is not valid JSON" in run(*given, "--documents", tmp_path / "d.json").stderr
 

@@ -122,7 +122,7 @@ def test_an_unknown_precision_is_refused(text_model):
 def test_explains_a_text(text_model):
     output = run("explain", "not a bad film", "-M", text_model, "-m", "attcat", "-t", "positive")
     assert output.startswith("positive (")
-    assert [line.split()[-1] for line in output.strip().split("\n")[2:6]] == ["not", "a", "bad", "film"]
+    assert re.findall(r"^ +[+-][\d.e-]+(?: [+-]+)? +(\w+)$", output, re.MULTILINE) == ["not", "a", "bad", "film"]
 
 
 def test_several_inputs_with_a_target_for_each(text_model):
@@ -208,7 +208,7 @@ def test_a_model_without_a_tokenizer_takes_tensors_from_a_file(tmp_path):
     ids = tmp_path / "ids.safetensors"
     save_file({"input_ids": torch.tensor([[5, 9, 7]])}, ids)
     output = run("explain", str(ids), "-M", "demo/untrained-bert", "-m", "attcat")
-    assert [line.split()[-1] for line in output.strip().split("\n")[1:4]] == ["5", "9", "7"]
+    assert re.findall(r"^ +[+-][\d.e-]+(?: [+-]+)? +(\w+)$", output, re.MULTILINE) == ["5", "9", "7"]
 
 
 def test_the_demo_explains_the_bundled_models_and_suggests_commands(tmp_path):
@@ -676,7 +676,7 @@ def test_explains_a_similarity(tmp_path):
     output = run(
         "similarity", "behind the garden there is a quiet basket", "my basket is as old as your lamp", "-o", str(out)
     )
-    assert output.startswith("cosine ")
+    assert output.startswith("Why alike? The cosine ")
     assert "basket  basket" in output
     assert "elsewhere" in out.read_text("utf-8")
     saved = json.loads(

@@ -26,7 +26,11 @@ def error_of(*arguments: str, code: int) -> str:
 def test_traces_what_the_model_generates(tmp_path):
     out = tmp_path / "hops.json"
     printed = run(PROGRAM, "--select", "-1", "--by", ";", "-o", str(out))
-    assert printed.startswith("'47'") and "passage 1: k = 47 ;" in printed and "to generated" in printed
+    assert (
+        printed.startswith("Where does '47' come from? (by cp_lrp)")
+        and "passage 1: k = 47 ;" in printed
+        and "to generated" in printed
+    )
     stored = json.loads(out.read_text())
     assert stored["text"].split() == (PROGRAM + " c = k ; k = 47 ; answer 47").split()
     assert [region["name"] for region in stored["regions"]] == [f"passage {i}" for i in (1, 2, 3, 4, 5)]
@@ -39,7 +43,7 @@ def test_traces_a_given_answer_as_json():
 
 
 def test_explains_a_part_of_the_answer():
-    assert run(PROGRAM, "--select", "k = 47", "--hops", "0").startswith("'k = 47'")
+    assert run(PROGRAM, "--select", "k = 47", "--hops", "0").startswith("Where does 'k = 47' come from?")
 
 
 @pytest.mark.parametrize(

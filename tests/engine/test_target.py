@@ -191,7 +191,7 @@ def test_the_representation_is_explained_where_there_is_no_head(make, inputs, re
     assert {(target.index, target.label, target.probability) for target in e.targets} == {(-1, REPRESENTATION, None)}
     assert e.scores.isfinite().all()
     if read is not None:
-        assert e.notes == (f"The model has no head. The explanation is of its representation: {read}.",)
+        assert e.notes[0] == f"The model has no head. The explanation is of its representation: {read}."
 
 
 def test_the_class_token_of_features_is_found_from_where_it_was_taken():
@@ -207,9 +207,9 @@ def test_the_class_token_of_features_is_found_from_where_it_was_taken():
 def test_the_readout_of_a_representation_can_be_chosen():
     module = hf.ViTModel(hf.ViTConfig(**IMAGE)).double().eval()
     e = whyformer.explain(whyformer.open(module, readout="mean"), PIXELS, "rollout")
-    assert e.notes == ("The model has no head. The explanation is of its representation: the mean of its tokens.",)
+    assert e.notes[0] == "The model has no head. The explanation is of its representation: the mean of its tokens."
     e = whyformer.explain(whyformer.open(module, readout=3), PIXELS, "rollout")
-    assert e.notes == ("The model has no head. The explanation is of its representation: token 3.",)
+    assert e.notes[0] == "The model has no head. The explanation is of its representation: token 3."
     assert e.scores.argmax(-1).tolist() == [2, 2]  # the residual: patch 2 is token 3
 
 

@@ -121,7 +121,7 @@ def test_xlnet_answers_with_a_span_and_not_with_a_class():
     config = hf.XLNetConfig(vocab_size=50, d_model=16, n_layer=2, n_head=4, d_inner=32)
     model = open_seeded(lambda: hf.XLNetForQuestionAnsweringSimple(config))
     assert whyformer.explain(model, IDS, "rollout").targets[0].label.startswith("the answer ")
-    with pytest.raises(TargetError, match=r"answers an answer span\. Targets for it: AnswerSpan, or a function"):
+    with pytest.raises(TargetError, match=r"answers a span of the text, and 2 names none\. Pass AnswerSpan"):
         whyformer.explain(model, IDS, "rollout", target=2)
 
 

@@ -1,6 +1,5 @@
 """What a notebook shows: short representations, escaped HTML, tables, axes, errors of two lines."""
 
-import os
 import re
 import sys
 import types
@@ -12,7 +11,6 @@ from attack.every_result import RESULTS, audit_once, judge_named
 from matplotlib.figure import Figure
 
 import whyformer as why
-from whyformer._plain import progress
 from whyformer.errors import InputError, TargetError
 from whyformer.show.chips import get_piece_text
 
@@ -138,17 +136,3 @@ def test_blanks_are_signs_and_no_pieces_of_a_tokenizer():
     e = why.explain(model, "the film\n  is\tgood", "rollout")
     shown = [get_piece_text(e.tokens[0], i) for i in range(len(e.tokens[0]))]
     assert "⏎" in shown and not any(sign in text for text in [*shown, str(e)] for sign in "ĊĠĉ")
-
-
-def test_progress_in_a_notebook_covers_what_it_wrote(monkeypatch):
-    written = []
-    stream = type("OutStream", (), {"__module__": "ipykernel.iostream", "write": lambda _, text: written.append(text),
-                                    "flush": lambda _: None})()  # fmt: skip
-    monkeypatch.setattr(sys, "stderr", stream)
-    monkeypatch.delitem(os.environ, progress.SWITCH, raising=False)
-    line = progress.StatusLine()
-    assert progress.is_terminal()
-    line._rewrite("judging: 1 of 40")
-    line._rewrite("short")
-    line._rewrite("")
-    assert written == ["\rjudging: 1 of 40", "\rshort           ", "\r     \r"]

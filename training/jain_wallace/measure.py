@@ -120,8 +120,7 @@ def main() -> None:
     (settings.out / "cells.json").write_text(f"[\n{lines}\n]\n", "utf-8")
     parts = [f"## {table.published.title}\n\n{table.to_markdown()}\n" for table in compare_tables(cells).values()]
     parts += [
-        f"## {task}: ways of training\n\n{write_table(tabulate_training(cells, task))}\n"
-        for task in ("sst2", "imdb")
+        f"## {task}: ways of training\n\n{write_table(tabulate_training(cells, task))}\n" for task in ("sst2", "imdb")
     ]
     (settings.out / "tables.md").write_text("\n".join(parts), "utf-8")
     draw_figures(settings.out)

@@ -15,6 +15,7 @@ from whyformer.methods._registry import Method
 MOST_CHARACTERS = 40
 FLAT = 1e-3  # of the scores: what hardly rises above their rounding
 SATURATED = 0.2  # of the patches or words share the highest score
+TIED = 1e-6  # of the highest score: what two equal scores may differ by
 FEWEST_SATURATED = 10
 READ_BY_CLIPPING_METHODS = {"attention_grad", "attention_relevance", "hidden"}
 
@@ -63,22 +64,24 @@ def note_saturated_maps(
         values = row[[i for i in range(len(own)) if has_content(own, [i])]].double()
         if len(values) < FEWEST_SATURATED or float(values.max()) <= 0:
             continue
-        share = float((values >= (1 - FLAT) * values.max()).double().mean())
+        share = float((values >= (1 - TIED) * values.max()).double().mean())
         if SATURATED <= share < 1:
             found[name] = share
     if not found:
         return ()
     unit = "patches" if isinstance(tokens[0], Grid) else "words"
-    share = f"{max(found.values()):.0%} of the {unit} of {list_names([*found])}"
-    return (f"{method.name} is saturated: {share} have its highest score, so it does not rank them.",)
+    which = f"{max(found.values()):.0%} of the {unit} of {list_names([*found])}"
+    return (f"{method.name} is saturated: {which} have its highest score, so it does not rank them.",)
 
 
 def note_numbers_without_slope(
     method: Method, scores: Tensor, tokens: Sequence[ScoredTokens], encoded: EncodedBatch
 ) -> tuple[str, ...]:
     """A note that names the steps of a series, or columns of a table, that are not 0 and yet score exactly 0."""
+    if "input" not in method.needs:
+        return ()
     given = encoded.inputs[encoded.main]
-    if "input" not in method.needs or not given.is_floating_point() or given.dim() not in (2, 3) or encoded.batch_axis:
+    if not given.is_floating_point() or given.dim() not in (2, 3) or encoded.batch_axis:
         return ()
     is_given = given.cpu().flatten(2).any(-1) if given.dim() == 3 else given.cpu() != 0
     if is_given.shape != scores.shape:
