@@ -15,7 +15,7 @@ import whyformer
 VERBS = {
     "explain": (
         "Which words or patches count for this prediction?",
-        '`print(e)` shows it; `e.top(3)`: the (piece, score) pairs with the largest absolute scores; `e.words()`: the same by whole words; '
+        '`print(e)` shows it; `e.top(3)`: the (piece, score) pairs with the highest scores, `e.top(3, by="magnitude")` also those against; `e.words()`: the explanation by whole words, `e.words().top(3)`; several inputs give a list for each; '
         "`e.scores`: a tensor [example, token]; `e.targets[0].label`, `.probability`; `e.notes`: what to know; `e.save('e.html')`. "
         "Ask for another class with `target='cat'`, for one and not another with `versus='dog'`.",
     ),
@@ -26,28 +26,28 @@ VERBS = {
     ),
     "compare": ("Do methods agree?", "`both.agreement()`: rank correlations of each pair; `both.explanations[name]`."),
     "explain_classes": ("What speaks for each of several classes?", "A grid of maps: `grid.save('classes.html')`."),
-    "generate": ("What does a language model answer?", "A `Prompt`: `prompt.answer_text`, for `cite` and the others."),
+    "generate": ("What does a language model answer?", "A `Prompt`: `prompt.answer_text`, for `cite` and the others; where it is empty, pass them `answer=` instead."),
     "cite": (
         "Which passage does an answer rest on?",
-        "`cited.claim`: a sentence; `.claim.how`: one, any of, together, hardly any; `.rests_on`: passages with `.text`; `cited.sentences`: "
+        "`cited.claim`: a sentence; `.claim.how`: one, any of, together, several, hardly any (`.rests_on` is empty), against (the passages make it less likely); `.rests_on`: passages with `.text`; `cited.sentences`: "
         "each sentence of the answer. `by=` takes passages that stand in the prompt. It is measured on the model asked: it does not say that a passage is true.",
     ),
     "explain_generation": ("Why was each token written?", "`written.records()`: rows of written token, source token, score."),
     "explain_tool_call": ("Which words made it call that tool?", "`call.top('argument NAME')`, `call.top('function')`."),
     "trace_reasoning": ("Where does an answer come from, through its own steps?", "`hops.records()`, `hops.by_region()`."),
     "check_answer": ("How likely does the model find a logged answer?", "`check.verdict`, `.mean`, `.perplexity`."),
-    "explain_similarity": ("Why are two inputs alike?", "`alike.score`; `alike.top(3)`; `alike.records()`: pairs."),
+    "explain_similarity": ("Why are two inputs alike?", "`alike.score`; `alike.top(3)`: pairs; `alike.records()`: tokens."),
     "explain_ranking": ("Why is one document above another?", "`order.order`; `order.contrast()`; `order.checks`: hiding."),
     "judge": (
         "Which method should I believe on my data?",
-        "`judged.verdict`: one sentence; `.table`, `.to_pandas()`. Methods stand beside controls that know nothing. Give it at least 20 items.",
+        "`judged.verdict`: one sentence; `.table`, `.to_pandas()`. Methods stand beside controls that know nothing. Give it at least 20 different items.",
     ),
-    "bulk": ("Explain a whole data set", "A folder of Parquet files: `run.to_pandas()`; `run.errors`. Started again, it goes on."),
-    "summarise_bulk": ("What does the model look at, over all items?", "`.verdict`; `.suspicious`; `.save('summary.html')`."),
-    "compare_runs": ("What changed between two checkpoints or data sets?", "`.verdict`; `.moved`; `.save('compared.html')`."),
+    "bulk": ("Explain a whole data set", "A folder of Parquet files: `run.to_pandas()`; `run.errors()`. Started again, it goes on."),
+    "summarise_bulk": ("What does the model look at, over all items?", "`.verdict`; `.suspicious`; `.save('summary.html')`. Few items of a class are not tested; it says so."),
+    "compare_runs": ("What changed between two checkpoints or data sets?", "`.verdict`; `.moved`; `.save('compared.html')`. A class needs 8 items in both."),
     "inspect_attention": ("What does each head attend to?", "`view.rows()`. Attention is not evidence; see `audit`."),
-    "audit": ("Does attention explain the predictions?", "`audited.headlines`: sentences; `.save('audit.html')`."),
-    "diagnose": ("Which methods work on my model?", "`found.verdict`; `found.list_methods()`."),
+    "audit": ("Does attention explain the predictions?", "`audited.headlines`: a dictionary of sentences; `.save('audit.html')`."),
+    "diagnose": ("Which methods work on my model?", "`found.verdict`; `found.list_methods('works')`."),
 }  # fmt: skip
 MORE = {
     "summarise_bulk": 'summary = why.summarise_bulk("run", model=bert)',
@@ -63,7 +63,7 @@ import whyformer as why
 bert = why.open("demo/sentiment")  # a folder, a name on the hub, an nn.Module, a pipeline; demo/...: pip install "whyformer[demo]"
 ```
 
-`model` is what `open` returns, or anything that it takes. `inputs` are a text, a path of an image, a PIL image, an array, a tensor, a `TextPair`, a dictionary of tensors, or a list of these. `data` is a list of inputs, a folder with a folder for each class, a table (CSV, Parquet, DataFrame) with a column of inputs and one of labels, or `why.data.Example` objects. Every result has `print`, `.save("x.html")` (also .json, .csv, .md, .tex, .png where it can), `.records()`, `.to_pandas()`, `.show()` and `.notes`. Errors are `why.WhyformerError` with a sentence that says what to do.
+`model` is what `open` returns, or anything that it takes. `inputs` are a text, a path of an image, a PIL image (a bare module takes tensors: `why.open(module, tokenizer=...)` or `processor=...` for others), an array, a tensor, a `TextPair`, a dictionary of tensors, or a list of these. `data` is a list of inputs, a folder of images with a folder for each class, a table (CSV, Parquet, DataFrame) with a column of inputs and one of labels, or `why.data.Example` objects. Every result has `print(result)`, `.save("x.html")` (also .json, .csv, .md, .tex, .png where it can), `.records()`, `.to_pandas()` and `.show()`; most have `.notes`. Errors are `why.WhyformerError` with a sentence that says what to do.
 """
 TAIL = """## What not to claim
 
