@@ -324,6 +324,8 @@ def test_a_prompt_without_an_answer_is_refused_and_the_way_out_works():
         why.cite(decoder(), TEXT)
     written = why.generate(decoder(), TEXT, max_new_tokens=2)
     assert why.cite(decoder(), written, **QUICK).prompt.answer_ids == written.answer_ids
+    with pytest.raises(InputError, match=r"answer of this Prompt is empty.*list of messages"):
+        why.cite(decoder(), written.without_answer())
 
 
 def test_odd_prompts_are_refused():

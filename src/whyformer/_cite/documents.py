@@ -34,6 +34,11 @@ def make_cited_prompt(
         if made.answer:
             raise InputError("The prompt has an answer already. Leave out answer=, or pass prompt.without_answer().")
         made = add_answer(model, made, answer)
+    if not made.answer and isinstance(prompt, Prompt):
+        raise InputError(
+            "The answer of this Prompt is empty. A model trained on chats may answer a plain text with nothing: give "
+            "generate() a list of messages, [{'role': 'user', 'content': ...}], or pass answer=... to cite."
+        )
     if not made.answer:
         raise InputError(
             "The prompt has no answer to cite sources for. Pass answer=..., or a Prompt with what the model answers: "

@@ -20,6 +20,7 @@ DETAIL = "answer with parts hidden"  # name of the detail in saved files
 MEASURES = ("score", "probability", "per token")  # the last: the geometric mean over the tokens of an answer
 LEAST_SHARE = 1 / 20  # of the distance to the answer with everything hidden
 LEAST_PROBABILITY = 0.01  # a distance below one percentage point is none
+CLEAR = 5  # times that: a change that a person would call one
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,11 @@ class Hiding:
         before, top, nothing = self.answers[example].tolist()
         unit, least = self.units[example], self.least_distance(example)
         if abs(before - nothing) < least or (self.predicted[example] and nothing > before):
+            if self.hidden[example] and before - top >= CLEAR * least:
+                return (
+                    f"The model gives the same answer with every {unit} hidden. The highest {plural(unit)} only keep it: "
+                    "the others alone change it."
+                )
             return (
                 f"The model gives the same answer with every {unit} hidden, so hiding cannot show which {plural(unit)} "
                 "decide it, if any."
