@@ -66,8 +66,8 @@ class Hiding:
         if abs(before - nothing) < least or (self.predicted[example] and nothing > before):
             if self.hidden[example] and before - top >= CLEAR * least:
                 return (
-                    f"The model gives the same answer with every {unit} hidden. The highest {plural(unit)} only keep it: "
-                    "the others alone change it."
+                    f"The model gives the same answer with every {unit} hidden. The highest {plural(unit)} only keep "
+                    "it: the others alone change it."
                 )
             return (
                 f"The model gives the same answer with every {unit} hidden, so hiding cannot show which {plural(unit)} "
