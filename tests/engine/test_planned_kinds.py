@@ -14,7 +14,7 @@ from whyformer.errors import TargetError
 
 METHODS = (
     "libragrad", "attnlrp", "cp_lrp", "gradient_x_input", "saliency", "attcat", "cat", "grads", "attgrads",
-    "generic_attention", "rollout", "raw_attention",
+    "generic_attention", "rollout", "raw_attention", "lrp_gamma", "gamma_attribution",
 )  # fmt: skip
 # Families whose batches no plan serves, with the reason
 MOVED = "the model changes the order of tokens or examples"  # of a batch, as far as is known of a class of one's own

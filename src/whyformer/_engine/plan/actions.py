@@ -15,7 +15,7 @@ Linear layers keep nothing, as their weights need no gradient.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -23,17 +23,26 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from whyformer._engine.relevance.node import Factors
+from whyformer._engine.relevance.calls import ActivationCall, SelectCall
+from whyformer._engine.relevance.dispatch import CallBuilder
+from whyformer._engine.relevance.node import Factors, RuleNode, Switch
+from whyformer._engine.relevance.one_token import find_token, mark, token_of
 from whyformer._engine.relevance.recipes import Stabiliser
+from whyformer._engine.relevance.rules import sum_repeated_heads
 from whyformer._engine.tracing import operations
-from whyformer._engine.tracing.fused_attention import NAMES, is_prepared, prepare_fused_call, replace_arguments
+from whyformer._engine.tracing.attention import compute_attention_weights
+from whyformer._engine.tracing.fused_attention import (
+    NAMES,
+    is_prepared,
+    prepare_fused_call,
+    read_fused_arguments,
+    replace_arguments,
+)
 from whyformer._engine.tracing.in_place import compute_written
 from whyformer._engine.tracing.operations import FUSED_ATTENTION, Arguments, Operation, Options
 from whyformer._engine.tracing.tiles import BY_SIZE
 
 Function = Callable[..., Any]
-# Runs a function on its arguments as the recipe wants it.
-Action = Callable[[Function, Arguments, Options], Any]
 
 
 class Context(Protocol):
@@ -42,22 +51,33 @@ class Context(Protocol):
     saved_tensors: tuple[Tensor, ...]
     needs_input_grad: tuple[bool, ...]
     factors: Sequence[float]
+    switch: Switch | None
     shape: torch.Size
     axes: tuple[int, ...]
     activation: "Activation"
+    call: "Call"
 
     def save_for_backward(self, *tensors: Tensor | None) -> None: ...
 
+    def set_materialize_grads(self, value: bool) -> None: ...
+
 
 class Call(NamedTuple):
-    """A call that a node does itself, where torch builds no graph."""
+    """A call of a function of torch. switch: where one graph is for gradients and for relevance, which pass it is."""
 
     function: Function
     args: Arguments
     options: Options
+    switch: Switch | None = None
 
     def run(self) -> Any:
         return self.function(*self.args, **self.options)
+
+    def as_operation(self) -> Operation:
+        return Operation(operations.name_of(self.function), self.function, self.args, dict(self.options))
+
+
+Action = Callable[[Call], Any]  # runs a call as the recipe wants it
 
 
 def find_apply(node: type[torch.autograd.Function]) -> Function:
@@ -65,12 +85,12 @@ def find_apply(node: type[torch.autograd.Function]) -> Function:
     return super(torch.autograd.Function, node).apply  # type: ignore[misc]
 
 
-def run_without_graph(function: Function, args: Arguments, options: Options) -> Any:
+def run_without_graph(call: Call) -> Any:
     """The result is held constant wherever it is used: no graph is needed."""
-    if len(args) == 2 and not options and function is Tensor.pow:  # in every norm, and faster so
-        return function(args[0].detach(), args[1])
+    if len(call.args) == 2 and not call.options and call.function is Tensor.pow:  # in every norm, and faster so
+        return call.function(call.args[0].detach(), call.args[1])
     with torch.no_grad():
-        return detach_views(function(*args, **options))
+        return detach_views(call.run())
 
 
 def detach_views(result: Any) -> Any:
@@ -91,13 +111,14 @@ class DetachOperands:
     names: tuple[str, ...] = ()
     inner: Action | None = None
 
-    def __call__(self, function: Function, args: Arguments, options: Options) -> Any:
-        given = list(args)
+    def __call__(self, call: Call) -> Any:
+        given, options = list(call.args), call.options
         for position in self.positions:
-            given[position] = given[position].detach()
+            given[position] = hold(given[position], call.switch)
         if self.names:
-            options = {**options, **{name: options[name].detach() for name in self.names}}
-        return function(*given, **options) if self.inner is None else self.inner(function, tuple(given), options)
+            options = {**options, **{name: hold(options[name], call.switch) for name in self.names}}
+        held = call._replace(args=tuple(given), options=options)
+        return held.run() if self.inner is None else self.inner(held)
 
 
 @dataclass(frozen=True)
@@ -106,10 +127,10 @@ class WriteResult:
 
     inner: Action
 
-    def __call__(self, function: Function, args: Arguments, options: Options) -> Any:
-        target = args[0]
-        plain = partial(run_out_of_place, function)
-        target.copy_(self.inner(plain, (target.clone(), *args[1:]), options))
+    def __call__(self, call: Call) -> Any:
+        target, *rest = call.args
+        plain = partial(run_out_of_place, call.function)
+        target.copy_(self.inner(call._replace(function=plain, args=(target.clone(), *rest))))
         return target
 
 
@@ -119,8 +140,8 @@ class CopyResult:
 
     inner: Action
 
-    def __call__(self, function: Function, args: Arguments, options: Options) -> Any:
-        return self.inner(function, args, options).clone()
+    def __call__(self, call: Call) -> Any:
+        return self.inner(call).clone()
 
 
 def run_out_of_place(function: Function, target: Tensor, *args: Any, **options: Any) -> Tensor:
@@ -134,30 +155,45 @@ def run_out_of_place(function: Function, target: Tensor, *args: Any, **options: 
 
 
 class ScaledGradients(torch.autograd.Function):
-    """Passes tensors on, and multiplies the gradient of each by a number."""
+    """Passes tensors on, and multiplies the gradient of each by a number; under a switch only in relevance passes."""
 
     @staticmethod
-    def forward(ctx: Context, factors: Sequence[float], *tensors: Tensor) -> tuple[Tensor, ...]:
-        ctx.factors = factors
+    def forward(ctx: Context, switch: Switch | None, factors: Sequence[float], *tensors: Tensor) -> tuple[Tensor, ...]:
+        ctx.set_materialize_grads(False)
+        ctx.switch, ctx.factors = switch, factors
         return tuple([tensor.view_as(tensor) for tensor in tensors])
 
     @staticmethod
-    def backward(ctx: Context, *gradients: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        return (None, *[gradient * factor for gradient, factor in zip(gradients, ctx.factors, strict=True)])
+    def backward(ctx: Context, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        if is_gradient_pass(ctx.switch):
+            return (None, None, *gradients)
+        pairs = zip(gradients, ctx.factors, strict=True)
+        return (None, None, *[None if one is None or not factor else one * factor for one, factor in pairs])
 
 
 apply_scaled_gradients = find_apply(ScaledGradients)
 
 
-def scale_gradients(tensors: Sequence[Tensor], factors: Sequence[float]) -> list[Tensor]:
+def is_gradient_pass(switch: Switch | None) -> bool:
+    """Whether the true gradient is wanted of a graph that is for relevance too."""
+    return switch is not None and switch.recipe is None
+
+
+def scale_gradients(tensors: Sequence[Tensor], factors: Sequence[float], switch: Switch | None = None) -> list[Tensor]:
     """The tensors, with the gradient of each multiplied by a factor; 0 detaches it."""
-    found = [tensor if factor else tensor.detach() for tensor, factor in zip(tensors, factors, strict=True)]
+    is_free = switch is None
+    found = [tensor.detach() if is_free and not f else tensor for tensor, f in zip(tensors, factors, strict=True)]
     scaled = [number for number, tensor in enumerate(found) if tensor.requires_grad and factors[number] != 1]
     if scaled:
-        passed = apply_scaled_gradients([factors[number] for number in scaled], *[found[number] for number in scaled])
-        for number, tensor in zip(scaled, passed, strict=True):
+        of, given = [factors[number] for number in scaled], [found[number] for number in scaled]
+        for number, tensor in zip(scaled, apply_scaled_gradients(switch, of, *given), strict=True):
             found[number] = tensor
     return found
+
+
+def hold(tensor: Tensor, switch: Switch | None) -> Tensor:
+    """The tensor, constant in a relevance pass."""
+    return scale_gradients([tensor], [0.0], switch)[0]
 
 
 @dataclass(frozen=True)
@@ -167,13 +203,13 @@ class ScaleResult:
     factor: float
     is_product: bool = False  # of two tensors, entry by entry
 
-    def __call__(self, function: Function, args: Arguments, options: Options) -> Any:
-        if self.is_product and self.factor == 0.5:
-            for gate, other in ((args[0], args[1]), (args[1], args[0])):
+    def __call__(self, call: Call) -> Any:
+        if self.is_product and self.factor == 0.5 and call.switch is None:
+            for gate, other in (call.args, call.args[::-1]):
                 source, activation = getattr(gate, "_whyformer_gate", (None, None))
                 if source is not None and isinstance(other, Tensor) and other.shape == gate.shape:
                     return apply_gated_product(source, other, gate.detach(), activation)
-        return scale_gradients([function(*args, **options)], [self.factor])[0]
+        return scale_gradients([call.run()], [self.factor], call.switch)[0]
 
 
 @dataclass(frozen=True)
@@ -182,17 +218,53 @@ class ScaleAttention:
 
     factors: Factors
 
-    def __call__(self, function: Function, args: Arguments, options: Options) -> Tensor:
+    def __call__(self, call: Call) -> Tensor:
+        function, args, options, switch = call
+        if switch is None and self.factors == ONLY_VALUES and HeldAttention.suits(call):
+            given = [leave.detach() for leave in args[:2]]
+            return apply_held_attention(args[2], call._replace(args=(*given, *args[2:])))
         if is_prepared(args, options):
-            return function(*scale_gradients(args, self.factors), **options)
+            return function(*scale_gradients(args, self.factors, switch), **options)
         operation = prepare_fused_call(Operation(FUSED_ATTENTION, function, args, dict(options)), BY_SIZE)
         given = [operation.argument(position, name) for position, name in enumerate(NAMES)]
-        changes = dict(zip(NAMES, scale_gradients(given, self.factors), strict=True))
+        changes = dict(zip(NAMES, scale_gradients(given, self.factors, switch), strict=True))
         value, width = changes["value"], changes["query"].size(-1)
         if not value.is_cuda and value.size(-1) < width:  # there is no fused kernel for values of another width
             changes["value"] = F.pad(value, (0, width - value.size(-1)))
         scaled = replace_arguments(operation, changes)
         return function(*scaled.args, **scaled.kwargs)[..., : value.size(-1)]
+
+
+ONLY_VALUES = (0.0, 0.0, 1.0)
+FEWEST_QUERIES, LARGEST_MATRIX = 24, 2**24  # bytes
+
+
+class HeldAttention(torch.autograd.Function):
+    """Fused attention held constant, of which only values have slopes: on a CPU the kernel's backward pass takes twice
+    as long, as it also computes those of queries and keys."""
+
+    @staticmethod
+    def suits(call: Call) -> bool:
+        query, key = call.args[:2] if len(call.args) >= 3 else (None, None)
+        if query is None or query.is_cuda or query.dim() != 4 or query.size(2) < FEWEST_QUERIES:
+            return False
+        is_small = query.shape[:-1].numel() * key.size(-2) * query.element_size() <= LARGEST_MATRIX
+        return is_small and query.element_size() >= 4 and not call.options.get("dropout_p") and len(call.args) < 5
+
+    @staticmethod
+    def forward(ctx: Context, value: Tensor, call: Call) -> Tensor:
+        ctx.call, ctx.shape = call, value.shape
+        return call.run()
+
+    @staticmethod
+    def backward(ctx: Context, slope: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+        given = read_fused_arguments(ctx.call.as_operation())
+        key, mask = given.repeat_heads()[0], given.mask.read(slice(None), given.query, given.key.size(-2))
+        weights = compute_attention_weights((given.query * given.scale) @ key.mT, mask)
+        return sum_repeated_heads(weights.mT @ slope, given.repeats), None
+
+
+apply_held_attention = find_apply(HeldAttention)
 
 
 # --- statistics of norms ---------------------------------------------------------------------------------------------
@@ -220,22 +292,22 @@ class KeepStatistic:
 
     position: int  # of x
 
-    def __call__(self, function: Function, args: Arguments, options: Options) -> Tensor:
-        x, statistic = args[self.position], args[1 - self.position]
-        result = function(*args, **options)
-        source = getattr(x, "_whyformer_narrow", None)
+    def __call__(self, call: Call) -> Tensor:
+        x, statistic = call.args[self.position], call.args[1 - self.position]
+        result: Tensor = call.run()
+        source = getattr(x, "_whyformer_narrow", None) if call.switch is None else None
         if source is not None and statistic.shape[:-1] == source.shape[:-1] and result.shape == source.shape:
             result._whyformer_scaled = (source, statistic)
         return result
 
 
-def cast(function: Function, args: Arguments, options: Options) -> Any:
+def cast(call: Call) -> Any:
     """A cast; one that ends a norm in 16 bits goes back to its start in one step."""
-    x = args[0]
+    x = call.args[0]
     source, statistic = getattr(x, "_whyformer_scaled", (None, None))
-    if source is not None and args[1:] == (source.dtype,) and not options:
-        return apply_scaled_cast(source, statistic, Call(function, args, options))
-    result = function(*args, **options)
+    if source is not None and call.args[1:] == (source.dtype,) and not call.options:
+        return apply_scaled_cast(source, statistic, call)
+    result = call.run()
     if isinstance(x, Tensor) and x.element_size() < 4 and result is not x and result.shape == x.shape:
         result._whyformer_narrow = x
     return result
@@ -260,29 +332,35 @@ class HalfRotation(torch.autograd.Function):
 apply_half_rotation = find_apply(HalfRotation)
 
 
-def take_part(function: Function, args: Arguments, options: Options) -> Any:
-    """x[...], which remembers what it is a part of."""
-    part = function(*args, **options)
-    if isinstance(part, Tensor):
-        part._whyformer_part_of = args[0]  # type: ignore[attr-defined]
+def take_part(call: Call) -> Any:
+    """x[...], which remembers what it is a part of. In a relevance pass, the tokens beside one that is picked are known
+    to have none (relevance/one_token.py)."""
+    part, (x, index) = call.run(), call.args
+    if not isinstance(part, Tensor):
+        return part
+    if call.switch is not None and x.requires_grad and find_token(index, tuple(x.shape)) is not None:
+        picking = SelectCall(step=0, operation="getitem", place="", index=index, run=lambda start: start[index])
+        return RuleNode.apply(call.switch, picking, part, x)
+    part._whyformer_part_of = x  # type: ignore[attr-defined]
     return part
 
 
-def negate(function: Function, args: Arguments, options: Options) -> Tensor:
+def negate(call: Call) -> Tensor:
     """-x, which remembers x."""
-    result: Tensor = function(*args, **options)
-    result._whyformer_negative_of = args[0]  # type: ignore[attr-defined]
+    result: Tensor = call.run()
+    result._whyformer_negative_of = call.args[0]  # type: ignore[attr-defined]
     return result
 
 
-def join(function: Function, args: Arguments, options: Options) -> Tensor:
+def join(call: Call) -> Tensor:
     """A concatenation; of the two halves of a tensor, the second one negated, it is a rotation by a quarter turn."""
+    _, args, options, _ = call
     parts = args[0]
     if len(parts) == 2 and (x := find_rotated(*parts)) is not None:
         axis = options.get("dim", options.get("axis", args[1] if len(args) > 1 else 0))
         if axis in (-1, x.dim() - 1) and "out" not in options:
-            return apply_half_rotation(x, Call(function, args, options))
-    return function(*args, **options)
+            return apply_half_rotation(x, call)
+    return call.run()
 
 
 def find_rotated(first: Tensor, last: Tensor) -> Tensor | None:
@@ -385,11 +463,15 @@ class TakeSecant:
     stabiliser: Stabiliser
     is_alone: bool
 
-    def __call__(self, function: Function, args: Arguments, options: Options) -> Tensor:
+    def __call__(self, call: Call) -> Tensor:
+        function, args, options, switch = call
         x = args[self.position]
+        if switch is not None:
+            secant = ActivationCall(step=0, operation="", place="", run=function)
+            return RuleNode.apply(switch, secant, call.run(), x)
         if not self.is_alone:
             with torch.no_grad():
-                y = function(*args, **options)
+                y = call.run()
             return KnownSecant.apply(x, y, self.stabiliser)
         before, after = args[: self.position], args[self.position + 1 :]
 
@@ -397,7 +479,7 @@ class TakeSecant:
             return function(*before, start, *after, **options)
 
         activation = Activation(activate, self.stabiliser, function is F.silu)
-        result = apply_secant(x, Call(function, args, options), activation)
+        result = apply_secant(x, call, activation)
         result._whyformer_gate = (x, activation)
         return result
 
@@ -408,44 +490,78 @@ class TakeSecant:
 class ConstantSpread(torch.autograd.Function):
     """A layer norm or RMS norm as a linear map with its spread held constant; keeps one number per row.
 
-    axes: those over which it is centred; an RMS norm is not.
+    axes: those over which it is centred; an RMS norm is not. Under a switch y has a graph of its own, for gradients.
     """
 
     @staticmethod
     def forward(
-        ctx: Context, x: Tensor, y: Tensor, scale: Tensor, weight: Tensor | None, axes: Sequence[int]
+        ctx: Context,
+        switch: Switch | None,
+        x: Tensor,
+        y: Tensor,
+        scale: Tensor,
+        weight: Tensor | None,
+        axes: Sequence[int],
     ) -> Tensor:
+        ctx.set_materialize_grads(False)
         ctx.save_for_backward(scale, weight)
-        ctx.axes = tuple(axes)
+        ctx.switch, ctx.axes = switch, tuple(axes)
         return y.view_as(y)
 
     @staticmethod
-    def backward(ctx: Context, slope: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Context, slope: Tensor | None) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        if slope is None or is_gradient_pass(ctx.switch):
+            return None, None, slope, None, None, None
         scale, weight = ctx.saved_tensors
         share = (slope if weight is None else slope * weight) * scale
         if ctx.axes:
             share -= share.mean(ctx.axes, keepdim=True)
-        return share.to(slope.dtype), None, None, None, None
+        share, token = share.to(slope.dtype), token_of(slope)
+        return None, share if token is None else mark(share, token), None, None, None, None
 
 
-def linearise_layer_norm(function: Function, args: Arguments, options: Options) -> Tensor:
-    given = Operation("layer_norm", function, args, dict(options)).argument
+def linearise_layer_norm(call: Call) -> Tensor:
+    given = call.as_operation().argument
     x, shape, weight = given(0, "input"), given(1, "normalized_shape"), given(2, "weight")
     eps = given(4, "eps", default=1e-5)
-    with torch.no_grad():
+    with torch.set_grad_enabled(call.switch is not None):
         y, _, scale = torch.native_layer_norm(x, list(shape), weight, given(3, "bias"), eps)
-    return ConstantSpread.apply(x, y, scale, weight, range(-len(shape), 0))
+    return ConstantSpread.apply(call.switch, x, y, scale.detach(), weight, range(-len(shape), 0))
 
 
-def linearise_rms_norm(function: Function, args: Arguments, options: Options) -> Tensor:
-    given = Operation("rms_norm", function, args, dict(options)).argument
+def linearise_rms_norm(call: Call) -> Tensor:
+    given = call.as_operation().argument
     x, shape, weight, eps = given(0, "input"), given(1, "normalized_shape"), given(2, "weight"), given(3, "eps")
     wide = x.detach() if x.element_size() >= 4 else x.detach().float()
     eps = torch.finfo(x.dtype).eps if eps is None else eps
-    with torch.no_grad():
-        scale = (wide.square().mean(tuple(range(-len(shape), 0)), keepdim=True) + eps).rsqrt()
-        y = function(*args, **options)
-    return ConstantSpread.apply(x, y, scale, weight, ())
+    scale = (wide.square().mean(tuple(range(-len(shape), 0)), keepdim=True) + eps).rsqrt()
+    with torch.set_grad_enabled(call.switch is not None):
+        y = call.run()
+    return ConstantSpread.apply(call.switch, x, y, scale, weight, ())
 
 
 CONSTANT_SPREADS: dict[str, Action] = {"layer_norm": linearise_layer_norm, "rms_norm": linearise_rms_norm}
+
+
+# --- rules -----------------------------------------------------------------------------------------------------------
+
+
+class UnlabelledCalls(CallBuilder):
+    """Describes linear layers to their rule, which needs no labels of examples or tokens."""
+
+    def find_samples(self) -> None:
+        return None
+
+
+@dataclass(frozen=True)
+class ApplyRule:
+    """A linear layer with its rule beside it, as in the full engine, where the rule is no factor: LRP-gamma, say."""
+
+    kind: str
+
+    def __call__(self, call: Call) -> Tensor:
+        result: Tensor = call.run()
+        described = UnlabelledCalls(call.as_operation(), result, batch=0, step=0, place="").build()
+        assert described is not None and call.switch is not None
+        rule, operands = described
+        return RuleNode.apply(call.switch, replace(rule, kind=self.kind), result, *operands)

@@ -30,6 +30,7 @@ from whyformer._engine.layout.blocks import find_block_calls, find_blocks
 from whyformer._engine.plan.actions import (
     CONSTANT_SPREADS,
     Action,
+    ApplyRule,
     Arguments,
     CopyResult,
     DetachOperands,
@@ -57,6 +58,7 @@ from whyformer._engine.run.returned import iterate_tensors
 from whyformer._engine.run.token_mixing import find_unattended
 from whyformer._engine.tracing import operations
 from whyformer._engine.tracing.attention import find_layer_sites
+from whyformer._engine.tracing.composites import COMPOSITE_OPERATIONS
 from whyformer._engine.tracing.operations import Operation, find_tensors
 from whyformer._engine.tracing.provenance import is_embedding_sum
 from whyformer.errors import UnsupportedModel
@@ -109,6 +111,7 @@ class BackwardPlan:
     factors: Factors | None = None  # of attention that is run as one fused call
     loops: tuple[Loop, ...] = ()  # that run as often as the input asks for
     attention: tuple[AttentionStep, ...] = ()  # one for each layer; () if that is not known
+    is_switched: bool = False  # one graph is for gradients and for relevance, with rules as nodes
     narrowest: torch.dtype = torch.float32  # in which the model computes; some go down from 64 bits to 32 for a moment
 
 
@@ -161,7 +164,9 @@ class Decision:
     action: Action | None = None
 
 
-def decide(recipe: Recipe, operation: Operation, call: calls.OperationCall, operands: Sequence[Tensor]) -> Decision:
+def decide(
+    recipe: Recipe, operation: Operation, call: calls.OperationCall, operands: Sequence[Tensor], *, is_switched: bool
+) -> Decision:
     """What the recipe's rule for this call amounts to."""
     rule = recipe.rules[call.kind]
     everything = tuple(operands)
@@ -194,6 +199,8 @@ def decide(recipe: Recipe, operation: Operation, call: calls.OperationCall, oper
         return decide_product(rule, operation, call, everything)
     if isinstance(call, calls.ScaleCall) and rule is slopes.share_rotation:
         return Decision(everything, None if call.positions is None else ScaleResult(0.5))
+    if is_switched and isinstance(call, calls.LinearCall) and call.beside_constants is None:
+        return Decision(everything, ApplyRule(call.kind))
     raise NotPlannable(f"the rule {rule.__name__} for {operation.name} is no gradient with a factor")
 
 
@@ -250,6 +257,7 @@ class PlanRecorder(Intercept):
     """Interception that takes notes of the operations that the model itself calls."""
 
     recipe: Recipe | None = None
+    is_switched = False
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -275,6 +283,11 @@ class PlanRecorder(Intercept):
         if name == MULTI_HEAD:  # spelt out in planned runs too
             return super().__torch_function__(func, types, args, kwargs)
         operation = Operation(name, func, args, kwargs or {})
+        if self.is_switched and name in COMPOSITE_OPERATIONS and operation.dependent:
+            with self:
+                composed = COMPOSITE_OPERATIONS[name](operation)
+            if composed is not None:
+                return composed
         draft = Draft(operation, [t for t in operation.given if self.depends(t)])
         if draft.dependent:
             draft.operation = leave_out_weights(operation, draft.dependent)
@@ -316,7 +329,7 @@ class PlanRecorder(Intercept):
         if self.obstacle or self.recipe is None or self.current is None or self.written.is_reading:
             return
         try:
-            decision = decide(self.recipe, operation, call, operands)
+            decision = decide(self.recipe, operation, call, operands, is_switched=self.is_switched)
         except NotPlannable as reason:
             self.obstacle = f"{self.path}: {reason}"
             return
@@ -364,8 +377,8 @@ def leave_out_weights(operation: Operation, dependent: Sequence[Tensor]) -> Oper
     return operation.map_arguments(lambda value: None if is_weight(value) else value)
 
 
-def make_plan_recorder(recipe: Recipe | None) -> type[PlanRecorder]:
-    return type("RecipePlanRecorder", (PlanRecorder,), {"recipe": recipe})
+def make_plan_recorder(recipe: Recipe | None, *, is_switched: bool) -> type[PlanRecorder]:
+    return type("RecipePlanRecorder", (PlanRecorder,), {"recipe": recipe, "is_switched": is_switched})
 
 
 def write_plan(run: Run, recipe: Recipe | None, facts: ModelFacts) -> BackwardPlan:
@@ -375,7 +388,7 @@ def write_plan(run: Run, recipe: Recipe | None, facts: ModelFacts) -> BackwardPl
     if mode.obstacle:
         raise NotPlannable(mode.obstacle)
     source, entrance, words = find_entrance(mode)
-    factors = None if recipe is None else find_factors(recipe, (True, True, True))
+    factors = None if recipe is None or mode.is_switched else find_factors(recipe, (True, True, True))
     writer = PlanWriter(mode, source, list(iterate_tensors(run.returned)), defers=factors is not None)
     turns = writer.find_turns(mode)
     writer.write(turns)
@@ -393,6 +406,7 @@ def write_plan(run: Run, recipe: Recipe | None, facts: ModelFacts) -> BackwardPl
         factors=factors,
         loops=writer.loops,
         attention=writer.find_attention(mode),
+        is_switched=mode.is_switched,
         narrowest=find_narrowest(mode.drafts),
     )
 
@@ -488,6 +502,7 @@ class PlanWriter:
 
     def __init__(self, mode: PlanRecorder, source: Tensor, outputs: Sequence[Tensor], *, defers: bool) -> None:
         self.drafts, self.source, self.outputs = mode.drafts, source, outputs
+        self.is_switched = mode.is_switched
         self.read, self.memory = mode.read, WrittenMemory(mode.drafts)
         entered = getattr(source, "_whyformer_leaf", source)
         self.entered = id(entered)
@@ -512,13 +527,15 @@ class PlanWriter:
     def write(self, turns: Turns) -> None:
         """What each operation on something that needs a graph does."""
         receiving = [self.find_receiving(draft, number in self.parts) for number, draft in enumerate(self.drafts)]
-        is_alive = treat_last_turn_alike(self.find_alive(receiving), turns)
+        flowing = [{*map(self.identify, draft.dependent)} for draft in self.drafts] if self.is_switched else receiving
+        is_alive = treat_last_turn_alike(self.find_alive(flowing), turns)
         graph, steps = {self.identify(self.source)}, self.steps
 
         def is_in_graph(tensor: Tensor) -> bool:
             return self.identify(tensor) in graph
 
-        for number, (draft, gets, alive) in enumerate(zip(self.drafts, receiving, is_alive, strict=True)):
+        rows = zip(self.drafts, receiving, flowing, is_alive, strict=True)
+        for number, (draft, gets, flows, alive) in enumerate(rows):
             self.before.append(len(steps))
             part = self.parts.get(number, "")
             operation, writes = draft.operation, draft.target is not None
@@ -529,7 +546,7 @@ class PlanWriter:
             if operation.name in FREE:
                 graph |= made if pattern != SHAPED_LIKE or not operation.name.endswith("_as") else set()
                 continue
-            alive = alive and bool(gets & graph)
+            alive = alive and bool(flows & graph)
             action = None if part else write_result(draft, self.make_action(draft, gets, graph, alive))
             if alive and action is not None and not writes and any(map(self.memory.covers, draft.results)):
                 action = CopyResult(action)

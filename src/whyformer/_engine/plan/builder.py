@@ -1,7 +1,7 @@
 """From a planned run to a capture: what the full engine's builder takes from a run, with what the plan knows instead of
 labels."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import torch
@@ -21,6 +21,7 @@ from whyformer._engine.run.intercept import Intercept
 from whyformer._engine.targets.chosen_answer import ChosenAnswer, choose_answer
 from whyformer._engine.tracing.provenance import Trace, attach_trace, trace_of
 
+Slopes = Mapping[Recipe | None, dict[str, list[Tensor]]]  # by recipe, None for gradients, and by site
 WIDE = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
 
 
@@ -69,9 +70,9 @@ class PlannedBuilder(CaptureBuilder):
         target, versus = self.request.target, self.request.versus
         return choose_answer(self.model, self.encoded, self.run, self.layout, target, versus, needs_score=True)
 
-    def finish(self, chosen: ChosenAnswer, slopes: dict[str, list[Tensor]], notes: Sequence[str]) -> Capture:
-        """The capture. slopes: of the score, by site."""
-        recipe, (answer, targets, reading, of_target) = self.plan.recipe, chosen
+    def finish(self, chosen: ChosenAnswer, found: Slopes, notes: Sequence[str]) -> Capture:
+        """The capture. found: slopes of the score."""
+        answer, targets, reading, of_target = chosen
         given = frozenset(("unattended", "probe"))
         wanted, self.keep = self.keep, self.keep - given
         self.keep_values(answer, targets)
@@ -80,10 +81,11 @@ class PlannedBuilder(CaptureBuilder):
         if "probe" in wanted:
             self.store("probe", Probe(self.model, self.encoded, self.layout, targets, reading))
         rounding = {}
-        if slopes:
+        for recipe, slopes in found.items():
             self.keep_arrived(slopes, recipe)
             if recipe is not None and self.run.output.element_size() >= 4:
-                rounding[recipe] = self.estimate_rounding(slopes, RoundingError(), recipe)
+                moved = RoundingError(at_attention=[None] * len(self.sites))
+                rounding[recipe] = self.estimate_rounding(slopes, moved, recipe)
         self.mode.sites = self.sites
         return self.make_capture(chosen._replace(notes=(*notes, *of_target)), rounding, {})
 

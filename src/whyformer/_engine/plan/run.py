@@ -20,7 +20,7 @@ from torch.utils.hooks import RemovableHandle
 
 from whyformer._engine.capture.capture import RunRequest
 from whyformer._engine.capture.sites import SITES
-from whyformer._engine.plan.actions import Action, Arguments, Context, Function, Options, cast, take_part
+from whyformer._engine.plan.actions import Action, Arguments, Call, Context, Function, Options, cast, take_part
 from whyformer._engine.plan.backward_plan import (
     ASKING,
     FREE,
@@ -34,13 +34,15 @@ from whyformer._engine.plan.backward_plan import (
 from whyformer._engine.plan.deferred_attention import DeferredAttention
 from whyformer._engine.plan.facts import AttentionStep, PlanDiffers
 from whyformer._engine.plan.loops import Loop
+from whyformer._engine.relevance.node import Switch
+from whyformer._engine.relevance.recipes import Recipe
 from whyformer._engine.run.foreign_errors import refuse_unsuitable_inputs
 from whyformer._engine.run.model_writes import WriteGuard
 from whyformer._engine.run.quantised import reload_weights
 from whyformer._engine.run.returned import find_output
 from whyformer._engine.tracing import operations
 from whyformer._engine.tracing.attention import AttentionSite
-from whyformer._engine.tracing.composites import multi_head_attention
+from whyformer._engine.tracing.composites import COMPOSITE_OPERATIONS, multi_head_attention
 from whyformer._engine.tracing.operations import Operation
 from whyformer._model import EncodedBatch, unwrap
 from whyformer._plain.private_torch import without_interception
@@ -70,13 +72,15 @@ class Kind(NamedTuple):
     action: Action | None  # of one that is free
     writes: bool
     is_multi_head: bool
+    is_composite: bool
 
 
 @cache
 def find_kind(function: Function) -> Kind:
     name = operations.name_of(function)
     is_asking, writes = name in ASKING, operations.is_marked_in_place(name)
-    return Kind(name, is_asking, is_asking or name in FREE, FREE_ACTIONS.get(name), writes, name == MULTI_HEAD)
+    is_free, action, is_composite = is_asking or name in FREE, FREE_ACTIONS.get(name), name in COMPOSITE_OPERATIONS
+    return Kind(name, is_asking, is_free, action, writes, name == MULTI_HEAD, is_composite)
 
 
 def requires_grad(tensor: Tensor) -> bool:
@@ -88,8 +92,17 @@ class PlanMode(TorchFunctionMode):
 
     watches = False  # also operations on what does not depend on the input
 
-    def __init__(self, plan: BackwardPlan, guard: WriteGuard | None = None, *, start: int = 0, is_inside: bool = False):
+    def __init__(
+        self,
+        plan: BackwardPlan,
+        guard: WriteGuard | None = None,
+        *,
+        start: int = 0,
+        is_inside: bool = False,
+        switch: Switch | None = None,
+    ) -> None:
         super().__init__()
+        self.switch = Switch() if plan.is_switched and switch is None else switch
         self.plan, self.steps, self.guard = plan, plan.steps, guard
         self.at = start
         self.leaf: Tensor | None = None
@@ -134,8 +147,13 @@ class PlanMode(TorchFunctionMode):
                 return func(*args, **kwargs)
             return self.run_beside(kind, func, args, kwargs)
         name = kind.name
+        if kind.is_composite and self.switch is not None:
+            with self:
+                composed = COMPOSITE_OPERATIONS[name](Operation(name, func, args, kwargs))
+            if composed is not None:
+                return composed
         if kind.is_free:
-            return func(*args, **kwargs) if kind.action is None else kind.action(func, args, kwargs)
+            return func(*args, **kwargs) if kind.action is None else kind.action(Call(func, args, kwargs, self.switch))
         if self.at in self.turns:
             self.turn()
         if self.at >= len(self.steps):
@@ -150,7 +168,8 @@ class PlanMode(TorchFunctionMode):
         self.at += 1
         if step.part:
             return self.attention.run(step.part, func, args, kwargs)
-        result = func(*args, **kwargs) if step.action is None else step.action(func, args, kwargs)
+        action = step.action
+        result = func(*args, **kwargs) if action is None else action(Call(func, args, kwargs, self.switch))
         if self.keeps and self.at - 1 in self.keeps:
             self.kept[self.at - 1] = result
         if self.attends and self.at - 1 in self.attends:
@@ -206,9 +225,14 @@ class PlanRun:
     sites: tuple[AttentionSite, ...] = ()  # one for each layer, if attention is kept
     keeps_graph: bool = False  # for another backward pass
 
-    def find_slopes(self, score: Tensor, at: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Of a score of the output, at some of the tensors above."""
-        slopes = torch.autograd.grad(score.sum(), at, retain_graph=self.keeps_graph, allow_unused=True)
+    def find_slopes(
+        self, score: Tensor, at: Sequence[Tensor], recipe: Recipe | None = None, *, is_last: bool = True
+    ) -> tuple[Tensor, ...]:
+        """Of a score of the output, at some of the tensors above; of a graph for both, gradients or by the recipe."""
+        keeps = self.keeps_graph or not is_last
+        if self.mode is not None and self.mode.switch is not None:
+            self.mode.switch.recipe = recipe
+        slopes = torch.autograd.grad(score.sum(), at, retain_graph=keeps, allow_unused=True)
         return tuple(torch.zeros_like(t) if s is None else s for t, s in zip(at, slopes, strict=True))
 
 
@@ -337,7 +361,7 @@ class BlockNode(torch.autograd.Function):
     def backward(ctx: BlockContext, slope: Tensor) -> tuple[Tensor, None, None, None]:  # type: ignore[override]
         block, mode = ctx.recomputed.block, ctx.recomputed.mode
         start = ctx.saved_tensors[0].to(ctx.device).detach().requires_grad_()
-        again = PlanMode(mode.plan, mode.guard, start=block.start, is_inside=True)
+        again = PlanMode(mode.plan, mode.guard, start=block.start, is_inside=True, switch=mode.switch)
         with torch.enable_grad(), again:
             returned = ctx.run(start)
         if again.at != block.stop:

@@ -26,8 +26,8 @@ from whyformer._engine.capture.capture import Capture, Declined, EngineChoice, R
 from whyformer._engine.capture.full_run import FullRunner
 from whyformer._engine.capture.sites import SITES
 from whyformer._engine.layout.order import ExamplesMoved, keeps_order
-from whyformer._engine.plan.backward_plan import BackwardPlan, make_plan_recorder, write_plan
-from whyformer._engine.plan.builder import PlannedBuilder
+from whyformer._engine.plan.backward_plan import PASSING, BackwardPlan, make_plan_recorder, write_plan
+from whyformer._engine.plan.builder import PlannedBuilder, Slopes
 from whyformer._engine.plan.facts import NotPlannable, PlanDiffers, read_facts
 from whyformer._engine.plan.memory import KeptMemory, choose_saving, describe_room, list_ways, note_bytes
 from whyformer._engine.plan.run import (
@@ -64,8 +64,9 @@ PLANNED_FROM = 16  # tokens of the first input
 PLANNED_AGAIN_FROM = 256  # where recurrences run over chunks of, mostly, 64 tokens
 MOST_ATTEMPTS = 3  # to learn a plan for one kind of request
 PLANNED_SITES = frozenset(
-    "input input_grad input_relevance hidden hidden_grad hidden_relevance unattended attention attention_grad value "
-    "attention_output attention_output_grad readout mask special streams fingerprint probe".split()
+    "input input_grad input_relevance hidden hidden_grad hidden_relevance unattended attention attention_grad "
+    "attention_relevance value attention_output attention_output_grad readout mask special streams fingerprint "
+    "probe".split()
 )
 NOT_FINITE = "The model's output is not finite. Open the model in float32, or check its weights."
 SWITCHED_OFF, WHOLE = "switched off", "attention is computed whole"
@@ -106,14 +107,11 @@ class PlanRunner:
             return SWITCHED_OFF
         if not request.keep <= PLANNED_SITES:
             return "more is needed than gradients or slopes of one backward pass"
-        needs_gradient, needs_relevance = (
-            any(getattr(SITES[name], which) for name in request.keep) for which in ("is_gradient", "is_relevance")
-        )
-        if needs_relevance and (needs_gradient or len(request.recipes) != 1 or request.recipes[0].sends != "slope"):
-            return "gradients and relevance are needed, or not one recipe that sends slopes"
+        if needs_relevance(request) and (len(request.recipes) != 1 or request.recipes[0].sends != "slope"):
+            return "not one recipe that sends slopes is needed"
         if not is_text(request.encoded) and not (main.dim() == 4 and main.is_floating_point()):
             return "the input is neither one of token ids nor an image"
-        if not (asked or is_long(request)) and has_short_weights(request):
+        if has_short_weights(request) and (needs_switch(request) or not (asked or is_long(request))):
             return "the weights have 16 bits: the full engine computes in 32"
         if not current_setting.get().is_on:
             return WHOLE
@@ -207,9 +205,19 @@ def has_short_weights(request: RunRequest) -> bool:
     return request.model.dtype.itemsize < 4
 
 
+def needs_relevance(request: RunRequest) -> bool:
+    return any(SITES[name].is_relevance for name in request.keep)
+
+
+def needs_switch(request: RunRequest) -> bool:
+    """Whether one graph must serve gradients and relevance, or a recipe whose rules for linear layers are no factor."""
+    is_both = needs_relevance(request) and any(SITES[name].is_gradient for name in request.keep)
+    return is_both or (needs_relevance(request) and request.recipes[0].rules["linear"] not in PASSING)
+
+
 def find_planned_recipe(request: RunRequest) -> Recipe | None:
     """The recipe of the plan; None if no relevance is needed."""
-    return request.recipes[0] if any(SITES[name].is_relevance for name in request.keep) else None
+    return request.recipes[0] if needs_relevance(request) else None
 
 
 def is_padded(encoded: EncodedBatch) -> bool:
@@ -224,7 +232,8 @@ def describe_plan(request: RunRequest) -> Hashable:
     names = (*encoded.inputs, encoded.main)
     attention = getattr(config, "_attn_implementation", None)
     padding = is_padded(encoded) and not is_long(request)
-    return find_planned_recipe(request), attention, model.dtype, names, shape, padding, encoded.batch_axis
+    recipe = find_planned_recipe(request), needs_switch(request)
+    return recipe, attention, model.dtype, names, shape, padding, encoded.batch_axis
 
 
 def describe_kind(request: RunRequest) -> Hashable:
@@ -313,7 +322,7 @@ def make_plan(request: RunRequest) -> tuple[BackwardPlan, Capture]:
             switch=None if recipe is None else Switch(),
             asks_gradient=True,
             prepare=lambda shadow: stack.enter_context(prepare_language_model(shadow, encoded)),
-            mode_class=make_plan_recorder(recipe),
+            mode_class=make_plan_recorder(recipe, is_switched=needs_switch(request)),
             keeps_dtype=True,
         ) as run,
     ):
@@ -412,7 +421,7 @@ def run_once(
         shadow = stack.enter_context(borrow_shadow(module, now))
         return run_planned(own, shadow, plan, positions, saving=saving, **options)
 
-    repeats = find_shadows(module, now).repeats if may_repeat and not saving else None
+    repeats = find_shadows(module, now).repeats if may_repeat and not saving and not plan.is_switched else None
     chosen: ChosenAnswer | None = None
     with (
         neutral_torch(),
@@ -455,21 +464,29 @@ def choose_explained(
     return builder.choose_answer()
 
 
-def find_slopes(request: RunRequest, run: PlanRun, builder: PlannedBuilder, score: Tensor) -> dict[str, list[Tensor]]:
-    """Of the score, at the tensors whose gradient or relevance is wanted, by site; {} if none is.
+def find_slopes(request: RunRequest, run: PlanRun, builder: PlannedBuilder, score: Tensor) -> Slopes:
+    """Of the score, at the tensors whose gradient or relevance is wanted.
 
     Raises Declined if the answer is read at other tokens than the plan says.
     """
     kept = [SITES[name] for name in request.keep]
-    wanted = {site.of for site in kept if site.is_gradient or site.is_relevance}
-    wanted |= {"attention_output"} if "attention" in wanted else set()
-    names = [name for name in builder.tracked if name in wanted]
+    wanted = {
+        recipe: {site.of for site in kept if (site.is_gradient if recipe is None else site.is_relevance)}
+        for recipe in dict.fromkeys((None, find_planned_recipe(request)))
+    }
     checked = [run.sites[-1].output] if builder.follows_readout else []
-    flat = [*(tensor for name in names for tensor in builder.tracked[name]), *checked]
-    found = iter(run.find_slopes(score, flat) if flat else ())
-    slopes = {name: [attach_trace(next(found), trace_of(tensor)) for tensor in builder.tracked[name]] for name in names}
-    for slope in found:
-        builder.refuse_other_readout(run.sites[-1].split_heads(slope))
+    slopes: dict[Recipe | None, dict[str, list[Tensor]]] = {}
+    for recipe, of in wanted.items():
+        of |= {"attention_output"} if "attention" in of else set()
+        names = [name for name in builder.tracked if name in of]
+        is_last = recipe is not None or not any(of for one, of in wanted.items() if one is not None)
+        flat = [*(tensor for name in names for tensor in builder.tracked[name]), *(checked if is_last else ())]
+        found = iter(run.find_slopes(score, flat, recipe, is_last=is_last) if flat else ())
+        tracked = {name: builder.tracked[name] for name in names}
+        made = {name: [attach_trace(next(found), trace_of(one)) for one in ones] for name, ones in tracked.items()}
+        slopes |= {recipe: made} if made else {}
+        for slope in found:
+            builder.refuse_other_readout(run.sites[-1].split_heads(slope))
     return slopes
 
 

@@ -95,14 +95,14 @@ def favour_agreeing_products(call: LinearCall, slope: Tensor) -> Shares:
 
     with + where the output is positive and - where it is negative; the bias is one more input. As in
     `share_positive_products`, $(xw)^\pm = (xw \pm |x||w|)/2$, so that two matrix products forward and two back are
-    enough.
+    enough. The sum over k has the sign of the output, so that magnitudes are divided.
     """
     x, bias, gamma = call.operand, call.bias, call.parameters["gamma"]
-    weight_size, sign = call.take_magnitude(), call.result.sign()
+    weight_size, sign, size = call.take_magnitude(), call.result.sign(), call.result.abs()
     bound = call.apply(x.abs(), weight_size)
-    bound = bound if bias is None else bound + bias.abs()
-    whole = call.result * (1 + gamma / 2) + sign * bound * (gamma / 2)
-    s = slope * call.result / whole.masked_fill(whole == 0, 1)
+    bound = bound if bias is None else bound.add_(bias.abs())
+    whole = bound.mul_(gamma / 2).add_(size, alpha=1 + gamma / 2).add_(torch.finfo(size.dtype).tiny)
+    s = size.div_(whole).mul_(slope)
     share = call.apply_transpose(s, call.weight).mul_(1 + gamma / 2)
     share.addcmul_(x.sign(), call.apply_transpose(s * sign, weight_size), value=gamma / 2)
     if bias is not None:
