@@ -273,7 +273,21 @@ def _check_numbers(name: str, value: Any) -> None:
     if value.numel() == 0:
         raise TensorError(f"Input {name!r} is empty: shape {list(value.shape)}.")
     if value.is_floating_point() and not bool(value.isfinite().all()):
+        if value.dim() in (2, 3) and not bool(value.isinf().any()):  # a series or a table: missing values
+            return
         raise TensorError(f"Input {name!r} contains NaN or infinity.")
+
+
+def note_missing(given: Tensor) -> str:
+    """What scores leave out of an input with missing values; empty if there are none."""
+    count = int(given.isnan().sum()) if given.is_floating_point() else 0
+    if not count:
+        return ""
+    numbers = "1 number of the input is" if count == 1 else f"{count} numbers of the input are"
+    return (
+        f"{numbers} missing (NaN). Methods that read gradients or relevance at the input give a missing number no "
+        "share; leave_one_out sees what it does."
+    )
 
 
 def refuse_unusable_tensor(name: str, value: Any) -> None:

@@ -532,7 +532,7 @@ class Model:
             special = special if mask is None else special & mask
         is_image = tensor.dim() == 4 and tensor.is_floating_point()
         range_note = input_spec.check_pixel_range(tensor, self.processor, self.name) if is_image else ""
-        notes = (*self.notes, range_note) if range_note else self.notes
+        notes = tuple(filter(None, (*self.notes, range_note, input_spec.note_missing(tensor))))
         if words is not None:
             notes += self._input_spec.note_length(tensor.size(1))
         names = tuple(f"example {n}" for n in range(tensor.size(axis)))

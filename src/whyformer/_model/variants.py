@@ -237,7 +237,8 @@ def erase_frames(encoded: EncodedBatch, owners: Tensor, keep: Tensor, of: Tensor
     real = torch.ones_like(signal)
     if encoded.token_mask is not None and encoded.token_mask.size(1) == signal.size(1):
         real = encoded.token_mask.to(real).view(*encoded.token_mask.shape, *[1] * (signal.dim() - 2)).expand_as(real)
-    filling = (signal * real).sum(1, keepdim=True) / real.sum(1, keepdim=True).clamp(min=1)
+    real = real.where(~signal.isnan(), 0)
+    filling = (signal.nan_to_num() * real).sum(1, keepdim=True) / real.sum(1, keepdim=True).clamp(min=1)
     filling = filling if fill == "mean" else torch.zeros_like(filling)
     kept = send_to_device(keep[:, owners.clamp(min=0)] | (owners < 0), signal.device)
     at = send_to_device(of, signal.device)

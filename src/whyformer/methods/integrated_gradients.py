@@ -68,7 +68,8 @@ def integrated_gradients(
     """
     plan = plan_step_counts(steps, most_steps)
     start = probe.baseline(baseline, seed=seed)
-    path = IntegrationPath(probe, start, probe.leaf - start)
+    start = start.where(~probe.leaf.isnan(), probe.leaf)  # a missing number stays missing along the path
+    path = IntegrationPath(probe, start, (probe.leaf - start).nan_to_num())
     twice = torch.arange(probe.batch).repeat(2)
     ends = probe.run_at_leaf(torch.cat([start, probe.leaf]), twice, gradient=False)[0].score.double().cpu()
     difference = ends[probe.batch :] - ends[: probe.batch]

@@ -63,7 +63,8 @@ def make_noisy_copies(probe: Probe, samples: int, noise: float, seed: int) -> It
     copies, of = [], []
     for example in range(probe.batch):
         leaf, real = probe.leaf[example], find_real_places(probe, example)
-        low, high = leaf[real].min(), leaf[real].max()
+        known = leaf[real][~leaf[real].isnan()]
+        low, high = known.min(), known.max()
         generator = make_generator(seed, int(probe.fingerprints[example]))
         for _ in range(samples):
             copy = leaf.clone()

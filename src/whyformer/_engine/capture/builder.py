@@ -290,7 +290,7 @@ class CaptureBuilder:
             self.store("unattended", () if self.has_streams else find_unattended(self.mode, self.tracked["hidden"]))
         if "input" in self.keep:
             pairs = zip(self.mode.leaf_words, self.tracked["input"], strict=True)
-            parts = [to_canonical_axes(words, trace_of(leaf)) for words, leaf in pairs]
+            parts = [to_canonical_axes(without_missing(words), trace_of(leaf)) for words, leaf in pairs]
             self.store("input", order_leaf(self.join_streams(parts)[0], self.layout))
 
     def keep_stream(self) -> None:
@@ -428,7 +428,9 @@ class CaptureBuilder:
     def compute_amount(self, site: str, layer: int, arrived: Tensor, recipe: Recipe | None) -> Tensor:
         """The gradient or relevance at a tracked tensor. A recipe that sends slopes is multiplied by the tensor."""
         if recipe is not None and recipe.sends == "slope":
-            arrived = attach_trace(arrived * self.tracked[site][layer].detach(), trace_of(arrived))
+            values = self.tracked[site][layer].detach()
+            values = without_missing(values) if site == "input" else values
+            arrived = attach_trace(arrived * values, trace_of(arrived))
         if site == "hidden" and not self.has_streams:
             return to_token_states(arrived, trace_of(arrived), self.layout.length)
         return to_canonical_axes(arrived, trace_of(arrived))
@@ -553,6 +555,11 @@ def raise_or_return(found: Found | UnsupportedModel) -> Found:
 
 def read_branch(found: Branch | UnsupportedModel, which: str) -> Any:
     return getattr(raise_or_return(found), which)
+
+
+def without_missing(values: Tensor) -> Tensor:
+    """A missing number (NaN) of an input has no size that a slope could be multiplied with: it counts as 0."""
+    return values.where(~values.isnan(), 0.0)
 
 
 def sum_at_readout(site: AttentionSite, arrived: Tensor, readout: Tensor, recipe: Recipe) -> Tensor:

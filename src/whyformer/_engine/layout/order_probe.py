@@ -302,7 +302,7 @@ def shorten_mask(mask: Tensor | None) -> Tensor | None:
 
 
 def is_token_mask(given: Tensor, token_mask: Tensor) -> bool:
-    return given.shape == token_mask.shape and torch.equal(given.cpu().bool(), token_mask) and int(given.max()) <= 1
+    return given.shape == token_mask.shape and torch.equal(given.cpu().bool(), token_mask) and bool((given <= 1).all())
 
 
 def change_values(given: Tensor) -> Tensor:

@@ -31,7 +31,7 @@ from whyformer.errors import InputError
 ROWS, STILL = torch.tensor([0, 0, 1, -1, 1, -1, 0]), torch.tensor([0, 0, 0])
 STEPS = {torch.float64: 1e-4, torch.float32: 1e-2}  # of the spread of the input
 ROUNDING = 1000  # times the precision: how far the same row may be apart in two batches
-WRONG_SLOPE = 0.1  # of the change; what curvature adds is far below
+WRONG_SLOPE = 0.1  # of the change, beyond what curvature adds
 AT_RANDOM = "The model answers at random"
 SLOPES = "The gradients of this model's code are not those of what it computes"
 MEANWHILE = "Methods that read gradients or relevance explain what the code defines, leave_one_out what it computes."
@@ -153,7 +153,7 @@ def make_steps(given: Tensor, axis: int, rows: Tensor) -> Tensor:
     own = given.detach().select(axis, 0)
     generator = torch.Generator().manual_seed(0)
     drawn = [torch.randint(0, 2, own.shape, generator=generator) * 2 - 1 for _ in range(1 + len(rows) // 2)]
-    size = STEPS.get(given.dtype, STEPS[torch.float32]) * own.float().std(correction=0)
+    size = STEPS.get(given.dtype, STEPS[torch.float32]) * own[~own.isnan()].float().std(correction=0)
     return torch.stack([drawn[i // 2] * int(sign) * size for i, sign in enumerate(rows)], axis).to(given)
 
 
@@ -169,13 +169,14 @@ def measure_slope(mode: Intercept, answers: Tensor, rows: Tensor) -> float | Non
     gradient = torch.zeros_like(leaf) if found is None else found
     axis = axis_of(trace_of(leaf).samples) or 0
     steps = (leaf.detach() - leaf.detach().select(axis, 0).unsqueeze(axis)).transpose(0, axis).double()
-    said = (gradient.select(axis, 0).double() * steps).flatten(1).sum(1)[rows != 0]
+    parts = (gradient.select(axis, 0).double() * steps.nan_to_num()).flatten(1)[rows != 0]  # a missing number stays
     seen = (sums.detach() - sums.detach()[0])[rows != 0]
-    said, seen = ((pairs[::2] - pairs[1::2]) / 2 for pairs in (said, seen))
+    curvature = ((seen[::2] + seen[1::2]) / 2).norm()
+    said, seen = ((pairs[::2] - pairs[1::2]) / 2 for pairs in (parts.sum(1), seen))
     size = (answers.detach()[0].where(known[None][0], 0) * weights).double().norm()
     rounding = 100 * torch.finfo(answers.dtype).eps * size
-    wrong = (seen - said).norm()
-    if wrong <= WRONG_SLOPE * torch.maximum(seen.norm(), said.norm()) + rounding:
+    usual = parts[::2].norm()  # of steps with random signs: these may have cancelled
+    if (seen - said).norm() <= WRONG_SLOPE * max(seen.norm(), said.norm(), usual) + curvature + rounding:
         return None
     return float((seen @ said) / (said @ said)) if said.any() else torch.inf
 
