@@ -17,6 +17,7 @@ speaks against the claim, whatever E is. A reading that is another one at .45 E 
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -79,17 +80,18 @@ def read_dependence(effects: Effects, order: Sequence[int], share: float = HALF,
     def takes(*some: int) -> bool:
         return effects.take(frozenset(some)) >= margin
 
-    both = [one for one in order if gives(one) and takes(one)]
+    giving = [one for one in order if gives(one)]
+    both = [one for one in giving if takes(one)]
     if both:
         best = max(both, key=lambda one: min(effects.give(frozenset([one])), effects.take(frozenset([one]))))
         return name_reading(effects, "one", (best,))
     for size in range(2, LARGEST_SET + 1):
         sets = list(combinations(order, size))[: triples if size > 2 else None]
         for some in sets:
-            if all(gives(one) for one in some) and takes(*some):
+            if set(some) <= set(giving) and takes(*some):
                 return name_reading(effects, "any of", some)
         for some in sets:
-            if gives(*some) and takes(*some):
+            if not set(some) <= set(giving) and gives(*some) and takes(*some):
                 return name_reading(effects, "together", some)
     return name_reading(effects, "several", ())
 
@@ -100,24 +102,24 @@ def name_reading(effects: Effects, how: How, some: Sequence[int]) -> Dependence:
 
 def find_also(effects: Effects, order: Sequence[int], named: Sequence[int]) -> tuple[int, ...]:
     """The sources that give or take, but not both; those that may not be asked about are not named."""
-    margin, found = max(HALF * effects.total, LEAST), []
-    for one in order:
-        try:
-            passed = [measure(frozenset([one])) >= margin for measure in (effects.give, effects.take)]
-        except TooCostly:
-            continue
-        if one not in named and any(passed) and not all(passed):
-            found.append(one)
-    return tuple(sorted(found))
+    margin = max(HALF * effects.total, LEAST)
+
+    def passes_one(one: int) -> bool:
+        return len({measure(frozenset([one])) >= margin for measure in (effects.give, effects.take)}) > 1
+
+    return list_passing([one for one in order if one not in named], passes_one)
 
 
 def find_opposed(effects: Effects, order: Sequence[int]) -> tuple[int, ...]:
     """The sources without which the claim is likelier, by plain effects."""
-    rise, found = max(LEAST, HALF * abs(effects.total)), []
+    rise = max(LEAST, HALF * abs(effects.total))
+    return list_passing(order, lambda one: effects.take(frozenset([one])) <= -rise)
+
+
+def list_passing(order: Sequence[int], passes: Callable[[int], bool]) -> tuple[int, ...]:
+    """Without those of which that may not be asked."""
+    found = []
     for one in order:
-        try:
-            if effects.take(frozenset([one])) <= -rise:
-                found.append(one)
-        except TooCostly:
-            continue
+        with suppress(TooCostly):
+            found += [one] if passes(one) else []
     return tuple(sorted(found))
