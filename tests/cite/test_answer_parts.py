@@ -112,6 +112,8 @@ def test_marks_against_what_the_claim_rests_on():
     assert [one.finding for one in check_cited_marks(also, labels).marks] == ["right"]
     unused = Claim("Tea [2].", "claim", "hardly any")
     assert [one.finding for one in check_cited_marks(unused, labels).marks] == ["unused"]
+    opposed = Claim("Tea [2].", "claim", "against", (), also=("passage 2",), against=("passage 1",))
+    assert [one.finding for one in check_cited_marks(opposed, labels).marks] == ["unused"]
     unmeasured = Claim("Tea [2].", "claim", "")
     assert [one.finding for one in check_cited_marks(unmeasured, labels).marks] == [""]
 

@@ -61,9 +61,30 @@ LAYOUTS = {
         f"Source 1: {A}\n\nSource 2: {B}\n\nSource 3: {C}\n\nAnswer with citations like [1].\n\n{Q}"
     ),
     "headings": ask(f"# Context\n\n## Document 1\n{A}\n\n## Document 2\n{B}\n\n## Document 3\n{C}\n\n# Question\n{Q}"),
+    "the first passage in the line of the word": ask(f"Context: {BLANK}\n\nQuestion: {Q}\nAnswer:"),
+    "context in an earlier turn": [
+        *ask(f"Context:\n{BLANK}\n\nWho sails?"), {"role": "assistant", "content": "Anna."}, *ask(Q),
+    ],
+    "Anthropic's tags": ask("<documents>\n" + "\n".join(
+        f'<document index="{n}">\n<source>{n}.md</source>\n<document_content>\n{text}\n</document_content>\n</document>'
+        for n, text in enumerate(TEXTS, 1)
+    ) + f"\n</documents>\n\n{Q}"),
+    "Bedrock's search results": ask("<search_results>\n" + "\n".join(
+        f"<search_result>\n<content>\n{text}\n</content>\n<source>\n{n}\n</source>\n</search_result>"
+        for n, text in enumerate(TEXTS, 1)
+    ) + f"\n</search_results>\n\n{Q}"),
+    "LlamaIndex with metadata": ask(LLAMA_INDEX.format(
+        context="\n\n".join(f"page_label: {n}\nfile_path: {n}.md\n\n{text}" for n, text in enumerate(TEXTS, 1)), query=Q
+    )),
+    "numbers after the word": ask(
+        "\n".join(f"Document [{n}](Title: {n}) {text}" for n, text in enumerate(TEXTS, 1)) + f"\n\nQuestion: {Q}"
+    ),
+    "bullets": ask(f"Facts:\n- {A}\n- {B}\n- {C}\n\n{Q}"),
+    "lines and then a blank one": ask(f"{A}\n{B}\n{C}\n\n{Q}"),
+    "YAML": ask("\n".join(f"- title: {n}\n  text: {text}" for n, text in enumerate(TEXTS, 1)) + f"\n\n{Q}"),
     "blank lines": ask(f"{BLANK}\n\n{Q}"),
     "results of tools": [*ask(Q), *({"role": "tool", "content": text} for text in TEXTS)],
-}
+}  # fmt: skip
 
 
 def divide(messages):
@@ -78,7 +99,7 @@ def test_the_sources_are_those_that_a_person_would_list(layout):
     for text, own in zip(TEXTS, found, strict=True):
         others = [other for other in TEXTS if other != text]
         assert text in own.text and Q not in own.text and not any(other in own.text for other in others)
-        assert len(own.text) < len(text) + 30  # a label, not an instruction
+        assert len(own.text) < len(text) + 75  # a label or metadata, not an instruction
 
 
 @pytest.mark.parametrize("layout", ["LangChain, context in the system prompt", "LlamaIndex", "tags in one line"])
@@ -106,6 +127,11 @@ def test_passages_of_the_system_are_named_where_nothing_tells_that_they_are_a_co
 def test_a_list_inside_a_passage_does_not_divide_the_others():
     first = "To brew:\n1. Boil water.\n2. Add tea."
     assert [one.text for one in divide(ask(f"{first}\n\n{B}\n\n{Q}"))] == [first, B]
+
+
+def test_lines_that_break_sentences_are_no_passages():
+    with pytest.raises(InputError, match="at least two sources"):
+        divide(ask(f"The Aurora left\nin March and carries\ntea.\n\n{Q}"))
 
 
 def test_a_system_prompt_of_rules_is_no_context():

@@ -21,7 +21,7 @@ from whyformer.results.citations import Claim, State
     ],
 )
 def test_the_words_that_a_source_contains_and_lacks(claim, source, contains, lacks):
-    assert compare_words(claim, source) == State(contains, lacks)
+    assert compare_words(claim, source, None) == State(contains, lacks)
 
 
 def test_the_four_cases():
@@ -32,6 +32,8 @@ def test_the_four_cases():
     assert claim.find_case("b") == "states it but the model did not need it"
     assert claim.find_case("c") == "rests on it though it does not state it"
     assert claim.find_case("d") == "neither"
+    opposed = Claim("tea", "claim", "against", (), also=("a", "c"), against=("d",), states=states)
+    assert opposed.find_case("a") == "states it but the model did not need it" and opposed.find_case("c") == "neither"
 
 
 def test_a_judgement_goes_before_the_comparison_of_words():

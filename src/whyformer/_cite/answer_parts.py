@@ -30,7 +30,7 @@ QUOTED = re.compile(r"“([^”]+)”|„([^“”]+)[“”]|«([^»]+)»|\"([^
 SHORTEST_QUOTATION = 2  # words
 STOPPED = re.compile(r"[.!?…。！？؟।][\s\"'”’»)\]*_]*$")
 LIST_ITEM = re.compile(r"(?:^|\n)\s*(?:[-*•]|\d{1,3}[.)])\s+\S[^\n]*$")
-TEXTS = r"(?:passages?|documents?|texts?|context|sources?|articles?|information|paragraphs?|excerpts?|results?)"
+TEXTS = r"(?:(?:passage|document|text|source|article|paragraph|excerpt|snippet|result)s?|context|information)"
 ABSTAINS = re.compile(
     r"\b(?:i|we)(?:'m| am| are|'re)? (?:(?:do not|don't|don’t) (?:know|have (?:enough |any |the )?\w*\s?information)"
     r"|(?:cannot|can't|can not|could not|couldn't) (?:find|answer|tell|say|determine)|(?:am |are )?(?:not sure|unsure|"
@@ -105,11 +105,10 @@ def find_sentence_kind(text: str, first: int, last: int) -> SentenceKind:
 
 def number_labels(prompt: Prompt, sources: Sequence[Region]) -> dict[int, str]:
     """The name of the source of each number: the numbers that are written at the sources, else their order."""
-    written = [find_label(prompt, one) for one in sources]
-    known = [number for number in written if number is not None]
-    if len(known) == len(sources) == len(set(known)):
-        return {number: one.name for number, one in zip(known, sources, strict=True)}
-    return {number: one.name for number, one in enumerate(sources, 1)}
+    written = [number for one in sources if (number := find_label(prompt, one)) is not None]
+    is_numbered = len(written) == len(sources) == len(set(written))
+    numbers = written if is_numbered else range(1, len(sources) + 1)
+    return {number: one.name for number, one in zip(numbers, sources, strict=True)}
 
 
 def find_label(prompt: Prompt, source: Region) -> int | None:
@@ -144,9 +143,9 @@ def judge_mark(claim: Claim, source: str | None) -> Finding:
         return "no such number"
     if not claim.how:
         return ""
-    if source in (*claim.rests_on, *claim.also):
+    if source in claim.leans_on:
         return "right"
-    return "another source" if claim.rests_on or claim.also else "unused"
+    return "another source" if claim.leans_on else "unused"
 
 
 # --- quotations -------------------------------------------------------------------------------------------------------

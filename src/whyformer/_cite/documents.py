@@ -7,11 +7,11 @@ from typing import TypeAlias, TypeVar
 
 from typing_extensions import TypeIs
 
-from whyformer._cite.layouts import find_laid_out
-from whyformer._cite.sources import count_sources
+from whyformer._cite.layouts import find_laid_out, read_document_text
+from whyformer._cite.sources import list_possible_sources
 from whyformer._explain.decoding import as_prompt
 from whyformer._model import Model, PromptLike
-from whyformer._model.prompt import DocumentLike, Prompt, Region, SplitBy, add_answer, write_document
+from whyformer._model.prompt import DocumentLike, Prompt, Region, SplitBy, add_answer
 from whyformer._plain.json_value import JsonValue
 from whyformer._plain.progress import show_progress
 from whyformer.errors import InputError
@@ -54,7 +54,7 @@ def choose_unit(prompt: Prompt, by: SplitBy | None, within: Region | str | None 
         return by
     if len(prompt.list_documents()) > 1:
         return "document"
-    laid_out = None if within is not None else find_laid_out(prompt, partial(count_sources, prompt))
+    laid_out = None if within is not None else find_laid_out(prompt, partial(list_possible_sources, prompt, "passage"))
     return laid_out or "passage"
 
 
@@ -63,19 +63,12 @@ def skip_empty(
 ) -> tuple[Sequence[DocumentLike] | None, tuple[str, ...]]:
     """The documents that have a text, and a note on those that have none."""
     listed = enumerate(documents, 1) if isinstance(documents, list | tuple) else ()
-    empty = [number for number, one in listed if not has_text(one)]
+    empty = [number for number, one in listed if read_document_text(one) == ""]
     if documents is None or not empty or len(empty) == len(documents):
         return documents, ()
     numbers = ", ".join(map(str, empty))
     note = f"Of the documents passed, number {numbers} has no text and was skipped; the others are numbered without it."
     return [one for number, one in enumerate(documents, 1) if number not in empty], (note,)
-
-
-def has_text(document: DocumentLike) -> bool:
-    try:
-        return bool(str(write_document(document)["text"]).strip())
-    except TypeError:
-        return True  # a form that is not known, which is refused later
 
 
 # --- many -------------------------------------------------------------------------------------------------------------
@@ -88,11 +81,8 @@ def is_list_of_prompts(prompt: object) -> TypeIs[ManyPrompts]:
     """Rather than the messages of one chat, which are dictionaries with a role."""
     if isinstance(prompt, str | Mapping | Prompt) or not isinstance(prompt, Sequence) or not prompt:
         return False
-    return all(isinstance(one, str | Prompt | list) or is_log_record(one) for one in prompt)
-
-
-def is_log_record(one: object) -> bool:
-    return isinstance(one, Mapping) and not {"role", "content"} & set(one)
+    is_chat = any(isinstance(one, Mapping) and {"role", "content"} & set(one) for one in prompt)
+    return not is_chat and all(isinstance(one, str | Prompt | list | Mapping) for one in prompt)
 
 
 def refuse_shared_answer(*given: object) -> None:

@@ -14,7 +14,7 @@ whatever belongs to no source.
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, product
 
 import torch
 
@@ -26,9 +26,9 @@ SPOKEN = ("system", "assistant", "thinking", "tool call", "tool definition")  # 
 ASKS = re.compile(r"\s*(question|q|query|problem)\s*\d*\s*[:.)]", re.IGNORECASE)
 INSTRUCTS = re.compile(
     r"\s*((you are|please|tell|say|name|list|explain|describe|summari[sz]e|give|find|state|translate)\b"
-    r"|(instructions?|task|system|answer|response|assistant|a|context)\s*:"
+    r"|(instructions?|task|system|answer|response|assistant|a)\s*:"
     r"|(answer|use|using|read|given|based on|refer to|consider|respond|reply|write)\b.*"
-    r"\b(following|above|below|context|information|passages?|documents?|sources?|texts?|questions?|words?|sentences?)\b)",
+    r"\b(following|above|below|context|information|passages?|documents?|sources?|texts?|notes?|questions?|words?|sentences?)\b)",
     re.IGNORECASE,
 )
 LONGEST_INSTRUCTION = 400  # characters of what is taken for one by how it begins
@@ -45,9 +45,7 @@ class DividedPrompt:
 def find_sources(prompt: Prompt, by: SplitBy, within: Region | str | None) -> DividedPrompt:
     """The sources of a prompt by the unit or the parts that are asked for, in the given part of it."""
     part = None if within is None else prompt.find_region(within)
-    sources = find_source_units(prompt, by, part) if isinstance(by, str) else prompt.split(by)
-    if part is not None:
-        sources = tuple(one for one in sources if is_inside(one, part))
+    sources = list_possible_sources(prompt, by, part)
     if len(sources) < 2:
         there = f"Only {sources[0].name} is there" if sources else "None is there"
         where = "" if within is None else " within the given part"
@@ -60,11 +58,10 @@ def find_sources(prompt: Prompt, by: SplitBy, within: Region | str | None) -> Di
     return DividedPrompt(sources, tuple(one for one in apart if covered.isdisjoint(range(one.start, one.stop))))
 
 
-def count_sources(prompt: Prompt, unit: str = "passage", within: str | None = None) -> int:
-    """How many sources there are by a unit in a part of the prompt."""
-    part = None if within is None else prompt.find_region(within)
-    found = find_source_units(prompt, unit, part)
-    return sum(part is None or is_inside(one, part) for one in found)
+def list_possible_sources(prompt: Prompt, by: SplitBy, part: Region | None = None) -> tuple[Region, ...]:
+    """Those in a part of the prompt, however few."""
+    found = find_source_units(prompt, by, part) if isinstance(by, str) else prompt.split(by)
+    return tuple(one for one in found if part is None or is_inside(one, part))
 
 
 def suggest_split(prompt: Prompt, by: SplitBy, within: Region | str | None) -> str:
@@ -72,10 +69,9 @@ def suggest_split(prompt: Prompt, by: SplitBy, within: Region | str | None) -> s
     found = []
     if within is None and isinstance(by, str):
         systems = [one for one in prompt.regions if one.kind == "system"]
-        tries = [("sentence", None), *((unit, one.name) for one in systems for unit in ("passage", "sentence"))]
-        for unit, part in tries:
-            if (part is not None or unit != by) and (count := count_sources(prompt, unit, part)) > 1:
-                where = "" if part is None else f', within="{part}"'
+        for unit, part in [("sentence", None), *product(("passage", "sentence"), systems)]:
+            if (part is not None or unit != by) and (count := len(list_possible_sources(prompt, unit, part))) > 1:
+                where = "" if part is None else f', within="{part.name}"'
                 found.append(f'by="{unit}"{where} ({count} sources)')
     more = f"{' or '.join(found)}, or " if found else ""
     return f"Pass {more}by= a list of texts that occur in the prompt."
@@ -198,10 +194,9 @@ def make_source_players(prompt: Prompt, copies: Sequence[Sequence[Region]]) -> P
         for one in places:
             owner[one.start : one.stop] = number
     owner[prompt.prompt_length - 1 :] = -1
-    for number, places in enumerate(copies):
-        if not bool((owner == number).any()):
-            raise InputError(
-                f"{places[0].name} is the last token of the prompt, at which the answer is read, so it cannot be left "
-                "out. Choose parts that end before it."
-            )
+    for number in set(range(len(copies))) - set(owner.tolist()):
+        raise InputError(
+            f"{copies[number][0].name} is the last token of the prompt, at which the answer is read, so it cannot be "
+            "left out. Choose parts that end before it."
+        )
     return Players(owner, len(copies), (1, len(copies)))

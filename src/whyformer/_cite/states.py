@@ -13,6 +13,7 @@ from typing import TypeAlias
 import torch
 from torch import nn
 
+from whyformer._cite.answer_parts import MARK
 from whyformer._engine import make_shadow, probabilities_of, read_logits, run_plain
 from whyformer._explain.explain import ModelLike, as_model
 from whyformer._model import Model, TextPair
@@ -34,8 +35,7 @@ DENIES = re.compile(r"\b(?:not|non|un|in|no)[\s_-]?(?=entail|support|consistent|
 
 def list_claimed_words(text: str) -> list[str]:
     """The words and numbers that tell the claim from other sentences, as they are first written; marks are none."""
-    bare = re.sub(r"\[\^?[\d\s,;–-]+\]|\((?:source|passage|document|doc)s?[\s\d,]+\)", " ", text, flags=re.IGNORECASE)
-    every = [found for found in WORD.findall(bare) if found.casefold() not in OF_ANY_SENTENCE]
+    every = [found for found in WORD.findall(MARK.sub(" ", text)) if found.casefold() not in OF_ANY_SENTENCE]
     return list({fold_word(one): one for one in reversed(every)}.values())[::-1]
 
 
@@ -43,25 +43,16 @@ def fold_word(word: str) -> str:
     return re.sub(r"['’]s$", "", word.casefold())
 
 
-def compare_words(claim: str, source: str) -> State:
-    there = {fold_word(one) for one in WORD.findall(source)}
-    words = list_claimed_words(claim)
-    return State(
-        tuple(one for one in words if fold_word(one) in there),
-        tuple(one for one in words if fold_word(one) not in there),
-    )
-
-
 def find_states(claim: str, sources: Sequence[Region], check: CheckFunction | None) -> dict[str, State]:
     """Of each source with a text."""
-    states = {one.name: compare_words(claim, one.text) for one in sources if one.text.strip()}
-    if check is None or not claim.strip():
-        return states
-    return {
-        one.name: State(states[one.name].contains, states[one.name].lacks, *judge_source(check, one.text, claim))
-        for one in sources
-        if one.name in states
-    }
+    return {one.name: compare_words(claim, one.text, check) for one in sources if one.text.strip()}
+
+
+def compare_words(claim: str, source: str, check: CheckFunction | None) -> State:
+    there, words = {fold_word(one) for one in WORD.findall(source)}, list_claimed_words(claim)
+    contains = tuple(one for one in words if fold_word(one) in there)
+    lacks = tuple(one for one in words if fold_word(one) not in there)
+    return State(contains, lacks, *(judge_source(check, source, claim) if check and claim.strip() else ()))
 
 
 def judge_source(check: CheckFunction, source: str, claim: str) -> tuple[bool, float | None]:

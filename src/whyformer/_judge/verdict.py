@@ -16,6 +16,7 @@ from whyformer._judge.table import FEW_EXAMPLES, Lead, Line, Table, format_mean,
 from whyformer._runs.choice import is_chance
 from whyformer._runs.preparation import NOTE_SEPARATOR
 from whyformer.data import Problem
+from whyformer.show.wording import join_with_and
 
 STATE_WORDING = {"failed": "failed", "missing": "had no ground truth", "undefined": "are undefined"}
 DECIDING_KINDS = ("faithfulness", "localisation")  # kinds of metric by which a method is recommended
@@ -492,7 +493,3 @@ def format_reasons(rows: Sequence[Row], most: int = 3) -> str:
 
 def count_noun(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
-def join_with_and(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -24,7 +24,7 @@ from whyformer.show.page_facts import list_facts
 from whyformer.show.prompt_view import CitationRow, PromptView, view_prompt
 from whyformer.show.score_rows import CellValue
 from whyformer.show.visible import make_visible
-from whyformer.show.wording import shorten_text
+from whyformer.show.wording import join_with_and, shorten_text
 
 How = Literal["hardly any", "one", "any of", "together", "several", "against", ""]  # "": nothing was left out
 SentenceKind = Literal["claim", "abstention", "greeting", "unfinished"]
@@ -133,39 +133,31 @@ class Claim:
         return self.written
 
     @property
-    def is_borderline(self) -> bool:
-        return bool(self.around)
-
-    @property
-    def named(self) -> tuple[str, ...]:
-        """All sources that are named, in the order of their roles."""
-        return tuple(dict.fromkeys([*self.rests_on, *self.also, *self.against]))
+    def leans_on(self) -> tuple[str, ...]:
+        """The sources that it rests on, by both checks or by one."""
+        return () if self.how == "against" else (*self.rests_on, *self.also)
 
     def find_case(self, source: str) -> str:
         """Rests on it and it states it; states it but was not needed; rests on it though not stated; neither."""
         state = self.states.get(source)
         is_stated = state is not None and state.is_stated
-        if source in (*self.rests_on, *self.also):
+        if source in self.leans_on:
             return "rests on it and it states it" if is_stated else "rests on it though it does not state it"
         return "states it but the model did not need it" if is_stated else "neither"
 
     def __str__(self) -> str:
         if self.kind != "claim":
-            return "is unfinished, so no claim" if self.kind == "unfinished" else f"is {article(self.kind)}, no claim"
+            return f"is no claim ({self.kind})"
         said = describe_dependence(self.how, self.against if self.how == "against" else self.rests_on)
-        said += f", also {join_names(self.also)}" if self.also else ""
+        said += f", also {join_with_and(self.also)}" if self.also else ""
         if self.against and self.how != "against":
-            said += f"; {join_names(self.against)} speak{'s' * (len(self.against) == 1)} against it"
+            said += f"; {join_with_and(self.against)} speak{'s' * (len(self.against) == 1)} against it"
         others = " or ".join(dict.fromkeys(str(one) for one in self.around if str(one) != said))
         return f"{said} (borderline: {others})" if others else said
 
 
-def article(noun: str) -> str:
-    return f"{'an' if noun[:1] in 'aeiou' else 'a'} {noun}"
-
-
 def describe_dependence(how: How, names: Sequence[str]) -> str:
-    named = join_names(names)
+    named = join_with_and(names)
     said = {
         "hardly any": "hardly rests on any source",
         "one": f"rests on {named}",
@@ -175,10 +167,6 @@ def describe_dependence(how: How, names: Sequence[str]) -> str:
         "against": f"is made less likely by {named or 'the sources'}",
     }
     return said.get(how, "was not measured: nothing was left out")
-
-
-def join_names(names: Sequence[str]) -> str:
-    return " and ".join([*filter(None, [", ".join(names[:-1])]), *names[-1:]])
 
 
 # --- the result -------------------------------------------------------------------------------------------------------
@@ -337,8 +325,7 @@ class Citations(LoadableResult):
         values = self.find_values()
         for rank, one in enumerate(self.citations, 1):
             own = values.get(one.name)
-            fields: dict[str, Any] = {**vars(one), "rank": rank, "without": None, "alone": None}
-            fields |= {} if own is None else {"without": own.without, "alone": own.alone}
+            fields = {**vars(one), "rank": rank, "without": own and own.without, "alone": own and own.alone}
             yield tuple(fields[column] for column in self.csv_columns)
 
 
@@ -358,7 +345,7 @@ def describe_remark(one: Claim) -> str:
 
 def describe_numbers(claim: Claim) -> Iterator[str]:
     """The numbers that decide, what the model says instead, words, marks and what was not measured."""
-    first = next(iter(claim.named), "")
+    first = next(iter([*claim.rests_on, *claim.also, *claim.against]), "")
     if values := claim.values.get(first):
         with_all, without, alone, with_none = values.list_probabilities()
         yield (
@@ -370,7 +357,7 @@ def describe_numbers(claim: Claim) -> Iterator[str]:
     elif claim.effect is not None:
         yield f"All sources together change its summed log-odds by {claim.effect:+.1f}."
     if claim.instead is not None:
-        without = join_names(claim.rests_on) or "any source"
+        without = join_with_and(claim.rests_on) or "any source"
         yield f'Without {without}: "{shorten_text(" ".join(claim.instead.split()), 160)}"'
     yield describe_states(claim, first)
     yield from (f"{one.text} is {one.finding}." for one in claim.marks if one.finding)
@@ -388,7 +375,7 @@ def describe_states(claim: Claim, first: str) -> str:
     told = "Whether a source states it was not judged: no checker."
     if state.judged is not None:
         judged = [name for name, one in claim.states.items() if one.judged]
-        told = f"Stated, by the checker, in {join_names(judged) or 'no source'}."
+        told = f"Stated, by the checker, in {join_with_and(judged) or 'no source'}."
     return f"Of its words, {most} contains {list_words(state.contains) or 'none'}{lacks}. {told}"
 
 

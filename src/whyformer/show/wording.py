@@ -1,6 +1,6 @@
 """Targets, certainty and scores in words, the same everywhere."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from rich.cells import cell_len, set_cell_size
 
@@ -155,3 +155,8 @@ def format_score(score: float, *, signed: bool, digits: int = 3) -> str:
 def shorten_text(text: str, width: int) -> str:
     """The text cut to `width` terminal cells, '...' included."""
     return text if cell_len(text) <= width else set_cell_size(text, width - 3).rstrip() + "..."
+
+
+def join_with_and(names: Sequence[str]) -> str:
+    """`a, b and c`"""
+    return " and ".join([*filter(None, [", ".join(names[:-1])]), *names[-1:]])
