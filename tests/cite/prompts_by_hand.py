@@ -1,4 +1,4 @@
-"""Sixty prompts written by hand, with what a person says of each: cases of sources, marks and quotations.
+"""Seventy prompts written by hand, with what a person says of each: cases of sources, marks and quotations.
 
 Passages are in the words of `demo/reader`, which answers such questions right, so that a person can know what it reads.
 Each prompt is (passages, question, answer, what is expected). Passages are named by letters, in the order in which the
@@ -48,6 +48,18 @@ PROMPTS: list[tuple[str, str, str, dict[str, Any]]] = [
     ("abcdefgh", "What does the Neptune carry?", "copper", {"case": {"g": BOTH, "d": NEITHER}}),
     ("hgfedcba", "Where is the lantern fair held?", "Lisbon", {"case": {"b": BOTH, "h": NEITHER}}),
     ("aca", "What does the Aurora carry?", "tea", {"case": {"a": BOTH, "c": NEITHER}}),
+    # the question says it already
+    ("abd", "The lantern fair is held in Lisbon. Where is the lantern fair held?", "Lisbon", {"case": {"b": UNNEEDED}}),
+    ("abc", "The Aurora carries tea. What does the Aurora carry?", "tea", {"case": {"a": UNNEEDED, "b": NEITHER}}),
+    ("acde", "The Orion left in June. When did the Orion leave?", "June", {"case": {"c": UNNEEDED, "a": NEITHER}}),
+    ("gab", "The Neptune sails under captain Clara. Who is its captain?", "Clara", {"case": {"g": UNNEEDED}}),
+    ("edba", "The Willow bakery belongs to Peter. Who owns the Willow bakery?", "Peter", {"case": {"d": UNNEEDED}}),
+    # half of it is made up
+    ("abc", "What does the Aurora carry?", "tea and honey", {"case": {"a": UNSTATED, "b": NEITHER}}),
+    ("gab", "What does the Neptune carry?", "copper and gold", {"case": {"g": UNSTATED, "b": NEITHER}}),
+    ("edba", "What is the Willow bakery known for?", "honey and bread", {"case": {"d": UNSTATED, "e": NEITHER}}),
+    ("acde", "What is the Orion loaded with?", "salt and sugar", {"case": {"c": UNSTATED, "e": NEITHER}}),
+    ("ahb", "Where was the ivory ring found?", "Cairo in Egypt", {"case": {"h": UNSTATED, "b": NEITHER}}),
     # --- marks
     ("abc", "What does the Aurora carry?", "tea [1]", {"marks": [RIGHT]}),
     ("bca", "What does the Aurora carry?", "tea [3]", {"marks": [RIGHT]}),

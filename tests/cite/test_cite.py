@@ -63,7 +63,7 @@ def test_values_and_scores_written_slowly(cited):
     by_name = {one.name: one.score for one in thorough}
     assert [by_name[one.name] for one in regions] == pytest.approx(list(weights), abs=1e-8)
     assert thorough.claim.effect == pytest.approx(values[-1] - values[0], abs=1e-8)
-    assert thorough.claim.named
+    assert thorough.claim.values
     for name, found in thorough.claim.values.items():
         (one,) = (region for region in regions if region.name == name)
         ids = [prompt.ids, delete(prompt, one), keep_only(prompt, [one]), keep_only(prompt, [])]
@@ -135,7 +135,7 @@ def test_what_is_no_claim_is_not_measured():
     cited = why.cite(decoder(), prompt, by=PASSAGES)
     assert [one.kind for one in cited.sentences] == ["greeting", "claim", "abstention"]
     greeting, claim, abstention = cited.sentences
-    assert greeting.how == abstention.how == "" and not greeting.named and greeting.instead is None
+    assert greeting.how == abstention.how == "" and not greeting.values and greeting.instead is None
     assert cited.claim == claim  # the answer claims what its only claim does
 
 
@@ -279,7 +279,7 @@ def test_fast_leaves_nothing_out_and_says_so(monkeypatch):
 
     monkeypatch.setattr(Ablations, "ask", refuse)
     c = why.cite(decoder(), make_prompt(), by=PASSAGES, effort="fast")
-    assert c.claim.how == "" and c.claim.effect is None and c.claim.instead is None and not c.claim.named
+    assert c.claim.how == "" and c.claim.effect is None and c.claim.instead is None and not c.claim.values
     assert "nothing was left out" in str(c).lower() and c.rests_on == () and {one.role for one in c} == {""}
 
 

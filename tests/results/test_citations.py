@@ -92,8 +92,8 @@ def test_the_answer_is_told_in_lines_with_the_numbers_that_decide():
         ),
         (dict(how="against", rests_on=(), also=(), against=("a",)), "is made less likely by a"),
         (dict(how="", rests_on=(), also=()), "was not measured: nothing was left out"),
-        (dict(kind="abstention", how=""), "is an abstention, no claim"),
-        (dict(kind="unfinished", how=""), "is unfinished, so no claim"),
+        (dict(kind="abstention", how=""), "is no claim (abstention)"),
+        (dict(kind="unfinished", how=""), "is no claim (unfinished)"),
         (
             dict(also=(), around=(ClaimReading("one", ("passage 2",)), ClaimReading("several", ()))),
             "rests on passage 2 (borderline: rests on several sources)",

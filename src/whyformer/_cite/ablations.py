@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -109,8 +108,7 @@ def make_ablations(probe: Probe, prompt: Prompt, players: Players) -> Ablations:
 
 
 def as_vector(values: Tensor) -> Vector:
-    found: Vector = values.detach().double().cpu().numpy().astype(np.float64)
-    return found
+    return values.detach().double().cpu().numpy()
 
 
 def list_kept(prompt: Prompt, copies: Copies, kept: Sources = NOTHING) -> list[int]:

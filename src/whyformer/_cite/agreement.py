@@ -7,9 +7,11 @@ five. Intervals are Wilson's.
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from statistics import fmean
 
+from whyformer._cite.answer_parts import AnswerPart
 from whyformer._cite.documents import ManyPrompts, choose_unit, cite_each, make_cited_prompt
-from whyformer._cite.effort import EFFORTS
 from whyformer._cite.measuring import Measured, measure_completely
 from whyformer._cite.run import Study, list_answer_parts
 from whyformer._cite.sources import find_sources
@@ -82,8 +84,8 @@ class CitationAgreement(Result):
         }
 
     def describe(self) -> list[str]:
-        lines = [f"{len(self.claims)} claims of {make_visible(self.model)}, {self.forwards:.1f} forwards an answer."]
-        return [*lines, *(f"{name}: {rate}" for name, rate in self.rates.items())]
+        own = f"{len(self.claims)} claims of {make_visible(self.model)}, {self.forwards:.1f} forwards an answer."
+        return [own, *(f"{name}: {rate}" for name, rate in self.rates.items())]
 
     def _report(self) -> Report:
         return Report("Quick citations and all subsets", self.describe(), is_titled=False)
@@ -103,30 +105,26 @@ def measure_citations(model: ModelLike, prompts: ManyPrompts, by: SplitBy | None
     opened = as_model(model)
     if not isinstance(prompts, list) or not prompts:
         raise InputError("prompts must be a list of prompts with answers, or of records of a log.", code="E_TXT_TYPE")
-    claims: list[CheckedClaim] = []
-    spent: list[float] = []
 
-    def check(given: object) -> None:
+    def check(given: object) -> tuple[list[CheckedClaim], float]:
         prompt = make_cited_prompt(opened, given)  # type: ignore[arg-type]
         divided = find_sources(prompt, choose_unit(prompt, by), None)
-        study = Study(opened, prompt, divided, list_answer_parts(prompt, None), EFFORTS["checked"], None, None, {})
+        study = Study(opened, prompt, divided, list_answer_parts(prompt, None))
         parts = [part for part in study.parts if part.kind == "claim"]
         quick = [study.measure(part, is_first=not n) for n, part in enumerate(parts)]
-        spent.append(study.opened.ablations.forwards)
-        for part, found in zip(parts, quick, strict=True):
-            assert found is not None
-            truth = measure_completely(study.opened.ablations, study.place(part))
-            claims.append(compare_readings(part.text, found, truth, study))
+        spent = study.opened.ablations.forwards
+        return [check_claim(study, part, found) for part, found in zip(parts, quick, strict=True) if found], spent
 
-    cite_each(check, prompts)
-    return CitationAgreement(tuple(claims), sum(spent) / len(spent), opened.name)
+    claims, spent = zip(*cite_each(check, prompts), strict=True)
+    return CitationAgreement(tuple(chain(*claims)), fmean(spent), opened.name)
 
 
-def compare_readings(text: str, quick: Measured, truth: Measured, study: Study) -> CheckedClaim:
+def check_claim(study: Study, part: AnswerPart, quick: Measured) -> CheckedClaim:
+    truth = measure_completely(study.opened.ablations, study.place(part))
     agrees = quick.reading == truth.reading
     said, true = (describe_dependence(one.reading.how, study.name(one.reading.sources)) for one in (quick, truth))
     return CheckedClaim(
-        text, said, true, agrees, truth.is_borderline,
+        part.text, said, true, agrees, truth.is_borderline,
         is_false_one=quick.reading.how == "one" and not agrees,
         is_missed=bool(truth.reading.sources) and quick.reading.how in ("several", "hardly any"),
     )  # fmt: skip

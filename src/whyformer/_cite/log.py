@@ -83,11 +83,8 @@ def parse_log_line(line: LogLine) -> JsonObject:
     if isinstance(record, list):
         record = {"messages": record}
     if not isinstance(record, dict):
-        raise InputError(
-            f"Line {line.number} is {json.dumps(record)[:40]}; a record is an object with messages or a prompt, and an "
-            "answer.",
-            code="E_DATA",
-        )
+        found = f"Line {line.number} is {json.dumps(record)[:40]}"
+        raise InputError(f"{found}; a record is an object with messages or a prompt, and an answer.", code="E_DATA")
     return record
 
 
@@ -103,12 +100,10 @@ def find_record_id(line: LogLine) -> str:
 
 def tell_apart(ids: Iterable[tuple[str, int]]) -> list[str]:
     """Ids, each with the number of its line if it occurred before."""
-    seen: set[str] = set()
-    told: list[str] = []
+    told: dict[str, None] = {}
     for id, line in ids:
         own = id
-        while own in seen:
+        while own in told:
             own = f"{own} (line {line})"
-        seen.add(own)
-        told.append(own)
-    return told
+        told[own] = None
+    return list(told)

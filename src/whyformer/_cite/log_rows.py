@@ -72,8 +72,7 @@ def find_line(item: Item) -> int:
 def describe_source(one: Citation) -> dict[str, object]:
     """A source as it is stored. key: what tells documents apart across records, the id or a hash of the text."""
     digest = hashlib.sha256(one.text.encode("utf-8", "backslashreplace")).hexdigest()[:12]
-    names = ("name", "id", "score", "share", "role", "copies", "metadata")
-    fields = {name: getattr(one, name) for name in names}
+    fields = {name: getattr(one, name) for name in ("name", "id", "score", "share", "role", "copies", "metadata")}
     return {**fields, "key": digest if one.id is None else one.id, "text": shorten_text(one.text, KEPT_TEXT)}
 
 

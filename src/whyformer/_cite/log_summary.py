@@ -109,8 +109,7 @@ class LogSummary(Result):
         return value > float(found[3]) or (found[2] == ">=" and value == float(found[3]))
 
     def describe(self) -> list[str]:
-        failed = self.count - self.cited
-        lines = [f"{self.count:,} records: {self.cited:,} cited, {failed:,} with an error."]
+        lines = [f"{self.count:,} records: {self.cited:,} cited, {self.count - self.cited:,} with an error."]
         lines += [f"Answers: {list_counts(self.answers)}."] if self.answers else []
         lines += [f"Sentences that claim something: {list_counts(self.sentences)}."] if self.sentences else []
         lines += [f"{self.abstentions:,} answers are abstentions, which claim nothing."] if self.abstentions else []
@@ -118,9 +117,7 @@ class LogSummary(Result):
         lines += [f"Marks in the answers: {list_counts(self.marks)}."] if self.marks else []
         tried = [one for one in self.documents if one.tried]
         if tried:
-            lines.append(
-                f"Documents: {len(tried):,} were left out; no answer rests on {len(self.never_used):,} of them."
-            )
+            lines.append(f"Documents left out: {len(tried):,}; no answer rests on {len(self.never_used):,} of them.")
         elif self.documents:
             lines.append(f"Documents: {len(self.documents):,}. None was left out, so which are used is not known.")
         return lines
@@ -141,9 +138,7 @@ class LogSummary(Result):
         ):
             if rows:
                 first = f"{total:,}" if min(most, len(rows)) == total else f"the first {most:,} of {total:,}"
-                cells = [
-                    tuple(cut(one) if isinstance(one, str) else one for one in astuple(row)) for row in rows[:most]
-                ]
+                cells = [tuple(map(fit_cell, astuple(row))) for row in rows[:most]]
                 yield PageSection(f"{title} ({first})", [DataTable([one.name for one in fields(rows[0])], cells)])
 
     # --- files ---
@@ -156,8 +151,8 @@ class LogSummary(Result):
         yield from map(astuple, self.documents)
 
 
-def cut(text: str) -> str:
-    return shorten_text(" ".join(text.split()), LONGEST_TEXT)
+def fit_cell(value: CellValue) -> CellValue:
+    return shorten_text(" ".join(value.split()), LONGEST_TEXT) if isinstance(value, str) else value
 
 
 def list_counts(counts: Mapping[str, int]) -> str:

@@ -90,10 +90,6 @@ class Measured:
     is_cut: bool = False  # the limit was reached before the reading was complete
 
     @property
-    def opposes(self) -> bool:
-        return self.reading.how == "against"
-
-    @property
     def is_borderline(self) -> bool:
         return any(one not in (None, self.reading) for one in self.around)
 
@@ -181,15 +177,14 @@ def spread_weights(units: Sequence[Sources], weights: Vector, count: int) -> Vec
 def measure_completely(ablations: Ablations, tokens: Sequence[int]) -> Measured:
     """By all subsets of at most eight sources; of more, by all of them alone and left out, and the pairs of five."""
     everything, count = ablations.everything, len(ablations.sizes)
+    units = [frozenset([j]) for j in range(count)]
     if count <= MOST_UNITS:
         flags = product((False, True), repeat=count)
         ablations.ask([frozenset(j for j in range(count) if kept[j]) for kept in flags])
     else:
-        singles = [frozenset([j]) for j in range(count)]
-        ablations.ask([everything, NOTHING, *singles, *(everything - one for one in singles)])
+        ablations.ask([everything, NOTHING, *units, *(everything - one for one in units)])
     limit = ablations.forwards + len(list(combinations(range(PAIRED), 2))) * 2
     effects = Effects(ablations.sum_values(tokens, limit), everything).turn()
-    units = [frozenset([j]) for j in range(count)]
     weights = fit_weights(units, {kept: sum_tokens(v, tokens) for kept, v in ablations.known.items()})
     ranked = rank_weights(effects.sign * weights)
     if count > MOST_UNITS:

@@ -9,7 +9,7 @@ log p of an answer that the model is certain of hardly changes.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from math import exp
 from typing import overload
@@ -30,7 +30,7 @@ from whyformer._cite.documents import (
     make_cited_prompt,
     refuse_shared_answer,
 )
-from whyformer._cite.effort import Effort, choose_effort
+from whyformer._cite.effort import EFFORTS, Effort, choose_effort
 from whyformer._cite.measuring import Measured, measure_claim, measure_completely, sum_tokens
 from whyformer._cite.sources import DividedPrompt, find_sources, merge_copies
 from whyformer._cite.states import CheckerLike, CheckFunction, find_states, open_checker
@@ -47,6 +47,7 @@ from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import TargetError
 from whyformer.methods._registry import Setting
 from whyformer.results.citations import Citation, Citations, Claim, ClaimReading, Role, SentenceKind, Values
+from whyformer.show.wording import join_with_and
 
 CITE_METHOD = "attnlrp"  # what chooses among many sources; the best of one relevance pass on demo/reader
 LONGER = 8  # tokens that the model may say instead, more than the answer has
@@ -145,10 +146,10 @@ class Study:
     prompt: Prompt
     divided: DividedPrompt
     parts: Sequence[AnswerPart]  # of the answer that is asked about
-    plan: Effort
-    check: CheckFunction | None
-    method: MethodLike | None
-    settings: Mapping[str, Setting]
+    plan: Effort = EFFORTS["checked"]
+    check: CheckFunction | None = None
+    method: MethodLike | None = None
+    settings: Mapping[str, Setting] = field(default_factory=dict)
 
     @cached_property
     def copies(self) -> list[tuple[Region, ...]]:
@@ -192,17 +193,14 @@ class Study:
         whole = AnswerPart(" ".join(one.text for one in claimed or parts), kind, tokens)
         measured = self.measure(whole, is_first=True)
         claim = self.describe_claim(whole, measured)
-        claims = [claim if one.tokens == tokens else self.examine_part(one) for one in parts]
+        claims = [claim if one.tokens == tokens else self.describe_claim(one, self.measure(one)) for one in parts]
         claim = replace(claim, marks=tuple(mark for one in claims for mark in one.marks))  # each of its own sentence
         return self.make_result(claim, claims, measured, self.place(whole))
-
-    def examine_part(self, part: AnswerPart) -> Claim:
-        return self.describe_claim(part, self.measure(part) if part.kind == "claim" else None)
 
     def measure(self, part: AnswerPart, *, is_first: bool = False) -> Measured | None:
         """None if nothing is left out. The first part may cost more: it asks for the ablations that all share."""
         ablations, plan, tokens = self.opened.ablations, self.plan, self.place(part)
-        if not plan.leaves_out:
+        if not plan.leaves_out or not (is_first or part.kind == "claim"):
             return None
         if plan.is_complete:
             return measure_completely(ablations, tokens)
@@ -216,29 +214,26 @@ class Study:
         claim = Claim(part.text, part.kind, "", quotations=find_quotations(part.text, self.sources))
         if part.kind != "claim":
             return claim
-        labels = number_labels(self.prompt, self.divided.sources)
         first = {one.name: places[0].name for places in self.copies for one in places}
-        labels = {number: first[name] for number, name in labels.items()}
+        labels = {n: first[name] for n, name in number_labels(self.prompt, self.divided.sources).items()}
         claim = replace(claim, states=find_states(part.text, self.sources, self.check))
-        if measured is None:
-            return check_cited_marks(claim, labels)
-        named = measured.reading.sources if not measured.opposes else ()
+        return check_cited_marks(claim if measured is None else self.add_reading(claim, part, measured), labels)
+
+    def add_reading(self, claim: Claim, part: AnswerPart, measured: Measured) -> Claim:
+        named = () if measured.reading.how == "against" else measured.reading.sources
         around = [one for one in measured.around if one is not None]
-        return check_cited_marks(
-            replace(
-                claim,
-                how=measured.reading.how,
-                rests_on=self.name(named),
-                also=self.name(measured.also),
-                against=self.name(measured.against),
-                effect=measured.effect,
-                around=tuple(map(self.name_reading, around)) if measured.is_borderline else (),
-                by_log_p=None if measured.by_log_p is None else self.name_reading(measured.by_log_p),
-                values=self.find_values(measured, self.place(part)),
-                is_cut=measured.is_cut,
-                writer=partial(self.write_instead, part.tokens, frozenset(named)),
-            ),
-            labels,
+        return replace(
+            claim,
+            how=measured.reading.how,
+            rests_on=self.name(named),
+            also=self.name(measured.also),
+            against=self.name(measured.against),
+            effect=measured.effect,
+            around=tuple(map(self.name_reading, around)) if measured.is_borderline else (),
+            by_log_p=None if measured.by_log_p is None else self.name_reading(measured.by_log_p),
+            values=self.find_values(measured, self.place(part)),
+            is_cut=measured.is_cut,
+            writer=partial(self.write_instead, part.tokens, frozenset(named)),
         )
 
     def name(self, sources: Sequence[int]) -> tuple[str, ...]:
@@ -287,10 +282,7 @@ class Study:
         return Citations(
             prompt=self.prompt,
             citations=tuple(sorted(self.list_citations(weights, total, [claim, *claims]), key=lambda one: -one.score)),
-            apart=tuple(
-                make_citation(one, score := sum_region(scores, one), score / total if total else 0.0)
-                for one in self.divided.apart
-            ),
+            apart=tuple(make_citation(one, sum_region(scores, one), total) for one in self.divided.apart),
             target=replace(target, label=target.label.removeprefix(SCORE_NAMES["log_odds"].format(""))),
             scores=scores,
             rest=rest,
@@ -317,7 +309,7 @@ class Study:
     def list_citations(self, weights: Vector, total: float, claims: Sequence[Claim]) -> list[Citation]:
         return [
             replace(
-                make_citation(places[0], float(weight), float(weight) / total if total else 0.0),
+                make_citation(places[0], float(weight), total),
                 role=find_role(places[0].name, claims),
                 copies=tuple(one.name for one in places[1:]),
             )
@@ -328,7 +320,7 @@ class Study:
         notes = []
         for places in self.copies:
             if len(places) > 1:
-                names = " and ".join(one.name for one in places)
+                names = join_with_and([one.name for one in places])
                 notes.append(f"{names} have the same text: they are one source, left out together.")
         cut = sum(one.is_cut for one in claims)
         if cut:
@@ -346,8 +338,8 @@ def find_role(name: str, claims: Sequence[Claim]) -> Role:
     return next((role for role, own in lists.items() if any(name in getattr(one, own) for one in claims)), "")
 
 
-def make_citation(one: Region, score: float, share: float) -> Citation:
-    return Citation(**vars(one), score=score, share=share)
+def make_citation(one: Region, score: float, total: float) -> Citation:
+    return Citation(**vars(one), score=score, share=score / total if total else 0.0)
 
 
 def sum_region(scores: Tensor, one: Region) -> float:
