@@ -1,14 +1,14 @@
 """How often does the quick answer of `cite` agree with all subsets? On outcomes of real models, stored beforehand.
 
     python benchmarks/rests_on.py --subsets subsets.json --squad NAME=truth.json ... [--write]
-    python benchmarks/rests_on.py --model FOLDER --asked NAME=truth.json ...
+    python benchmarks/rests_on.py [--model FOLDER] --asked NAME=truth.json ...
 
 --subsets: 318 claims with all 64 subsets of six passages. Every other question was looked at while the procedure was
 written (the number of candidates and of triples, the order of the checks), the others were not: HALVES.
 --squad: what benchmarks/rests_on_truth.py has measured, of other paragraphs. Nothing was chosen on these.
 
 --asked: the same of more than eight passages, from direct checks (rests_on_truth.py hotpot, many). Which subsets the
-quick answer asks for is not known beforehand, so `why.cite` is asked of the prompt itself, on this model.
+quick answer asks for depends on relevance: with --model they are measured, and added to the file.
 
 The code that runs is that of the library (`_cite/measuring.py`), asked about the stored log-odds. Truth: the reading
 from all 64 subsets. A claim whose truth is borderline (another reading at .45 or .55 of its effect) is counted apart.
@@ -23,6 +23,7 @@ number of tokens; of the stored subsets by 10, as it is not stored.
 import argparse
 import json
 import math
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -34,12 +35,15 @@ from typing import Any
 import numpy as np
 import torch
 from page_table import DOCS, insert_table
+from rests_on_truth import Reader, measure
 
 import whyformer as why
-from whyformer._cite.dependence import NOTHING, Dependence, Sources
-from whyformer._cite.design import MOST_UNITS, Vector, make_units
+from whyformer._cite.dependence import NOTHING, Sources, TooCostly
+from whyformer._cite.design import MOST_UNITS, Vector, list_ablations, make_units
 from whyformer._cite.effort import EFFORTS
 from whyformer._cite.measuring import Ablations, Measured, measure_claim, measure_completely
+from whyformer._cite.run import Study, list_answer_parts
+from whyformer._cite.sources import find_sources
 from whyformer.methods.context_cite import fit_lasso
 from whyformer.metrics.datamodelling import correlate_defined_ranks
 
@@ -61,12 +65,24 @@ class Stored:
     sizes: Sequence[int]
     rest: int
     length: int  # tokens of the answer
+    opening: float = 0.0  # forwards before the first ablation
+    relevance: Sequence[float] = ()
 
     def ask(self) -> Ablations:
         def run(sets: Sequence[Sources]) -> list[Vector]:
+            if any(kept not in self.log_odds for kept in sets):
+                raise TooCostly
             return [np.array([self.log_odds[kept]]) for kept in sets]
 
-        return Ablations(run, self.sizes, self.rest)
+        return start(Ablations(run, self.sizes, self.rest), self.opening)
+
+
+def start(ablations: Ablations, opening: float) -> Ablations:
+    """After a run of the whole prompt or a relevance pass, if there was one."""
+    if opening:
+        ablations.ask([ablations.everything])
+        ablations.forwards = opening
+    return ablations
 
 
 @dataclass
@@ -118,10 +134,15 @@ def with_interval(flags: Sequence[bool]) -> str:
 
 
 def measure_both(claim: Stored) -> tuple[Measured, Measured, Ablations]:
-    plan, count = EFFORTS["checked"], len(claim.sizes)
     ablations = claim.ask()
-    quick = measure_claim(ablations, [0], make_units([0.0] * count), plan.forwards + plan.count_more(count))
+    quick = measure_quickly(ablations, make_units(claim.relevance or [0.0] * len(claim.sizes)))
     return quick, measure_completely(claim.ask(), [0]), ablations
+
+
+def measure_quickly(ablations: Ablations, units: Sequence[Sources]) -> Measured:
+    plan, count = EFFORTS["checked"], len(ablations.sizes)
+    limit = ablations.forwards + plan.forwards - (ablations.forwards > 0)  # as Study.measure counts
+    return measure_claim(ablations, [0], units, limit + plan.count_more(count))
 
 
 def compare_scores(claim: Stored, quick: Measured, ablations: Ablations) -> tuple[float, float]:
@@ -173,31 +194,67 @@ def read_truth(name: str, file: Path) -> Iterator[tuple[str, Stored]]:
                 yield f"{name}, {name_kind(claim['kind'])}", Stored(odds, sizes, REST, len(claim["ids"]))
 
 
-def ask_model(folder: str, name: str, file: Path) -> Iterator[tuple[str, str, str, float, bool]]:
-    """Of each claim: whose answer, both readings, the cost, and whether the truth is borderline."""
-    model = why.open(folder, dtype=torch.float32)
+def complete(folder: str, file: Path) -> None:
+    """Adds the relevance of the passages, and the outcomes that the quick answer asks for, to claims of many passages.
+
+    Relevance is that of the library; outcomes are those of rests_on_truth.py, which reads passages only once.
+    """
+    data = json.loads(file.read_text())
+    model, reader = why.open(folder, dtype=torch.float32), Reader(folder)
+    for group in data:
+        for asked in group["questions"]:
+            if any("relevance" not in claim for claim in asked["claims"]):
+                began = time.perf_counter()
+                complete_question(model, reader, group["passages"], asked)
+                asked["seconds"] = round(time.perf_counter() - began, 1)
+                file.write_text(json.dumps(data))
+                print(asked["question"], asked["seconds"], flush=True)
+
+
+def complete_question(model: why.Model, reader: Reader, texts: Sequence[str], asked: dict[str, Any]) -> None:
+    opened = [open_claim(model, reader, texts, asked["question"], claim["ids"]) for claim in asked["claims"]]
+    coded = [kept for study in opened for kept in list_ablations(study.units)]
+    learn(reader, texts, asked, coded)
+    for claim, study in zip(asked["claims"], opened, strict=True):
+
+        def run(sets: Sequence[Sources], claim: dict[str, Any] = claim) -> list[Vector]:
+            learn(reader, texts, asked, sets)
+            return [np.array([claim["outcomes"][write_flags(kept, len(texts))]["log_odds"]]) for kept in sets]
+
+        whole = study.opened.ablations
+        measure_quickly(start(Ablations(run, whole.sizes, whole.rest), whole.forwards), study.units)
+        claim |= {"sizes": whole.sizes, "rest": whole.rest, "opening": whole.forwards, "relevance": study.relevance}
+
+
+def open_claim(model: why.Model, reader: Reader, texts: Sequence[str], question: str, ids: Sequence[int]) -> Study:
+    text = "\n\n".join([*texts, f"Question: {question}"])
+    if reader.is_chat:
+        prompt = why.Prompt.from_messages(model, [{"role": "user", "content": text}], answer=ids)
+    else:
+        prompt = why.Prompt.from_text(model, f"{text}\nAnswer:", ids)
+    return Study(model, prompt, find_sources(prompt, list(texts), None), list_answer_parts(prompt, slice(None)))
+
+
+def learn(reader: Reader, texts: Sequence[str], asked: dict[str, Any], sets: Sequence[Sources]) -> None:
+    known = asked["claims"][0]["outcomes"]
+    new = [kept for kept in dict.fromkeys(sets) if write_flags(kept, len(texts)) not in known]
+    if new:
+        with torch.inference_mode():
+            measure(reader, texts, [asked], [tuple(j in kept for j in range(len(texts))) for kept in new])
+
+
+def read_many(name: str, file: Path) -> Iterator[tuple[str, Stored]]:
+    """Claims of more than eight passages."""
     for group in json.loads(file.read_text()):
-        texts = group["passages"]
         for asked in group["questions"]:
             for claim in asked["claims"]:
-                text = "\n\n".join([*texts, f"Question: {asked['question']}"])
-                if getattr(model.tokenizer, "chat_template", None):
-                    prompt = why.Prompt.from_messages(model, [{"role": "user", "content": text}], answer=claim["ids"])
-                else:
-                    prompt = why.Prompt.from_text(model, f"{text}\nAnswer:", claim["ids"])
-                found = why.cite(model, prompt, by=texts, select=slice(None))
-                names = {f"passage {n}": n - 1 for n in range(1, len(texts) + 1)}
-                own = found.claim.against if found.claim.how == "against" else found.claim.rests_on
-                named = tuple(sorted(names[one] for one in own))
-                truth = read_direct_checks(claim, len(texts))
-                row = (Dependence(found.claim.how, named), truth.reading, found.spent["cost"], truth.is_borderline)
-                yield f"{name}, {name_kind(claim['kind'])}", *row
+                odds = {read_flags(flags): found["log_odds"] for flags, found in claim["outcomes"].items()}
+                more = {name: claim[name] for name in ("sizes", "rest", "opening", "relevance")}
+                yield f"{name}, {name_kind(claim['kind'])}", Stored(odds, length=len(claim["ids"]), **more)
 
 
-def read_direct_checks(claim: dict[str, Any], count: int) -> Measured:
-    """The reading of what is stored; of more than eight passages, of the singles and the pairs that were measured."""
-    odds = {read_flags(flags): found["log_odds"] for flags, found in claim["outcomes"].items()}
-    return measure_completely(Stored(odds, [1] * count, 1, len(claim["ids"])).ask(), [0])
+def write_flags(kept: Sources, count: int) -> str:
+    return "".join("01"[j in kept] for j in range(count))
 
 
 def read_flags(flags: str) -> Sources:
@@ -216,12 +273,12 @@ def main() -> None:
     parser.add_argument("--asked", action="append", default=[], metavar="NAME=FILE")
     parser.add_argument("--write", action="store_true", help="into docs/cite.md")
     args = parser.parse_args()
-    for name, file in (one.split("=", 1) for one in args.asked):
-        for kind, said, true, cost, near in ask_model(args.model, name, Path(file)):
-            verdict = "same" if said == true else "differs"
-            print(f"{kind}: {verdict}; cite {said}, direct checks {true}, {cost:.1f} forwards{', borderline' * near}")
     rows: dict[str, Row] = {}
     named: list[Any] = [read_subsets(args.subsets)] if args.subsets else []
+    for name, file in (one.split("=", 1) for one in args.asked):
+        if args.model:
+            complete(args.model, Path(file))
+        named.append(read_many(name, Path(file)))
     named += [read_truth(name, Path(file)) for name, file in (one.split("=", 1) for one in args.squad)]
     for stored in named:
         for name, claim in stored:

@@ -12,7 +12,7 @@ them.
 squad   six paragraphs of one article that are asked about nowhere in --other; all 64 subsets; a greedy answer of at
         most 24 tokens and the given answer of each question
 hotpot  ten paragraphs; all, none, each alone, all but each, and the pairs of the five that matter most alone
-many    short passages (single sentences) of one article; all, none, each alone, all but each
+many    short passages (single sentences) of one article; the same subsets
 """
 
 import argparse
@@ -347,8 +347,7 @@ def main() -> None:
             else:
                 measure(reader, texts, asked, list_singles(count))
                 pairs = [pair for claim in asked[0]["claims"] for pair in list_pairs(claim, count)]
-                if args.what == "hotpot":
-                    measure(reader, texts, asked, list(dict.fromkeys(pairs)))
+                measure(reader, texts, asked, list(dict.fromkeys(pairs)))
             group = {"passages": texts, "questions": asked, "tokens_read": reader.tokens_read - read}
             group["seconds"] = round(time.perf_counter() - began, 1)
             if args.check or not number:
