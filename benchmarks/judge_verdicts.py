@@ -79,7 +79,7 @@ def take_examples(rows: RowTable, chosen: Sequence[int]) -> RowTable:
 def tabulate(judged: Judgement, chosen: Sequence[int]) -> Table:
     calls = {label: choose_metric(label.split("(")[0]) for label in judged.rows.metrics}
     blind = judged.table.class_blind
-    return tabulate_rows(take_examples(judged.rows, chosen), calls, class_blind=blind, kind="texts")
+    return tabulate_rows(take_examples(judged.rows, chosen), calls, class_blind=blind)
 
 
 def find_misses(headline: str, winner: str, metrics: Sequence[str], rest: Table) -> tuple[list[str], list[str]]:
@@ -99,7 +99,8 @@ def measure_set(name: str, given: argparse.Namespace) -> None:
     model, data, target = SETS[name](given.data)
     data = data.sample(given.forties * SIZE + given.rest, seed=7)
     metrics = None if name == "hatexplain" else ["comprehensiveness", "sufficiency"]
-    judged = why.judge(model, data, given.methods, metrics, target=target, out=given.out / name, batch_size=16, report=False)
+    asked = {"target": target, "out": given.out / name, "batch_size": 16, "report": False}
+    judged = why.judge(model, data, given.methods, metrics, **asked)
     order = torch.randperm(len(data), generator=torch.Generator().manual_seed(7)).tolist()
     counts = {"nothing": 0, "missed": 0, "open": 0}
     for forty in range(given.forties):
