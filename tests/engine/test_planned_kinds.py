@@ -134,6 +134,24 @@ def test_what_is_returned_beside_the_logits_has_a_gradient_too():
     assert_same(ours, explain_in_full(module, ONE, "gradient_x_input", target=target))
 
 
+class AddsPositionsInPlace(TwoAnswers):
+    """`x += positions` after the embedding, as in Nystromformer."""
+
+    def forward(self, input_ids: Tensor) -> dict[str, Tensor]:
+        x = self.words(input_ids)
+        x += torch.linspace(0, 1, input_ids.size(1), dtype=x.dtype)[:, None]
+        x = F.layer_norm(x, (8,)) + F.scaled_dot_product_attention(x, x, x)
+        return {"logits": self.head(x.mean(1))}
+
+
+@pytest.mark.parametrize("method", ["gradient_x_input", "lrp_gamma"])
+def test_positions_that_are_added_in_place_belong_to_the_input(method):
+    module = AddsPositionsInPlace().double().eval()
+    ours = explain_by_plan(module, ONE, method)
+    assert ours.engine.name == "plan"
+    assert_same(ours, explain_in_full(module, ONE, method))
+
+
 # --- when the full engine keeps a call --------------------------------------------------------------------------------
 
 

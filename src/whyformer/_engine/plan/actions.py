@@ -520,24 +520,29 @@ class ConstantSpread(torch.autograd.Function):
         return None, share if token is None else mark(share, token), None, None, None, None
 
 
+apply_constant_spread = find_apply(ConstantSpread)
+
+
+def read_arguments(call: Call, *names: str) -> list[Any]:
+    """The arguments of these names, in the order in which the function takes them; None for what is not given."""
+    return [*call.args, *(call.options.get(name) for name in names[len(call.args) :])]
+
+
 def linearise_layer_norm(call: Call) -> Tensor:
-    given = call.as_operation().argument
-    x, shape, weight = given(0, "input"), given(1, "normalized_shape"), given(2, "weight")
-    eps = given(4, "eps", default=1e-5)
-    with torch.set_grad_enabled(call.switch is not None):
-        y, _, scale = torch.native_layer_norm(x, list(shape), weight, given(3, "bias"), eps)
-    return ConstantSpread.apply(call.switch, x, y, scale.detach(), weight, range(-len(shape), 0))
+    x, shape, weight, bias, eps = read_arguments(call, "input", "normalized_shape", "weight", "bias", "eps")[:5]
+    given = x if call.switch is not None else x.detach()
+    y, _, scale = torch.native_layer_norm(given, list(shape), weight, bias, 1e-5 if eps is None else eps)
+    return apply_constant_spread(call.switch, x, y, scale.detach(), weight, range(-len(shape), 0))
 
 
 def linearise_rms_norm(call: Call) -> Tensor:
-    given = call.as_operation().argument
-    x, shape, weight, eps = given(0, "input"), given(1, "normalized_shape"), given(2, "weight"), given(3, "eps")
+    x, shape, weight, eps = read_arguments(call, "input", "normalized_shape", "weight", "eps")
     wide = x.detach() if x.element_size() >= 4 else x.detach().float()
     eps = torch.finfo(x.dtype).eps if eps is None else eps
     scale = (wide.square().mean(tuple(range(-len(shape), 0)), keepdim=True) + eps).rsqrt()
     with torch.set_grad_enabled(call.switch is not None):
         y = call.run()
-    return ConstantSpread.apply(call.switch, x, y, scale, weight, ())
+    return apply_constant_spread(call.switch, x, y, scale, weight, ())
 
 
 CONSTANT_SPREADS: dict[str, Action] = {"layer_norm": linearise_layer_norm, "rms_norm": linearise_rms_norm}

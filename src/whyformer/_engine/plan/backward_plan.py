@@ -297,6 +297,8 @@ class PlanRecorder(Intercept):
         self.embeddings += name in operations.EMBEDDINGS
         with self.go_deeper(draft):
             result = super().__torch_function__(func, types, args, kwargs)
+        if draft.dependent and self.leaf is None:  # of the entrance, which may be written in place
+            self.drafts.pop()
         draft.results = [t for t in find_tensors([result]) if self.depends(t)]
         if isinstance(result, Tensor) and is_embedding_sum(result):
             if not self.lineage:

@@ -51,6 +51,7 @@ class ModelState:
     def __init__(self, module: nn.Module, like: "ModelState | None" = None) -> None:
         self.has_hooks, self.trains = has_global_hooks(), False
         self.is_known = False  # found out when the snapshot is stored
+        self.equal_to: ModelState | None = None  # that it was compared with
         self.identities: list[int] = []
         self.weights: list[Tensor] = []
         parts, configs = self.walk(unwrap(module))
@@ -106,12 +107,16 @@ class ModelState:
         return [0 if weight.is_inference() else writes_of(weight) for weight in self.weights]
 
     def is_same(self, other: "ModelState") -> bool:
-        return (
+        if self in (other, other.equal_to):  # a snapshot does not change
+            return True
+        is_same = (
             self.memory == other.memory
             and self.versions == other.versions
             and self.has_hooks == other.has_hooks
             and self.has_same_code(other)
         )
+        other.equal_to = self if is_same else None
+        return is_same
 
     def has_same_code(self, other: "ModelState") -> bool:
         """Whether the model computes in the same way; its weights may be others."""
