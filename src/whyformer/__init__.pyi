@@ -34,13 +34,13 @@ from whyformer._explain.attention import inspect_attention as inspect_attention
 from whyformer._explain.check import check as check
 from whyformer._explain.classes import explain_classes as explain_classes
 from whyformer._explain.compare import compare as compare
+from whyformer._explain.compare import compare_redistribution as compare_redistribution
 from whyformer._explain.decoding import generate as generate
 from whyformer._explain.diagnose import diagnose as diagnose
 from whyformer._explain.explain import explain as explain
 from whyformer._explain.generation import explain_generation as explain_generation
 from whyformer._explain.hops import trace_reasoning as trace_reasoning
 from whyformer._explain.ranking import explain_ranking as explain_ranking
-from whyformer._explain.redistribution_rules import compare_redistribution as compare_redistribution
 from whyformer._explain.similarity import explain_similarity as explain_similarity
 from whyformer._explain.tool_call import explain_tool_call as explain_tool_call
 from whyformer._judge import Judgement as Judgement

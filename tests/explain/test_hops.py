@@ -12,8 +12,7 @@ from torch import nn
 import whyformer as why
 from whyformer import targets
 from whyformer._explain import hops as hops_module
-from whyformer._explain.hops import KEPT, PassedOn, PredictedTokens
-from whyformer._explain.written_steps import find_steps, share_within_steps
+from whyformer._explain.hops import KEPT, PassedOn, PredictedTokens, find_steps, share_within_steps
 from whyformer.errors import InputError, MethodError, TargetError
 
 LINEAR_CALLS = [  # every recipe that sends slopes

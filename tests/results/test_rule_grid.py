@@ -4,8 +4,8 @@ import pytest
 import torch
 from transformers import ViTConfig, ViTModel
 
+from whyformer._explain.compare import compare_redistribution
 from whyformer._explain.explain import explain
-from whyformer._explain.redistribution_rules import compare_redistribution
 from whyformer._model.loading import open as opened
 from whyformer.errors import InputError, MethodError
 

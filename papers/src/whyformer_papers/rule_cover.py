@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from whyformer._explain.redistribution_rules import compare_redistribution
+from whyformer._explain.compare import compare_redistribution
 from whyformer._model import Model, as_image
 from whyformer._plain.statistics import bootstrap
 from whyformer._runs.preparation import content_size_of

@@ -13,7 +13,7 @@ That values converge is measured as well (value_convergence.py), and what each r
 
 from collections.abc import Iterator, Sequence
 
-from whyformer._explain.redistribution_rules import compare_redistribution
+from whyformer._explain.compare import compare_redistribution
 from whyformer._model import Model, OneInput
 from whyformer._model.loading import open as open_model
 from whyformer.demo.tour import CAT

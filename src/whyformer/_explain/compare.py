@@ -3,6 +3,12 @@
     compare(model, "cat.png", ["rollout", "lrp"]).agreement()
 
 Where the methods cannot share a run, see `sharing`.
+
+    compare_redistribution(open("facebook/dino-vits16"), "cat.jpg").save("rules.png")
+
+shows every head under every rule of redistribution: the figure of Sawaki & Murata, Redistribution of Token-wise
+Relevance in Transformer Models, JSAI 2025 (4I1-GS-11-03), with the six heads of DINO's ViT-S/16. Any model whose heads
+can be followed through all layers will do; it needs no classes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,17 +17,19 @@ from typing import Literal, TypeAlias, cast
 
 from whyformer._engine import TargetLike
 from whyformer._explain.default_method import WORTH_COMPARING, find_input_kind
-from whyformer._explain.explain import ModelLike, as_model
+from whyformer._explain.explain import ModelLike, as_model, explain
 from whyformer._explain.method_call import MethodCall, MethodLike, label_methods
 from whyformer._explain.sharing import METHOD_FAILURES, explain_by_each, record_for_methods, share_captures
 from whyformer._explain.token_generation import write_out
-from whyformer._explain.tower_choice import choose_tower
+from whyformer._explain.tower_tracing import choose_tower
 from whyformer._model import EncodedBatch, InputLike
 from whyformer._plain.torch_state import neutral_torch
-from whyformer.errors import MethodError, WhyformerError
+from whyformer.errors import InputError, MethodError, WhyformerError
 from whyformer.methods._registry import METHODS
+from whyformer.methods.redistribution import RULES, redistribution
 from whyformer.results.comparison import Comparison
 from whyformer.results.explanation import Explanation
+from whyformer.results.rule_grid import RuleGrid
 
 COMPARED = 6  # methods, if none is named
 MethodsLike: TypeAlias = Literal["quick", "all"] | MethodLike | Sequence[MethodLike]
@@ -83,3 +91,25 @@ def as_method_list(methods: MethodLike | Sequence[MethodLike]) -> Sequence[Metho
     if not several:
         raise MethodError("No methods to compare. Name at least one, or pass methods='all'.")
     return several
+
+
+# --- rules of redistribution ------------------------------------------------------------------------------------------
+
+
+@neutral_torch()
+def compare_redistribution(model: ModelLike, inputs: InputLike, rules: Sequence[str] = RULES) -> RuleGrid:
+    """The maps of every head and of their mean under each rule: one row per rule, one column per head.
+
+    rules: some of "i", "ii", "iii" and "iv"; see the method `redistribution`.
+    """
+    if isinstance(rules, str) or not rules or any(rule not in RULES for rule in rules):
+        raise MethodError(f"rules must be some of {', '.join(RULES)}, got {rules!r}.", code="E_OPTION")
+    model = as_model(model)
+    encoded = model.encode(inputs)
+    if encoded.batch != 1:
+        raise InputError(f"compare_redistribution() takes one input, got {encoded.batch}.")
+    heads = explain(model, encoded, redistribution, rule=rules[0]).details["per_head"].shape[1]
+    calls = [partial(redistribution, rule=rule, heads=[head]) for rule in rules for head in range(heads)]
+    maps = list(compare(model, encoded, [*calls, *(partial(redistribution, rule=rule) for rule in rules)]))
+    by_head = {rule: tuple(maps[index * heads : (index + 1) * heads]) for index, rule in enumerate(rules)}
+    return RuleGrid(by_head, dict(zip(rules, maps[len(calls) :], strict=True)))

@@ -23,7 +23,7 @@ from whyformer._explain.default_method import choose_default_method
 from whyformer._explain.explain import ModelLike, as_model, explain_encoded
 from whyformer._explain.method_call import MethodLike, choose_method, resolve_method
 from whyformer._explain.run_facts import describe_run
-from whyformer._explain.tower_choice import choose_tower
+from whyformer._explain.tower_tracing import choose_tower
 from whyformer._model import EncodedBatch, InputLike, Model, unwrap
 from whyformer._plain.failure import describe_failure
 from whyformer._plain.peak_memory import free_memory, measure_peak_memory

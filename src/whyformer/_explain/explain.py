@@ -21,8 +21,7 @@ from whyformer._explain.method_call import MethodCall, MethodLike, choose_method
 from whyformer._explain.picture_streams import lists_pictures
 from whyformer._explain.sharing import explain_by_call, record_for_methods
 from whyformer._explain.token_generation import write_out
-from whyformer._explain.tower_choice import choose_tower
-from whyformer._explain.tower_tracing import explain_through_tower
+from whyformer._explain.tower_tracing import choose_tower, explain_through_tower
 from whyformer._explain.windows import WindowedTexts
 from whyformer._model import EncodedBatch, InputLike, Model, ModelLike, OneInput, check_windows
 from whyformer._model.loading import open as open_model

@@ -10,7 +10,7 @@ $$ R^{(h+1)} = \sum_{t\,\in\,\text{generated}} \bar R^{(h)}_t \; \frac{\mathcal{
    \bar R_t = \frac{1}{|S(t)|} \sum_{u \in S(t)} R_u, \qquad
    c_t = z_{t-1,\,y_t} - \tfrac1V \sum_v z_{t-1,\,v} $$
 
-with $S(t)$ the step of token $t$ (a sentence, a line, or up to a semicolon: written_steps.py; with steps=False every
+with $S(t)$ the step of token $t$ (a sentence, a line, or up to a semicolon: `find_steps`; with steps=False every
 token is one and $\bar R = R$), $\mathcal{R}[c]$ the relevance of the score $c$ at every token, $y_t$ the token at
 position $t$ and $z_{t-1}$ the logits from which it was predicted. Hop 0 is the relevance of $\sum_t c_t$ over the
 explained tokens. Signs are kept, and all tokens send at once: one run of the model and one relevance pass per hop.
@@ -35,9 +35,12 @@ the way of an answer is known more of it arrives at its source than with AttnLRP
 """
 
 import math
+import re
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -52,9 +55,9 @@ from whyformer._explain.precision import convert_precision
 from whyformer._explain.scoring import make_explanation
 from whyformer._explain.sharing import record_for_methods
 from whyformer._explain.unforeseen import report_own_bugs
-from whyformer._explain.written_steps import find_steps, share_within_steps
 from whyformer._model import AnswerPart, EncodedBatch, Model, PromptLike, refuse_learned_prompt
 from whyformer._model.prompt import Prompt, SplitBy, add_answer
+from whyformer._plain.sentences import find_sentence_starts
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import InputError, MethodError, TargetError
 from whyformer.methods._registry import METHODS, Setting
@@ -266,3 +269,39 @@ def refuse_other_methods(call: MethodCall) -> None:
         'or attnlrp with another recipe that sends slopes, such as recipe="libra".',
         code="E_OPTION",
     )
+
+
+# --- steps ------------------------------------------------------------------------------------------------------------
+
+# A name in a step is why its value was looked up, but relevance of the value hardly shows that: attention reads the
+# value and only points with the name. So a step answers for its tokens together: what one of them received, all of
+# them send on, in equal shares.
+
+
+STEP_END = re.compile(r";\s+|\n\s*")
+
+
+def find_steps(prompt: Prompt) -> list[list[int]]:
+    """The tokens of each step of the answer, in order; without a text every token is one."""
+    text, begin = prompt.answer_text, prompt.answer_start
+    if not text.strip():
+        return [[token] for token in prompt.answer]
+    starts = sorted({0, *find_sentence_starts(text), *(match.end() for match in STEP_END.finditer(text))})
+    ends = [span[1] - begin if (span := prompt.pieces.spans[token]) else 0 for token in prompt.answer]
+    numbers, number = [], 0
+    for end in ends:  # a token belongs to the step that it ends in; one without characters to the step before it
+        number = max(number, bisect_right(starts, end - 1))
+        numbers.append(number)
+    numbered = zip(numbers, prompt.answer, strict=True)
+    return [[token for _, token in step] for _, step in groupby(numbered, key=lambda one: one[0])]
+
+
+def share_within_steps(received: Mapping[int, float], steps: Sequence[Sequence[int]], last: int) -> dict[int, float]:
+    """Token -> what it sends: its share of what its step received. Tokens after `last` had no part in the target."""
+    shared = {}
+    for step in steps:
+        tokens = [token for token in step if 0 < token <= last]  # the first of all was predicted from nothing
+        amount = math.fsum(received.get(token, 0.0) for token in tokens)
+        if amount:
+            shared.update(dict.fromkeys(tokens, amount / len(tokens)))
+    return shared

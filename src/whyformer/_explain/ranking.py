@@ -23,16 +23,17 @@ from whyformer._engine import TargetLike, record
 from whyformer._explain.explain import ModelLike, as_model
 from whyformer._explain.method_call import MethodLike
 from whyformer._explain.similarity import (
+    Explainer,
     Side,
     check_vectors,
     choose_score,
     explain_by,
+    explain_pair,
     explain_sides,
     make_side,
     read_scale,
 )
 from whyformer._explain.similarity_matrix import match_tokens
-from whyformer._explain.text_pair import Explainer, explain_pair
 from whyformer._model import InputLike, Model, OneInput
 from whyformer._plain.random_generator import make_generator
 from whyformer._plain.tokens import Pieces

@@ -13,20 +13,19 @@ pairs of tokens, one of either side (`similarity_matrix`).
     pair                a model that reads both texts at once and returns the score itself (a reranker)
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from whyformer._engine import TargetLike, compare_towers, lay_out, make_shadow, run_forward, run_plain
+from whyformer._engine import Target, TargetLike, compare_towers, lay_out, make_shadow, run_forward, run_plain
 from whyformer._explain.explain import ModelLike, as_model, explain_encoded
 from whyformer._explain.method_call import MethodLike, choose_method
 from whyformer._explain.similarity_matrix import compute_matrix, match_tokens, multiply_states, refuse_unknown_matrix
-from whyformer._explain.text_pair import Explainer, explain_pair, name_others
 from whyformer._model import (
     HELD,
     HELD_MASK,
@@ -47,6 +46,36 @@ from whyformer.errors import InputError, UnsupportedModel
 from whyformer.methods._registry import Setting
 from whyformer.results.explanation import Explanation
 from whyformer.results.similarity import ScoreKind, Similarity
+
+Explainer: TypeAlias = Callable[[Model, EncodedBatch], Explanation]  # by the chosen method and settings
+
+
+def explain_pair(model: Model, a: InputLike, b: InputLike, explain_by: Explainer) -> Similarity:
+    """The score of a model that reads both texts; there is no matrix, since it is not a product of two embeddings."""
+    firsts, seconds = list_inputs(a), list_inputs(b)
+    if model.kind != "text":
+        raise InputError(f'{model.name} has no tokenizer, and score="pair" needs texts. Open the model with one.')
+    if len(firsts) != len(seconds):
+        raise InputError(f"a has {len(firsts)} examples and b has {len(seconds)}. Pass two lists of the same length.")
+    both = explain_by(model, model.encode(list(zip(firsts, seconds, strict=True))))
+    scores = torch.tensor([target.score for target in both.targets], dtype=torch.double)
+    note = "The model reads both texts at once, so its score is not a sum over pairs of tokens and there is no matrix."
+    first = replace(both.segment(0), targets=name_others(both, seconds), names=tuple(firsts))
+    second = replace(both.segment(1), targets=name_others(both, firsts), names=tuple(seconds))
+    return Similarity(first, second, scores, "pair", None, "", (note,))
+
+
+def list_inputs(given: Any) -> list[Any]:
+    return list(given) if isinstance(given, list | tuple) else [given]
+
+
+def name_others(e: Explanation, others: Sequence[str]) -> tuple[Target, ...]:
+    """The targets of an explanation, named as the similarity to these."""
+    return tuple(replace(t, label=f"similarity to {other}") for t, other in zip(e.targets, others, strict=True))
+
+
+# --- a model that reads both texts at once ----------------------------------------------------------------------------
+
 
 POOLINGS = ("mean", "first", "last", "pooler", "output")
 POOLING_NAMES = {

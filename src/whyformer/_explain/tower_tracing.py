@@ -14,10 +14,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from whyformer._engine import TargetLike, locate_image_tokens, make_shadow, run_plain
+from whyformer._engine import TargetLike, locate_image_tokens, make_shadow, refuse_single_side, run_plain
 from whyformer._explain.method_call import MethodCall
 from whyformer._explain.sharing import explain_by_call, record_for_methods
-from whyformer._model import PIXELS, EncodedBatch, Model, TowerProduct
+from whyformer._model import PIXELS, EncodedBatch, Model, TowerProduct, has_two_towers, split_by_tower
 from whyformer._plain.tokens import Grid, Pieces, Stream, take_pieces
 from whyformer.errors import MethodError, UnsupportedModel
 from whyformer.results.explanation import Explanation
@@ -108,3 +108,18 @@ def join_traced(e: Explanation, traced: Explanation) -> Explanation:
         notes=(*e.notes, NOTE),
         settings={**e.settings, "through_tower": True},
     )
+
+
+# --- models that compare images with texts ----------------------------------------------------------------------------
+
+LOGITS = {"logits_per_image": "image", "logits_per_text": "text"}  # as transformers calls them
+
+
+def choose_tower(model: Model, encoded: EncodedBatch, target: TargetLike) -> tuple[EncodedBatch, TargetLike]:
+    """The inputs with the explained one as their main input, and what is left of the target."""
+    if not has_two_towers(model.module) or not isinstance(target, str) or target not in LOGITS:
+        return encoded, target
+    parts = split_by_tower(model.module, encoded.inputs)
+    refuse_single_side(model, parts)
+    own = model.encode(parts[LOGITS[target]])
+    return replace(own, inputs={**encoded.inputs, **own.inputs}, notes=encoded.notes), None
