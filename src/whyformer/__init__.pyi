@@ -76,6 +76,7 @@ from whyformer.results.citations import Citation as Citation
 from whyformer.results.citations import Citations as Citations
 from whyformer.results.citations import Claim as Claim
 from whyformer.results.class_grid import ClassGrid as ClassGrid
+from whyformer.results.class_grid import RuleGrid as RuleGrid
 from whyformer.results.comparison import Comparison as Comparison
 from whyformer.results.diagnosis import Diagnosis as Diagnosis
 from whyformer.results.explanation import Explanation as Explanation
@@ -84,6 +85,5 @@ from whyformer.results.generation import Generation as Generation
 from whyformer.results.hops import Hop as Hop
 from whyformer.results.hops import Hops as Hops
 from whyformer.results.ranking import Ranking as Ranking
-from whyformer.results.rule_grid import RuleGrid as RuleGrid
 from whyformer.results.similarity import Similarity as Similarity
 from whyformer.results.tool_call import ToolCall as ToolCall

@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from whyformer._audit.report.class_sections import CLASS_DRAWINGS, name_classes, split_values_by_class
+from whyformer._audit.report.sections import CLASS_DRAWINGS, name_classes, split_values_by_class
 
 
 def make_audit(predicted, labels=("no", "<b>yes</b>")):

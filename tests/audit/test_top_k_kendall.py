@@ -5,8 +5,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from whyformer._audit.checks.agreement import TOP_K_DISTANCE, measure_correlations
-from whyformer._audit.checks.top_k_kendall import choose_k, top_k_kendall
+from whyformer._audit.checks.agreement import TOP_K_DISTANCE, choose_k, measure_correlations, top_k_kendall
 
 
 def distance_by_definition(a, b, k, p):

@@ -15,7 +15,7 @@ from whyformer._judge.metric_trust import (
     judge_metrics,
 )
 from whyformer._judge.order import PairOrder
-from whyformer._plain.rank_correlation import spearman
+from whyformer._plain.statistics import spearman
 from whyformer.errors import InputError, MethodError
 from whyformer.methods._registry import METHODS
 

@@ -11,8 +11,7 @@ from torch.testing import assert_close
 import whyformer as why
 from whyformer import targets
 from whyformer._engine.record import record
-from whyformer.methods._answers import read_clean_answers
-from whyformer.methods._log_odds import count_span_tokens, to_log_odds
+from whyformer.methods._answers import count_span_tokens, read_clean_answers, to_log_odds
 
 IDS = torch.tensor([[5, 6, 7, 8, 9, 10]])
 

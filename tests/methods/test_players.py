@@ -11,8 +11,7 @@ import whyformer as why
 from whyformer._engine.record import record
 from whyformer.errors import MethodError
 from whyformer.methods._answers import read_answers, read_clean_answers
-from whyformer.methods._players import Players, ask_coalitions, make_patch_players, players_of
-from whyformer.methods._superpixels import segment_superpixels
+from whyformer.methods._players import Players, ask_coalitions, make_patch_players, players_of, segment_superpixels
 
 
 def probe_of(model, inputs, **more):

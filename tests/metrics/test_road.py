@@ -6,8 +6,7 @@ from fake_probe import FakeProbe, picture, sigmoid, text
 
 from whyformer.errors import InputError
 from whyformer.metrics import road
-from whyformer.metrics._imputation import impute_images
-from whyformer.metrics._multigrid import impute_by_multigrid, prolong, restrict
+from whyformer.metrics._imputation import impute_by_multigrid, impute_images, prolong, restrict
 
 
 def impute(image, kept):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from whyformer._plain.sentences import find_paragraph_starts, find_sentence_starts
+from whyformer._plain.words import find_paragraph_starts, find_sentence_starts
 
 
 def split(text, starts):

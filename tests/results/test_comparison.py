@@ -6,8 +6,7 @@ import torch
 from whyformer._engine.targets.target import Target
 from whyformer._plain.tokens import Grid, Pieces
 from whyformer.errors import InputError, MethodError
-from whyformer.results.comparison import Comparison, mean_ranks, rank_correlation
-from whyformer.results.consensus import describe_consensus
+from whyformer.results.comparison import Comparison, describe_consensus, mean_ranks, rank_correlation
 from whyformer.results.explanation import Explanation
 from whyformer.show.terminal import Screen
 

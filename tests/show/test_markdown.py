@@ -7,7 +7,7 @@ from markdown_it import MarkdownIt
 from payloads import MORE_PAYLOADS, PAYLOADS
 from sample_explanations import explain_image, explain_text
 
-from whyformer.show.markdown import escape_markdown, write_table
+from whyformer.show.markdown_report import escape_markdown, write_table
 
 
 @pytest.mark.parametrize(

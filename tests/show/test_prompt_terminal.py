@@ -6,8 +6,8 @@ import pytest
 from payloads import MORE_PAYLOADS, PAYLOADS
 from sample_prompts import show_long_prompt, show_prompt
 
-from whyformer.show.prompt_terminal import MOST_REGIONS, list_prompt_parts
 from whyformer.show.terminal import Screen, render_parts
+from whyformer.show.terminal_report import MOST_REGIONS, list_prompt_parts
 
 PLAIN = Screen(100, None)
 

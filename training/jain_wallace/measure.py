@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from training.jain_wallace.tasks import JAIN_WALLACE_TASKS, JainWallaceTask, read_task
 
-from whyformer.show.markdown import write_table
+from whyformer.show.markdown_report import write_table
 from whyformer_papers.jain_wallace_cells import OVERALL, CellGroup, ModelCell, summarise_cell
 from whyformer_papers.jain_wallace_figures import draw_jain_wallace
 from whyformer_papers.jain_wallace_models import load_jain_wallace, read_jain_wallace_facts

@@ -31,8 +31,7 @@ from whyformer._engine import record
 from whyformer._judge.order import PairOrder, compare_pairs
 from whyformer._judge.table import format_mean
 from whyformer._model import Model, OneInput
-from whyformer._plain.rank_correlation import spearman
-from whyformer._plain.statistics import bootstrap
+from whyformer._plain.statistics import bootstrap, spearman
 from whyformer.data import Data
 from whyformer.errors import InputError
 from whyformer.show import charts

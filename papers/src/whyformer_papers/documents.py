@@ -7,7 +7,7 @@ from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from whyformer.demo.ranges import refuse_unknown_name
+from whyformer.demo.draws import refuse_unknown_name
 from whyformer.show import terminal
 from whyformer.show.terminal import Screen
 from whyformer_papers.abnar_zuidema import ABNAR_ZUIDEMA

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from whyformer.demo.ranges import refuse_unknown_name
+from whyformer.demo.draws import refuse_unknown_name
 from whyformer_papers.published_numbers import Source, read_numbers
 from whyformer_papers.published_table import PublishedTable
 

@@ -13,7 +13,7 @@ from whyformer._judge.judgement import encode_utf8
 from whyformer._judge.table import format_csv
 from whyformer.results.result import Result, to_plain_text
 from whyformer.show import report, terminal
-from whyformer.show.markdown import write_table
+from whyformer.show.markdown_report import write_table
 from whyformer.show.report import make_element
 from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible

@@ -12,7 +12,7 @@ from difflib import SequenceMatcher
 from itertools import pairwise
 
 from whyformer._model.prompt import Prompt, Region
-from whyformer._plain.sentences import find_sentence_starts
+from whyformer._plain.words import find_sentence_starts
 from whyformer.results.citations import Claim, Finding, Mark, Quotation, SentenceKind
 
 NUMBERS = r"\d{1,3}(?:\s*(?:,|;|-|–|and|&)\s*\d{1,3})*"

@@ -27,9 +27,9 @@ from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import InputError, MethodError, WhyformerError
 from whyformer.methods._registry import METHODS
 from whyformer.methods.redistribution import RULES, redistribution
+from whyformer.results.class_grid import RuleGrid
 from whyformer.results.comparison import Comparison
 from whyformer.results.explanation import Explanation
-from whyformer.results.rule_grid import RuleGrid
 
 COMPARED = 6  # methods, if none is named
 MethodsLike: TypeAlias = Literal["quick", "all"] | MethodLike | Sequence[MethodLike]

@@ -57,8 +57,8 @@ from whyformer._explain.sharing import record_for_methods
 from whyformer._explain.unforeseen import report_own_bugs
 from whyformer._model import AnswerPart, EncodedBatch, Model, PromptLike, refuse_learned_prompt
 from whyformer._model.prompt import Prompt, SplitBy, add_answer
-from whyformer._plain.sentences import find_sentence_starts
 from whyformer._plain.torch_state import neutral_torch
+from whyformer._plain.words import find_sentence_starts
 from whyformer.errors import InputError, MethodError, TargetError
 from whyformer.methods._registry import METHODS, Setting
 from whyformer.results.hops import Hop, Hops

@@ -32,8 +32,7 @@ from whyformer._judge.judgement import Judgement, encode_utf8
 from whyformer._judge.order import MIN_EXAMPLES, PairOrder, compare_pairs
 from whyformer._judge.run import judge
 from whyformer._judge.table import collect_values, combine_of, format_csv, format_mean
-from whyformer._plain.rank_correlation import spearman
-from whyformer._plain.statistics import draw_resamples
+from whyformer._plain.statistics import draw_resamples, spearman
 from whyformer._runs.arguments import ColumnNames, as_argument_list, read_run_data
 from whyformer._runs.choice import MetricsLike, choose_judged_methods
 from whyformer.data import Data
@@ -43,7 +42,7 @@ from whyformer.errors import InputError
 from whyformer.metrics._registry import choose_metric
 from whyformer.results.result import Result
 from whyformer.show.blocks import DataTable, Paragraph, Report
-from whyformer.show.markdown import write_table
+from whyformer.show.markdown_report import write_table
 from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
 

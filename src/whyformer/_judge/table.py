@@ -33,7 +33,7 @@ from whyformer._runs.choice import is_chance
 from whyformer._runs.preparation import KindOfInput
 from whyformer.metrics._registry import MetricCall
 from whyformer.results.result import make_data_frame
-from whyformer.show.markdown import escape_markdown, write_table
+from whyformer.show.markdown_report import escape_markdown, write_table
 from whyformer.show.score_rows import as_csv_cell
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """Models: open them, and turn images, texts and tensors into their inputs. The door of this room."""
 
-from whyformer._model.arrays import read_arrays
+from whyformer._model.arrays import is_column, is_of_library, list_column, read_arrays
 from whyformer._model.embedding import (
     HELD,
     HELD_MASK,
@@ -39,7 +39,6 @@ from whyformer._model.pictures import (
 )
 from whyformer._model.prompted import refuse_learned_prompt
 from whyformer._model.spans import decode_with_spans
-from whyformer._model.tables_in_memory import is_column, is_of_library, list_column
 from whyformer._model.text import (
     PAIR_FIELDS,
     TextPair,

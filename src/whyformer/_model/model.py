@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from whyformer._model import input_spec, pictures, sound, text
-from whyformer._model.arrays import read_arrays
+from whyformer._model.arrays import as_input_list, read_arrays
 from whyformer._model.embedding import find_end_token
 from whyformer._model.encoded import EncodedBatch
 from whyformer._model.image import ImageSource, read_image
@@ -22,7 +22,6 @@ from whyformer._model.kept_image import UNNAMED_IMAGE, ImageView, KeptImage, fin
 from whyformer._model.offload import find_device
 from whyformer._model.prompt import Prompt
 from whyformer._model.prompted import PromptedTransformer, add_virtual_tokens
-from whyformer._model.tables_in_memory import as_input_list
 from whyformer._model.token_masks import find_mask_name, read_token_mask
 from whyformer._model.two_streams import SoundStreams, TwoStreams, add_prefix, append_prefixes
 from whyformer._model.unwrap import unwrap

@@ -8,7 +8,7 @@ from whyformer._page.about import VERSION
 from whyformer._page.bodies import Case, ExportBody
 from whyformer._page.desk import Desk, read_problem
 from whyformer._page.model_process import Images, ModelProcess
-from whyformer.show.markdown import escape_markdown
+from whyformer.show.markdown_report import escape_markdown
 
 PICTURE_REMARK = "image.png is the picture that the page showed."
 TYPES = {

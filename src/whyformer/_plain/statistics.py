@@ -25,6 +25,7 @@ from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.stats import rankdata
 
 Combiner: TypeAlias = Callable[[np.ndarray], float]  # [example k] -> one number
 
@@ -212,3 +213,10 @@ def swap_parts(pair: Pair, exchanges: Iterator[np.ndarray]) -> np.ndarray:
         differences.append(pair.combine(np.where(swap, second, first)) - pair.combine(np.where(swap, first, second)))
     found = np.nan_to_num(differences)  # an undefined statistic is no difference
     return np.asarray(found / (found.std() or 1.0))
+
+
+def spearman(a: np.ndarray, b: np.ndarray) -> float:
+    """The correlation of the ranks, ties sharing their mean rank; NaN if one of the two is constant."""
+    first, second = rankdata(a) - (len(a) + 1) / 2, rankdata(b) - (len(b) + 1) / 2
+    scale = np.sqrt((first**2).sum() * (second**2).sum())
+    return float((first * second).sum() / scale) if scale else float("nan")

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from whyformer._plain.rank_correlation import spearman
+from whyformer._plain.statistics import spearman
 from whyformer._runs.parts import BulkRow
 from whyformer._summary.shares import (
     list_word_shares,

@@ -22,9 +22,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from whyformer.demo.draws import generate_images, stack_columns
+from whyformer.demo.draws import generate_images, refuse_outside_range, stack_columns
 from whyformer.demo.painting import SHAPE_TESTS, SIZE, FloatArray, blend, draw_background, draw_blob, make_window
-from whyformer.demo.ranges import refuse_outside_range
 
 PARTS = ("crest", "wing", "tail", "foot")
 FORMS = ("triangle", "ring", "cross")  # of every part

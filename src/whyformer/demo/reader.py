@@ -23,8 +23,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 
-from whyformer.demo.draws import Part, draw_index, draw_some, generate_part, part_of, pick, take
-from whyformer.demo.ranges import refuse_outside_range
+from whyformer.demo.draws import Part, draw_index, draw_some, generate_part, part_of, pick, refuse_outside_range, take
 from whyformer.demo.reader_words import (
     CITIES,
     FILLERS,

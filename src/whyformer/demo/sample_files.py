@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from whyformer._plain import archive
-from whyformer.demo.ranges import refuse_unknown_name
+from whyformer.demo.draws import refuse_unknown_name
 from whyformer.errors import OutputError
 
 SAMPLES = Path(__file__).parent / "samples"

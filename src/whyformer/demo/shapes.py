@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from whyformer.demo.draws import generate_images, stack_columns
+from whyformer.demo.draws import generate_images, refuse_outside_range, stack_columns
 from whyformer.demo.painting import (
     SHAPE_TESTS,
     SIZE,
@@ -24,7 +24,6 @@ from whyformer.demo.painting import (
     draw_line,
     draw_object,
 )
-from whyformer.demo.ranges import refuse_outside_range
 
 SMALLEST_RADIUS, LARGEST_RADIUS = 11.0, 20.0  # of an object, in pixels
 

@@ -22,10 +22,8 @@ Private files:
     _readout_row    products of token-to-token matrices, read at the tokens the answer comes from
     _contributions  what each token contributes to each other token in one block, as vectors
     _boundary       hidden states between two blocks
-    _players        the units that perturbation methods keep or remove, and the model's answers to coalitions of them
-    _superpixels    an image cut into areas of similar colour
-    _answers        score or probability of the model's answers
-    _log_odds       the logit of the probability of an answer
+    _players        the units that perturbation methods keep or remove (superpixels too), and the model's answers
+    _answers        score, probability or log-odds of the model's answers
     _bimodal        Chefer et al.'s rules for two modalities; not used by a method yet
 """
 

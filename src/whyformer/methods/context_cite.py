@@ -29,7 +29,7 @@ from whyformer._engine import Probe
 from whyformer._plain.environment import keep_environment
 from whyformer._plain.random_generator import make_generator
 from whyformer._plain.setting_checks import allow_number, allow_whole_number
-from whyformer.methods._log_odds import count_span_tokens
+from whyformer.methods._answers import count_span_tokens
 from whyformer.methods._players import ask_coalitions, players_of, spread_values
 from whyformer.methods._registry import Scores, method
 from whyformer.methods._settings import FILLING, SUPERPIXELS, allow_units, check_method_settings

@@ -21,7 +21,7 @@ from torch import Tensor
 from whyformer._engine import Probe
 from whyformer._plain.random_generator import make_generator
 from whyformer._plain.setting_checks import allow_whole_number
-from whyformer.methods._log_odds import read_log_odds
+from whyformer.methods._answers import read_log_odds
 from whyformer.methods.context_cite import draw_ablations
 from whyformer.metrics._registry import Measurement, metric
 from whyformer.metrics._removal import RemovableUnits, find_empty_variants, find_removable_units

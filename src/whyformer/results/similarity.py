@@ -19,7 +19,7 @@ from whyformer.errors import InputError
 from whyformer.results._fields import restore_explanation_fields
 from whyformer.results.explanation import Explanation
 from whyformer.results.result import LoadableResult, choose_formats, require_captured
-from whyformer.show import head_figures, score_rows, similarity_figures
+from whyformer.show import head_figures, score_rows
 from whyformer.show.blocks import Block, Charts, DataTable, ExampleView, Notes, PageSection, Paragraph, Report
 from whyformer.show.drawing import Drawing
 from whyformer.show.page_facts import collect_facts
@@ -164,7 +164,7 @@ class Similarity(LoadableResult):
         rows, columns = ((*name_units(side.tokens[example]), ELSEWHERE) for side in (self.a, self.b))
         keep = [i for i, name in enumerate(rows) if name], [j for j, name in enumerate(columns) if name]
         table = self.matrix[example][keep[0]][:, keep[1]]
-        return similarity_figures.draw_pair_matrix(
+        return head_figures.draw_pair_matrix(
             table, [rows[i] for i in keep[0]], [columns[j] for j in keep[1]],
             title=self.title(example), note=self.describe_elsewhere(example),
         )  # fmt: skip

@@ -14,10 +14,9 @@ What explanations and comparisons use:
     blocks          what a result says, as a list of blocks: the input of the three below
     page            blocks as an HTML page, and as the smaller HTML that a notebook shows
     terminal_report blocks in a terminal; markdown_report as Markdown
-    prompt_view     PromptView, a long prompt with named regions and its answer: the input of the three below
+    prompt_view     PromptView, a long prompt with named regions and its answer: the input of the two below
     prompt_page     such a prompt as a page: regions that fold, answer tokens to click on, citations, hops
     prompt_matrix   the scores of every answer token, small enough for that page
-    prompt_terminal the same prompt in a terminal
     latex           words in colour for LaTeX
     score_rows      the scores as CSV or Parquet
 

@@ -1,4 +1,4 @@
-"""Layers and heads: a grid of attention maps, links between tokens, an explanation layer by layer."""
+"""Layers and heads: a grid of attention maps, links between tokens, pairs of tokens, layer by layer."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,7 +19,6 @@ from whyformer.show.html import Html, make_element
 from whyformer.show.panel import Panel
 from whyformer.show.panel_images import format_limits, make_cell_image
 from whyformer.show.report import make_scrollable, to_data_uri
-from whyformer.show.similarity_figures import draw_pair_matrix
 from whyformer.show.text_width import shorten_to_width
 from whyformer.show.wording import format_headline
 
@@ -169,3 +168,35 @@ def draw_frame(label: str, step: Panel, max_side: int) -> Image.Image:
     frame.paste(image, (0, 22))
     ImageDraw.Draw(frame).text((4, 5), label, fill="black")
     return frame.quantize(96)
+
+
+MAX_NAMED = 48  # tokens on an axis; more are not named
+CELL, LARGEST = 0.2, 7.0  # inches: of a token, and of the longer side
+
+
+def draw_pair_matrix(
+    table: Tensor,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    *,
+    title: str,
+    note: str,
+    signed: bool = True,
+    axis_names: tuple[str, str] = ("a", "b"),
+) -> Drawing:
+    """[row column]: orange pairs make the inputs more alike, blue ones less."""
+    height, width = (max(1.6, min(CELL * len(names), LARGEST)) for names in (rows, columns))
+    with apply_style():
+        figure = make_figure(1.8 + width, 1.7 + height)
+        axes = figure.subplots()
+        between = find_limits(table, signed=signed, floor=0.0)
+        axes.imshow(paint_scores(table, between, signed=signed).numpy(), interpolation="nearest", aspect="auto")
+        for names, set_ticks, turn in ((columns, axes.set_xticks, 90), (rows, axes.set_yticks, 0)):
+            shown = [shorten_to_width(name, 7, 80) for name in names] if len(names) <= MAX_NAMED else []
+            set_ticks(range(len(shown)), shown, rotation=turn, fontsize=7)
+        axes.set(ylabel=axis_names[0], xlabel=axis_names[1])
+        axes.tick_params(length=0)
+        wide = 72 * (1.6 + width)
+        figure.suptitle(shorten_to_width(title, 10, wide), fontsize=10, fontweight="bold", x=0.01, ha="left")
+        figure.supxlabel(shorten_to_width(note, 7, wide), fontsize=7, color=DIM_INK, x=0.01, ha="left")
+        return Drawing(figure, f"{title}: {len(rows)} x {len(columns)} pairs, the strongest {between[1]:.2g}.")

@@ -1,14 +1,21 @@
-"""Blocks as Markdown: paragraphs, tables and footnotes; of an example the strongest words or patches."""
+"""Blocks as Markdown: paragraphs, tables and footnotes; of an example the strongest words or patches.
 
-from collections.abc import Iterable, Iterator
+Untrusted text stays text, in a table cell or between two asterisks. A name must not end its cell (`|`, a line break),
+be emphasised, start code, a formula, a link or an HTML element. What a backslash protects gets a backslash; what it
+does not protect everywhere becomes an HTML entity. A plain web address would become a link too, so its colon or dot is
+escaped.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
 
 from whyformer.show import blocks as b
 from whyformer.show.footnotes import MarkedSentence
-from whyformer.show.markdown import escape_markdown, write_table
 from whyformer.show.page_tables import classify_column
 from whyformer.show.panel_images import list_strongest_patches
 from whyformer.show.prompt_view import CitationRow
 from whyformer.show.terminal_report import write_plain
+from whyformer.show.visible import make_visible
 from whyformer.show.wording import describe_considered, describe_sum, format_headline, format_score, shorten_text
 
 NOTED_TEXT = 300  # characters of a source in a footnote
@@ -94,3 +101,29 @@ def write_note(one: CitationRow) -> str:
 
 def escape_line(text: str) -> str:
     return escape_markdown(" ".join(text.split()))
+
+
+MARKDOWN_ESCAPES = {
+    "&": "&amp;",
+    "<": "&lt;",
+    ">": "&gt;",
+    "|": "&#124;",
+    "@": "&#64;",
+    **{sign: f"\\{sign}" for sign in "\\`*[]~$#!"},
+}
+OUTER_UNDERSCORE = re.compile(r"(?<![^\W_])_|_(?![^\W_])")  # an underscore inside a word is no emphasis
+BARE_LINK = re.compile(r"(:)(?=//)|(?<=www)(\.)|(?<=mailto)(:)|(?<=xmpp)(:)", re.IGNORECASE)
+
+
+def escape_markdown(text: str) -> str:
+    """Untrusted text, safe in one line of Markdown."""
+    escaped = "".join(MARKDOWN_ESCAPES.get(letter, letter) for letter in make_visible(text))
+    escaped = OUTER_UNDERSCORE.sub(r"\\_", escaped)
+    return BARE_LINK.sub(lambda match: f"\\{match[0]}", escaped)
+
+
+def write_table(rows: Sequence[Sequence[str]], *, right: Sequence[bool] = ()) -> str:
+    """A table, of which the first row is the header; right: columns that are aligned to the right."""
+    header, *body = [[escape_markdown(cell) for cell in row] for row in rows]
+    line = ["---:" if is_right else "---" for is_right in right] or ["---"] * len(header)
+    return "".join(f"| {' | '.join(row)} |\n" for row in [header, line, *body])

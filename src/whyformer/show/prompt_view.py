@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 
 from whyformer._model.prompt import Prompt
-from whyformer._plain.sentences import find_paragraph_starts, find_sentence_starts
 from whyformer._plain.tokens import NamedTokens, Pieces
+from whyformer._plain.words import find_paragraph_starts, find_sentence_starts
 from whyformer.show.chips import Chip, join_spans, make_chips
 from whyformer.show.footnotes import MarkedSentence
 from whyformer.show.panel import Panel

@@ -15,8 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from whyformer.demo.draws import Part, draw_index, generate_part, part_of, pick
-from whyformer.demo.ranges import refuse_outside_range
+from whyformer.demo.draws import Part, draw_index, generate_part, part_of, pick, refuse_outside_range
 
 LABELS = ("singular", "plural")
 GAP = "___"

@@ -22,7 +22,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from whyformer.demo.ranges import refuse_outside_range, refuse_unknown_name
+from whyformer.demo.draws import refuse_outside_range, refuse_unknown_name
 
 PEOPLE = "mary john daniel sandra".split()
 PLACES = "bathroom bedroom garden hallway kitchen office".split()

@@ -8,7 +8,7 @@ is the common one, so an explanation of the similarity has to look at both sente
 import random
 from dataclasses import dataclass
 
-from whyformer.demo.ranges import refuse_outside_range
+from whyformer.demo.draws import refuse_outside_range
 from whyformer_papers.worlds.agreement import ADJECTIVES, THINGS
 
 NOUNS = tuple(singular for singular, _ in THINGS)

@@ -19,8 +19,7 @@ import string
 from dataclasses import dataclass
 from functools import partial
 
-from whyformer.demo.draws import Part, generate_part, part_of
-from whyformer.demo.ranges import refuse_outside_range
+from whyformer.demo.draws import Part, generate_part, part_of, refuse_outside_range
 
 NAMES = tuple(string.ascii_lowercase)
 VALUES = tuple(str(value) for value in range(10, 100))

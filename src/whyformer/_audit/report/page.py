@@ -4,10 +4,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from whyformer._audit.checks import DELETED, GRADIENT, MASKED, REMOVED
-from whyformer._audit.report.class_sections import CLASS_DRAWINGS
 from whyformer._audit.report.findings import AuditFindings
 from whyformer._audit.report.limits import TEST_LIMITS
-from whyformer._audit.report.sections import CHARTS, arrange_charts, chart_shape, tabulate
+from whyformer._audit.report.sections import CHARTS, CLASS_DRAWINGS, arrange_charts, chart_shape, tabulate
 from whyformer._audit.report.summary import Statistics
 from whyformer._audit.report.verdict import VerdictSentence
 from whyformer._audit.report.wording import capitalise_first

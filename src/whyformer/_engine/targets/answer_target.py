@@ -21,7 +21,7 @@ from whyformer._engine.targets.target_like import OneTarget, Settled, TargetKind
 from whyformer._engine.targets.terms import Scale, Term
 from whyformer._model import AnswerPart, EncodedBatch
 from whyformer._model.prompt import Prompt, encode_continuation
-from whyformer._plain.sentences import find_sentence_starts
+from whyformer._plain.words import find_sentence_starts
 from whyformer.errors import TargetError
 
 SCORE_NAMES: dict[Scale, str] = {

@@ -12,8 +12,8 @@ from itertools import pairwise
 from typing import Any, TypeAlias
 
 from whyformer._plain.json_value import JsonObject
-from whyformer._plain.sentences import find_paragraph_starts, find_sentence_starts
 from whyformer._plain.tokens import NamedTokens
+from whyformer._plain.words import find_paragraph_starts, find_sentence_starts
 from whyformer.errors import InputError
 
 Characters: TypeAlias = tuple[int, int]  # from the first, up to and without the last
