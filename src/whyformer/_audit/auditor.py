@@ -115,7 +115,12 @@ class Auditor:
         with show_audit_progress(self.plan_work(rows, extras)) as progress:
             self.run_batches(rows, progress)
             if "adversarial" in tests:
-                self.run_search(rows, progress)
+                # Search for other attention with the same output. Rows are kept part by part of a batch.
+                for batch in self.choose_searched():
+                    for choice in self.list_choices(rows, "adversarial", batch):
+                        progress.begin("adversarial")
+                        for part, found in self.search_batch(batch, choice, rows, progress):
+                            rows.add_test("adversarial", choice.name, part, found)
             if "adversary" in tests and self.settings.adversary_epochs:
                 self.run_adversary(rows, extras.training, progress)
             if "seeds" in tests and extras.checkpoints:
@@ -216,14 +221,6 @@ class Auditor:
         total, limit = len(self.examples), self.settings.search_limit
         count = total if limit is None else min(limit, total)
         return self.examples.make_batches(sorted(Random(self.settings.seed).sample(range(total), count)))
-
-    def run_search(self, rows: AuditRows, progress: AuditProgress) -> None:
-        """Search for other attention with the same output. Rows are kept part by part of a batch."""
-        for batch in self.choose_searched():
-            for choice in self.list_choices(rows, "adversarial", batch):
-                progress.begin("adversarial")
-                for part, found in self.search_batch(batch, choice, rows, progress):
-                    rows.add_test("adversarial", choice.name, part, found)
 
     def search_batch(
         self, batch: Batch, choice: AttentionChoice, rows: AuditRows, progress: AuditProgress

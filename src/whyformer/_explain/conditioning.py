@@ -45,7 +45,11 @@ def measure_conditioning(
     explain_again: Callable[[Model, EncodedBatch], Explanation], model: Model, encoded: EncodedBatch, e: Explanation
 ) -> Conditioning:
     """The change of the scores when everything is moved by one rounding."""
-    moved = explain_again(move_weights(model), move_inputs(encoded, model))
+    # The model with every weight moved by one rounding of the precision in which relevance is computed.
+    dtype = choose_relevance_dtype(model)
+    shadow = make_shadow(model.module, dtype)
+    change_weights(shadow, lambda weight: move_by_rounding(weight, dtype or weight.dtype))
+    moved = explain_again(replace(model, module=shadow), move_inputs(encoded, model))
     pairs = [torch.stack([e.scores[i], moved.scores[i]]).double()[:, select_shown(e, i)] for i in range(len(e))]
     return replace(
         e.conditioning,
@@ -67,14 +71,6 @@ def select_shown(e: Explanation, example: int) -> Tensor:
 def find_top(scores: Tensor) -> Tensor:
     """The indices of the highest scores, highest first; of equal scores, the first."""
     return scores.argsort(descending=True, stable=True)[:TOP]
-
-
-def move_weights(model: Model) -> Model:
-    """The model with every weight moved by one rounding of the precision in which relevance is computed."""
-    dtype = choose_relevance_dtype(model)
-    shadow = make_shadow(model.module, dtype)
-    change_weights(shadow, lambda weight: move_by_rounding(weight, dtype or weight.dtype))
-    return replace(model, module=shadow)
 
 
 def move_inputs(encoded: EncodedBatch, model: Model) -> EncodedBatch:

@@ -264,9 +264,12 @@ def explain_sides(sides: tuple[Side, Side], kind: ScoreKind, explain_by: Explain
         explained.append(explain_side(side, sides[1 - this], scored, fixed[1 - this] * scale, explain_by))
     scores = torch.tensor([target.score for target in explained[0].targets], dtype=torch.double)
     table, made_by, notes = make_matrix(sides, fixed, kind, matrix, scale, bias)
+    # How each side became a vector, if that was a choice.
+    chosen = [str(side.pooling) for side in sides if side.pooling not in ("image", "text", "tokens")]
+    names = dict.fromkeys(POOLING_NAMES.get(pooling, f"token {pooling}") for pooling in chosen)
     return Similarity(
         a=explained[0], b=explained[1], scores=scores, score_kind=kind, matrix=table, matrix_method=made_by,
-        notes=(*describe_poolings(sides), *notes),
+        notes=(*(f"The embedding of an input is {name}." for name in names), *notes),
     )  # fmt: skip
 
 
@@ -320,10 +323,3 @@ def make_matrix(
         return multiply_states(sides, scale, bias, normalises=kind != "dot"), "states", ()
     embedders = [(side.put_in_model(side.embedding, None), side.encoded) for side in sides]
     return compute_matrix(embedders, matrix, scale, bias, normalises=kind != "dot")
-
-
-def describe_poolings(sides: Sequence[Side]) -> tuple[str, ...]:
-    """How each side became a vector, if that was a choice."""
-    chosen = [str(side.pooling) for side in sides if side.pooling not in ("image", "text", "tokens")]
-    names = dict.fromkeys(POOLING_NAMES.get(pooling, f"token {pooling}") for pooling in chosen)
-    return tuple(f"The embedding of an input is {name}." for name in names)

@@ -347,7 +347,9 @@ class Model:
         for item in items:
             self.check_token_ids(item.ids, source=item.source_length)
         if isinstance(self.module, TwoStreams):
-            encoded = self._join_prompts(items)
+            # A batch of prompts for a model with an encoder, which reads the source, and a decoder.
+            sources, prefixes = ([take_tokens(item, part) for item in items] for part in ("source", "prefix"))
+            encoded = append_prefixes(self, self.encode_tokens(sources), prefixes)
         elif self.tokenizer is None:
             encoded = self._from_list([torch.tensor(item.ids) for item in items])
         else:
@@ -356,11 +358,6 @@ class Model:
         answers = tuple((item.answer.start, item.answer.stop) if item.answer else None for item in items)
         regions = tuple(item.named_tokens for item in items)
         return replace(encoded, answers=answers, regions=regions, notes=tuple(notes))
-
-    def _join_prompts(self, items: Sequence[Prompt]) -> EncodedBatch:
-        """A batch of prompts for a model with an encoder, which reads the source, and a decoder."""
-        sources, prefixes = ([take_tokens(item, part) for item in items] for part in ("source", "prefix"))
-        return append_prefixes(self, self.encode_tokens(sources), prefixes)
 
     def check_token_ids(self, ids: Sequence[int], name: str = "the prompt", *, source: int = 0) -> None:
         """Refuse more tokens than the module takes, and ids that it does not have.

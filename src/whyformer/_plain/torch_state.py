@@ -31,7 +31,11 @@ def neutral_torch() -> Iterator[None]:
         if torch.get_default_device().type != "cpu":
             stack.callback(is_displaced.reset, is_displaced.set(True))
             stack.enter_context(torch.device("cpu"))
-        for device in list_autocast_devices():
+        # The kinds of device for which autocast is on.
+        kinds = {"cpu", "cuda"}
+        if (accelerator := torch.accelerator.current_accelerator()) is not None:
+            kinds.add(accelerator.type)
+        for device in sorted(kind for kind in kinds if torch.is_autocast_enabled(kind)):
             stack.enter_context(torch.autocast(device, enabled=False))
         stack.enter_context(torch.inference_mode(False))  # also turns gradients on
         stack.enter_context(torch.enable_grad())
@@ -51,14 +55,6 @@ def use_device_of_model(device: torch.device) -> Iterator[None]:
         return
     with device:
         yield
-
-
-def list_autocast_devices() -> list[str]:
-    """The kinds of device for which autocast is on."""
-    kinds = {"cpu", "cuda"}
-    if (accelerator := torch.accelerator.current_accelerator()) is not None:
-        kinds.add(accelerator.type)
-    return sorted(kind for kind in kinds if torch.is_autocast_enabled(kind))
 
 
 def leave_inference(tensor: Tensor) -> Tensor:

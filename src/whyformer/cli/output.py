@@ -47,12 +47,8 @@ def print_saved(*files: Path) -> None:
             print_to_stderr(f"saved {make_visible(str(file))}")
     there = [file for file in files if file.exists()]
     if there and OPENS.get():
-        open_in_browser(next((file for file in there if file.suffix == ".html"), there[0]))
-
-
-def open_in_browser(file: Path) -> None:
-    """Open a page, or a folder if there is no page."""
-    open_address(file.resolve().as_uri())
+        # Open a page, or a folder if there is no page.
+        open_address(next((file for file in there if file.suffix == ".html"), there[0]).resolve().as_uri())
 
 
 def open_address(address: str) -> None:

@@ -54,7 +54,10 @@ class ListReader:
         if isinstance(item, Mapping) and (self.wanted or is_row(item)):
             return self._make_from_row(name, item)
         if isinstance(item, Mapping):
-            return self._make_from_tensors(name, item)
+            # The inputs of a model by name; a label among them is not an input.
+            label = next((n for n in records.LABEL_COLUMNS if n in item and item[n].numel() == 1), None)
+            content = {n: tensor for n, tensor in item.items() if n != label}
+            return Example(name, content, None if label is None else self.name_class(item[label]))
         return Example(name, records.check_content(item))
 
     def _make_from_row(self, name: str, row: Cells) -> Example:
@@ -64,12 +67,6 @@ class ListReader:
         if columns.label is not None:
             row = {**row, columns.label: self.name_class(records.read_cell_value(row[columns.label]))}
         return records.make_example(name, row, columns, None)
-
-    def _make_from_tensors(self, name: str, tensors: Mapping[str, Tensor]) -> Example:
-        """The inputs of a model by name; a label among them is not an input."""
-        label = next((n for n in records.LABEL_COLUMNS if n in tensors and tensors[n].numel() == 1), None)
-        content = {n: tensor for n, tensor in tensors.items() if n != label}
-        return Example(name, content, None if label is None else self.name_class(tensors[label]))
 
     def note_unused(self) -> tuple[str, ...]:
         return records.note_unused_columns(name for name, is_used in self.fields.items() if not is_used)

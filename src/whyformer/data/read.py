@@ -126,7 +126,13 @@ def _read_source(source: Any, split: str | None, columns: Wanted, masks: Path | 
     if isinstance(source, str | os.PathLike):
         return _read_path(_check_path(source, "the data"), split, columns, masks)
     if isinstance(source, Mapping) and _has_splits(source, split):
-        return _read_split(source, split, columns)
+        # A DatasetDict: one data set per split.
+        splits = [str(name) for name in source]
+        wanted = split or next((name for name in ("test", "validation", "val") if name in splits), None)
+        if wanted not in splits:
+            asked = f"There is no split {split!r}" if split else "Pass split="
+            raise DataError(f"{asked}. Available: {', '.join(splits) or 'none'}.")
+        return _read_source(source[wanted], None, columns, None)
     _refuse_split(split, f"A {type(source).__name__}")
     read_held = next((read_kind for is_kind, read_kind in HELD if is_kind(source)), None)
     if read_held is not None:
@@ -161,16 +167,6 @@ def _check_path(source: str | os.PathLike[str], what: str) -> Path:
     return Path(text)
 
 
-def _read_split(source: Cells, split: str | None, columns: Wanted) -> Data:
-    """A DatasetDict: one data set per split."""
-    splits = [str(name) for name in source]
-    wanted = split or next((name for name in ("test", "validation", "val") if name in splits), None)
-    if wanted not in splits:
-        asked = f"There is no split {split!r}" if split else "Pass split="
-        raise DataError(f"{asked}. Available: {', '.join(splits) or 'none'}.")
-    return _read_source(source[wanted], None, columns, None)
-
-
 def _read_path(path: Path, split: str | None, columns: Wanted, masks: Path | None) -> Data:
     try:
         if path.is_dir():
@@ -195,7 +191,13 @@ def _read_folder(path: Path, split: str | None, columns: Wanted, masks: Path | N
         listed.refuse_columns(columns, path.name)
         return corpora.read_eraser(path, split)
     if split is not None and not (path / split).is_dir():
-        return _read_file(_find_split_file(path, split), columns)
+        # The table of a split in a folder, such as test.tsv.
+        names = [f"{split}{suffix}{zipped}" for suffix in TABLES for zipped in ("", ".gz")]
+        found = next((path / name for name in names if (path / name).is_file()), None)
+        if found is None:
+            missing = f"it has no folder {split} and no table such as {split}.csv"
+            raise DataError(f"There is no split {split!r} in {str(path)!r}: {missing}.")
+        return _read_file(found, columns)
     path = path if split is None else path / split
     if any(folders.find_images(path)):
         listed.refuse_columns(columns, f"{path.name}, a folder of images,")
@@ -203,16 +205,6 @@ def _read_folder(path: Path, split: str | None, columns: Wanted, masks: Path | N
     if any((path / name).is_file() for name in ("dataset_info.json", "dataset_dict.json")):
         raise DataError(f"datasets saved {str(path)!r}. Pass datasets.load_from_disk({str(path)!r}).")
     raise DataError(f"{str(path)!r} has no images, and it is not in the layout of ERASER.")
-
-
-def _find_split_file(folder: Path, split: str) -> Path:
-    """The table of a split in a folder, such as test.tsv."""
-    names = [f"{split}{suffix}{zipped}" for suffix in TABLES for zipped in ("", ".gz")]
-    found = next((folder / name for name in names if (folder / name).is_file()), None)
-    if found is None:
-        missing = f"it has no folder {split} and no table such as {split}.csv"
-        raise DataError(f"There is no split {split!r} in {str(folder)!r}: {missing}.")
-    return found
 
 
 def _read_file(path: Path, columns: Wanted) -> Data:

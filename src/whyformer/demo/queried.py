@@ -37,7 +37,10 @@ def generate(count: int, seed: int) -> Scenes:
 
 
 def _draw_queried_scene(rng: np.random.Generator) -> DrawnScene:
-    canvas = make_grey(draw_background(rng))
+    # Almost grey and of middle brightness, so that no object vanishes and nothing in the background is red.
+    canvas = draw_background(rng)
+    grey = canvas.mean(-1, keepdims=True)
+    canvas = 80 + 0.4 * (grey + 0.2 * (canvas - grey))
     background = canvas.clip(0, 255).astype(np.uint8)
     labels = [int(label) for label in rng.permutation(len(CLASSES))[:OBJECTS]]
     red, *others = COLOURS.values()
@@ -50,12 +53,6 @@ def _draw_queried_scene(rng: np.random.Generator) -> DrawnScene:
         masks.append(blend(canvas, coverage, corner, painted + noise))
     image = np.where(np.any(masks, axis=0)[:, :, None], canvas.clip(0, 255).astype(np.uint8), background)
     return image, labels, masks, background
-
-
-def make_grey(canvas: FloatArray) -> FloatArray:
-    """Almost grey and of middle brightness, so that no object vanishes and nothing in the background is red."""
-    grey = canvas.mean(-1, keepdims=True)
-    return 80 + 0.4 * (grey + 0.2 * (canvas - grey))
 
 
 def draw_apart_places(rng: np.random.Generator) -> list[tuple[FloatArray, float]]:

@@ -74,7 +74,13 @@ def measure_share(explanation: Explanation, *, words: Sequence[str] = (), box: B
         counted = scores * torch.tensor([not (tokens.special[i] or tokens.padding[i]) for i in range(len(tokens))])
         chosen = find_words(tokens, words)
     else:
-        counted, chosen = scores, cover_patches(tokens.rows, tokens.columns, check_box(box))
+        assert box is not None
+        if len(box) != 4 or not (0 <= box[0] < box[2] <= 1 and 0 <= box[1] < box[3] <= 1):
+            raise InputError(
+                f"box must be (left, top, right, bottom) as fractions of the image, from 0 to 1, got {box!r}.",
+                code="E_OPTION",
+            )
+        counted, chosen = scores, cover_patches(tokens.rows, tokens.columns, box)
     total = float(counted.sum())
     return float((counted * chosen).sum()) / total if total else 0.0
 
@@ -92,16 +98,6 @@ def find_words(tokens: Pieces, words: Sequence[str]) -> Tensor:
             if span is not None and any(span[0] < stop and start < span[1] for start, stop in places):
                 chosen[i] = 1
     return chosen
-
-
-def check_box(box: Box | None) -> Box:
-    assert box is not None
-    if len(box) != 4 or not (0 <= box[0] < box[2] <= 1 and 0 <= box[1] < box[3] <= 1):
-        raise InputError(
-            f"box must be (left, top, right, bottom) as fractions of the image, from 0 to 1, got {box!r}.",
-            code="E_OPTION",
-        )
-    return box
 
 
 def cover_patches(rows: int, columns: int, box: Box) -> Tensor:

@@ -37,23 +37,19 @@ def attention_flow(attention: Sequence[Tensor], readout: Tensor, mask: Tensor, *
 
     residual: weight of the skip connection relative to attention; 0 is attention alone.
     """
-    edges = compute_capacities(attention, residual)  # batch layer query key
-    scores = torch.zeros(mask.shape, dtype=torch.float64)
-    for example, (real, read) in enumerate(zip(mask.cpu().numpy(), readout.double().cpu().numpy(), strict=True)):
-        flows = find_max_flows(edges[example][:, real][:, :, real], read[real])
-        scores[example, torch.from_numpy(real)] = torch.from_numpy(flows / max(flows.sum(), np.finfo(float).tiny))
-    return mask_padding(scores.to(mask.device), readout, mask)
-
-
-def compute_capacities(attention: Sequence[Tensor], residual: float) -> np.ndarray:
-    """The capacities of all layers, [batch layer query key], as numpy."""
+    # The capacities of all layers, [batch layer query key], as numpy.
     capacities = []
     for layer in attention:
         mixing = layer.mean(dim=1).double()
         mixing = mixing + residual * torch.eye(mixing.size(-1), dtype=mixing.dtype, device=mixing.device)
         total = mixing.sum(-1, keepdim=True)
         capacities.append((mixing / total.masked_fill(total == 0, 1)).cpu().numpy())
-    return np.stack(capacities, axis=1)
+    edges = np.stack(capacities, axis=1)  # batch layer query key
+    scores = torch.zeros(mask.shape, dtype=torch.float64)
+    for example, (real, read) in enumerate(zip(mask.cpu().numpy(), readout.double().cpu().numpy(), strict=True)):
+        flows = find_max_flows(edges[example][:, real][:, :, real], read[real])
+        scores[example, torch.from_numpy(real)] = torch.from_numpy(flows / max(flows.sum(), np.finfo(float).tiny))
+    return mask_padding(scores.to(mask.device), readout, mask)
 
 
 def find_max_flows(edges: np.ndarray, read: np.ndarray) -> np.ndarray:
@@ -75,7 +71,11 @@ def find_max_flows(edges: np.ndarray, read: np.ndarray) -> np.ndarray:
             if not (missing := find_crossing_edges(cut, is_edge & ~subgraph)).any():
                 break
             kept |= missing
-        flows[token] = cut_capacity(cut, source, between, last[:, token])
+        # The total capacity of all edges from the source side, cut [layer token] bool, to the sink side.
+        total = source[~cut[0]].sum() + last[:, token][cut[-1]].sum()
+        for layer, above, below in zip(between, cut, cut[1:], strict=False):
+            total += layer[np.ix_(above, ~below)].sum()
+        flows[token] = float(total)
     return flows
 
 
@@ -87,14 +87,6 @@ def find_widest_edges(layers: np.ndarray) -> np.ndarray:
         order = np.argpartition(-layers, count - 1, axis=axis)
         np.put_along_axis(kept, np.take(order, range(count), axis=axis), True, axis=axis)
     return kept & (layers > 0)
-
-
-def cut_capacity(cut: np.ndarray, source: np.ndarray, between: np.ndarray, sink: np.ndarray) -> float:
-    """The total capacity of all edges from the source side, cut [layer token] bool, to the sink side."""
-    total = source[~cut[0]].sum() + sink[cut[-1]].sum()
-    for layer, above, below in zip(between, cut, cut[1:], strict=False):
-        total += layer[np.ix_(above, ~below)].sum()
-    return float(total)
 
 
 def find_crossing_edges(cut: np.ndarray, edges: np.ndarray) -> np.ndarray:

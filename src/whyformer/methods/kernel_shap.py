@@ -88,20 +88,16 @@ def plan_coalitions(players: int, budget: int, generator: torch.Generator) -> tu
         number = comb(players, size) * (1 if 2 * size == players else 2)
         if left * mass[size] / sum(mass.values()) < number - 1e-9:
             break
-        chosen.append(enumerate_coalitions(players, size))
+        # Every coalition of this size and of the complementary size.
+        members = torch.tensor(list(combinations(range(players), size)))
+        some = torch.zeros(len(members), players, dtype=torch.bool).scatter_(1, members, True)
+        chosen.append(some if 2 * size == players else torch.cat([some, ~some]))
         weights.append(torch.full((number,), mass.pop(size) / number, dtype=torch.float64))
         left -= number
     if mass and left > 1:
         chosen.append(draw_coalitions(players, mass, left // 2, generator))
         weights.append(torch.full((2 * (left // 2),), sum(mass.values()) / (2 * (left // 2)), dtype=torch.float64))
     return torch.cat(chosen), torch.cat(weights)
-
-
-def enumerate_coalitions(players: int, size: int) -> Tensor:
-    """Every coalition of this size and of the complementary size."""
-    members = torch.tensor(list(combinations(range(players), size)))
-    some = torch.zeros(len(members), players, dtype=torch.bool).scatter_(1, members, True)
-    return some if 2 * size == players else torch.cat([some, ~some])
 
 
 def draw_coalitions(players: int, mass: dict[int, float], pairs: int, generator: torch.Generator) -> Tensor:

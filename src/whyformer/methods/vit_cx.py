@@ -96,7 +96,9 @@ def make_masks(maps: Tensor, grid_shape: tuple[int, int], size: Sequence[int], d
     without being held in memory at that size.
     """
     scaled = scale_maps(maps, grid_shape, size)
-    merged = sum_clusters(scaled, cluster_maps(scaled, measure_overlap(grid_shape, size), distance, budget))
+    # [cluster patch]: the sum of the maps of each cluster.
+    label = cluster_maps(scaled, measure_overlap(grid_shape, size), distance, budget)
+    merged = torch.zeros(int(label.max()) + 1, scaled.size(1), dtype=scaled.dtype).index_add_(0, label, scaled)
     return enlarge_maps(scale_maps(merged, grid_shape, size), grid_shape, size).clamp(0, 1)
 
 
@@ -132,11 +134,6 @@ def cluster_maps(maps: Tensor, overlap: Tensor, distance: float, budget: int) ->
 
     label = clusters(n_clusters=None, distance_threshold=distance)
     return clusters(n_clusters=budget) if int(label.max()) >= budget else label
-
-
-def sum_clusters(maps: Tensor, label: Tensor) -> Tensor:
-    """[cluster patch]: the sum of the maps of each cluster."""
-    return torch.zeros(int(label.max()) + 1, maps.size(1), dtype=maps.dtype).index_add_(0, label, maps)
 
 
 def enlarge_maps(maps: Tensor, grid_shape: tuple[int, int], size: Sequence[int]) -> Tensor:

@@ -232,20 +232,17 @@ class Explanation(LoadableResult):
         part = next(part for part in self.parts if part.name == name)
         tokens: tuple[ScoredTokens, ...] = (part.grid,) * len(self) if part.grid is not None else ()
         details = {n: detail[..., own] if n == "per_layer" else detail for n, detail in self.details.items()}
+        # [batch height width]: the scores of the pixels of an image, if they were traced through the vision tower.
+        found = self.details.get("pixels") if part.grid is not None else None
         return replace(
             self,
             scores=self.scores[:, own],
             tokens=tokens or tuple(take_stream(one, range(part.start, part.stop)) for one in self.tokens),
             details=details,
             images=() if part.grid is None else self.images[self._number_image(part) :: self._images_each],
-            pixels=self._pixels_of(part),
+            pixels=None if found is None else found[:, self._number_image(part)],
             parts=(),
         )
-
-    def _pixels_of(self, part: Stream) -> Tensor | None:
-        """[batch height width]: the scores of the pixels of an image, if they were traced through the vision tower."""
-        found = self.details.get("pixels") if part.grid is not None else None
-        return None if found is None else found[:, self._number_image(part)]
 
     def _number_image(self, part: Stream) -> int:
         return [one.name for one in self.parts if one.grid is not None].index(part.name)
@@ -372,11 +369,6 @@ class Explanation(LoadableResult):
             title, whole, name_explainer(first), collect_facts(first), is_titled=False, brief=[*examples, notes]
         )
 
-    def _check_lines(self, example: int) -> tuple[str, ...]:
-        """What hiding showed, and what it speaks against; nothing where it was not tried."""
-        hiding = self.find_hiding()
-        return () if hiding is None else hiding.list_lines(example)
-
     def panels(self, label: str | None = None) -> list[Panel]:
         """One panel per example, to draw; `label` replaces the name of the method."""
         return [self._panel(i, label or self.method) for i in range(len(self))]
@@ -384,6 +376,8 @@ class Explanation(LoadableResult):
     def _panel(self, i: int, label: str) -> Panel:
         conditioning = Conditioning.from_details(self.details)
         own = None if conditioning is None else conditioning[i : i + 1]
+        # What hiding showed, and what it speaks against; nothing where it was not tried.
+        hiding = self.find_hiding()
         return Panel(
             label=label,
             name=self.names[i],
@@ -395,16 +389,11 @@ class Explanation(LoadableResult):
             notes=drop_settled_notes(self.notes, own),
             caution="" if own is None else own.caution,
             streams=self._stream_panels(i),
-            check=self._check_lines(i),
-            hidden_answers=self._answers_when_hidden(i),
+            check=() if hiding is None else hiding.list_lines(i),
+            hidden_answers=None if hiding is None else (hiding.answers[i, 1].item(), hiding.answers[i, 2].item()),
             **{name: getattr(self, name) for name in ("signed", "class_specific", "model", "settings", "versions")},
         )
 
-    def _answers_when_hidden(self, example: int) -> tuple[float, float] | None:
-        hiding = self.find_hiding()
-        return None if hiding is None else (hiding.answers[example, 1].item(), hiding.answers[example, 2].item())
-
-    @property
     def has_images_and_words(self) -> bool:
         """Whether one of the streams is an image, and the words are beside it."""
         return any(part.grid is not None for part in self.parts)

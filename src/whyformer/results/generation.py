@@ -91,11 +91,6 @@ class Generation(Result):
             **list_panel_fields(first),
         )
 
-    @property
-    def has_many_scores(self) -> bool:
-        """Whether the text cannot be shown once for every generated token."""
-        return sum(len(step.tokens[0]) for step in self.steps) > MANY_SCORES
-
     def panels(self) -> list[Panel]:
         """One panel per generated token."""
         return [step.panels()[0] for step in self.steps]
@@ -122,7 +117,8 @@ class Generation(Result):
         tokens = [(one.target.label, [ExampleView(one)]) for one in panels]
         choice = Tabs(tokens, "Which token to explain", is_prose=True)
         brief: list[Block] = [choice, Notes(self.steps[0].notes)]
-        if view is not None and self.has_many_scores:
+        # The text cannot be shown once for every generated token.
+        if view is not None and sum(len(step.tokens[0]) for step in self.steps) > MANY_SCORES:
             return Report(title, [PromptRegions(view)], lead, facts, is_titled=False)
         if view is not None and len(view.regions) > 1:
             return Report(title, [PromptRegions(view)], lead, facts, is_titled=False, brief=brief)

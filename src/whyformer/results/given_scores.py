@@ -108,7 +108,9 @@ def place_on_tokens(row: Tensor, tokens: Pieces) -> Tensor:
     row = row.sum(-1) if row.dim() == 2 else row  # one number per channel of an embedding
     real = torch.tensor([not padding for padding in tokens.padding])
     plain = real & ~torch.tensor(tokens.special)
-    words = list_word_groups(tokens)
+    # The tokens of each word, without special ones; none if the text is not known.
+    groups = [] if tokens.text is None else group_by_unit(tokens, "words")
+    words = [group for group in groups if not tokens.special[group[0]]]
     placed = row.new_zeros(len(tokens))
     if row.dim() == 1 and len(row) == len(tokens):
         return row.masked_fill(~real, 0)
@@ -124,12 +126,6 @@ def place_on_tokens(row: Tensor, tokens: Pieces) -> Tensor:
         f"{' x '.join(map(str, row.shape))} scores do not fit this text: it has {int(real.sum())} tokens, "
         f"{int(plain.sum())} without special ones, and {len(words)} words."
     )
-
-
-def list_word_groups(tokens: Pieces) -> list[list[int]]:
-    """The tokens of each word, without special ones; none if the text is not known."""
-    groups = [] if tokens.text is None else group_by_unit(tokens, "words")
-    return [group for group in groups if not tokens.special[group[0]]]
 
 
 def write_fingerprints(fingerprints: Iterable[int]) -> Tensor:

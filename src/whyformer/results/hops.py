@@ -182,9 +182,12 @@ class Hops(Result):
         count = len(self.hops) - 1
         words = f"sent on {count} {'time' if count == 1 else 'times'} by the {len(self.prompt.answer)} generated tokens"
         whole = replace(panel, scores=self.total, signed=True, notes=(), check=())
+        # One row for each hop: what it received, and where that went.
+        rows = [(str(i), hop.received, hop.to_prompt, hop.to_generated, hop.absorbed) for i, hop in enumerate(self)]
+        rows += [("all", self.score, sum(hop.to_prompt for hop in self), self.hops[-1].to_generated, self.absorbed)]
         brief: list[Block] = [
             f"{words[0].upper()}{words[1:]}; {self.left:.1%} of the relevance is left on them.",
-            tabulate_hops(self),
+            DataTable(("hop", "received", "to prompt", "to generated", "absorbed"), rows),
             *([describe_absorbers(self)] if self.hops[0].absorbed_by is not None else []),
             *([tabulate_regions(self)] if self.regions else []),
             *(["All hops together:", ExampleView(whole, is_titled=False)] if view.is_short else [PromptRegions(view)]),
@@ -257,13 +260,6 @@ def sum_by_region(scores: Tensor, regions: tuple[Region, ...]) -> Tensor:
 
 
 # --- tables ---------------------------------------------------------------------------------------------------------
-
-
-def tabulate_hops(hops: Hops) -> DataTable:
-    """One row for each hop: what it received, and where that went."""
-    rows = [(str(i), hop.received, hop.to_prompt, hop.to_generated, hop.absorbed) for i, hop in enumerate(hops)]
-    rows += [("all", hops.score, sum(hop.to_prompt for hop in hops), hops.hops[-1].to_generated, hops.absorbed)]
-    return DataTable(("hop", "received", "to prompt", "to generated", "absorbed"), rows)
 
 
 def describe_absorbers(hops: Hops) -> str:

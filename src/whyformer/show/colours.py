@@ -66,7 +66,8 @@ def mix_stops(stops: Sequence[Colour]) -> Tensor:
     along = torch.linspace(0, len(stops) - 1, TABLE_STEPS + 1, dtype=torch.double)
     left = along.floor().clamp(max=len(stops) - 2)
     share = (along - left)[:, None]
-    oklab = to_oklab(torch.tensor(stops, dtype=torch.double) / 255)
+    # Lightness and two hue axes, from sRGB colours in 0 to 1.
+    oklab = (to_linear_rgb(torch.tensor(stops, dtype=torch.double) / 255) @ RGB_TO_LMS.T).pow(1 / 3) @ LMS_TO_OKLAB.T
     mixed = oklab[left.long()] * (1 - share) + oklab[left.long() + 1] * share
     return (from_oklab(mixed).clamp(0, 1) * 255).round().to(torch.uint8)
 
@@ -101,11 +102,6 @@ LMS_TO_OKLAB = torch.tensor(
     ],
     dtype=torch.double,
 )
-
-
-def to_oklab(colours: Tensor) -> Tensor:
-    """Lightness and two hue axes, from sRGB colours in 0 to 1."""
-    return (to_linear_rgb(colours) @ RGB_TO_LMS.T).pow(1 / 3) @ LMS_TO_OKLAB.T
 
 
 def from_oklab(oklab: Tensor) -> Tensor:

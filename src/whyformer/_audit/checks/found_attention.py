@@ -53,7 +53,7 @@ def keep_found(audited: AuditedAttention, example: int, weights: BlockWeights) -
         other = audited.read_distribution(audited.complete_weights(weights, of), of)[0]
         after = audited.predict(weights, of)[0]
     before = replay.probabilities[example]
-    classes = take_likeliest(before)
+    classes = before.topk(min(MOST_CLASSES, before.size(-1))).indices
     return {
         **fields,
         "observed": list_shown_weights(replay, example, audited.distribution[example]),
@@ -94,11 +94,6 @@ def list_shown_weights(replay: AttentionReplay, example: int, row: Tensor) -> li
     if isinstance(tokens, Grid):
         return round_values(take_units(replay, row[None])[0])
     return round_values(row[~torch.tensor(tokens.padding, device=row.device)])
-
-
-def take_likeliest(probabilities: Tensor) -> Tensor:
-    """The most probable classes [... class]."""
-    return probabilities.topk(min(MOST_CLASSES, probabilities.size(-1))).indices
 
 
 def round_values(values: Tensor) -> list[float]:

@@ -253,7 +253,9 @@ class AttentionReplay:
     def predict_in_full(self, weights: Mapping[int, Tensor], of: Tensor, *, gradient: bool = False) -> Tensor:
         """The same, by running what is left of the model, for the weights of all queries."""
         first = min(weights)
-        if not self._can_replay(first):
+        if first in self._tape.before and first not in self._reproduces:
+            self._reproduces[first] = self._try_replay(first)
+        if not self._reproduces.get(first, False):
             return self._rerun(of, lambda block, _: weights.get(block), None, gradient)
         before = self._tape.before[first]
         sites = (*before.sites, *range(first, self.blocks))
@@ -271,11 +273,6 @@ class AttentionReplay:
             else lambda shadow: replay_outputs(shadow, before, of, self._run_batch.batch),
         ) as run:
             return read_logits(chosen, run.output)[0]
-
-    def _can_replay(self, block: int) -> bool:
-        if block in self._tape.before and block not in self._reproduces:
-            self._reproduces[block] = self._try_replay(block)
-        return self._reproduces.get(block, False)
 
     def _try_replay(self, block: int) -> bool:
         """Whether a replay without changes, the examples in reverse order, gives the model's own output."""

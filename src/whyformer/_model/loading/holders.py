@@ -36,7 +36,9 @@ def read_holder(source: ModelLike) -> OpenedModule | None:
     """The model that this object holds; None if it is neither a holder nor a module."""
     if is_pipeline(source):
         return read_pipeline(source)
-    if is_sentence_model(source):
+    library = sys.modules.get("sentence_transformers")
+    kinds = ("SentenceTransformer", "CrossEncoder", "SparseEncoder", "MultiVectorEncoder")
+    if isinstance(source, tuple(kind for name in kinds if (kind := getattr(library, name, None)) is not None)):
         return read_sentence_model(source)
     if isinstance(source, nn.Module):
         return OpenedModule(wrap_prompted(source) if has_learned_prompt(source) else source)
@@ -93,13 +95,6 @@ class SentenceEncoder(nn.Module):
         return next(features[name] for name in ANSWERS if name in features)
 
 
-def is_sentence_model(source: ModelLike) -> TypeGuard[nn.Module]:
-    """Whether this is a SentenceTransformer, CrossEncoder or another model of sentence-transformers."""
-    library = sys.modules.get("sentence_transformers")
-    kinds = ("SentenceTransformer", "CrossEncoder", "SparseEncoder", "MultiVectorEncoder")
-    return isinstance(source, tuple(kind for name in kinds if (kind := getattr(library, name, None)) is not None))
-
-
 def read_sentence_model(source: nn.Module) -> OpenedModule:
     """The module to explain, its tokenizer and notes on what encode() or predict() does besides."""
     transformer = find_transformer(source)
@@ -112,16 +107,12 @@ def read_sentence_model(source: nn.Module) -> OpenedModule:
     tokenizer = tokenizer if hasattr(tokenizer, "convert_ids_to_tokens") else None
     is_classifier = len(list(source.children())) == 1 and type(source).__name__ == "CrossEncoder"
     module = transformer if is_classifier else SentenceEncoder(source)
-    return OpenedModule(module, tokenizer, notes=_note_prompt(source))
+    prompt = (getattr(source, "prompts", None) or {}).get(getattr(source, "default_prompt_name", None))
+    note = f"encode() puts the prompt {prompt!r} before every text; here it must be part of the text."
+    return OpenedModule(module, tokenizer, notes=(note,) if prompt else ())
 
 
 def find_transformer(source: nn.Module) -> Any:
     """The transformers model at the start of the chain; None if it starts with something else."""
     first = next(iter(source.children()), None)
     return getattr(first, "auto_model", None) or getattr(first, "model", None)
-
-
-def _note_prompt(source: nn.Module) -> tuple[str, ...]:
-    prompt = (getattr(source, "prompts", None) or {}).get(getattr(source, "default_prompt_name", None))
-    note = f"encode() puts the prompt {prompt!r} before every text; here it must be part of the text."
-    return (note,) if prompt else ()

@@ -264,11 +264,7 @@ def render_with_documents(
     by_template = render(messages, [one.for_template for one in documents])
     if are_written(by_template.text, documents):
         return by_template, ()
-    return render(put_before_question(messages, documents), None), (PUT_BEFORE,)
-
-
-def put_before_question(messages: Sequence[ChatMessage], documents: Sequence[RetrievedDocument]) -> list[ChatMessage]:
-    """The messages with the documents at the beginning of the last message of the user."""
+    # The messages with the documents at the beginning of the last message of the user.
     last = max((n for n, one in enumerate(messages) if one.get("role") in ("user", "human")), default=None)
     if last is None:
         raise InputError("The chat has no message of the user that documents could be put before.")
@@ -278,7 +274,7 @@ def put_before_question(messages: Sequence[ChatMessage], documents: Sequence[Ret
         whole: str | list[ChatMessage] = f"{written}{BETWEEN}{content}"
     else:
         whole = [{"type": "text", "text": f"{written}{BETWEEN}"}, *content]
-    return [*messages[:last], {**messages[last], "content": whole}, *messages[last + 1 :]]
+    return render([*messages[:last], {**messages[last], "content": whole}, *messages[last + 1 :]], None), (PUT_BEFORE,)
 
 
 def join_documents(documents: Sequence[RetrievedDocument]) -> str:

@@ -346,7 +346,9 @@ class Prompt:
         log = join_request_and_response(record)
         model = open_language_model(model, needs_tokenizer=find_first(log, PROMPT_IDS) is None)
         answer = read_logged_answer(log)
-        more = {**find_extras(log), **template}
+        # The tools and documents of a log; an empty list is none.
+        given = {name: log.get(name) for name in ("tools", "documents")}
+        more = {name: one for name, one in given.items() if one is not None and list_entries(one) != []} | template
         if is_rendered_whole(model, log, answer) and writes_calls(model, log["messages"], answer, more):
             log = {**log, "messages": [*log["messages"], answer.message]}
         whole = make_logged_prompt(model, log, more)
@@ -431,12 +433,6 @@ def make_logged_prompt(model: "Model", record: LogRecord, more: Mapping[str, Any
         f"The log has no prompt: it has {', '.join(map(str, record)) or 'nothing'}. Pass prompt_token_ids, messages or "
         "prompt."
     )
-
-
-def find_extras(record: LogRecord) -> dict[str, Any]:
-    """The tools and documents of a log; an empty list is none."""
-    given = {name: record.get(name) for name in ("tools", "documents")}
-    return {name: one for name, one in given.items() if one is not None and list_entries(one) != []}
 
 
 def add_roles(prompt: Prompt, chat: Prompt) -> Prompt:
