@@ -14,8 +14,13 @@ from whyformer._audit.checks.agreement import DELETED
 from whyformer._audit.report import page as pages
 from whyformer._audit.report.limits import TEST_LIMITS
 from whyformer._audit.report.summary import average_f1
-from whyformer._audit.report.verdict import describe_attention_tests, name_in_sentence, write_audit_headline
-from whyformer._audit.report.wording import format_percent, interpret_change
+from whyformer._audit.report.verdict import (
+    describe_attention_tests,
+    format_percent,
+    interpret_change,
+    name_in_sentence,
+    write_audit_headline,
+)
 from whyformer.cli import app
 from whyformer.show.terminal import Screen
 

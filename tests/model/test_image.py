@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from whyformer._model.image import as_image, read_image, read_image_bytes
-from whyformer._plain.native_lines import NO_NATIVE_LINES
+from whyformer._plain.shared_context import NO_NATIVE_LINES
 from whyformer.errors import InputError
 
 RED, BLUE, WHITE = (255, 0, 0), (0, 0, 255), (255, 255, 255)

@@ -6,7 +6,7 @@ from judge.planted_rows import plant_table
 from summary.bulk_folder import text_row
 
 from whyformer._audit.report.summary import summarise_mean, test_groups
-from whyformer._audit.report.wording import compare_ranking
+from whyformer._audit.report.verdict import compare_ranking
 from whyformer._judge.order import MIN_EXAMPLES, compare_pairs
 from whyformer._judge.verdict import list_verdict
 from whyformer._runs.parts import BulkRow

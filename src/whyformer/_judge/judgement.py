@@ -13,7 +13,7 @@ from whyformer._judge.verdict import list_cautions, write_metric_sentence, write
 from whyformer.data import Problem
 from whyformer.results.result import Result
 from whyformer.show import blocks
-from whyformer.show.axes import show_means
+from whyformer.show.drawing import show_means
 from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
 

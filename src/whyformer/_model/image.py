@@ -19,9 +19,8 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from whyformer._model.arrays import image_from_array
-from whyformer._plain.native_lines import NO_NATIVE_LINES
 from whyformer._plain.paths import find_url
-from whyformer._plain.shared_context import SharedContext
+from whyformer._plain.shared_context import NO_NATIVE_LINES, SharedContext
 from whyformer.errors import InputError, quote_type
 
 ImageSource: TypeAlias = str | os.PathLike[str] | Image.Image | np.ndarray

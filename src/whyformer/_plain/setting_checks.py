@@ -1,7 +1,7 @@
 """What the value of a setting may be: one check per setting, and the sentence if the value is something else.
 
-    @guard_settings(MethodError, budget=allow_whole_number(1), of=allow_choice(("score", "probability")))
-    def lime(probe, *, budget=1000, of="score"): ...
+    @guard_settings(MethodError, {"seed": allow_seed}, budget=allow_whole_number(1))
+    def lime(probe, *, budget=1000, seed=0): ...
 
     lime(probe, budget="x")                     MethodError [E_OPTION]: budget must be a whole number >= 1, got 'x'.
     read_settings(lime, {"budget": np.int64(5)})        {"budget": 5}; the same check, before the model runs
@@ -165,14 +165,15 @@ def allow_fractions(setting: str, value: Any) -> tuple[float, ...]:
 
 
 def guard_settings(
-    error: type[WhyformerError], /, **checks: SettingCheck
+    error: type[WhyformerError], usual: Mapping[str, SettingCheck], /, **own: SettingCheck
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Check the keyword-only arguments of a function at every call; each must have a check."""
+    """Check the keyword-only arguments of a function at every call: by a check of its own, or the usual one."""
+    checks = {**usual, **own}
 
     def guard(compute: Callable[P, R]) -> Callable[P, R]:
         parameters = inspect.signature(compute).parameters.values()
         defaults = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
-        if odd := defaults.keys() ^ checks.keys():
+        if odd := (defaults.keys() - checks.keys()) | (own.keys() - defaults.keys()):
             raise TypeError(f"{compute.__name__}() needs one check for each setting: {', '.join(sorted(odd))}.")
 
         def read(settings: Settings) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from whyformer._plain.setting_checks import (
     SettingCheck,
     allow_choice,
     allow_either,
+    allow_flag,
     allow_layer,
     allow_seed,
     allow_whole_number,
@@ -22,22 +23,26 @@ from whyformer._plain.setting_checks import (
 from whyformer.errors import MethodError
 from whyformer.methods._registry import Setting
 
-# Declares what each setting of a method may be; anything else is a MethodError before the model runs.
-check_method_settings = partial(guard_settings, MethodError)
-
 OWN_MODES = ("keep", "zero", "min")
 ANSWER_KINDS = ("score", "probability")
 IMAGE_UNITS = ("patch", "superpixel")
 TEXT_UNITS = ("word", "token")
-allow_units = allow_choice((*IMAGE_UNITS, *TEXT_UNITS))
-allow_own = allow_choice(OWN_MODES)
 allow_boundary = allow_either(("input",), allow_layer, "'input' or the number of a block")
 
-# Settings that several methods share.
-FILLING: dict[str, SettingCheck] = {"fill": allow_choice(FILLS), "seed": allow_seed}
-REMOVING: dict[str, SettingCheck] = {**FILLING, "of": allow_choice(ANSWER_KINDS)}
-COALITIONS: dict[str, SettingCheck] = {**REMOVING, "units": allow_units, "budget": allow_whole_number(2)}
-SUPERPIXELS: dict[str, SettingCheck] = {"superpixels": allow_whole_number(1, 10_000)}
+# What settings of these names may be, unless a method says otherwise.
+USUAL_CHECKS: dict[str, SettingCheck] = {
+    "fill": allow_choice(FILLS),
+    "layer": allow_layer,
+    "normalise": allow_flag,
+    "of": allow_choice(ANSWER_KINDS),
+    "own": allow_choice(OWN_MODES),
+    "seed": allow_seed,
+    "start": allow_layer,
+    "superpixels": allow_whole_number(1, 10_000),
+    "units": allow_choice((*IMAGE_UNITS, *TEXT_UNITS)),
+}
+# Declares what the other settings of a method may be; anything else is a MethodError before the model runs.
+check_method_settings = partial(guard_settings, MethodError, USUAL_CHECKS)
 
 
 def check_choice(setting: str, value: Any, choices: Sequence[Any]) -> Any:

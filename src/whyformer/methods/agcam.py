@@ -27,13 +27,13 @@ from torch import Tensor
 from whyformer._plain.setting_checks import allow_choice
 from whyformer.methods._readout_row import mask_padding, multiply_row
 from whyformer.methods._registry import method
-from whyformer.methods._settings import allow_own, check_method_settings
+from whyformer.methods._settings import check_method_settings
 
 PRESET_NEEDS = {"preset": ("attention", "attention_grad")}
 
 
 @method(paper="Leem & Seo, AAAI 2024", class_specific=True, signed=False, extra_needs=PRESET_NEEDS)
-@check_method_settings(preset=allow_choice(("released", "centred")), own=allow_own)
+@check_method_settings(preset=allow_choice(("released", "centred")))
 def agcam(
     attention_scores: Sequence[Tensor],
     direct_attention_grad: Sequence[Tensor],

@@ -16,10 +16,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from whyformer._plain.setting_checks import allow_choice, allow_layer
+from whyformer._plain.setting_checks import allow_choice
 from whyformer.methods._readout_row import mask_padding, multiply_row
 from whyformer.methods._registry import Setting, method
-from whyformer.methods._settings import allow_own, apply_preset, check_method_settings, resolve_layer
+from whyformer.methods._settings import apply_preset, check_method_settings, resolve_layer
 from whyformer.methods.grad_cam import score_bert_form
 
 PRESETS: dict[str, dict[str, Setting]] = {
@@ -29,12 +29,7 @@ PRESETS: dict[str, dict[str, Setting]] = {
 
 
 @method(paper="Qiang et al., NeurIPS 2022", class_specific=True, signed=True)
-@check_method_settings(
-    preset=allow_choice(tuple(PRESETS)),
-    start=allow_layer,
-    form=allow_choice((None, "product", "grad_cam")),
-    own=allow_own,
-)
+@check_method_settings(preset=allow_choice(tuple(PRESETS)), form=allow_choice((None, "product", "grad_cam")))
 def attgrads(
     attention: Sequence[Tensor],
     attention_grad: Sequence[Tensor],

@@ -27,10 +27,10 @@ import torch
 from torch import Tensor
 
 from whyformer._engine import Probe
-from whyformer._plain.setting_checks import allow_choice, allow_layer, allow_whole_number
+from whyformer._plain.setting_checks import allow_choice, allow_whole_number
 from whyformer.methods._readout_row import mask_padding, multiply_row, propagate_row
 from whyformer.methods._registry import method
-from whyformer.methods._settings import allow_own, apply_preset, check_method_settings, resolve_layer
+from whyformer.methods._settings import apply_preset, check_method_settings, resolve_layer
 
 PAPER: dict[str, Any] = {"start": lambda depth: depth // 4, "own": "keep"}
 RELEASED: dict[tuple[str, str], dict[str, Any]] = {
@@ -43,11 +43,7 @@ RELEASED: dict[tuple[str, str], dict[str, Any]] = {
 
 @method(paper="Chen et al., TMLR 2023", class_specific=True, signed=False, cost="`steps` forwards and backwards")
 @check_method_settings(
-    perception=allow_choice(("head", "token")),
-    steps=allow_whole_number(2),
-    preset=allow_choice(("paper", "released")),
-    start=allow_layer,
-    own=allow_own,
+    perception=allow_choice(("head", "token")), steps=allow_whole_number(2), preset=allow_choice(("paper", "released"))
 )
 def bi_attribution(
     attention: Sequence[Tensor],

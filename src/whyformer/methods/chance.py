@@ -18,13 +18,12 @@ import torch
 from torch import Tensor
 
 from whyformer._plain.random_generator import make_generator
-from whyformer._plain.setting_checks import allow_seed
 from whyformer.methods._registry import method
 from whyformer.methods._settings import check_method_settings
 
 
 @method(paper="Hooker et al., NeurIPS 2019", class_specific=False, signed=False)
-@check_method_settings(seed=allow_seed)
+@check_method_settings()
 def chance(mask: Tensor, fingerprint: Sequence[int] | Tensor, *, seed: int = 0) -> Tensor:
     """A meaningless random number for each token, always the same for the same example and seed."""
     scores = torch.zeros(mask.shape, dtype=torch.float64)

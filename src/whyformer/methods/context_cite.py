@@ -32,17 +32,11 @@ from whyformer._plain.setting_checks import allow_number, allow_whole_number
 from whyformer.methods._answers import count_span_tokens
 from whyformer.methods._players import ask_coalitions, players_of, spread_values
 from whyformer.methods._registry import Scores, method
-from whyformer.methods._settings import FILLING, SUPERPIXELS, allow_units, check_method_settings
+from whyformer.methods._settings import check_method_settings
 
 
 @method(paper="Cohen-Wang et al., NeurIPS 2024", class_specific=True, signed=True, cost="`budget` forwards")
-@check_method_settings(
-    **FILLING,
-    **SUPERPIXELS,
-    units=allow_units,
-    budget=allow_whole_number(2),
-    penalty=allow_number("a finite number >= 0", limit=1e6),
-)
+@check_method_settings(budget=allow_whole_number(2), penalty=allow_number("a finite number >= 0", limit=1e6))
 def context_cite(
     probe: Probe,
     *,

@@ -27,16 +27,16 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from whyformer._plain.setting_checks import allow_choice, allow_layer
+from whyformer._plain.setting_checks import allow_choice
 from whyformer.methods._readout_row import find_readout_token, mask_padding, multiply_row
 from whyformer.methods._registry import method
-from whyformer.methods._settings import allow_own, check_method_settings, resolve_layer
+from whyformer.methods._settings import check_method_settings, resolve_layer
 
 GRADIENTS = ("positive", "signed", "none")
 
 
 @method(paper="whyformer, after Chefer et al., CVPR 2021", class_specific=True, signed=False, recipe="gamma")
-@check_method_settings(gradient=allow_choice(GRADIENTS), start=allow_layer, own=allow_own)
+@check_method_settings(gradient=allow_choice(GRADIENTS))
 def gamma_attribution(
     attention_grad: Sequence[Tensor],
     attention_relevance: Sequence[Tensor],

@@ -16,15 +16,14 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from whyformer._plain.setting_checks import allow_layer
 from whyformer.methods._bimodal import class_attention, score_two_streams
 from whyformer.methods._readout_row import mask_padding, propagate_row
 from whyformer.methods._registry import method
-from whyformer.methods._settings import allow_own, check_method_settings, resolve_layer
+from whyformer.methods._settings import check_method_settings, resolve_layer
 
 
 @method(paper="Chefer et al., ICCV 2021", class_specific=True, signed=False)
-@check_method_settings(start=allow_layer, own=allow_own)
+@check_method_settings()
 def generic_attention(
     attention: Sequence[Tensor],
     attention_grad: Sequence[Tensor],

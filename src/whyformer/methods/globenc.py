@@ -19,7 +19,7 @@ every layer. `preset="released"` does that and agrees with the code to 1e-12 (te
 
 from torch import Tensor
 
-from whyformer._plain.setting_checks import allow_choice, allow_flag
+from whyformer._plain.setting_checks import allow_choice
 from whyformer.methods._contributions import LayerNorms, Layers, measure_contributions, normalise_rows
 from whyformer.methods._readout_row import mask_padding, multiply_row
 from whyformer.methods._registry import method
@@ -29,7 +29,7 @@ PRESETS = {"paper": {"normalise": True}, "released": {"normalise": False}}
 
 
 @method(paper="Modarressi et al., NAACL 2022", class_specific=False, signed=False)
-@check_method_settings(preset=allow_choice(tuple(PRESETS)), normalise=allow_flag)
+@check_method_settings(preset=allow_choice(tuple(PRESETS)))
 def globenc(
     attention: Layers,
     projected: Layers,

@@ -20,14 +20,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from whyformer._plain.setting_checks import allow_choice, allow_flag, allow_layer
+from whyformer._plain.setting_checks import allow_choice
 from whyformer.methods._readout_row import find_readout_token, mask_padding, multiply_row, multiply_row_by_head
 from whyformer.methods._registry import method
 from whyformer.methods._settings import check_method_settings, resolve_layer
 
 
 @method(paper="Selvaraju et al., ICCV 2017", class_specific=True, signed=False)
-@check_method_settings(form=allow_choice(("vit", "bert")), layer=allow_layer, normalise=allow_flag)
+@check_method_settings(form=allow_choice(("vit", "bert")))
 def grad_cam(
     attention: Sequence[Tensor],
     attention_grad: Sequence[Tensor],

@@ -15,14 +15,13 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from whyformer._plain.setting_checks import allow_layer
 from whyformer.methods._readout_row import mask_padding, multiply_row
 from whyformer.methods._registry import method
 from whyformer.methods._settings import check_method_settings, resolve_layer
 
 
 @method(paper="Qiang et al., NeurIPS 2022", class_specific=True, signed=True)
-@check_method_settings(layer=allow_layer)
+@check_method_settings()
 def grads(
     attention: Sequence[Tensor], attention_grad: Sequence[Tensor], readout: Tensor, mask: Tensor, *, layer: int = -1
 ) -> Tensor:

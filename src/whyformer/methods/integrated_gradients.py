@@ -28,7 +28,7 @@ from torch import Tensor
 from whyformer._engine import Probe
 from whyformer._model import IMAGE_FILLS
 from whyformer._plain.progress import show_progress
-from whyformer._plain.setting_checks import allow_choice, allow_number, allow_seed, allow_whole_number
+from whyformer._plain.setting_checks import allow_choice, allow_number, allow_whole_number
 from whyformer.methods._registry import Scores, method
 from whyformer.methods._settings import check_method_settings
 
@@ -48,7 +48,6 @@ allow_steps = allow_whole_number(1, 4096)  # the points are eigenvalues of a mat
     steps=allow_steps,
     most_steps=allow_steps,
     tolerance=allow_number("> 0 (for example 0.01)", above=0, limit=1e6),
-    seed=allow_seed,
 )
 def integrated_gradients(
     probe: Probe,

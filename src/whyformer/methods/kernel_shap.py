@@ -33,14 +33,15 @@ from torch import Tensor
 from whyformer._engine import Probe
 from whyformer._plain.environment import keep_environment
 from whyformer._plain.random_generator import make_generator
+from whyformer._plain.setting_checks import allow_whole_number
 from whyformer.methods._answers import read_clean_answers
 from whyformer.methods._players import ask_coalitions, players_of, spread_values
 from whyformer.methods._registry import Scores, method
-from whyformer.methods._settings import COALITIONS, SUPERPIXELS, check_method_settings
+from whyformer.methods._settings import check_method_settings
 
 
 @method(paper="Lundberg & Lee, NeurIPS 2017", class_specific=True, signed=True, cost="up to `budget` forwards")
-@check_method_settings(**COALITIONS, **SUPERPIXELS)
+@check_method_settings(budget=allow_whole_number(2))
 def kernel_shap(
     probe: Probe,
     *,

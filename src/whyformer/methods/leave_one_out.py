@@ -21,7 +21,7 @@ from whyformer._plain.setting_checks import allow_choice, allow_flag
 from whyformer.methods._answers import read_clean_answers
 from whyformer.methods._players import ask_coalitions, players_of, spread_values
 from whyformer.methods._registry import Setting, method
-from whyformer.methods._settings import REMOVING, allow_units, apply_preset, check_method_settings
+from whyformer.methods._settings import apply_preset, check_method_settings
 
 PRESETS: dict[str, dict[str, Setting]] = {
     "plain": {"of": "score", "absolute": False, "fill": None},
@@ -30,7 +30,7 @@ PRESETS: dict[str, dict[str, Setting]] = {
 
 
 @method(paper="Li et al., 2016", class_specific=True, signed=True, cost="one forward per token or patch")
-@check_method_settings(**REMOVING, preset=allow_choice(tuple(PRESETS)), absolute=allow_flag, units=allow_units)
+@check_method_settings(preset=allow_choice(tuple(PRESETS)), absolute=allow_flag)
 def leave_one_out(
     probe: Probe,
     *,

@@ -24,7 +24,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from whyformer._plain.setting_checks import allow_choice, allow_layer
+from whyformer._plain.setting_checks import allow_choice
 from whyformer.methods._readout_row import mask_padding, multiply_row
 from whyformer.methods._registry import method
 from whyformer.methods._settings import check_method_settings, resolve_layer
@@ -34,7 +34,7 @@ PRESET_NEEDS = {"preset": ("mean_attention_grad", "attention_grad")}
 
 
 @method(paper="Bousselham et al., ICCV 2025", class_specific=True, signed=False, extra_needs=PRESET_NEEDS)
-@check_method_settings(preset=allow_choice(tuple(PRESETS)), start=allow_layer)
+@check_method_settings(preset=allow_choice(tuple(PRESETS)))
 def legrad(
     attention: Sequence[Tensor],
     readout: Tensor,

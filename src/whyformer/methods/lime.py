@@ -21,16 +21,15 @@ from torch import Tensor
 from whyformer._engine import Probe
 from whyformer._plain.environment import keep_environment
 from whyformer._plain.random_generator import make_generator
-from whyformer._plain.setting_checks import allow_number
+from whyformer._plain.setting_checks import allow_number, allow_whole_number
 from whyformer.methods._players import ask_coalitions, players_of, spread_values
 from whyformer.methods._registry import Scores, method
-from whyformer.methods._settings import COALITIONS, SUPERPIXELS, check_method_settings
+from whyformer.methods._settings import check_method_settings
 
 
 @method(paper="Ribeiro et al., KDD 2016", class_specific=True, signed=True, cost="`budget` forwards")
 @check_method_settings(
-    **COALITIONS,
-    **SUPERPIXELS,
+    budget=allow_whole_number(2),
     kernel_width=allow_number("a number >= 0.000001", 1e-6, limit=1e6),
     regularisation=allow_number("a finite number >= 0", limit=1e9),
 )

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from whyformer._engine import LinearNorm
-from whyformer._plain.setting_checks import allow_choice, allow_layer
+from whyformer._plain.setting_checks import allow_choice
 from whyformer.methods._contributions import measure_contributions
 from whyformer.methods._readout_row import mask_padding, multiply_row
 from whyformer.methods._registry import method
@@ -26,7 +26,7 @@ from whyformer.methods._settings import check_method_settings, resolve_layer
 
 
 @method(paper="Kobayashi et al., EMNLP 2020", class_specific=False, signed=False)
-@check_method_settings(form=allow_choice(("attention", "block")), layer=allow_layer)
+@check_method_settings(form=allow_choice(("attention", "block")))
 def norm_analysis(
     attention: Sequence[Tensor],
     projected: Sequence[Tensor],

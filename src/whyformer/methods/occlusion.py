@@ -22,11 +22,11 @@ from whyformer.errors import MethodError
 from whyformer.methods._answers import read_clean_answers
 from whyformer.methods._players import ask_coalitions, players_of, spread_values
 from whyformer.methods._registry import method
-from whyformer.methods._settings import REMOVING, check_method_settings
+from whyformer.methods._settings import check_method_settings
 
 
 @method(paper="Zeiler & Fergus, ECCV 2014", class_specific=True, signed=True, cost="one forward per window")
-@check_method_settings(**REMOVING, size=allow_whole_number(1), stride=allow_whole_number(1))
+@check_method_settings(size=allow_whole_number(1), stride=allow_whole_number(1))
 def occlusion(
     probe: Probe, *, size: int | None = None, stride: int = 1, of: str = "score", fill: str | None = None, seed: int = 0
 ) -> Tensor:

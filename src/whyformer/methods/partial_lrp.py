@@ -15,14 +15,13 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from whyformer._plain.setting_checks import allow_layer
 from whyformer.methods._readout_row import mask_padding, multiply_row
 from whyformer.methods._registry import method
-from whyformer.methods._settings import allow_own, check_method_settings, resolve_layer
+from whyformer.methods._settings import check_method_settings, resolve_layer
 
 
 @method(paper="Voita et al., ACL 2019", class_specific=True, signed=False, recipe="chefer")
-@check_method_settings(layer=allow_layer, own=allow_own)
+@check_method_settings()
 def partial_lrp(
     attention_relevance: Sequence[Tensor], readout: Tensor, mask: Tensor, *, layer: int = -1, own: str = "keep"
 ) -> Tensor:

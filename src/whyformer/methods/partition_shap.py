@@ -23,10 +23,11 @@ import torch
 from torch import Tensor
 
 from whyformer._engine import Probe
+from whyformer._plain.setting_checks import allow_whole_number
 from whyformer.methods._answers import read_clean_answers
 from whyformer.methods._players import Players, ask_coalitions, players_of, spread_values
 from whyformer.methods._registry import Scores, method
-from whyformer.methods._settings import COALITIONS, check_choice, check_method_settings
+from whyformer.methods._settings import check_choice, check_method_settings
 
 Box = tuple[int, int, int, int]  # top, bottom, left, right; bottom and right are exclusive
 
@@ -52,7 +53,7 @@ class PlayerGroup:
 
 
 @method(paper="Owen, Springer 1977", class_specific=True, signed=True, cost="up to `budget` forwards")
-@check_method_settings(**COALITIONS)
+@check_method_settings(budget=allow_whole_number(2))
 def partition_shap(
     probe: Probe,
     *,

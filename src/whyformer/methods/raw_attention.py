@@ -19,11 +19,11 @@ from torch import Tensor
 from whyformer._plain.setting_checks import allow_either, allow_layer
 from whyformer.methods._readout_row import mask_padding, multiply_row
 from whyformer.methods._registry import method
-from whyformer.methods._settings import allow_own, check_method_settings, resolve_layer
+from whyformer.methods._settings import check_method_settings, resolve_layer
 
 
 @method(paper="Bahdanau et al., ICLR 2015", class_specific=False, signed=False)
-@check_method_settings(layer=allow_either(("mean",), allow_layer, 'a layer number (int) or "mean"'), own=allow_own)
+@check_method_settings(layer=allow_either(("mean",), allow_layer, 'a layer number (int) or "mean"'))
 def raw_attention(
     attention: Sequence[Tensor], readout: Tensor, mask: Tensor, *, layer: int | Literal["mean"] = -1, own: str = "keep"
 ) -> Tensor:

@@ -30,12 +30,11 @@ from whyformer.errors import MethodError
 from whyformer.methods._answers import read_answers
 from whyformer.methods._players import ask_coalitions, players_of, spread_values
 from whyformer.methods._registry import method
-from whyformer.methods._settings import FILLING, check_method_settings
+from whyformer.methods._settings import check_method_settings
 
 
 @method(paper="Petsiuk et al., BMVC 2018", class_specific=True, signed=False, cost="`budget` forwards")
 @check_method_settings(
-    **FILLING,
     budget=allow_whole_number(1),
     cells=allow_whole_number(1, 256),
     kept=allow_number("a number > 0 and <= 1", most=1, above=0),

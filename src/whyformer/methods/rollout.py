@@ -21,10 +21,10 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from whyformer._plain.setting_checks import allow_choice, allow_flag, allow_layer, allow_number
+from whyformer._plain.setting_checks import allow_choice, allow_number
 from whyformer.methods._readout_row import mask_padding, propagate_row
 from whyformer.methods._registry import Setting, method
-from whyformer.methods._settings import allow_own, apply_preset, check_method_settings, resolve_layer
+from whyformer.methods._settings import apply_preset, check_method_settings, resolve_layer
 
 PRESETS: dict[str, dict[str, Setting]] = {
     "abnar": {"start": 0, "residual": 1.0, "normalise": True, "own": "keep"},
@@ -37,13 +37,7 @@ allow_residual_weight = allow_number("a finite number >= 0 (0: no skip connectio
 
 
 @method(paper="Abnar & Zuidema, ACL 2020", class_specific=False, signed=False)
-@check_method_settings(
-    preset=allow_choice(tuple(PRESETS)),
-    start=allow_layer,
-    residual=allow_residual_weight,
-    normalise=allow_flag,
-    own=allow_own,
-)
+@check_method_settings(preset=allow_choice(tuple(PRESETS)), residual=allow_residual_weight)
 def rollout(
     attention: Sequence[Tensor],
     readout: Tensor,

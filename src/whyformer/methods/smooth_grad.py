@@ -19,7 +19,7 @@ from torch import Tensor
 from whyformer._engine import Probe
 from whyformer._plain.progress import show_progress
 from whyformer._plain.random_generator import make_generator
-from whyformer._plain.setting_checks import allow_choice, allow_number, allow_seed, allow_whole_number
+from whyformer._plain.setting_checks import allow_choice, allow_number, allow_whole_number
 from whyformer.methods._registry import method
 from whyformer.methods._settings import check_method_settings
 from whyformer.methods.saliency import CHANNEL_REDUCTIONS
@@ -37,7 +37,6 @@ COPIES_PER_PASS = 64  # copies per forward and backward pass
     samples=allow_whole_number(1),
     noise=allow_number("a finite number >= 0 (for example 0.15)", limit=1000),
     reduce=allow_choice(tuple(CHANNEL_REDUCTIONS)),
-    seed=allow_seed,
 )
 def smooth_grad(probe: Probe, *, samples: int = 25, noise: float = 0.15, reduce: str = "max", seed: int = 0) -> Tensor:
     """How strongly the explained output reacts to a small change of each token or pixel, averaged around the input.

@@ -22,11 +22,11 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from whyformer._plain.setting_checks import allow_choice, allow_flag, allow_layer
+from whyformer._plain.setting_checks import allow_choice
 from whyformer.errors import MethodError
 from whyformer.methods._readout_row import mask_padding, multiply_row, propagate_row
 from whyformer.methods._registry import Setting, method
-from whyformer.methods._settings import allow_own, apply_preset, check_method_settings, resolve_layer
+from whyformer.methods._settings import apply_preset, check_method_settings, resolve_layer
 
 PRESETS: dict[str, dict[str, Setting]] = {
     "paper": {"start": 0, "normalise": False, "own": "keep"},
@@ -38,13 +38,7 @@ ABLATIONS = (None, "no_gradient", *ONE_BLOCK_ABLATIONS)
 
 
 @method(paper="Chefer et al., CVPR 2021", class_specific=True, signed=False, recipe="chefer")
-@check_method_settings(
-    preset=allow_choice(tuple(PRESETS)),
-    start=allow_layer,
-    normalise=allow_flag,
-    own=allow_own,
-    ablation=allow_choice(ABLATIONS),
-)
+@check_method_settings(preset=allow_choice(tuple(PRESETS)), ablation=allow_choice(ABLATIONS))
 def transformer_attribution(
     attention_grad: Sequence[Tensor],
     attention_relevance: Sequence[Tensor],

@@ -25,7 +25,7 @@ from torch import Tensor
 from whyformer._engine import Probe
 from whyformer._plain.environment import keep_environment
 from whyformer._plain.random_generator import make_generator
-from whyformer._plain.setting_checks import allow_choice, allow_number, allow_seed, allow_share, allow_whole_number
+from whyformer._plain.setting_checks import allow_choice, allow_number, allow_share, allow_whole_number
 from whyformer.errors import MethodError
 from whyformer.methods._answers import read_answers, read_clean_answers
 from whyformer.methods._registry import Scores, Setting, method
@@ -49,7 +49,6 @@ MAPS_AT_ONCE = 64  # feature maps that are enlarged at the same time, to save me
     budget=allow_whole_number(1),
     preset=allow_choice(tuple(PRESETS)),
     noise=allow_number("a finite number >= 0 (for example 0.1)", limit=1000),
-    seed=allow_seed,
 )
 def vit_cx(
     attention_input: Sequence[Tensor],

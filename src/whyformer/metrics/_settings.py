@@ -12,27 +12,25 @@ from whyformer._plain.setting_checks import (
     allow_fractions,
     allow_number,
     allow_seed,
-    allow_whole_number,
     guard_settings,
 )
 from whyformer.errors import MetricError
 from whyformer.metrics._ordering import TieOrder
 
-# Declares what each setting of a metric may be; anything else is a MetricError before the model runs.
-check_metric_settings = partial(guard_settings, MetricError)
 allow_noise = allow_number("a finite number >= 0 (for example 0.02)", limit=1000)
+allow_part = allow_number("a number in (0, 1]", most=1, above=0)
 
-# Settings that several metrics share.
-REMOVAL: dict[str, SettingCheck] = {"fill": allow_choice(FILLS), "seed": allow_seed}
-TIES: dict[str, SettingCheck] = {"ties": allow_choice(get_args(TieOrder))}
-REMOVAL_STEPS: dict[str, SettingCheck] = {**REMOVAL, **TIES, "fractions": allow_fractions}
-SAMPLING: dict[str, SettingCheck] = {
-    **REMOVAL,
-    "samples": allow_whole_number(2),
-    "fraction": allow_number("a number in (0, 1]", most=1, above=0),
+# What settings of these names may be, unless a metric says otherwise.
+USUAL_CHECKS: dict[str, SettingCheck] = {
+    "fill": allow_choice(FILLS),
+    "fractions": allow_fractions,
+    "magnitude": allow_flag,
+    "per": allow_choice(("pixel", "patch")),
+    "seed": allow_seed,
+    "ties": allow_choice(get_args(TieOrder)),
 }
-PER_UNIT: dict[str, SettingCheck] = {"per": allow_choice(("pixel", "patch"))}
-MAGNITUDE: dict[str, SettingCheck] = {"magnitude": allow_flag}
+# Declares what the other settings of a metric may be; anything else is a MetricError before the model runs.
+check_metric_settings = partial(guard_settings, MetricError, USUAL_CHECKS)
 
 
 def drop_zero_fraction(fractions: Sequence[float]) -> tuple[float, ...]:

@@ -39,7 +39,7 @@ from whyformer.metrics._removal import (
     rank_for_removal,
     set_undefined,
 )
-from whyformer.metrics._settings import REMOVAL_STEPS, check_metric_settings
+from whyformer.metrics._settings import check_metric_settings
 from whyformer.results.explanation import Explanation
 
 RemovalSizes = Literal["fractions", "ninths"]
@@ -53,7 +53,7 @@ SMALLEST_PROBABILITY = torch.finfo(torch.float32).tiny  # stands for a probabili
     kind="faithfulness",
     presets={"released": {"absolute": True, "sizes": "ninths", "ties": "first"}},
 )
-@check_metric_settings(**REMOVAL_STEPS, absolute=allow_flag, sizes=allow_sizes)
+@check_metric_settings(absolute=allow_flag, sizes=allow_sizes)
 def aopc(
     explanation: Explanation,
     probe: Probe,
@@ -88,7 +88,7 @@ def aopc(
     kind="faithfulness",
     presets={"released": {"sizes": "ninths", "fill": "pad_token", "ties": "first"}},
 )
-@check_metric_settings(**REMOVAL_STEPS, sizes=allow_sizes)
+@check_metric_settings(sizes=allow_sizes)
 def log_odds(
     explanation: Explanation,
     probe: Probe,

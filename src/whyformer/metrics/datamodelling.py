@@ -25,14 +25,14 @@ from whyformer.methods._answers import read_log_odds
 from whyformer.methods.context_cite import draw_ablations
 from whyformer.metrics._registry import Measurement, metric
 from whyformer.metrics._removal import RemovableUnits, find_empty_variants, find_removable_units
-from whyformer.metrics._settings import REMOVAL, check_metric_settings
+from whyformer.metrics._settings import check_metric_settings
 from whyformer.results.explanation import Explanation
 
 NAN = float("nan")
 
 
 @metric(paper="Park et al., ICML 2023", better="higher", kind="faithfulness")
-@check_metric_settings(**REMOVAL, samples=allow_whole_number(2))
+@check_metric_settings(samples=allow_whole_number(2))
 def lds(
     explanation: Explanation, probe: Probe, *, samples: int = 64, fill: str | None = None, seed: int = 0
 ) -> Measurement:

@@ -17,13 +17,13 @@ from whyformer._plain.setting_checks import take_settings_of
 from whyformer.metrics._ordering import TieOrder, to_unit_count
 from whyformer.metrics._registry import Measurement, metric
 from whyformer.metrics._removal import RemovalUnit, ask_without_units, choose_fill, trapezoid_area
-from whyformer.metrics._settings import PER_UNIT, REMOVAL_STEPS, check_metric_settings
+from whyformer.metrics._settings import check_metric_settings
 from whyformer.results.explanation import Explanation
 
 TWENTIETHS = tuple(k / 20 for k in range(21))
 
 
-@check_metric_settings(**REMOVAL_STEPS, **PER_UNIT)
+@check_metric_settings()
 def play_game(
     explanation: Explanation,
     probe: Probe,

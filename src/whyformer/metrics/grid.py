@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from whyformer._plain.random_generator import make_generator
-from whyformer._plain.setting_checks import allow_seed, allow_whole_number
+from whyformer._plain.setting_checks import allow_whole_number
 from whyformer._plain.tokens import Grid
 from whyformer.errors import InputError
 from whyformer.metrics._registry import metric
@@ -25,7 +25,7 @@ from whyformer.results.explanation import Explanation
 
 
 @metric(paper="Böhle et al., CVPR 2021", better="higher", kind="localisation", only="images", across_examples=True)
-@check_metric_settings(tiles=allow_whole_number(2, 100), seed=allow_seed)
+@check_metric_settings(tiles=allow_whole_number(2, 100))
 def grid_pointing_game(explanation: Explanation, rerun: Rerun, *, tiles: int = 2, seed: int = 0) -> Tensor:
     """How much of the positive mass lies on an image's own tile when it is shown in a grid with other classes.
 

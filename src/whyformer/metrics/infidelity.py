@@ -17,11 +17,11 @@ from torch import Tensor
 
 from whyformer._engine import Probe
 from whyformer._plain.random_generator import make_generator
-from whyformer._plain.setting_checks import allow_flag
+from whyformer._plain.setting_checks import allow_flag, allow_whole_number
 from whyformer.metrics._ordering import to_nearest_unit_count
 from whyformer.metrics._registry import Measurement, metric
 from whyformer.metrics._removal import RemovableUnits, as_step_answers, ask_variants, find_removable_units
-from whyformer.metrics._settings import SAMPLING, check_metric_settings
+from whyformer.metrics._settings import allow_part, check_metric_settings
 from whyformer.results.explanation import Explanation
 
 NAN = float("nan")
@@ -33,7 +33,7 @@ NAN = float("nan")
     kind="faithfulness",
     presets={"paper": {"scaled": False}},
 )
-@check_metric_settings(**SAMPLING, scaled=allow_flag)
+@check_metric_settings(samples=allow_whole_number(2), fraction=allow_part, scaled=allow_flag)
 def infidelity(
     explanation: Explanation,
     probe: Probe,
@@ -63,7 +63,7 @@ def infidelity(
 
 
 @metric(paper="Bhatt et al., IJCAI 2020", better="higher", kind="faithfulness")
-@check_metric_settings(**SAMPLING)
+@check_metric_settings(samples=allow_whole_number(2), fraction=allow_part)
 def faithfulness_correlation(
     explanation: Explanation,
     probe: Probe,

@@ -36,7 +36,7 @@ from whyformer.metrics._removal import (
     choose_fill,
     trapezoid_area,
 )
-from whyformer.metrics._settings import PER_UNIT, REMOVAL_STEPS, check_metric_settings, drop_zero_fraction
+from whyformer.metrics._settings import check_metric_settings, drop_zero_fraction
 from whyformer.results.explanation import Explanation
 
 AnswerReference = Literal["label", "prediction", "target", "probability"]
@@ -50,9 +50,7 @@ PUBLISHED_SETTINGS: dict[str, Any] = {
 PRESETS = {"paper": PUBLISHED_SETTINGS, "released": {**PUBLISHED_SETTINGS, "ties": "first"}}
 
 
-@check_metric_settings(
-    **REMOVAL_STEPS, **PER_UNIT, against=allow_choice(get_args(AnswerReference)), renormalise=allow_flag
-)
+@check_metric_settings(against=allow_choice(get_args(AnswerReference)), renormalise=allow_flag)
 def measure_perturbation(
     explanation: Explanation,
     probe: Probe,

@@ -19,14 +19,14 @@ from whyformer._plain.setting_checks import allow_flag, take_settings_of
 from whyformer.metrics._ordering import TieOrder, to_nearest_unit_count
 from whyformer.metrics._registry import Measurement, metric
 from whyformer.metrics._removal import as_step_answers, ask_without_units, choose_fill
-from whyformer.metrics._settings import REMOVAL_STEPS, check_metric_settings
+from whyformer.metrics._settings import check_metric_settings
 from whyformer.results.explanation import Explanation
 
 ERASER_FRACTIONS = (0.01, 0.05, 0.1, 0.2, 0.5)
 PRESETS = {"paper": {"counts_nothing": True}, "released": {"counts_nothing": False}}
 
 
-@check_metric_settings(**REMOVAL_STEPS, counts_nothing=allow_flag)
+@check_metric_settings(counts_nothing=allow_flag)
 def measure_probability_drop(
     explanation: Explanation,
     probe: Probe,

@@ -19,7 +19,7 @@ from torch import Tensor
 from whyformer._engine import Probe
 from whyformer._model import as_pixels
 from whyformer._plain.random_generator import make_generator
-from whyformer._plain.setting_checks import allow_flag, allow_fractions, allow_seed
+from whyformer._plain.setting_checks import allow_flag
 from whyformer._plain.tokens import Grid
 from whyformer.errors import InputError
 from whyformer.metrics._imputation import impute_images
@@ -33,14 +33,12 @@ from whyformer.metrics._removal import (
     rank_for_removal,
     read_input_images,
 )
-from whyformer.metrics._settings import PER_UNIT, TIES, allow_noise, check_metric_settings, drop_zero_fraction
+from whyformer.metrics._settings import allow_noise, check_metric_settings, drop_zero_fraction
 from whyformer.results.explanation import Explanation
 
 
 @metric(paper="Rong et al., ICML 2022", better="higher", kind="faithfulness", only="images")
-@check_metric_settings(
-    fractions=allow_fractions, **PER_UNIT, **TIES, noise=allow_noise, exact=allow_flag, seed=allow_seed
-)
+@check_metric_settings(noise=allow_noise, exact=allow_flag)
 def road(
     explanation: Explanation,
     probe: Probe,

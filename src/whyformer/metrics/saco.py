@@ -27,12 +27,12 @@ from whyformer.metrics._removal import (
     find_removable_units,
     rank_for_removal,
 )
-from whyformer.metrics._settings import PER_UNIT, REMOVAL, TIES, check_metric_settings
+from whyformer.metrics._settings import check_metric_settings
 from whyformer.results.explanation import Explanation
 
 
 @metric(paper="Wu et al., CVPR 2024", better="higher", kind="faithfulness")
-@check_metric_settings(**REMOVAL, **TIES, **PER_UNIT, groups=allow_whole_number(2, 10_000))
+@check_metric_settings(groups=allow_whole_number(2, 10_000))
 def saco(
     explanation: Explanation,
     probe: Probe,

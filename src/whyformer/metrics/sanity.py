@@ -22,12 +22,12 @@ from torch import Tensor, nn
 from whyformer._engine import Probe
 from whyformer._model import Model
 from whyformer._plain.random_generator import make_generator
-from whyformer._plain.setting_checks import allow_seed, allow_whole_number, refuse_setting
+from whyformer._plain.setting_checks import allow_whole_number, refuse_setting
 from whyformer.errors import MetricError
 from whyformer.methods._registry import Setting
 from whyformer.metrics._registry import Measurement, metric
 from whyformer.metrics._rerun import Rerun
-from whyformer.metrics._settings import MAGNITUDE, check_metric_settings
+from whyformer.metrics._settings import check_metric_settings
 from whyformer.metrics._similarity import select_compared_scores, spearman
 from whyformer.results.explanation import Explanation
 
@@ -39,7 +39,7 @@ def allow_model(setting: str, value: Setting) -> nn.Module | Model:
 
 
 @metric(paper="Adebayo et al., NeurIPS 2018", better="lower", kind="sanity")
-@check_metric_settings(**MAGNITUDE, stages=allow_whole_number(1, 1000), seed=allow_seed)
+@check_metric_settings(stages=allow_whole_number(1, 1000))
 def parameter_randomisation(
     explanation: Explanation, rerun: Rerun, *, stages: int = 4, magnitude: bool = False, seed: int = 0
 ) -> Measurement:
@@ -69,7 +69,7 @@ def parameter_randomisation(
 
 
 @metric(paper="Adebayo et al., NeurIPS 2018", better="lower", kind="sanity")
-@check_metric_settings(**MAGNITUDE, twin=allow_model)
+@check_metric_settings(twin=allow_model)
 def label_randomised_twin(
     explanation: Explanation, rerun: Rerun, *, twin: nn.Module | Model | None = None, magnitude: bool = False
 ) -> Tensor:
@@ -89,7 +89,7 @@ def label_randomised_twin(
 
 
 @metric(paper="Adebayo et al., NeurIPS 2018", better="lower", kind="sanity")
-@check_metric_settings(**MAGNITUDE)
+@check_metric_settings()
 def class_swap(explanation: Explanation, probe: Probe, rerun: Rerun, *, magnitude: bool = False) -> Tensor:
     """How similar the map is to that of the least likely class: rank correlation.
 

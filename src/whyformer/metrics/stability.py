@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from whyformer._plain.random_generator import make_generator
-from whyformer._plain.setting_checks import allow_seed, allow_whole_number
+from whyformer._plain.setting_checks import allow_whole_number
 from whyformer.metrics._registry import Measurement, metric
 from whyformer.metrics._rerun import Rerun
 from whyformer.metrics._settings import allow_noise, check_metric_settings
@@ -44,7 +44,7 @@ def repeatability(explanation: Explanation, rerun: Rerun, *, runs: int = 2) -> M
 
 
 @metric(paper="Alvarez-Melis & Jaakkola, 2018", better="higher", kind="stability")
-@check_metric_settings(noise=allow_noise, samples=allow_whole_number(1), seed=allow_seed)
+@check_metric_settings(noise=allow_noise, samples=allow_whole_number(1))
 def consistency(
     explanation: Explanation, rerun: Rerun, *, noise: float = 0.02, samples: int = 4, seed: int = 0
 ) -> Measurement:
@@ -59,7 +59,7 @@ def consistency(
 
 
 @metric(paper="Yeh et al., NeurIPS 2019", better="lower", kind="stability")
-@check_metric_settings(radius=allow_noise, samples=allow_whole_number(1), seed=allow_seed)
+@check_metric_settings(radius=allow_noise, samples=allow_whole_number(1))
 def max_sensitivity(
     explanation: Explanation, rerun: Rerun, *, radius: float = 0.02, samples: int = 8, seed: int = 0
 ) -> Measurement:

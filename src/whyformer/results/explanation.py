@@ -34,10 +34,9 @@ from whyformer.results.result import LoadableResult, choose_formats, require_cap
 from whyformer.results.windows import COUNTS as WINDOW_COUNTS
 from whyformer.results.windows import Window, read_window_details
 from whyformer.show import figures, head_figures
-from whyformer.show.axes import show_bars, show_image
 from whyformer.show.blocks import Block, ExampleView, Notes, PageSection, PromptRegions, Report
 from whyformer.show.chips import get_piece_text
-from whyformer.show.drawing import Drawing
+from whyformer.show.drawing import Drawing, show_bars, show_image
 from whyformer.show.page_facts import collect_facts
 from whyformer.show.panel import Panel
 from whyformer.show.panel_images import overlay_panel

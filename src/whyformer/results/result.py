@@ -22,8 +22,8 @@ from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import InputError
 from whyformer.results._fields import to_safetensors
 from whyformer.show import latex, markdown_report, page, score_rows
-from whyformer.show.axes import find_axes, show_image
 from whyformer.show.blocks import Report
+from whyformer.show.drawing import find_axes, show_image
 from whyformer.show.terminal import Screen
 from whyformer.show.terminal_report import render_report
 

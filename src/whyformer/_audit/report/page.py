@@ -8,8 +8,7 @@ from whyformer._audit.report.findings import AuditFindings
 from whyformer._audit.report.limits import TEST_LIMITS
 from whyformer._audit.report.sections import CHARTS, CLASS_DRAWINGS, arrange_charts, chart_shape, tabulate
 from whyformer._audit.report.summary import Statistics
-from whyformer._audit.report.verdict import VerdictSentence
-from whyformer._audit.report.wording import capitalise_first
+from whyformer._audit.report.verdict import VerdictSentence, capitalise_first
 from whyformer.show.blocks import Block, Bullets, Facts, Fold, Notes, PageSection, Paragraph, Report
 from whyformer.show.html import make_element
 from whyformer.show.page_facts import format_settings, list_facts

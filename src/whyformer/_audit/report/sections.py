@@ -12,7 +12,7 @@ from whyformer._audit.checks import DELETED, GRADIENT, LARGEST_JSD, REMOVED, Aud
 from whyformer._audit.report.findings import AuditFindings
 from whyformer._audit.report.found_views import make_found_blocks
 from whyformer._audit.report.summary import Statistics, group_by_largest_weight, label_class, look_up
-from whyformer._audit.report.wording import format_estimate
+from whyformer._audit.report.verdict import format_estimate
 from whyformer.show import charts
 from whyformer.show.blocks import Block, Charts, DataTable, Fold, Notes
 from whyformer.show.class_charts import draw_class_histograms, draw_class_violins
