@@ -105,11 +105,7 @@ class LoaderProcesses:
     def __init__(self, reader: bytes, count: int) -> None:
         memories = [open_shared_memory() for _ in range(count)]
         self.process, connections = start_process(
-            "whyformer._bulk.loaders",
-            "serve_items",
-            connections=count,
-            descriptors=memories,
-            environment=ENVIRONMENT,
+            "whyformer._bulk.loaders", "serve_items", connections=count, descriptors=memories, environment=ENVIRONMENT
         )
         self.each = [LoaderProcess(*one) for one in zip(connections, memories, strict=True)]
         with suppress(OSError):

@@ -20,13 +20,7 @@ from whyformer._explain.explain import ModelLike, as_model
 from whyformer._explain.method_call import MethodLike, label_methods
 from whyformer._model import Model
 from whyformer._plain.torch_state import neutral_torch
-from whyformer._runs.arguments import (
-    ColumnNames,
-    as_argument_list,
-    check_run_data,
-    check_run_folder,
-    read_run_data,
-)
+from whyformer._runs.arguments import ColumnNames, as_argument_list, check_run_data, check_run_folder, read_run_data
 from whyformer._runs.choice import read_run_target
 from whyformer._runs.lock import lock_folder
 from whyformer._runs.model_folder import write_model_folder

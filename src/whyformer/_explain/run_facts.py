@@ -54,10 +54,7 @@ def describe_attention(run: Run) -> dict[str, str]:
     fused = sum(site.query is not None for site in sites)
     kind = "fused" if fused == len(sites) else "not fused" if not fused else f"{fused} fused"
     obstacles = list(dict.fromkeys(site.obstacle for site in sites if site.obstacle))
-    found = {
-        "attention": f"{len(sites)} sites, {kind}",
-        "heads": " or ".join(map(str, heads)) + " per site",
-    }
+    found = {"attention": f"{len(sites)} sites, {kind}", "heads": " or ".join(map(str, heads)) + " per site"}
     if run.mode.first_grid is not None:
         return found | {"layers": "tokens are not the same at all (windows, merged or added): joined into one sequence"}
     return {**found, "but": "; ".join(obstacles)} if obstacles else found

@@ -14,12 +14,7 @@ from whyformer._explain.conditioning import estimate_conditioning, watch_attenti
 from whyformer._explain.conservation import check_health
 from whyformer._explain.method_call import MethodCall
 from whyformer._explain.picture_streams import arrange_streams
-from whyformer._explain.zero_maps import (
-    note_flat_maps,
-    note_numbers_without_slope,
-    note_saturated_maps,
-    note_zero_maps,
-)
+from whyformer._explain.zero_maps import note_flat_maps, note_numbers_without_slope, note_saturated_maps, note_zero_maps
 from whyformer._model import EncodedBatch, Model, pick_examples
 from whyformer._plain.tokens import Grid, Pieces
 from whyformer._plain.torch_state import neutral_torch

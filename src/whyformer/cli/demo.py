@@ -18,12 +18,7 @@ EXAMPLES = (
 SAMPLE_HELP = "Write a sample file here instead: cat.jpg, passages.txt, question.png or reviews.csv; repeatable."
 
 
-@app.command(
-    "demo",
-    examples=EXAMPLES,
-    out="Where to save the HTML page.",
-    samples=(SAMPLE_HELP, "NAME", "--sample"),
-)
+@app.command("demo", examples=EXAMPLES, out="Where to save the HTML page.", samples=(SAMPLE_HELP, "NAME", "--sample"))
 def run_demo(*, out: Path = Path("whyformer-demo.html"), samples: Words) -> None:
     """Explain the bundled models on a photo, a sentence, two shapes and a prompt, in the terminal and on a page."""
     if samples:

@@ -7,10 +7,7 @@ from whyformer.cli.shell import app
 from whyformer.errors import MethodError
 from whyformer.show.visible import make_lines_visible
 
-EXAMPLES = (
-    "whyformer serve --open",
-    "whyformer serve my/folder demo/reader --port 9000",
-)
+EXAMPLES = ("whyformer serve --open", "whyformer serve my/folder demo/reader --port 9000")
 PUBLIC = "--i-understand-this-is-public"
 INSTALL = "The page needs FastAPI and uvicorn. Install them with: pip install 'whyformer[page]'"
 MODELS_HELP = "Names or folders. Default: an image model, a text model and a language model that ship with it."

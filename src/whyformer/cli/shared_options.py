@@ -14,14 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from whyformer._plain.paths import IMAGE_SUFFIXES
-from whyformer.cli.options import (
-    DEFAULT_MODEL,
-    OPTIONS,
-    TEXT_AS_INPUT,
-    TEXT_SUFFIXES,
-    Word,
-    make_parameter,
-)
+from whyformer.cli.options import DEFAULT_MODEL, OPTIONS, TEXT_AS_INPUT, TEXT_SUFFIXES, Word, make_parameter
 from whyformer.errors import InputError, ModelNotFound, OutputError
 
 DEVICE: ContextVar[str | None] = ContextVar("device", default=None)

@@ -72,10 +72,7 @@ def lime(
     weights, intercepts, r2 = zip(*fits, strict=True)
     return Scores(
         spread_values(team, weights),
-        {
-            "r2": torch.tensor(r2, dtype=torch.float64),
-            "intercept": torch.tensor(intercepts, dtype=torch.float64),
-        },
+        {"r2": torch.tensor(r2, dtype=torch.float64), "intercept": torch.tensor(intercepts, dtype=torch.float64)},
     )
 
 

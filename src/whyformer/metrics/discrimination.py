@@ -54,10 +54,7 @@ def allow_other_class(setting: str, value: Setting) -> OtherClass:
 
 
 @metric(
-    paper="Qiang et al., NeurIPS 2022",
-    better="lower",
-    kind="discrimination",
-    presets={"released": {"on": "positions"}},
+    paper="Qiang et al., NeurIPS 2022", better="lower", kind="discrimination", presets={"released": {"on": "positions"}}
 )
 @check_metric_settings(other=allow_other_class, on=allow_choice(("scores", "positions")))
 def class_discrimination(

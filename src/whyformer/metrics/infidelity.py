@@ -27,12 +27,7 @@ from whyformer.results.explanation import Explanation
 NAN = float("nan")
 
 
-@metric(
-    paper="Yeh et al., NeurIPS 2019",
-    better="lower",
-    kind="faithfulness",
-    presets={"paper": {"scaled": False}},
-)
+@metric(paper="Yeh et al., NeurIPS 2019", better="lower", kind="faithfulness", presets={"paper": {"scaled": False}})
 @check_metric_settings(samples=allow_whole_number(2), fraction=allow_part, scaled=allow_flag)
 def infidelity(
     explanation: Explanation,

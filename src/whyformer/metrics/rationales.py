@@ -46,12 +46,7 @@ ERASER = "DeYoung et al., ACL 2020"
 DEFAULT_K = tuple(range(5, 81, 5))
 WordCount = int | float | Literal["marked"]
 # The facts of metrics that compare words with those that people marked.
-PLAUSIBILITY: MetricFacts = {
-    "better": "higher",
-    "kind": "plausibility",
-    "needs_truth": "rationale",
-    "only": "texts",
-}
+PLAUSIBILITY: MetricFacts = {"better": "higher", "kind": "plausibility", "needs_truth": "rationale", "only": "texts"}
 
 
 def allow_word_count(setting: str, value: Setting) -> WordCount:
@@ -178,10 +173,7 @@ def run_iou(one: tuple[int, int], other: tuple[int, int]) -> float:
 @keep_environment()
 @check_metric_settings(rule=allow_choice(("trapezoid", "step")))
 def auprc(
-    explanation: Explanation,
-    rationale: Sequence[RationaleLike],
-    *,
-    rule: Literal["trapezoid", "step"] = "trapezoid",
+    explanation: Explanation, rationale: Sequence[RationaleLike], *, rule: Literal["trapezoid", "step"] = "trapezoid"
 ) -> Tensor:
     """How well the scores rank marked words above the others: the area under precision over recall.
 

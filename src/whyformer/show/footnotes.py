@@ -13,9 +13,7 @@ class MarkedSentence:
     marks: tuple[int, ...] = ()
 
 
-def number_sources(
-    sentences: Sequence[tuple[str, str, Sequence[str]]],
-) -> tuple[list[MarkedSentence], list[str]]:
+def number_sources(sentences: Sequence[tuple[str, str, Sequence[str]]]) -> tuple[list[MarkedSentence], list[str]]:
     """Sentences (text, remark, names of sources) with marks from 1 on, and the name of each mark."""
     names = list(dict.fromkeys(name for _, _, sources in sentences for name in sources))
     numbers = {name: number for number, name in enumerate(names, 1)}

@@ -51,12 +51,7 @@ def paint_panel_map(panel: Panel, scores: Tensor) -> Image.Image:
 
 
 def overlay_panel(
-    panel: Panel,
-    scores: Tensor,
-    *,
-    smooth: bool,
-    contours: bool = False,
-    percentile: float | None = overlay.PERCENTILE,
+    panel: Panel, scores: Tensor, *, smooth: bool, contours: bool = False, percentile: float | None = overlay.PERCENTILE
 ) -> Image.Image:
     """A map of this panel over its image, at the size of the image."""
     assert panel.image is not None and panel.image.view is not None

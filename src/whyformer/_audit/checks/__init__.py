@@ -26,12 +26,7 @@ from whyformer._audit.checks.diagnostic import (
     run_diagnostic,
 )
 from whyformer._audit.checks.distance import LARGEST_JSD
-from whyformer._audit.checks.found_attention import (
-    MOST_EXAMPLES,
-    MOST_TOKENS,
-    keep_found,
-    rebuild_tokens,
-)
+from whyformer._audit.checks.found_attention import MOST_EXAMPLES, MOST_TOKENS, keep_found, rebuild_tokens
 from whyformer._audit.checks.importance import measure_agreement, measure_shared_importance
 from whyformer._audit.checks.replacement import LARGEST_WEIGHT_BINS, REPLACEMENT_KINDS, replace_attention
 from whyformer._audit.checks.row_schemas import AuditRow, check_saved_audit
