@@ -393,6 +393,7 @@ class Explanation(LoadableResult):
             **{name: getattr(self, name) for name in ("signed", "class_specific", "model", "settings", "versions")},
         )
 
+    @property
     def has_images_and_words(self) -> bool:
         """Whether one of the streams is an image, and the words are beside it."""
         return any(part.grid is not None for part in self.parts)
