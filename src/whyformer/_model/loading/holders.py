@@ -36,9 +36,7 @@ def read_holder(source: ModelLike) -> OpenedModule | None:
     """The model that this object holds; None if it is neither a holder nor a module."""
     if is_pipeline(source):
         return read_pipeline(source)
-    library = sys.modules.get("sentence_transformers")
-    kinds = ("SentenceTransformer", "CrossEncoder", "SparseEncoder", "MultiVectorEncoder")
-    if isinstance(source, tuple(kind for name in kinds if (kind := getattr(library, name, None)) is not None)):
+    if is_sentence_model(source):
         return read_sentence_model(source)
     if isinstance(source, nn.Module):
         return OpenedModule(wrap_prompted(source) if has_learned_prompt(source) else source)
@@ -93,6 +91,13 @@ class SentenceEncoder(nn.Module):
         given = {"input_ids": input_ids, "attention_mask": attention_mask, "token_type_ids": token_type_ids}
         features = self.encoder({name: tensor for name, tensor in given.items() if tensor is not None})
         return next(features[name] for name in ANSWERS if name in features)
+
+
+def is_sentence_model(source: ModelLike) -> TypeGuard[nn.Module]:
+    """Whether this is a SentenceTransformer, CrossEncoder or another model of sentence-transformers."""
+    library = sys.modules.get("sentence_transformers")
+    kinds = ("SentenceTransformer", "CrossEncoder", "SparseEncoder", "MultiVectorEncoder")
+    return isinstance(source, tuple(kind for name in kinds if (kind := getattr(library, name, None)) is not None))
 
 
 def read_sentence_model(source: nn.Module) -> OpenedModule:
