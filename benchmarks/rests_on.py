@@ -40,7 +40,7 @@ from rests_on_truth import Reader, measure
 import whyformer as why
 from whyformer._cite.dependence import NOTHING, Sources, TooCostly
 from whyformer._cite.design import MOST_UNITS, Vector, list_ablations, make_units
-from whyformer._cite.effort import EFFORTS
+from whyformer._cite.effort import EFFORTS, OPENING
 from whyformer._cite.measuring import Ablations, Measured, measure_claim, measure_completely
 from whyformer._cite.run import Study, list_answer_parts
 from whyformer._cite.sources import find_sources
@@ -142,7 +142,7 @@ def measure_both(claim: Stored) -> tuple[Measured, Measured, Ablations]:
 def measure_quickly(ablations: Ablations, units: Sequence[Sources]) -> Measured:
     plan, count = EFFORTS["checked"], len(ablations.sizes)
     limit = ablations.forwards + plan.forwards - (ablations.forwards > 0)  # as Study.measure counts
-    return measure_claim(ablations, [0], units, limit + plan.count_more(count))
+    return measure_claim(ablations, [0], units, limit + OPENING * (count > MOST_UNITS))
 
 
 def compare_scores(claim: Stored, quick: Measured, ablations: Ablations) -> tuple[float, float]:
@@ -247,7 +247,7 @@ def read_many(name: str, file: Path) -> Iterator[tuple[str, Stored]]:
     """Claims of more than eight passages."""
     for group in json.loads(file.read_text()):
         for asked in group["questions"]:
-            for claim in asked["claims"]:
+            for claim in (one for one in asked["claims"] if "relevance" in one):
                 odds = {read_flags(flags): found["log_odds"] for flags, found in claim["outcomes"].items()}
                 more = {name: claim[name] for name in ("sizes", "rest", "opening", "relevance")}
                 yield f"{name}, {name_kind(claim['kind'])}", Stored(odds, length=len(claim["ids"]), **more)

@@ -44,6 +44,17 @@ def test_every_kind_is_found_in_few_runs_and_in_all_of_them(game):
     assert measure_completely(ablations_of(worth), [0]).reading == expected
 
 
+@pytest.mark.parametrize("three", [(0, 1, 3), (2, 3, 4)])
+def test_three_of_which_each_is_enough_are_found_beside_tokens_that_always_stay(three):
+    ablations = ablations_of(lambda kept: 8.0 * bool(kept & set(three)), rest=4)
+    assert measure_claim(ablations, [0], make_units([0.0] * 6), 14).reading == Dependence("any of", three)
+
+
+def test_one_that_weighs_most_but_is_not_enough_does_not_hide_the_three_that_are():
+    worth = lambda kept: 8.0 * bool(kept & {0, 1, 4}) + 2.6 * (2 in kept)  # noqa: E731
+    assert quickly(worth)[0].reading == Dependence("any of", (0, 1, 4))
+
+
 def test_seven_that_count_alike_are_several_and_none_is_named():
     worth = additive(*[2.0] * 7)
     assert quickly(worth, 7)[0].reading == Dependence("several")
@@ -159,7 +170,7 @@ def test_the_order_of_the_sources_does_not_matter():
         if effects.total < 1:
             continue
         pairs = lambda reading: reading.sources if reading.how == "one" else reading.how  # noqa: E731
-        forth = read_dependence(effects.turn(), [0, 1, 2, 3], triples=4)
-        back = read_dependence(effects.turn(), [3, 2, 1, 0], triples=4)
+        forth = read_dependence(effects.turn(), [0, 1, 2, 3], 0.5, 4, 3)
+        back = read_dependence(effects.turn(), [3, 2, 1, 0], 0.5, 4, 3)
         assert pairs(forth) == pairs(back)
         assert find_opposed(effects, [0, 1, 2, 3]) == find_opposed(effects, [3, 2, 1, 0])

@@ -26,7 +26,7 @@ from whyformer.results.citations import How
 LEAST = 1.0  # of log-odds: below it the sources hardly matter
 HALF = 0.5
 AROUND_HALF = (0.45, 0.55)
-LARGEST_SET = 3  # sources that are named as "any of" or "together"
+LARGEST_SET = 3  # sources that are named as "any of" or "together", and that a quick reading combines
 
 Sources = frozenset[int]
 Worth = Callable[[Sources], float]  # v(S); raises TooCostly where that may not be asked
@@ -68,8 +68,11 @@ class Effects:
         return Effects(self.worth, self.everything, -1) if self.total <= -LEAST else self
 
 
-def read_dependence(effects: Effects, order: Sequence[int], share: float = HALF, triples: int = 1) -> Dependence:
-    """Of turned effects. order: the sources that are looked at, most important first. triples: how many are tried."""
+def read_dependence(effects: Effects, order: Sequence[int], share: float, most: int, largest: int) -> Dependence:
+    """Of turned effects. order: the sources that are looked at, most important first.
+
+    most: how many are left out and combined, the first of the order or those that give most. largest: of a set.
+    """
     if effects.total < LEAST:
         return Dependence("hardly any")
     margin = share * effects.total
@@ -80,17 +83,16 @@ def read_dependence(effects: Effects, order: Sequence[int], share: float = HALF,
     def takes(*some: int) -> bool:
         return effects.take(frozenset(some)) >= margin
 
-    giving = [one for one in order if gives(one)]
-    both = [one for one in giving if takes(one)]
+    both = [one for one in order[:most] if gives(one) and takes(one)]
     if both:
         best = max(both, key=lambda one: min(effects.give(frozenset([one])), effects.take(frozenset([one]))))
         return name_reading(effects, "one", (best,))
-    for size in range(2, LARGEST_SET + 1):
-        sets = list(combinations(order, size))[: triples if size > 2 else None]
-        for some in sets:
-            if set(some) <= set(giving) and takes(*some):
+    giving = sorted(filter(gives, order), key=lambda one: -effects.give(frozenset([one])))[:most]
+    for size in range(2, largest + 1):
+        for some in combinations(giving, size):
+            if takes(*some):
                 return name_reading(effects, "any of", some)
-        for some in sets:
+        for some in combinations(order[:most], size):
             if not set(some) <= set(giving) and gives(*some) and takes(*some):
                 return name_reading(effects, "together", some)
     return name_reading(effects, "several", ())

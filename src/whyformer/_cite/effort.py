@@ -9,7 +9,6 @@ An ablation counts as the share of the tokens that it reads, a relevance pass as
 
 from dataclasses import dataclass
 
-from whyformer._cite.design import MOST_UNITS
 from whyformer.errors import InputError
 
 OPENING = 6  # forwards more, to find a source in a group that was left out as one
@@ -20,26 +19,17 @@ class Effort:
     """How much is asked of the model."""
 
     says: str
-    forwards: int = 0  # for the answer; 0: nothing is left out
+    forwards: int = 0  # for the answer, at most; 0: nothing is left out
     each: int = 0  # more for each further sentence
     is_complete: bool = False
-
-    @property
-    def leaves_out(self) -> bool:
-        return self.is_complete or self.forwards > 0
-
-    def count_more(self, sources: int) -> int:
-        """Forwards more where sources are left out in groups."""
-        return OPENING if sources > MOST_UNITS else 0
 
 
 EFFORTS = {
     "fast": Effort("fast: 3 forwards; nothing is left out"),
-    "checked": Effort(
-        "checked: at most 14 forwards an answer, of more than eight sources 22, and 4 for each further sentence", 14, 4
-    ),
+    "checked": Effort("checked: at most 14 forwards (22 of over eight sources), 4 for each further sentence", 14, 4),
     "thorough": Effort(
-        "thorough: all subsets of up to eight sources; of more, each alone and left out, and the pairs of five",
+        "thorough: all subsets of up to eight sources; of more, each alone and left out, and pairs",
+        256,
         is_complete=True,
     ),
 }

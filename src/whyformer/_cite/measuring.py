@@ -6,6 +6,7 @@ asks for them (dependence.py) and the limit of forwards allows.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import combinations, product
 
@@ -14,6 +15,7 @@ import numpy as np
 from whyformer._cite.dependence import (
     AROUND_HALF,
     HALF,
+    LARGEST_SET,
     LEAST,
     NOTHING,
     Dependence,
@@ -28,6 +30,7 @@ from whyformer._cite.dependence import (
 from whyformer._cite.design import MOST_UNITS, Vector, fit_weights, list_ablations
 
 CANDIDATES = 3  # units that direct checks are made of
+ALONE = 4  # units that are tried alone: whether each is enough
 OPPOSED = 2  # units that are tried as speaking against a claim
 LIKELY_OPPOSED = 0.3  # of the rise that is asked for: what their weights must be below 0
 PAIRED = 5  # of many sources: those whose pairs a complete measurement tries
@@ -106,10 +109,11 @@ def measure_claim(ablations: Ablations, tokens: Sequence[int], units: Sequence[S
     weights = fit_weights(units, {kept: worth(kept) for kept in list_ablations(units)})
     ranked = rank_weights(effects.sign * weights)
     order = open_groups(effects, [units[j] for j in ranked[:CANDIDATES]])
+    order += [source for j in ranked[CANDIDATES:ALONE] if len(units[j]) == 1 for source in units[j]]
     rise = LIKELY_OPPOSED * max(LEAST, HALF * abs(plain.total))
     lowest = [units[j] for j in ranked[::-1][:OPPOSED] if weights[j] <= -rise and effects is plain]
     suspects = open_groups(Effects(worth, ablations.everything, -1), lowest)
-    found = read_claim(ablations, tokens, limit, order, order, suspects)
+    found = read_claim(ablations, tokens, limit, order, order[:CANDIDATES], suspects)
     fitted = fit_weights(units, {kept: sum_tokens(v, tokens) for kept, v in ablations.known.items()})
     return replace(found, weights=spread_weights(units, fitted, len(ablations.sizes)))
 
@@ -126,40 +130,38 @@ def read_claim(
     order: Sequence[int],
     beside: Sequence[int],
     suspects: Sequence[int],
-    triples: int = 1,
+    most: int = CANDIDATES,
+    largest: int = LARGEST_SET,
 ) -> Measured:
     """The reading by the sources in this order, at other margins, by log p, and what is named beside; no weights."""
     plain = Effects(ablations.sum_values(tokens, limit), ablations.everything)
     effects = plain.turn()
-    own, *around = (try_reading(effects, order, share, triples) for share in (HALF, *AROUND_HALF))
+    own, *around = (try_reading(effects, order, share, most, largest) for share in (HALF, *AROUND_HALF))
     reading = own or name_reading(effects, "hardly any" if effects.total < LEAST else "several", ())
     log_p = Effects(ablations.sum_values(tokens, limit, of_log_p=True), ablations.everything).turn()
-    by_log_p = try_reading(log_p, order, HALF, triples)
+    by_log_p = try_reading(log_p, order, HALF, most, largest)
     against = reading.sources if effects is not plain else find_opposed(plain, suspects)
     also = find_also(effects, beside, reading.sources)
     return Measured(reading, tuple(around), by_log_p, also, against, plain.total, np.zeros(0), own is None)
 
 
-def try_reading(effects: Effects, order: Sequence[int], share: float, triples: int) -> Dependence | None:
-    try:
-        return read_dependence(effects, order, share, triples)
-    except TooCostly:
-        return None
+def try_reading(effects: Effects, order: Sequence[int], share: float, most: int, largest: int) -> Dependence | None:
+    with suppress(TooCostly):
+        return read_dependence(effects, order, share, most, largest)
+    return None
 
 
 def open_groups(effects: Effects, units: Sequence[Sources]) -> list[int]:
     """The sources that matter: a group that gives or takes is halved until one source is left, others are dropped."""
     order = []
     for unit in units:
-        try:
+        with suppress(TooCostly):
             if len(unit) > 1 and max(effects.give(unit), effects.take(unit)) < AROUND_HALF[0] * effects.total:
                 continue
             while len(unit) > 1:
                 halves = [frozenset(sorted(unit)[start::2]) for start in (0, 1)]
                 unit = max(halves, key=lambda half: effects.give(half) + effects.take(half))
-        except TooCostly:
-            continue
-        order += sorted(unit)
+            order += unit
     return order
 
 
@@ -191,5 +193,7 @@ def measure_completely(ablations: Ablations, tokens: Sequence[int]) -> Measured:
         ranked = sorted(range(count), key=lambda j: -effects.take(units[j]))
     both = [j for j in ranked if min(effects.give(units[j]), effects.take(units[j])) >= HALF * effects.total]
     order = ranked if count <= MOST_UNITS else list(dict.fromkeys([*ranked[:PAIRED], *both]))
-    triples = len(list(combinations(order, 3))) if count <= MOST_UNITS else 0
-    return replace(read_claim(ablations, tokens, limit, order, range(count), range(count), triples), weights=weights)
+    found = read_claim(
+        ablations, tokens, limit, order, range(count), range(count), count, 3 if count <= MOST_UNITS else 2
+    )
+    return replace(found, weights=weights)

@@ -30,7 +30,7 @@ from whyformer._cite.documents import (
     make_cited_prompt,
     refuse_shared_answer,
 )
-from whyformer._cite.effort import EFFORTS, Effort, choose_effort
+from whyformer._cite.effort import EFFORTS, OPENING, Effort, choose_effort
 from whyformer._cite.measuring import Measured, measure_claim, measure_completely, sum_tokens
 from whyformer._cite.sources import DividedPrompt, find_sources, merge_copies
 from whyformer._cite.states import CheckerLike, CheckFunction, find_states, open_checker
@@ -162,7 +162,7 @@ class Study:
 
     @cached_property
     def opened(self) -> Opened:
-        is_chosen = not self.plan.leaves_out or (len(self.copies) > MOST_UNITS and not self.plan.is_complete)
+        is_chosen = not self.plan.forwards or (len(self.copies) > MOST_UNITS and not self.plan.is_complete)
         method = self.method or (CITE_METHOD if is_chosen else None)
         return open_answer(self.model, self.prompt, self.copies, self.tokens, method, dict(self.settings))
 
@@ -200,12 +200,13 @@ class Study:
     def measure(self, part: AnswerPart, *, is_first: bool = False) -> Measured | None:
         """None if nothing is left out. The first part may cost more: it asks for the ablations that all share."""
         ablations, plan, tokens = self.opened.ablations, self.plan, self.place(part)
-        if not plan.leaves_out or not (is_first or part.kind == "claim"):
+        if not plan.forwards or not (is_first or part.kind == "claim"):
             return None
         if plan.is_complete:
             return measure_completely(ablations, tokens)
         limit = ablations.forwards + (plan.forwards - 1 if is_first else plan.each)
-        return measure_claim(ablations, tokens, self.units, limit + plan.count_more(len(self.copies)))
+        limit += OPENING * (len(self.copies) > MOST_UNITS)
+        return measure_claim(ablations, tokens, self.units, limit)
 
     # --- one claim ---
 
@@ -326,7 +327,7 @@ class Study:
         if cut:
             what = "A sentence" if cut == 1 else f"{cut} sentences"
             notes.append(f"{what} would need more direct checks than effort='checked' makes: 'several' is said there.")
-        if not self.plan.leaves_out:
+        if not self.plan.forwards:
             notes.append(
                 "Nothing was left out (effort='fast'): scores are relevance, what the answer rests on is not known."
             )
