@@ -28,9 +28,7 @@ EFFORTS = {
     "fast": Effort("fast: 3 forwards; nothing is left out"),
     "checked": Effort("checked: at most 14 forwards (22 of over eight sources), 4 for each further sentence", 14, 4),
     "thorough": Effort(
-        "thorough: all subsets of up to eight sources; of more, each alone and left out, and pairs",
-        256,
-        is_complete=True,
+        "thorough: all subsets of up to eight sources; of more, singles and pairs", 256, is_complete=True
     ),
 }
 
