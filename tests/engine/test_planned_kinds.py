@@ -152,6 +152,28 @@ def test_positions_that_are_added_in_place_belong_to_the_input(method):
     assert_same(ours, explain_in_full(module, ONE, method))
 
 
+class ReadsGlobal(TwoAnswers):
+    """`globals()` of its file: one that its forward uses, one that counts calls, as in a notebook."""
+
+    def forward(self, input_ids: Tensor) -> dict[str, Tensor]:
+        x = self.words(input_ids) * USED
+        return {"logits": self.head((x + F.scaled_dot_product_attention(x, x, x)).mean(1))}
+
+
+USED, COUNTED = 2.0, 0
+
+
+def test_globals_that_the_code_does_not_use_may_change(monkeypatch):
+    module = ReadsGlobal().double().eval()
+    for call in range(CALLS):
+        monkeypatch.setitem(globals(), "COUNTED", call)
+        ours = why.explain(module, ONE, "gradient_x_input")
+    assert ours.engine.name == "plan"
+    monkeypatch.setitem(globals(), "USED", 3.0)
+    ours = why.explain(module, ONE, "gradient_x_input")
+    assert_same(ours, explain_in_full(module, ONE, "gradient_x_input"))
+
+
 # --- when the full engine keeps a call --------------------------------------------------------------------------------
 
 

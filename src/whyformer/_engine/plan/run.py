@@ -202,7 +202,9 @@ class PlanMode(TorchFunctionMode):
                 return result
         elif name != wanted or not any(value is self.summed for value in (*args, *options.values())):
             return result
-        self.words = result if self.entered == self.plan.words else self.words
+        if self.entered == self.plan.words:
+            is_written_over = any(map(operations.is_marked_in_place, self.plan.entrance))
+            self.words = result.clone() if is_written_over else result
         self.entered, self.summed = self.entered + 1, result
         if self.entered < len(self.plan.entrance):
             return result

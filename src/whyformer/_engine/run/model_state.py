@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from whyformer._engine.run.model_code import WatchedCode, are_known, is_of_libraries, is_same_code
+from whyformer._engine.run.model_code import KNOWN_CODE, WatchedCode, are_known, is_of_libraries, is_same_code
 from whyformer._model import list_modules, unwrap
 from whyformer._plain.private_torch import (
     BACKWARD_HOOKS,
@@ -66,7 +66,7 @@ class ModelState:
         for number, name in self.containers:
             self.numbers += map(id, list_kept_values(parts[number].__dict__[name]))
         for names in find_code(self.kinds):
-            self.numbers += map(id, names.values())
+            self.numbers += map(id, list_code(names))
         self.memory = [(id(weight), weight.data_ptr(), weight.shape, weight.stride()) for weight in self.weights]
         self.versions = self.read_versions()
         self.configs = [read_config(config) for config in {id(c): c for c in configs}.values()]
@@ -187,6 +187,15 @@ def find_code(kinds: frozenset[type]) -> list[Mapping[str, Any]]:
         with suppress(Exception):  # of a name that cannot be resolved
             one.__annotations__  # noqa: B018  # kept from the first look on, which is no change
     return [vars(one) for one in owners]
+
+
+def list_code(names: Mapping[str, Any]) -> Iterable[Any]:
+    """What a class or a file names; of one's own file only functions and classes: a script counts and keeps results
+    beside its model. What else its code uses is compared by name (model_code.py)."""
+    file = names.get("__name__") if isinstance(names, dict) else None
+    if file is None or str(file).partition(".")[0] in KNOWN_CODE:
+        return names.values()
+    return [value for value in names.values() if isinstance(value, REPLACEABLE)]
 
 
 def is_atom(value: Any) -> bool:
