@@ -58,7 +58,7 @@ ROOMS = {
     "_bulk": {*EXPLAINING, "targets", "data", "_runs"},
     "_summary": {*EXPLAINING, "data", "_runs"},
     "papers": {*EXPLAINING, "targets", "metrics", "data", "_runs", "_judge", "_audit", *AUDIT, "demo"},
-    "_page": {*EXPLAINING, "targets", "_cite", "_bulk", "demo"},
+    "_page": {*EXPLAINING, "targets", "_cite", "_bulk", "_runs", "_summary", "demo"},
     "demo": {*GROUND, "_model", "show", "results", "_explain"},
     "integrations": {*EXPLAINING, "data", "_runs"},
     "whyformer": set(),  # __init__.py; filled in below: the public names come from everywhere

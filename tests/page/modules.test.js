@@ -12,6 +12,8 @@ import { makeEventReader } from "./events.js";
 import { listSigns } from "./method_box.js";
 import { mixMap, sampleScores } from "./map.js";
 import { cutPrompt, describeWords, joinSpan, locateUnits, nameWithout, splitAnswer } from "./sources.js";
+import { makeItem } from "./runs.js";
+import { compareAnswers } from "./other_model.js";
 import { chooseHidden } from "./hidden_share.js";
 import { nameAgreement } from "./agreement.js";
 import { count, formatChange, formatProbability, formatScore, makeVisible, shorten } from "./wording.js";
@@ -179,4 +181,30 @@ test("cautions are signs with words", () => {
 
 test("agreement has words", () => {
   assert.deepEqual([0.9, 0.5, 0, -0.9].map(nameAgreement), ["agrees", "agrees in part", "hardly agrees", "ranks the other way"]);
+});
+
+test("a case of somebody else has texts where the page needs texts", () => {
+  const own = { name: "n", title: "Why a?", model: "demo/x", input: { text: "a" }, request: { route: "explain", model: 0 }, choice: { method: "rollout", target: 1, span: { start: 0, stop: 2 } } };
+  const read = (changed) => readCases(writeCases([{ ...own, ...changed }]))[0];
+  assert.deepEqual(read({}).choice, own.choice);
+  assert.deepEqual(read({ choice: { method: { toString: 1 }, target: [1], versus: {}, span: { start: "0" } } }).choice, {});
+  for (const input of [{}, { text: 3 }, { text: null }, { file: "/etc/passwd" }, { messages: ["x"] }, { answer: [1.5] }, [], "x", { text: "a", __proto__x: 1 }])
+    assert.throws(() => read({ input }), /Case 1 of this file is not complete/);
+  assert.deepEqual(read({ input: { messages: [{ role: "user", content: "hi" }], answer: [1, 2] } }).input.answer, [1, 2]);
+});
+
+test("an item of a run is opened as a case", () => {
+  const kindOf = (name) => ({ pairs: "pair", texts: "text" })[name];
+  const row = { source: "one\ntwo\nthree", answer: "yes", probability: 0.88944, method: "rollout" };
+  const pair = makeItem({ model: "pairs" }, row, kindOf);
+  assert.deepEqual(pair.input, { text: "one", second: "two\nthree" });
+  assert.equal(pair.title, "Why yes? 88.9%");
+  assert.deepEqual(makeItem({ model: "texts" }, row, kindOf).input, { text: row.source });
+  assert.equal(makeItem({ model: null }, { ...row, probability: null }, kindOf).title, "");
+});
+
+test("what two models say is compared by their labels", () => {
+  assert.equal(compareAnswers(["a", { label: "positive" }], ["b", { label: "POSITIVE" }]), "Both say positive.");
+  assert.equal(compareAnswers(["a", { label: "good" }], ["b", { label: "bad" }]), "They differ: a says good, b says bad.");
+  assert.equal(compareAnswers(["a", undefined], ["b", { label: "bad" }]), "");
 });

@@ -11,10 +11,14 @@ from show.payloads import MORE_PAYLOADS, PAYLOADS
 
 pytest.importorskip("fastapi", reason="whyformer[page] is not installed")
 
+import transformers as hf
+from tiny_text import WORDS, wordpiece_pairs
+
 import whyformer as why
 from whyformer._page import bodies
 from whyformer._page.answers import recipes
 from whyformer._page.answers.citing import answer_cite
+from whyformer._page.answers.describing import show_model
 from whyformer._page.answers.explaining import answer_explain
 from whyformer._page.answers.exporting import answer_case, answer_join
 from whyformer._page.answers.inputs import InputMemory, PageQuestion
@@ -118,6 +122,78 @@ def test_a_curve_begins_and_ends_with_everything_and_nothing():
     assert answer["hide_top"][0] == answer["show_only_top"][-1] == pytest.approx(e.targets[0].probability, abs=1e-6)
     assert answer["hide_top"][-1] == answer["show_only_top"][0]
     assert answer["order"][0] == int(e.scores[0].argmax())
+
+
+def test_the_answer_to_nothing_is_that_of_the_input_with_every_word_hidden():
+    answer = answer_curve(ask(bodies.CurveBody, "demo/sentiment", {"text": TEXT}, target="negative"))["nothing"]
+    hidden = {"tokens": [1, 2, 3, 4, 5], "fill": "mask"}
+    variant = ask(bodies.PredictBody, "demo/sentiment", {"text": TEXT}, variants=[{"hidden": hidden}])
+    expected = answer_predict(variant)["variants"][0]["classes"]
+    assert [row["index"] for row in answer["classes"]] == [row["index"] for row in expected]
+    assert answer["classes"][0]["probability"] == pytest.approx(expected[0]["probability"], abs=1e-6)
+    top = answer["classes"][0]
+    still = "still " * (top["label"] == "positive")
+    assert answer["words"] == f"With everything hidden the model {still}says {top['label']} ({top['probability']:.1%})."
+
+
+# --- answers that are marked in a text --------------------------------------------------------------------------------
+
+QUESTION = {"text": "is the film good", "second": "the film is not good , a bad film"}
+
+
+@pytest.fixture(scope="module")
+def reader():
+    torch.manual_seed(0)
+    config = hf.BertConfig(
+        vocab_size=len(WORDS), hidden_size=24, num_hidden_layers=2, num_attention_heads=3, intermediate_size=48,
+        max_position_embeddings=40, type_vocab_size=2, initializer_range=0.3,
+    )  # fmt: skip
+    return why.open(hf.BertForQuestionAnswering(config).double().eval(), tokenizer=wordpiece_pairs())
+
+
+def ask_reader(reader, kind, **more):
+    return PageQuestion(reader, kind(model=0, input=QUESTION, **more).model_dump(), {}, InputMemory())
+
+
+@torch.no_grad()
+def compute_share(reader, inputs, span):
+    """The probability of the first token as a start times that of the last one as an end."""
+    out = reader.module(**inputs)
+    first, last = map(int, span.removeprefix("answer:").split("-"))
+    return float(out.start_logits.softmax(1)[0, first] * out.end_logits.softmax(1)[0, last])
+
+
+def test_a_reader_answers_spans_the_best_of_which_is_explained(reader):
+    shown = answer_explain(ask_reader(reader, bodies.ExplainBody), lambda *_: None)
+    e = why.explain(reader, why.TextPair(*QUESTION.values()))
+    best, target = shown["classes"][0], shown["maps"][0]["target"]
+    assert best["index"] == target["spec"] == e.targets[0].spec
+    assert target["probability"] == best["probability"] and best["label"][1:-1] in e.targets[0].label
+    inputs = reader.encode(why.TextPair(*QUESTION.values())).inputs
+    assert best["probability"] == pytest.approx(compute_share(reader, inputs, best["index"]), rel=1e-6)
+    another = shown["classes"][3]["index"]
+    chosen = answer_explain(ask_reader(reader, bodies.ExplainBody, targets=[another]), lambda *_: None)
+    assert chosen["maps"][0]["target"]["spec"] == another
+
+
+def test_words_are_struck_out_for_a_reader_and_its_spans_move(reader):
+    variants = [{"hidden": {"tokens": [3], "fill": "mask"}}]
+    answer = answer_predict(ask_reader(reader, bodies.PredictBody, variants=variants))
+    inputs = dict(reader.encode(why.TextPair(*QUESTION.values())).inputs)
+    inputs["input_ids"] = inputs["input_ids"].clone()
+    inputs["input_ids"][0, 3] = reader.tokenizer.mask_token_id
+    for row in answer["variants"][0]["of_before"]:
+        assert row["probability"] == pytest.approx(compute_share(reader, inputs, row["index"]), rel=1e-6)
+    curve = answer_curve(ask_reader(reader, bodies.CurveBody, steps=4))
+    assert curve["hide_top"][0] == pytest.approx(answer["before"]["classes"][0]["probability"], rel=1e-6)
+    assert curve["nothing"]["words"].startswith("With everything hidden the model ")
+
+
+def test_the_page_describes_a_reader(reader):
+    shown = show_model(reader)
+    assert (shown["kind"], shown["task"], shown["labels"]) == ("pair", "answer span", None)
+    assert set(shown["samples"][0]["input"]) == {"text", "second"}
+    assert "delete" not in [one["name"] for one in shown["fills"]]  # the places of spans would move
 
 
 def test_a_language_model_writes_cites_and_writes_again_without_a_passage():

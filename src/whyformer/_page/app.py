@@ -70,7 +70,7 @@ def make_app(desk: Desk, token: str, cookie: str) -> FastAPI:
 
 
 def guard(app: FastAPI, desk: Desk, hosts: list[str], token: str, cookie: str) -> Guard:
-    json_paths = ["/api/cancel", "/api/export", *(f"/api/{route}" for route in QUESTIONS)]
+    json_paths = ["/api/cancel", "/api/export", "/api/run", "/api/run-map", *(f"/api/{route}" for route in QUESTIONS)]
     return Guard(app, hosts, token, cookie, desk.limits, json_paths, ["/api/image"])
 
 
@@ -134,7 +134,8 @@ def add_models_and_images(app: FastAPI, desk: Desk) -> None:
     async def list_models() -> Response:
         """The models that were named at the start, what they take, and the limits of the server."""
         limits = {name: value for name, value in asdict(desk.limits).items() if name in SHOWN_LIMITS}
-        return make_json_response({"version": VERSION, "default": 0, "limits": limits, "models": desk.describe()})
+        about = {"version": VERSION, "default": 0, "limits": limits, "runs": desk.runs.names}
+        return make_json_response(about | {"models": desk.describe()})
 
     @app.post("/api/image", openapi_extra=RAW_BODY)
     async def add_image(request: Request) -> Response:
@@ -147,6 +148,16 @@ def add_models_and_images(app: FastAPI, desk: Desk) -> None:
     async def show_image(name: str) -> Response:
         """An image that the server holds."""
         return make_json_response(desk.find_image(name).to_json_value(name))
+
+    @app.post("/api/run")
+    async def show_run(body: bodies.RunBody) -> Response:
+        """Items of a bulk run that was named at the start."""
+        return make_json_response(await desk.runs.list_rows(body))
+
+    @app.post("/api/run-map")
+    async def show_run_map(body: bodies.RunMapBody) -> Response:
+        """The map that a bulk run stored with an item."""
+        return make_json_response(await desk.add_image(await desk.runs.read_map(body)))
 
     @app.post("/api/cancel")
     async def cancel(body: bodies.CancelBody) -> Response:

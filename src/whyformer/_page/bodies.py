@@ -139,7 +139,7 @@ class ExplainBody(ModelBody):
     targets: Annotated[list[TargetWord], Field(min_length=1, max_length=MOST_CLASSES)] | None = None
     top: Annotated[int, Field(ge=1, le=MOST_CLASSES)] | None = None
     versus: TargetWord = None
-    methods: Annotated[list[Name], Field(min_length=1, max_length=MOST_METHODS)] | Literal["quick", "all"] | None = None
+    methods: Annotated[list[Name], Field(min_length=1, max_length=MOST_METHODS)] | Literal["usual", "quick", "all"] | None = None
     span: Span | None = None
     health: bool = False
 
@@ -227,6 +227,22 @@ class ExportBody(Body):
 
     format: Literal["html", "json", "notebook"]
     cases: Annotated[list[Case], Field(min_length=1, max_length=MOST_CASES)]
+
+
+class RunBody(Body):
+    """A page of the items of a bulk run."""
+
+    run: Count
+    order: Literal["stored", "wrong", "unsure", "failed"] = "stored"
+    offset: Count = 0
+
+
+class RunMapBody(Body):
+    """The map that was stored with an item of a bulk run."""
+
+    run: Count
+    part: Count
+    row: Count
 
 
 class CancelBody(Body):

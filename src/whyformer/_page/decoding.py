@@ -6,27 +6,19 @@ The process reads files with the library's own reader, with a limit on its memor
 import base64
 import hashlib
 import io
-import os
-import resource
-import subprocess
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 from PIL.Image import Image
 
-from whyformer._bulk.fresh_process import start_process
+from whyformer._page.limited_process import LimitedProcess, answer_each
 from whyformer._page.limits import Limits
-from whyformer._page.messages import kill_after, read_message, write_message
+from whyformer._page.messages import read_message, write_message
 from whyformer._page.problems import PageProblem
 
 PREVIEW_SIDE = 1024
-MORE_BYTES = 10_000_000  # of an answer, besides the pixels: the preview
 SHOWN_AS = "this file"  # the server does not know, and does not keep, the name of an upload
-START_SECONDS = 60.0  # for importing the library
 
 
 @dataclass(frozen=True)
@@ -60,61 +52,28 @@ class DecodedImage:
         }
 
 
-class Decoder:
-    """The process that decodes, as the server sees it; it is started again when it has died. Call from one thread."""
+class Decoder(LimitedProcess):
+    """The process that decodes."""
 
     def __init__(self, limits: Limits) -> None:
-        self.limits = limits
-        self._process: subprocess.Popen[bytes] | None = None
-        self._connection: Connection | None = None
-
-    def start(self) -> "tuple[subprocess.Popen[bytes], Connection]":
-        if self._connection is None or self._process is None or self._process.poll() is not None:
-            self.stop()
-            process, (connection,) = start_process("whyformer._page.decoding", "serve_decoder")
-            self._process, self._connection = process, connection
-            self.ask(process, connection, b"%d" % self.limits.decode_bytes, START_SECONDS)
-        return self._process, self._connection
+        super().__init__(limits, __name__, "serve_decoder")
 
     def decode(self, data: bytes) -> DecodedImage:
         """The image in these bytes, or the reason why there is none."""
         try:
             answer = self.start()
         except (EOFError, OSError):
-            self.stop()
             raise PageProblem("E_WORKER", "The process that decodes images did not start.") from None
         try:
             fields, blobs = read_message(self.ask(*answer, data, self.limits.decode_seconds))
         except TimeoutError:
-            self.stop()
             raise PageProblem("E_IMG_BROKEN", "Decoding this file took too long, so it was given up.") from None
         except (EOFError, OSError):
-            self.stop()
             raise PageProblem("E_IMG_BROKEN", "The decoder could not cope with this file: it is damaged.") from None
         if "code" in fields:
             raise PageProblem(fields["code"], fields["message"])
         pixels, preview = blobs
         return DecodedImage(fields["width"], fields["height"], pixels, "", preview, tuple(fields["preview_size"]))
-
-    def ask(self, process: "subprocess.Popen[bytes]", connection: Connection, data: bytes, seconds: float) -> bytes:
-        """What the process answers to these bytes. Neither sending nor waiting may take longer."""
-        try:
-            with kill_after(seconds, process) as late:
-                connection.send_bytes(data)
-                return connection.recv_bytes(3 * self.limits.image_pixels + MORE_BYTES)
-        except (EOFError, OSError):
-            if late.is_set():
-                raise TimeoutError from None
-            raise
-
-    def stop(self) -> None:
-        if self._connection is not None:
-            with suppress(OSError):
-                self._connection.close()
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-        self._process = self._connection = None
 
 
 # --- in the process ---------------------------------------------------------------------------------------------------
@@ -124,23 +83,7 @@ def serve_decoder(descriptor: int) -> None:
     """Decode one file after the other until the server goes away."""
     from whyformer._model import read_image_bytes
 
-    connection = Connection(descriptor)
-    limit_memory(int(connection.recv_bytes()))
-    connection.send_bytes(b"ready")
-    while True:
-        try:
-            data = connection.recv_bytes()
-        except (EOFError, OSError):
-            os._exit(0)
-        connection.send_bytes(decode_bytes(data, read_image_bytes))
-
-
-def limit_memory(more: int) -> None:
-    """The process may take so many bytes more than it has; nothing is limited where Linux does not say how many."""
-    with suppress(ValueError, OSError):
-        pages = int(Path("/proc/self/statm").read_text().split()[0])
-        limit = pages * resource.getpagesize() + more
-        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    answer_each(descriptor, lambda data: decode_bytes(data, read_image_bytes))
 
 
 def decode_bytes(data: bytes, read: Callable[[bytes, str], Image]) -> bytes:

@@ -17,6 +17,7 @@ from whyformer._page.kept import Kept
 from whyformer._page.limits import Limits
 from whyformer._page.model_process import Images, Job, ModelProcess, SpareProcess
 from whyformer._page.problems import PageProblem
+from whyformer._page.stored_runs import StoredRuns
 
 COLLECT_SECONDS = 5.0
 IDLE_SECONDS = 3.0  # nobody asks, before methods are tried
@@ -27,8 +28,11 @@ Event = tuple[str, bytes]
 class Desk:
     """Models, images and answers of one server."""
 
-    def __init__(self, names: Sequence[str], limits: Limits, device: str | None = None) -> None:
+    def __init__(
+        self, names: Sequence[str], limits: Limits, device: str | None = None, runs: Sequence[str] = ()
+    ) -> None:
         self.limits = limits
+        self.runs = StoredRuns(runs, limits)
         self.answers: Kept[bytes] = Kept(limits.kept_answers)
         self.images: Kept[DecodedImage] = Kept(limits.kept_images)
         self.decoder, self.decoding, self.uploads = Decoder(limits), ThreadPoolExecutor(1), 0
@@ -57,6 +61,8 @@ class Desk:
         self.spare.stop()
         self.decoding.shutdown(wait=False, cancel_futures=True)
         self.decoder.stop()
+        self.runs.reading.shutdown(wait=False, cancel_futures=True)
+        self.runs.stop()
 
     async def collect_garbage(self) -> None:
         """Connections that have ended refer to themselves; thousands of them take more memory than the answers."""

@@ -9,6 +9,7 @@ from typing import Any
 from whyformer._page.app import guard, make_app
 from whyformer._page.desk import Desk
 from whyformer._page.limits import Limits
+from whyformer._page.stored_runs import is_stored_run
 from whyformer.errors import InputError
 
 SHIPPED = ("demo/pets", "demo/sentiment", "demo/reader")  # an image model, a text model, a language model
@@ -30,15 +31,22 @@ def serve(
     say: Callable[[str], Any] = print,
     visit: Callable[[str], Any] | None = None,
 ) -> None:
-    """Answer requests for these models, by default the shipped ones, until Ctrl-C; `visit` gets the link."""
+    """Answer requests for these models, by default the shipped ones, until Ctrl-C; `visit` gets the link.
+
+    models: names and folders of models, and folders of bulk runs.
+    """
     import uvicorn
 
     from whyformer._page.connections import bound_connections
 
+    runs = [name for name in models if is_stored_run(name)]
+    models = [name for name in models if name not in runs]
+    if runs and not models:
+        raise InputError(f"{runs[0]} is a run. Name the model too: whyformer serve MODEL {runs[0]}", code="E_USAGE")
     limits, token = limits or Limits(), token or secrets.token_urlsafe(24)
     listener = listen(host, port)
     port = listener.getsockname()[1]
-    desk, cookie = Desk(models or SHIPPED, limits, device), f"whyformer-{port}"
+    desk, cookie = Desk(models or SHIPPED, limits, device, runs), f"whyformer-{port}"
     app = guard(make_app(desk, token, cookie), desk, list_hosts(host, port), token, cookie)
     link = make_link(host, port, token)
     say(f"Open {link}\nModels: {', '.join(model.name for model in desk.models)}. Ctrl-C ends it.")

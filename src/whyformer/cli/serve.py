@@ -7,10 +7,14 @@ from whyformer.cli.shell import app
 from whyformer.errors import MethodError
 from whyformer.show.visible import make_lines_visible
 
-EXAMPLES = ("whyformer serve --open", "whyformer serve my/folder demo/reader --port 9000")
+EXAMPLES = (
+    "whyformer serve --open",
+    "whyformer serve my/folder demo/reader --port 9000",
+    "whyformer serve demo/sentiment runs/films",
+)
 PUBLIC = "--i-understand-this-is-public"
 INSTALL = "The page needs FastAPI and uvicorn. Install them with: pip install 'whyformer[page]'"
-MODELS_HELP = "Names or folders. Default: an image model, a text model and a language model that ship with it."
+MODELS_HELP = "Names or folders of models, and folders of bulk runs. Default: an image model, a text model and a language model that ship with it."
 
 
 @app.command(

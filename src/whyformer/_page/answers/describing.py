@@ -11,6 +11,7 @@ from whyformer._explain.diagnose import diagnose
 from whyformer._explain.explain import explain
 from whyformer._model import IMAGE_FILLS, EncodedBatch, InputLike, Model, TextPair
 from whyformer._page.answers.inputs import PageQuestion
+from whyformer._page.answers.spans import ANSWER_SPAN
 from whyformer.demo.sample_files import SAMPLES
 from whyformer.errors import UnsupportedModel
 from whyformer.methods._registry import METHODS, Method
@@ -18,6 +19,7 @@ from whyformer.show.visible import make_visible
 
 SAMPLE_TEXTS = ("a gorgeous, witty film", "the plot is a tedious and predictable mess")
 SAMPLE_PAIR = ("the lamp is old. it looks wet.", "the lamp is dry.")
+SAMPLE_QUESTION = ("Where is the red lamp?", "The blue lamp is in the hall. The red lamp is in the kitchen.")
 PAIR_LABELS = ("entailment", "contradiction", "not_entailment")
 WHY_DEFAULT = {
     IMAGE_METHOD: "It was measured best for images, over several models and metrics (docs/judge-measured.md).",
@@ -39,10 +41,9 @@ FILL_TITLES = {
 def show_model(model: Model) -> dict[str, Any]:
     """Everything the page needs to know before it asks. The model is run once, so the first question is not slow."""
     refuse_other_models(model)
-    samples = list_samples(model)
     encoded = model.encode(warm_up_input(model))
     kind, task = name_kind_of_model(model, encoded)
-    samples = list_prompts() if kind == "language model" else samples
+    samples = list_prompts() if kind == "language model" else list_samples(model, task)
     method = IMAGE_METHOD if kind == "image" else TEXT_METHOD
     explain(model, encoded)
     return {
@@ -50,13 +51,13 @@ def show_model(model: Model) -> dict[str, Any]:
         "kind": kind,
         "task": task,
         "labels": None
-        if model.labels is None or kind == "language model"
+        if model.labels is None or kind == "language model" or task == ANSWER_SPAN
         else [make_visible(label) for label in model.labels],
         "max_tokens": model.max_length,
         "chat": getattr(model.tokenizer, "chat_template", None) is not None,
         "pairs": kind in ("text", "pair") and takes_pairs(model),
         "notes": [make_visible(note) for note in model.notes],
-        "fills": list_fills(model, encoded),
+        "fills": list_fills(model, encoded, task),
         "default_method": method,
         "default_why": WHY_DEFAULT[method],
         "methods": [show_method(one, method) for one in sort_methods(method)],
@@ -87,7 +88,7 @@ def name_kind_of_model(model: Model, encoded: EncodedBatch) -> tuple[str, str]:
     if task.kind == "next token":
         return "language model", task.kind
     labels = {label.lower() for label in model.labels or ()}
-    reads_pairs = task.kind == "answer span" or bool(labels & set(PAIR_LABELS))
+    reads_pairs = task.kind == ANSWER_SPAN or bool(labels & set(PAIR_LABELS))
     return ("pair" if reads_pairs else "text"), task.kind
 
 
@@ -97,8 +98,8 @@ def takes_pairs(model: Model) -> bool:
     return bool(two > one)
 
 
-def list_fills(model: Model, encoded: EncodedBatch) -> list[dict[str, str]]:
-    """What can take the place of hidden parts, the model's own fill first."""
+def list_fills(model: Model, encoded: EncodedBatch, task: str) -> list[dict[str, str]]:
+    """What can take the place of hidden parts, the model's own fill first. Where words are deleted, no span stays."""
     probe = record(model, encoded, keep={"probe"})["probe"]
     others = IMAGE_FILLS if probe.is_image else ("mask", "unknown", "pad", "delete")
     names = [probe.fill, *(name for name in others if name != probe.fill)]
@@ -106,6 +107,8 @@ def list_fills(model: Model, encoded: EncodedBatch) -> list[dict[str, str]]:
     keep[0, int(probe.real[0].nonzero()[0])] = False
     works = []
     for name in names:
+        if task == ANSWER_SPAN and name == "delete":
+            continue
         try:
             probe.keep_only(keep, torch.zeros(1, dtype=torch.long), name)
         except Exception:
@@ -145,12 +148,13 @@ def answer_try(question: PageQuestion) -> dict[str, Any]:
 # --- samples ----------------------------------------------------------------------------------------------------------
 
 
-def list_samples(model: Model) -> list[dict[str, Any]]:
+def list_samples(model: Model, task: str) -> list[dict[str, Any]]:
     """Something to try the page on. The server adds the photograph to image models."""
     if model.kind != "text":
         return []
-    if {label.lower() for label in model.labels or ()} & set(PAIR_LABELS):
-        pair = TextPair(*SAMPLE_PAIR)
+    is_question = task == ANSWER_SPAN
+    if is_question or {label.lower() for label in model.labels or ()} & set(PAIR_LABELS):
+        pair = TextPair(*(SAMPLE_QUESTION if is_question else SAMPLE_PAIR))
         return [{"title": " / ".join(pair), "input": {"text": pair[0], "second": pair[1]}}]
     return [{"title": text, "input": {"text": text}} for text in SAMPLE_TEXTS]
 

@@ -1,6 +1,7 @@
 """Maps of scores for several targets by several methods, and how much the methods agree."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from whyformer._engine import TargetLike
@@ -9,7 +10,7 @@ from whyformer._explain.explain import explain
 from whyformer._model import EncodedBatch, Model
 from whyformer._page.answers import recipes
 from whyformer._page.answers.inputs import PageQuestion, read_span, read_target
-from whyformer._page.answers.predicting import rank_answers
+from whyformer._page.answers.predicting import Ranked, rank_answers
 from whyformer._page.answers.units import describe_scores, describe_units, shorten_number, shorten_numbers, show_target
 from whyformer._plain.tokens import Grid, Pieces
 from whyformer.errors import MethodError, TargetError, WhyformerError
@@ -32,7 +33,7 @@ def answer_explain(question: PageQuestion, tell: Tell) -> dict[str, Any]:
     first = next(iter(compared[0]))
     shared = describe_input(model, first, question) | {"classes": classes}
     answers = [
-        shared | describe_comparison(one) | {"code": recipes.write_explain(question, target)}
+        shared | describe_comparison(one, classes) | {"code": recipes.write_explain(question, target)}
         for target, one in zip(targets, compared, strict=True)
     ]
     if body["top"] is not None:
@@ -57,7 +58,7 @@ def explain_target(question: PageQuestion, word: int | str | None) -> Comparison
     target = read_span(body["span"], target)
     methods = body["methods"]
     if isinstance(methods, str):
-        return compare(model, encoded, methods, target=target, versus=versus)
+        return compare(model, encoded, None if methods == "usual" else methods, target=target, versus=versus)
     names = list(dict.fromkeys(methods or [None]))
     if len(names) == 1 or body["health"]:
         return explain_by_each_name(model, encoded, names, target, versus, body["health"])
@@ -92,18 +93,20 @@ def explain_by_each_name(
 # --- as the page shows it ---------------------------------------------------------------------------------------------
 
 
-def describe_comparison(compared: Comparison) -> dict[str, Any]:
+def describe_comparison(compared: Comparison, classes: Ranked) -> dict[str, Any]:
     return {
-        "maps": [show_map(one) for one in compared],
+        "maps": [show_map(one, classes) for one in compared],
         "failures": {label: make_visible(reason) for label, reason in compared.failures.items()},
         "agreement": show_agreement(compared) if len(compared) > 1 else None,
     }
 
 
-def show_map(explained: Explanation) -> dict[str, Any]:
+def show_map(explained: Explanation, classes: Ranked) -> dict[str, Any]:
+    target = explained.targets[0]
+    known = next((row["probability"] for row in classes if row["index"] == target.spec), target.probability)
     return {
         "method": explained.method,
-        "target": show_target(explained.targets[0]),
+        "target": show_target(replace(target, probability=known)),
         **describe_scores(explained),
         "signed": explained.signed,
         "class_specific": explained.class_specific,

@@ -1,7 +1,7 @@
 """What the model answers: probabilities of classes or next tokens, also with parts of the input hidden."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -10,6 +10,7 @@ from torch import Tensor
 from whyformer._engine import (
     Answers,
     Probe,
+    TargetLike,
     TargetNames,
     find_task,
     make_shadow,
@@ -22,6 +23,7 @@ from whyformer._explain.explain import explain
 from whyformer._model import EncodedBatch, Model
 from whyformer._page.answers import recipes
 from whyformer._page.answers.inputs import Fields, PageQuestion, encode_question, read_input, read_span, read_target
+from whyformer._page.answers.spans import ANSWER_SPAN, SpanAnswers, SpanReading, read_ends
 from whyformer._page.answers.units import shorten_number, shorten_numbers, show_target
 from whyformer.errors import InputError, TargetError
 from whyformer.results.explanation import Explanation
@@ -36,6 +38,7 @@ class Distribution:
     """The logits of every class or next token for one input."""
 
     def __init__(self, model: Model, logits: Tensor, *, is_language: bool) -> None:
+        self.model, self.is_language = model, is_language
         self.logits = logits.detach().double().cpu()
         self.names = TargetNames(model, len(logits), is_language=is_language)
         shares = probabilities_of(model.module, logits[None].detach())
@@ -52,27 +55,41 @@ class Distribution:
             for index in indices
         ]
 
-    def rank(self, most: int = SHOWN) -> list[int]:
+    def rank(self, most: int) -> list[int]:
         return self.logits.argsort(descending=True, stable=True)[:most].tolist()
 
+    def of_variant(self, logits: Tensor) -> "Distribution":
+        return Distribution(self.model, logits, is_language=self.is_language)
 
-def predict_one(model: Model, encoded: EncodedBatch) -> Distribution | None:
-    """The answer to one input; None if it is not one class or token."""
-    task = find_task(model, encoded, run_plain_returned(make_shadow(model.module), encoded), is_causal=lambda: True)
+
+Found: TypeAlias = Distribution | SpanAnswers
+
+
+def predict_one(model: Model, encoded: EncodedBatch) -> Found | None:
+    """The answer to one input; None if it is not one class, token or span."""
+    returned = run_plain_returned(make_shadow(model.module), encoded)
+    task = find_task(model, encoded, returned, is_causal=lambda: True)
+    if task.kind == ANSWER_SPAN:
+        return SpanAnswers(encoded.pieces(task.output.size(1))[0], read_ends(returned)[0])
     if task.kind not in ONE_ANSWER:
         return None
     logits, positions, _ = read_logits(encoded, task.output)
     return Distribution(model, logits[0], is_language=positions is not None)
 
 
-def ask_question(question: PageQuestion) -> Distribution | None:
+def ask_question(question: PageQuestion) -> Found | None:
     return question.recall("answer", lambda: predict_one(question.model, question.asked))
 
 
 def rank_answers(question: PageQuestion) -> Ranked:
-    """The likeliest classes or next tokens; none if the model answers otherwise."""
-    found = ask_question(question)
-    return [] if found is None else found.describe(found.rank())
+    """The likeliest classes, next tokens or spans; none if the model answers otherwise."""
+    return describe_likeliest(ask_question(question))
+
+
+def describe_likeliest(found: Found | None, of: Found | None = None) -> Ranked:
+    """The likeliest answers, or what is found for those that were the likeliest of another input."""
+    ranked = of or found
+    return [] if found is None or ranked is None else found.describe(ranked.rank(SHOWN))  # type: ignore[arg-type]
 
 
 # --- variants ---------------------------------------------------------------------------------------------------------
@@ -81,30 +98,44 @@ def rank_answers(question: PageQuestion) -> Ranked:
 def answer_predict(question: PageQuestion) -> dict[str, Any]:
     """The probabilities of the input, and of each variant of it."""
     before = require_distribution(question.model, ask_question(question))
-    top = before.rank()
-    found = [ask_variant(question, one) for one in question.body["variants"]]
+    found = [ask_variant(question, before, one) for one in question.body["variants"]]
     return {
-        "before": {"classes": before.describe(top)},
-        "variants": [{"classes": one.describe(one.rank()), "of_before": one.describe(top)} for one in found],
+        "before": {"classes": describe_likeliest(before)},
+        "variants": [describe_variant(one, before) for one in found],
         "code": recipes.write_predict(question),
     }
 
 
-def ask_variant(question: PageQuestion, variant: Fields) -> Distribution:
+def describe_variant(found: Found, before: Found) -> dict[str, Ranked]:
+    return {"classes": describe_likeliest(found), "of_before": describe_likeliest(found, before)}
+
+
+def ask_variant(question: PageQuestion, before: Found, variant: Fields) -> Found:
     """The answer to one variant, whatever others are asked about."""
     model = question.model
     if variant["hidden"] is None:
         inputs = read_input(model, variant["input"], question.images)
         return require_distribution(model, predict_one(model, encode_question(model, inputs)))
-    probe = question.recall("probe", lambda: record(model, question.asked, keep={"probe"})["probe"])
+    probe = question.recall("probe", lambda: make_probe(question, question.asked))
     keep = read_keep(probe, variant["hidden"])
     answers = probe.keep_only(keep[None], torch.zeros(1, dtype=torch.long), variant["hidden"]["fill"])
-    return Distribution(model, answers.logits[0], is_language=probe.targets[0].position is not None)
+    return before.of_variant(answers.logits[0])
 
 
-def require_distribution(model: Model, found: Distribution | None) -> Distribution:
+def make_probe(
+    question: PageQuestion, encoded: EncodedBatch, target: TargetLike = None, versus: TargetLike = None
+) -> Probe:
+    """Of an answer that is marked in a text, it reads the other spans too."""
+    probe: Probe = record(question.model, encoded, target=target, versus=versus, keep={"probe"})["probe"]
+    found = ask_question(question)
+    if isinstance(found, SpanAnswers) and versus is None:
+        probe.reading = found.make_reading(probe.targets[0].spec or "")
+    return probe
+
+
+def require_distribution(model: Model, found: Found | None) -> Found:
     if found is None:
-        raise TargetError(f"{model.name} does not choose one class or next token, so there are no probabilities.")
+        raise TargetError(f"{model.name} does not choose one class, next token or span, so it has no probabilities.")
     return found
 
 
@@ -137,14 +168,15 @@ def answer_curve(question: PageQuestion) -> dict[str, Any]:
     target = read_span(body["span"], read_target(model, body["target"]))
     versus = read_target(model, body["versus"])
     explained = explain(model, encoded, body["method"], target=target, versus=versus)
-    probe = record(model, encoded, target=target, versus=versus, keep={"probe"})["probe"]
+    probe = make_probe(question, encoded, target, versus)
     order = order_units(explained, probe)
     shares = [step / body["steps"] for step in range(body["steps"] + 1)]
     hide = torch.stack([keep_some(order, probe.units, share, top=False) for share in shares])
     show = torch.stack([keep_some(order, probe.units, share, top=True) for share in shares])
     fill = probe.check_fill(body["fill"])
     found = [probe.keep_only(keep, torch.zeros(len(keep), dtype=torch.long), fill) for keep in (hide, show)]
-    has_probability = explained.targets[0].index >= 0 and explained.targets[0].probability is not None
+    is_class = explained.targets[0].index >= 0 and explained.targets[0].probability is not None
+    has_probability = is_class or isinstance(probe.reading, SpanReading)
     return {
         "shares": shares,
         "hide_top": shorten_numbers(found[0].probability) if has_probability else None,
@@ -155,9 +187,24 @@ def answer_curve(question: PageQuestion) -> dict[str, Any]:
         "method": explained.method,
         "target": show_target(explained.targets[0]),
         "fill": fill,
+        "nothing": describe_nothing(question, found[0].logits[-1]),
         "words": describe_curve(found, has_probability, fill),
         "code": recipes.write_curve(question, explained.method, fill),
     }
+
+
+def describe_nothing(question: PageQuestion, logits: Tensor) -> dict[str, Any] | None:
+    """What the model answers when everything is hidden; None where that is no choice among classes, tokens or spans."""
+    before = ask_question(question)
+    if before is None or len(logits) != len(before.logits):
+        return None
+    after = before.of_variant(logits)
+    (was, *_), (now, *_) = describe_likeliest(before), describe_likeliest(after)
+    still = "still " if was["index"] == now["index"] else ""
+    said = f"With everything hidden the model {still}says {now['label']}"
+    if now["probability"] is not None:
+        said += f" ({now['probability']:.1%})"
+    return describe_variant(after, before) | {"words": f"{said}."}
 
 
 def order_units(explained: Explanation, probe: Probe) -> list[int]:

@@ -60,7 +60,8 @@ def write_explain(question: PageQuestion, target: int | str | None) -> str:
     aim += write_target(body["versus"], "versus")
     methods, given = body["methods"], write_input(body["input"])
     if isinstance(methods, str) or (methods and len(methods) > 1):
-        return f"{write_opening(question)}print(why.compare(model, {given}, {quote(methods)}{aim}))"
+        chosen = "" if methods == "usual" else f", {quote(methods)}"
+        return f"{write_opening(question)}print(why.compare(model, {given}{chosen}{aim}))"
     method = "" if not methods else f", {quote(methods[0])}"
     health = ", health=True" * body["health"]
     return f"{write_opening(question)}print(why.explain(model, {given}{method}{aim}{health}))"

@@ -15,6 +15,7 @@ from whyformer.results.explanation import Explanation
 from whyformer.show.chips import make_scored_text, name_piece
 from whyformer.show.overlay import choose_colour_scale
 from whyformer.show.visible import make_visible
+from whyformer.show.wording import ask_why
 
 UNITS = {"token": None, "word": "words", "sentence": "sentences"}
 FINEST = 256  # rows and columns of a map of pixels
@@ -110,4 +111,4 @@ def show_target(target: Target) -> dict[str, Any]:
         fields[name] = None if fields[name] is None else shorten_number(fields[name])
     for name in ("label", "versus_label"):
         fields[name] = None if fields[name] is None else make_visible(fields[name])
-    return fields
+    return fields | {"question": make_visible(ask_why(target))}

@@ -62,7 +62,7 @@ export function makeAnswerBox({ labels, what, choose, contrast }) {
     const select = make("select", { id, "data-key": "versus" }, make("option", { value: "" }, "everything else"),
       others.map((row) => make("option", { value: row.index }, row.label || `class ${row.index}`)));
     select.value = shown.versus ?? "";
-    select.addEventListener("change", () => contrast(select.value === "" ? null : Number(select.value)));
+    select.addEventListener("change", () => contrast(others.find((row) => String(row.index) === select.value)?.index ?? null));
     return make("div", { class: "field" }, make("label", { for: id }, "rather than"), select);
   }
 

@@ -9,6 +9,7 @@ import { makeImageBench } from "./image_bench.js";
 import { makeLanguageBench } from "./language_bench.js";
 import { makeNotice } from "./notice.js";
 import { copyText, makePythonBox } from "./python_box.js";
+import { makeRuns } from "./runs.js";
 import { makeTextBench } from "./text_bench.js";
 import { readTarget } from "./workbench.js";
 
@@ -18,12 +19,13 @@ const LOADING = 1000; // milliseconds between two looks at a model that is loadi
 const page = { models: [], limits: {}, colours: null, model: null, bench: null, settings: {} };
 const notice = makeNotice();
 const python = makePythonBox();
-const cases = makeCases({ ask, describe: () => page.bench?.describe() ?? null, open: openCase, changed: showCount });
+const cases = makeCases({ ask, describe: () => page.bench?.describe() ?? null, open: openCase, changed: showCount, findModel });
+const recorded = make("p", { class: "recorded", hidden: true });
 
 async function start() {
   find("below").append(cases.element);
   document.body.append(python.element);
-  find("bench").before(notice.line, notice.element);
+  find("bench").before(notice.line, notice.element, recorded);
   find("pin").addEventListener("click", pin);
   find("python").addEventListener("click", python.open);
   find("link").addEventListener("click", copyLink);
@@ -44,6 +46,7 @@ async function load() {
   Object.assign(page, { models: listed.models, limits: listed.limits, default: listed.default });
   find("version").textContent = `whyformer ${listed.version}`;
   showModels();
+  cases.element.before(makeRuns({ names: listed.runs ?? [], open: openCase, kindOf: (name) => findModel(name)?.kind }).element);
   return openAddress();
 }
 
@@ -62,6 +65,7 @@ function openAddress() {
 async function chooseModel(index, settings) {
   let model = page.models.find((each) => each.index === index);
   page.bench?.close();
+  recorded.hidden = true;
   Object.assign(page, { model, bench: null });
   find("model").value = index;
   while (model.state === "loading") {
@@ -98,6 +102,7 @@ function makeDesk(model) {
     model, invitation: invite(model), limits: page.limits, colours: page.colours, renew: async () => {},
     setAddress: (changed) => { if (isShown()) setAddress(changed); },
     setCode: (code) => { if (isShown()) python.setCode(code); },
+    others: () => page.models.filter((each) => each.index !== model.index && each.state === "ready" && each.kind === model.kind && each.task === model.task),
   };
   desk.ask = async (route, body, options) => {
     try {
@@ -158,15 +163,25 @@ function showCount(count) {
   find("cases-button").textContent = count ? `Cases (${count})` : "Cases";
 }
 
-/** Show a case again, on the model of that name. */
+/** The model of a name, or of the same folder elsewhere: a case may come from another machine. */
+function findModel(name) {
+  const last = (path) => path.split("/").at(-1);
+  return page.models.find((each) => each.name === name) ?? page.models.find((each) => name && last(each.name) === last(name));
+}
+
+/** Show a case, or an item of a run, on the model of that name; says whether the answer is the one that was recorded. */
 async function openCase(item) {
-  const model = page.models.find((each) => each.name === item.model);
+  const model = findModel(item.model);
   if (!model) return notice.fail({ code: "E_MODEL_NOT_FOUND", message: `This case needs the model ${item.model}, which this server does not have.`, help: `Start it with: whyformer serve ${item.model}` });
   await chooseModel(model.index, {});
   if (!page.bench) return undefined;
   const file = item.picture ? new File([fromDataUrl(item.picture)], item.name || "image", { type: nameType(fromDataUrl(item.picture)) }) : null;
   window.scrollTo({ top: 0, behavior: "smooth" });
-  return page.bench.restore({ file, input: file ? null : item.input, choice: item.choice });
+  await page.bench.restore({ file, input: file ? null : item.input, choice: item.choice });
+  const now = page.bench.describe()?.title;
+  if (!now || !item.title) return undefined;
+  recorded.hidden = false;
+  return fill(recorded, now === item.title ? `The answer is the one that was recorded: ${item.title}` : `Recorded was: ${item.title} This model says now: ${now} It may be another version, or the case was changed.`);
 }
 
 start().catch((error) => notice.fail(error instanceof ServerError ? error : { code: String(error), message: "The page could not start.", help: "Reload it." }));

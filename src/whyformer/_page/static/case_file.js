@@ -25,14 +25,35 @@ export function readCases(text) {
 
 const TEXTS = ["name", "note", "title", "model", "kind", "when"];
 
+const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
+const isText = (value) => typeof value === "string";
+const INPUT = {
+  image: isText, text: isText, second: isText, prompt: isText, log: isObject,
+  answer: (value) => isText(value) || (Array.isArray(value) && value.every(Number.isInteger)),
+  messages: (value) => Array.isArray(value) && value.every((one) => isObject(one) && isText(one.role) && isText(one.content)),
+};
+
+/** Whether it is an input as the page sends it; a file of somebody else may hold anything. */
+function isInput(given) {
+  return isObject(given) && Object.keys(given).length > 0 && Object.entries(given).every(([name, value]) => INPUT[name]?.(value));
+}
+
+/** What was chosen: a method, classes, a part of an answer; what is of another type is left out. */
+function readChoice({ method, target, versus, span }) {
+  const isTarget = (value) => isText(value) || Number.isInteger(value);
+  return {
+    ...(isText(method) ? { method } : {}), ...(isTarget(target) ? { target } : {}), ...(isTarget(versus) ? { versus } : {}),
+    ...(isObject(span) && Number.isInteger(span.start) && Number.isInteger(span.stop) ? { span: { start: span.start, stop: span.stop } } : {}),
+  };
+}
+
 /** A case with only the fields that this page knows, each of its type. */
 function checkCase(given, i) {
-  const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
-  if (!isObject(given) || !isObject(given.input) || !isObject(given.request)) throw new Error(`Case ${i + 1} of this file is not complete.`);
+  if (!isObject(given) || !isInput(given.input) || !isObject(given.request)) throw new Error(`Case ${i + 1} of this file is not complete.`);
   const texts = Object.fromEntries(TEXTS.map((key) => [key, typeof given[key] === "string" ? given[key] : ""]));
   const isPicture = (value) => typeof value === "string" && /^data:image\/(png|jpeg|webp|gif|bmp|tiff);base64,[A-Za-z0-9+/=]*$/.test(value);
   return {
-    ...texts, input: given.input, request: given.request, choice: isObject(given.choice) ? given.choice : {},
+    ...texts, input: given.input, request: given.request, choice: isObject(given.choice) ? readChoice(given.choice) : {},
     picture: isPicture(given.picture) ? given.picture : null, thumbnail: isPicture(given.thumbnail) ? given.thumbnail : null,
   };
 }

@@ -1,6 +1,6 @@
 // Cases: what was pinned, with a name and a note. They live in this tab; a file keeps them.
 
-import { upload } from "./api.js";
+import { ServerError, upload } from "./api.js";
 import { fromDataUrl, nameType, readCases, toDataUrl, writeCases } from "./case_file.js";
 import { announce, fill, make, makeButton, makeId } from "./dom.js";
 import { makeNotice } from "./notice.js";
@@ -8,8 +8,8 @@ import { count } from "./wording.js";
 
 const EXPORTS = [["html", "Page"], ["json", "JSON"], ["notebook", "Notebook"]];
 
-/** describe() gives the view as it is; open(case) shows one again. */
-export function makeCases({ ask, describe, open, changed }) {
+/** describe() gives the view as it is; open(case) shows one again; findModel(name) a model of this server. */
+export function makeCases({ ask, describe, open, changed, findModel }) {
   let cases = [];
   const notice = makeNotice();
   const list = make("ul", { class: "case-list" });
@@ -80,10 +80,17 @@ export function makeCases({ ask, describe, open, changed }) {
   async function exportAs(format) {
     const result = await notice.during("Exporting", async () => {
       for (const item of cases) if (item.picture) await upload(fromDataUrl(item.picture));
-      const listed = cases.map(({ name, note, request }) => ({ title: name, note, request }));
+      const listed = cases.map(({ name, note, request, model }) => ({ title: name, note, request: { ...request, model: indexOf(model) } }));
       return ask("export", { format, cases: listed }, { listen: notice.listen });
     }, () => exportAs(format));
     if (result) save(result.content, result.filename, result.media_type);
+  }
+
+  /** Where this server has the model of a case, which may have had another place in the server that it comes from. */
+  function indexOf(name) {
+    const model = findModel(name);
+    if (!model) throw new ServerError({ code: "E_MODEL_NOT_FOUND", message: `A case needs the model ${name}, which this server does not have.`, help: `Start it with: whyformer serve ${name}` });
+    return model.index;
   }
 
   show();

@@ -51,12 +51,14 @@ export function drawCurve(curve, { share, mode }) {
     const anchor = { 0: "start", 0.5: "middle", 1: "end" }[value];
     return draw("text", { class: "tick", x: placePoint(value, 0)[0], y: HEIGHT - 8, "text-anchor": anchor }, `${value * 100} %`);
   });
+  const nothing = placePoint(1, hide.at(-1))[1];
   const picture = draw("svg", { class: "curve", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": sentence },
     axis, ticks,
+    draw("line", { class: "nothing", x1: LEFT, x2: WIDTH - RIGHT, y1: nothing, y2: nothing }),
     draw("path", { class: `line hide${mode === "hide" ? " chosen" : ""}`, d: tracePath(shares, hide) }),
     draw("path", { class: `line keep${mode === "keep" ? " chosen" : ""}`, d: tracePath(shares, keep) }),
     draw("line", { class: "now", x1: x, x2: x, y1: TOP, y2: HEIGHT - BOTTOM }),
     draw("circle", { class: `dot ${mode}`, cx: x, cy: y, r: 4 }));
   return make("figure", { class: "curve-box" }, picture, make("figcaption", { class: "legend" },
-    make("span", { class: "key hide" }, "hide the top"), make("span", { class: "key keep" }, "show only the top")));
+    make("span", { class: "key hide" }, "hide the top"), make("span", { class: "key keep" }, "show only the top"), make("span", { class: "key nothing" }, "everything hidden")));
 }

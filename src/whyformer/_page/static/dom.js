@@ -71,6 +71,14 @@ export function makeChoice(legend, options, chosen, change) {
   return make("fieldset", { class: "choice-row" }, make("legend", {}, legend), make("div", { class: "segments" }, labels));
 }
 
+/** A list to choose from, with its name before it; options: [value, text]. */
+export function makeSelect(name, options, value, change, attributes = {}) {
+  const id = makeId("select"), select = make("select", { id, ...attributes }, options.map(([each, text]) => make("option", { value: each }, text)));
+  select.value = value;
+  select.addEventListener("change", () => change(select.value));
+  return make("div", { class: "field" }, make("label", { for: id }, name), select);
+}
+
 /** A slider with its name before and its value after it. */
 export function makeSlider(name, { min, max, step, value, format, change, key }) {
   const id = makeId("slider");

@@ -2,7 +2,7 @@
 
 import { makeLatest } from "./api.js";
 import { isEmpty, makeComposer } from "./composer.js";
-import { announce, fill, make, makeButton, makeChoice, makeId } from "./dom.js";
+import { announce, fill, make, makeButton, makeChoice, makeSelect } from "./dom.js";
 import { makeLegend } from "./legend.js";
 import { makeModelNotes, makeSign } from "./method_box.js";
 import { makeNotice } from "./notice.js";
@@ -10,8 +10,9 @@ import { makeOrigin } from "./origin.js";
 import { describeWords, joinSpan, locateUnits, nameWithout, splitAnswer } from "./sources.js";
 import { makeTextBench } from "./text_bench.js";
 import { makeWordsView } from "./words.js";
-import { compareTexts, splitWords } from "./difference.js";
-import { toPoints } from "./text_stage.js";
+import { makeMethodGrid } from "./method_grid.js";
+import { makeOtherModel } from "./other_model.js";
+import { drawAgain } from "./again.js";
 import { count, shorten } from "./wording.js";
 
 const PARTS = [["", "as the prompt is written"], ["passage", "passages"], ["sentence", "sentences"], ["paragraph", "paragraphs"], ["document", "documents"], ["role", "roles"]];
@@ -51,7 +52,7 @@ function makeAnswerBench(desk, settings) {
   const { model, ask } = desk;
   const view = { input: null, answer: null, ids: null, span: null, by: "", effort: "checked", without: new Set(), method: null };
   const known = { cited: null, words: null, passages: [], again: null };
-  const latest = { generate: makeLatest(), cite: makeLatest(), words: makeLatest(), again: makeLatest() };
+  const latest = { generate: makeLatest(), cite: makeLatest(), words: makeLatest(), again: makeLatest(), other: makeLatest() };
 
   const notice = makeNotice();
   const composer = makeComposer(desk, { generate, explainLog, openSample: (i) => restore({ sample: i }) });
@@ -63,10 +64,13 @@ function makeAnswerBench(desk, settings) {
   const answerCard = make("section", { class: "card answer-card", hidden: true }, make("h3", {}, "Answer"), streaming, answerText.element, legend, chosen, again);
   const origin = makeOrigin({ toggle, answerAgain, describeWithout: () => nameWithout(known.passages, view.without) });
   const promptCard = make("section", { class: "card prompt-card", hidden: true }, make("h3", {}, "Prompt, coloured by what it gave to the answer"), origin.blocks);
+  const grid = makeMethodGrid({ order: model.methods.map((method) => method.name), notice, ask: explainByMany, drawSmall: drawPrompt, choose: colourBy });
+  const gridCard = make("section", { class: "card", hidden: true }, make("h3", {}, "Other methods"), grid.element);
+  const other = makeOtherModel(desk, askOther);
   const settingsBox = make("div", { class: "origin-settings" });
   const side = make("aside", { class: "side", "aria-label": "Where the answer comes from", hidden: true },
     make("section", { class: "card" }, make("h3", {}, "Where it comes from"), origin.ranking), make("section", { class: "card" }, make("h3", {}, "How it is measured"), settingsBox));
-  const element = make("div", { class: "workbench empty answers" }, make("div", { class: "main-column" }, composer.element, notice.line, notice.element, answerCard, promptCard), side);
+  const element = make("div", { class: "workbench empty answers" }, make("div", { class: "main-column" }, composer.element, notice.line, notice.element, answerCard, promptCard, other.element, gridCard), side);
 
   // --- getting an answer ---
 
@@ -76,6 +80,7 @@ function makeAnswerBench(desk, settings) {
     Object.assign(known, { cited: null, words: null, passages: [], again: null });
     notice.hideError();
     fill(again, null);
+    grid.clear(null);
   }
 
   async function generate(input, tokens) {
@@ -128,6 +133,8 @@ function makeAnswerBench(desk, settings) {
     showAll();
     announce(cited.reading ? `The answer ${cited.reading.words}.` : "Explained.");
     if (view.method) colourBy(view.method);
+    grid.clear(cited.method);
+    other.renew();
   }
 
   /** Cite the passages; a prompt without passages still has words, which an explanation scores. */
@@ -136,7 +143,7 @@ function makeAnswerBench(desk, settings) {
       return await ask("cite", body, options);
     } catch (error) {
       if (error.status !== 422 || body.by) throw error;
-      const answer = await ask("explain", { model: model.index, input: body.input, targets: [null], span: body.span }, options);
+      const answer = await ask("explain", { model: body.model, input: body.input, targets: [null], span: body.span }, options);
       return describeWords(answer, error.message);
     }
   }
@@ -151,8 +158,32 @@ function makeAnswerBench(desk, settings) {
     const answer = await notice.during("Explaining", () => latest.words((signal) => ask("explain", body, { signal, listen: notice.listen })), () => colourBy(method));
     if (!answer) return undefined;
     known.words = { ...answer.maps[0], units: answer.units };
+    grid.show({ method });
     desk.setCode(answer.code);
     return showAll();
+  }
+
+  function explainByMany(methods, options) {
+    return ask("explain", { model: model.index, input: withAnswer(), targets: [null], methods, span: view.span }, options);
+  }
+
+  /** The prompt by one method. */
+  function drawPrompt(answer, map) {
+    const units = answer.units.word, scale = map.scale.word, { prompt } = splitAnswer(units, answer.regions);
+    const small = makeWordsView({ label: `The prompt, coloured by ${map.method}` });
+    small.show({ text: answer.text, units: prompt.map((i) => units[i]), scores: prompt.map((i) => map.scores.word[i]), limits: [scale.low, scale.high], signed: map.signed });
+    return small.element;
+  }
+
+  /** What another model answers to the same prompt, or where it has the answer of a log from. */
+  async function askOther(second) {
+    const { answer, ...asked } = view.input, isLog = view.ids === null;
+    return notice.during(`Asking ${second.name}`, () => latest.other(async (signal) => {
+      const written = isLog ? null : await ask("generate", { model: second.index, input: asked, max_new_tokens: composer.tokens }, { signal });
+      const input = isLog ? view.input : { ...asked, answer: written.ids };
+      const cited = await askSources({ model: second.index, input, by: view.by || null, span: null, effort: view.effort }, { signal });
+      return [make("p", { class: "streaming" }, cited.answer.trim()), (cited.lines ?? []).map((line) => make("p", { class: "about" }, line))].flat();
+    }), () => other.renew());
   }
 
   function select(range) {
@@ -181,20 +212,14 @@ function makeAnswerBench(desk, settings) {
     if (written) announce(`Without ${names}: ${written.answer}`);
   }
 
-  function showAgain(names, text) {
-    const changed = compareTexts(known.cited.answer, text.trim());
-    const isSame = text.trim() === known.cited.answer.trim();
-    const words = makeWordsView({ label: `The answer without ${names}` });
-    words.show({ text: text.trim(), units: cutWords(text.trim()), limits: [0, 0], signed: true, changed: toPoints(text.trim(), changed.after) });
-    fill(again, make("h4", {}, names ? `Without ${names}` : "Once more"), words.element, make("p", { class: "dim" }, text && (isSame ? "The same answer." : describeDifference(known.cited.answer, changed))));
-  }
+  const showAgain = (names, text) => fill(again, drawAgain(names, known.cited.answer, text));
 
   // --- showing ---
 
   function showStreaming(text) {
     element.classList.remove("empty");
     answerCard.hidden = false;
-    promptCard.hidden = side.hidden = true;
+    promptCard.hidden = side.hidden = gridCard.hidden = other.element.hidden = true;
     answerText.element.hidden = true;
     fill(legend, null);
     fill(chosen, null);
@@ -205,7 +230,7 @@ function makeAnswerBench(desk, settings) {
   function showAll() {
     element.classList.remove("empty");
     streaming.hidden = true;
-    answerText.element.hidden = answerCard.hidden = promptCard.hidden = side.hidden = false;
+    answerText.element.hidden = answerCard.hidden = promptCard.hidden = side.hidden = gridCard.hidden = false;
     showAnswer();
     showOrigin();
     showSettings();
@@ -234,16 +259,10 @@ function makeAnswerBench(desk, settings) {
   }
 
   function showSettings() {
-    const makeSelect = (name, options, value, change, key) => {
-      const id = makeId(key), select = make("select", { id, "data-key": key }, options.map(([name, text]) => make("option", { value: name }, text)));
-      select.value = value;
-      select.addEventListener("change", () => change(select.value));
-      return make("div", { class: "field" }, make("label", { for: id }, name), select);
-    };
     const methods = model.methods.filter((method) => method.available !== false).map((method) => [method.name, `${method.name} · ${method.cost}`]);
-    fill(settingsBox, makeSelect("Parts", PARTS, view.by, (by) => { view.by = by; view.without.clear(); cite(); }, "by"),
-      makeSelect("Effort", EFFORTS, view.effort, (effort) => { view.effort = effort; cite(); }, "effort"),
-      makeSelect("Words by", [["", `${known.cited.method ?? "the default"} (default)`], ...methods], view.method ?? "", colourBy, "words-by"),
+    fill(settingsBox, makeSelect("Parts", PARTS, view.by, (by) => { view.by = by; view.without.clear(); cite(); }, { "data-key": "by" }),
+      makeSelect("Effort", EFFORTS, view.effort, (effort) => { view.effort = effort; cite(); }, { "data-key": "effort" }),
+      makeSelect("Words by", [["", `${known.cited.method ?? "the default"} (default)`], ...methods], view.method ?? "", colourBy, { "data-key": "words-by" }),
       known.cited.notes?.length ? makeSign({ level: "plain", label: count(known.cited.notes.length, "note"), words: known.cited.notes.join("\n") }) : null, makeModelNotes(model));
   }
 
@@ -276,16 +295,4 @@ function makeAnswerBench(desk, settings) {
       return { title, name: shorten(known.cited.answer, 40), model: model.name, kind: model.kind, input: withAnswer(), request: makeRequest(), choice: { span: view.span } };
     },
   };
-}
-
-/** "New words are underlined. Gone: tea." */
-function describeDifference(before, changed) {
-  const gone = changed.before.map(([start, end]) => before.slice(start, end)).join(" ");
-  return [changed.after.length && "New words are underlined.", gone && `Gone: ${shorten(gone, 80)}`].filter(Boolean).join(" ");
-}
-
-/** The words of a text that has no scores. */
-function cutWords(text) {
-  const ranges = toPoints(text, splitWords(text).map(({ start, end }) => [start, end]));
-  return splitWords(text).map((word, i) => ({ text: word.text, start: ranges[i][0], end: ranges[i][1], tokens: [], special: false }));
 }

@@ -9,7 +9,8 @@ export function makeTestBox({ unit, change, load }) {
   const curve = make("div", { class: "curve-place" });
   const words = make("p", { class: "about" });
   const controls = make("div", { class: "test-controls" });
-  const element = make("div", { class: "test" }, controls, curve, words);
+  const nothing = make("p", { class: "nothing-words" });
+  const element = make("div", { class: "test" }, controls, curve, nothing, words);
   let state = { curve: null, share: 0, mode: "hide", isLoading: false };
 
   function show(changed) {
@@ -23,12 +24,14 @@ export function makeTestBox({ unit, change, load }) {
     if (state.curve) {
       fill(curve, drawCurve(state.curve, state));
       const hidden = chooseHidden(state.curve.order, state.share, state.mode).length;
+      fill(nothing, state.curve.nothing?.words);
       fill(words, state.share || state.mode === "keep" ? `${count(hidden, unit)} of ${state.curve.order.length} hidden.` : state.curve.words ?? "");
     } else {
       fill(curve, make("div", { class: "curve-empty" }, state.isLoading
         ? make("p", { class: "dim" }, "Measuring the curve …")
         : makeButton("Measure the curve", load, { "data-key": "measure" })));
       fill(words, "");
+      fill(nothing, "");
     }
   }
 

@@ -5,7 +5,7 @@ import { fill, make, makeButton, makeChoice, makeId } from "./dom.js";
 import { makeFillChoice } from "./fill_choice.js";
 import { makeLegend } from "./legend.js";
 import { makeScoreTable, makeWordsView } from "./words.js";
-import { count, formatScore } from "./wording.js";
+import { capitalise, count, formatScore } from "./wording.js";
 
 const UNITS = [["token", "Tokens"], ["word", "Words"], ["sentence", "Sentences"]];
 
@@ -46,7 +46,7 @@ export function makeTextStage(desk, { explain, hide, target, copy, change }, set
     const { answer, map } = shown, units = answer.units[unit], scale = map.scale[unit];
     const pressed = new Set(units.flatMap((each, i) => (each.tokens.length && each.tokens.every((token) => struck.has(token)) ? [i] : [])));
     const changed = beside.isOpen ? compareTexts(answer.text ?? "", beside.text ?? answer.text ?? "").before : [];
-    view.show({ text: answer.text, units, scores: map.scores[unit], limits: [scale.low, scale.high], signed: map.signed, pressed, selected, changed: toPoints(answer.text ?? "", changed), names: isPair ? ["first text", "second text"] : null });
+    view.show({ text: answer.text, units, scores: map.scores[unit], limits: [scale.low, scale.high], signed: map.signed, pressed, selected, changed: toPoints(answer.text ?? "", changed), names: isPair ? namePair(model) : null });
     fill(legend, makeLegend([scale.low, scale.high], map.signed));
     fill(table, makeScoreTable(units, map.scores[unit], map.signed, unit));
     showSelection();
@@ -132,7 +132,7 @@ export function makeTextStage(desk, { explain, hide, target, copy, change }, set
   function drawSmall(answer, map) {
     const small = makeWordsView({ label: `The text, coloured by ${map.method}` });
     const scale = map.scale[unit];
-    small.show({ text: answer.text, units: answer.units[unit], scores: map.scores[unit], limits: [scale.low, scale.high], signed: map.signed, names: isPair ? ["first text", "second text"] : null });
+    small.show({ text: answer.text, units: answer.units[unit], scores: map.scores[unit], limits: [scale.low, scale.high], signed: map.signed, names: isPair ? namePair(model) : null });
     return small.element;
   }
 
@@ -143,6 +143,11 @@ export function makeTextStage(desk, { explain, hide, target, copy, change }, set
 export function toPoints(text, ranges) {
   const convert = (at) => [...text.slice(0, at)].length;
   return ranges.map(([start, end]) => [convert(start), convert(end)]);
+}
+
+/** What the two texts of a pair are called. */
+function namePair(model) {
+  return model.task === "answer span" ? ["question", "text"] : ["first text", "second text"];
 }
 
 /** Where a text is written, with samples. Ctrl+Enter explains. */
@@ -162,8 +167,8 @@ function makeEditor(desk, { isPair, submit }) {
   const samples = (desk.model.samples ?? []).map((sample, i) => !sample.input.messages && makeButton(sample.title, () => { set(sample.input); submit(sample.input, i); }, { class: "quiet", "data-key": `sample-${i}` }));
   const element = make("div", { class: "editor" },
     make("div", { class: isPair ? "pair" : "" },
-      make("div", {}, make("label", { for: id }, isPair ? "First text" : isPrompt ? "Prompt" : "Text"), first),
-      isPair && make("div", {}, make("label", { for: secondId }, "Second text"), second)),
+      make("div", {}, make("label", { for: id }, isPair ? capitalise(namePair(desk.model)[0]) : isPrompt ? "Prompt" : "Text"), first),
+      isPair && make("div", {}, make("label", { for: secondId }, capitalise(namePair(desk.model)[1])), second)),
     make("div", { class: "row" }, makeButton(isPrompt ? "Explain the next token" : "Explain", send, { class: "primary", "data-key": "explain" }),
       make("span", { class: "dim wide-only" }, "or Ctrl + Enter"),
       samples.length ? make("span", { class: "samples" }, make("span", { class: "dim" }, "Try this:"), samples) : null));
@@ -172,22 +177,26 @@ function makeEditor(desk, { isPair, submit }) {
 
 /** A copy of the text to edit, explained as it is typed. */
 function makeCopy(desk, { isPair, copy, getUnit, compare }) {
-  const id = makeId("copy");
-  const area = make("textarea", { id, rows: 3, spellcheck: "false", dir: "auto", "data-key": id, maxlength: desk.limits.characters });
+  const areas = (isPair ? [0, 1] : [0]).map(() => {
+    const id = makeId("copy");
+    return make("textarea", { id, rows: 3, spellcheck: "false", dir: "auto", "data-key": id, maxlength: desk.limits.characters });
+  });
   const view = makeWordsView({ label: "The copy, coloured by score" });
   const legend = make("div", { class: "legend-place" });
-  const element = make("div", { class: "copy", hidden: true }, make("label", { for: id }, "Edit this copy"), area, view.element, legend);
+  const names = namePair(desk.model);
+  const element = make("div", { class: "copy", hidden: true }, areas.map((area, i) => [make("label", { for: area.id }, isPair ? `Edit this copy: ${names[i]}` : "Edit this copy"), area]).flat(), view.element, legend);
   let base = null, shown = null, timer = 0;
 
   const isPrompt = desk.model.kind === "language model";
-  const readInput = () => (isPrompt ? { prompt: area.value } : isPair ? { text: area.value.split("\n\n")[0], second: area.value.split("\n\n").slice(1).join("\n\n") } : { text: area.value });
-  area.addEventListener("input", () => {
+  const [area, other] = areas;
+  const readInput = () => (isPrompt ? { prompt: area.value } : isPair ? { text: area.value, second: other.value } : { text: area.value });
+  for (const each of areas) each.addEventListener("input", () => {
     clearTimeout(timer);
     timer = setTimeout(send, 250);
     compare();
   });
   async function send() {
-    if (element.hidden || !area.value.trim()) return;
+    if (element.hidden || areas.some((each) => !each.value.trim())) return;
     const answer = await copy.explain(readInput());
     if (!answer || element.hidden) return;
     shown = answer;
@@ -198,7 +207,7 @@ function makeCopy(desk, { isPair, copy, getUnit, compare }) {
     if (!shown || element.hidden) return;
     const unit = getUnit(), [map] = shown.maps, scale = map.scale[unit];
     const changed = compareTexts(joinPair(base), shown.text ?? area.value).after;
-    view.show({ text: shown.text, units: shown.units[unit], scores: map.scores[unit], limits: [scale.low, scale.high], signed: map.signed, changed: toPoints(shown.text ?? "", changed), names: isPair ? ["first text", "second text"] : null });
+    view.show({ text: shown.text, units: shown.units[unit], scores: map.scores[unit], limits: [scale.low, scale.high], signed: map.signed, changed: toPoints(shown.text ?? "", changed), names: isPair ? names : null });
     fill(legend, makeLegend([scale.low, scale.high], map.signed));
   }
   const joinPair = (input) => (isPair ? `${input.text}\n${input.second}` : input.text ?? input.prompt);
@@ -210,7 +219,8 @@ function makeCopy(desk, { isPair, copy, getUnit, compare }) {
     get text() { return shown?.text ?? null; },
     open(input) {
       base = input;
-      area.value = isPair ? `${input.text}\n\n${input.second}` : input.text ?? input.prompt;
+      area.value = input.text ?? input.prompt;
+      if (isPair) other.value = input.second;
       element.hidden = false;
       area.focus();
       send();

@@ -51,6 +51,10 @@ export function formatShare(share) {
   return `${Math.round(share * 100)} %`;
 }
 
+export function capitalise(text) {
+  return text.charAt(0).toUpperCase() + text.slice(1);
+}
+
 export function shorten(text, most) {
   const letters = [...text];
   return letters.length <= most ? text : `${letters.slice(0, most - 1).join("").trimEnd()}…`;

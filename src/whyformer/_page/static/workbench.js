@@ -10,8 +10,8 @@ import { makeMethodBox } from "./method_box.js";
 import { makeMethodGrid } from "./method_grid.js";
 import { makeNotice } from "./notice.js";
 import { chooseHidden } from "./hidden_share.js";
+import { compareAnswers, makeOtherModel } from "./other_model.js";
 import { makeTestBox } from "./test_box.js";
-import { formatProbability, formatScore } from "./wording.js";
 
 const TOP = 5; // classes computed ahead
 const QUICK = 20; // seconds: after an explanation as fast as this one the curve is measured without being asked for
@@ -21,19 +21,20 @@ export function makeWorkbench(desk, makeStage, settings) {
   const { model, ask } = desk;
   const view = { input: null, title: "", method: pickMethod(model, settings.method), target: readTarget(settings.target), versus: readTarget(settings.versus) };
   const known = { answer: null, maps: new Map(), checked: new Set(), hidden: null, after: null };
-  const latest = { explain: makeLatest(), ahead: makeLatest(), hide: makeLatest(), curve: makeLatest(), grid: makeLatest(), copy: makeLatest(), check: makeLatest() };
+  const latest = { explain: makeLatest(), ahead: makeLatest(), hide: makeLatest(), curve: makeLatest(), copy: makeLatest(), check: makeLatest(), other: makeLatest() };
 
   const notice = makeNotice();
   const question = make("h2", { class: "question" }, desk.invitation);
-  const answerBox = makeAnswerBox({ labels: model.labels, what: model.kind === "language model" ? "next token" : "class", choose, contrast });
+  const answerBox = makeAnswerBox({ labels: model.labels, what: { "next token": "next token", "answer span": "answer" }[model.task] ?? "class", choose, contrast });
   const methodBox = makeMethodBox({ model, choose: chooseMethod, check });
   const stage = makeStage({ hide, target: choose, copy: { explain: explainCopy, close: closeCopy }, change: desk.setAddress });
   const testBox = makeTestBox({ unit: stage.unit, change: moveSlider, load: loadCurve });
-  const grid = makeMethodGrid({ order: model.methods.map((method) => method.name), drawSmall: (map) => stage.drawSmall(grid.state.answer, map), choose: chooseMethod, load: loadGrid });
+  const grid = makeMethodGrid({ order: model.methods.map((method) => method.name), notice, ask: explainByMany, drawSmall: stage.drawSmall, choose: chooseMethod });
 
+  const other = makeOtherModel(desk, explainByOther);
   const side = make("aside", { class: "side", "aria-label": "Answer and method", hidden: true },
     makeCard("Answer", answerBox.element), makeCard("Method", methodBox.element), makeCard("Test it", testBox.element));
-  const below = make("div", { class: "below", hidden: true }, makeCard("Other methods", grid.element));
+  const below = make("div", { class: "below", hidden: true }, other.element, makeCard("Other methods", grid.element));
   const element = make("div", { class: `workbench empty ${model.kind === "image" ? "of-image" : "of-text"}` },
     make("div", { class: "main-column" }, make("div", { class: "question-row" }, question, notice.line), notice.element, stage.element), side, below);
 
@@ -45,7 +46,7 @@ export function makeWorkbench(desk, makeStage, settings) {
     Object.assign(view, { input, title, target: null, versus: null }, given);
     Object.assign(known, { answer: null, maps: new Map(), checked: new Set(), hidden: null, after: null });
     testBox.show({ curve: null, share: 0, mode: "hide", isLoading: false });
-    grid.show({ answer: null, method: view.method, isLoading: false });
+    grid.clear(view.method);
     stage.clear();
     await explain();
   }
@@ -66,9 +67,10 @@ export function makeWorkbench(desk, makeStage, settings) {
     if (!answer) return undefined;
     const isFirst = known.answer === null;
     takeAnswer(answer);
-    if (!isNotation(view.target)) view.target = answer.maps[0].target.index ?? view.target;
+    if (!isNotation(view.target)) view.target = nameTarget(answer.maps[0].target) ?? view.target;
     known.maps.set(key, answer.maps[0]);
     showAll();
+    if (isFirst) other.renew();
     if (isFirst) announce(`${question.textContent} Explained by ${view.method}.`);
     known.isQuick = performance.now() - started < QUICK * 1000;
     if (isFirst && answer.classes.length > 1) await explainAhead();
@@ -79,14 +81,14 @@ export function makeWorkbench(desk, makeStage, settings) {
   function takeAnswer(answer) {
     if (known.answer === null || !known.answer.classes.length) known.answer = answer;
     known.code = answer.code;
-    known.maps.set(nameMap({ ...view, target: answer.maps[0].target.index }), answer.maps[0]);
+    known.maps.set(nameMap({ ...view, target: nameTarget(answer.maps[0].target) }), answer.maps[0]);
   }
 
   async function explainAhead() {
     const method = view.method, body = makeBody({ top: TOP, methods: [method] });
     delete body.targets;
     const answer = await latest.ahead((signal) => ask("explain", { ...body, versus: null }, { signal })).catch(() => null);
-    for (const map of answer?.maps ?? []) known.maps.set(nameMap({ method, target: map.target.index, versus: null }), map);
+    for (const map of answer?.maps ?? []) known.maps.set(nameMap({ method, target: nameTarget(map.target), versus: null }), map);
   }
 
   async function check() {
@@ -173,16 +175,22 @@ export function makeWorkbench(desk, makeStage, settings) {
     testBox.show({ isLoading: false, ...(curve ? { curve } : {}) });
   }
 
-  async function loadGrid(methods) {
-    grid.show({ isLoading: true, progress: "" });
-    const listen = (name, data) => { if (name === "progress" && data.total) grid.show({ progress: `${data.done} of ${data.total}` }); };
-    const answer = await notice.during("", () => latest.grid((signal) => ask("explain", makeBody({ methods }), { signal, listen })), () => loadGrid(methods));
-    if (!answer) return grid.show({ isLoading: false });
+  async function explainByMany(methods, options) {
+    const answer = await ask("explain", makeBody({ methods }), options);
     for (const map of answer.maps) known.maps.set(nameMap({ ...view, method: map.method }), map);
-    return grid.show({ isLoading: false, answer, method: view.method });
+    return answer;
   }
 
-  // --- a copy beside the original ---
+  // --- another model, and a copy beside the original ---
+
+  async function explainByOther(second) {
+    const body = { model: second.index, input: view.input, targets: [null], methods: [second.default_method] };
+    const answer = await notice.during(`Asking ${second.name}`, () => latest.other((signal) => ask("explain", body, { signal })), () => other.renew());
+    if (!answer) return null;
+    const [map] = answer.maps;
+    return [make("p", {}, compareAnswers([model.name, known.answer.classes[0]], [second.name, answer.classes[0]])), make("p", { class: "other-question" }, `${second.name}: ${map.target.question} By ${map.method}.`), stage.drawSmall(answer, map)];
+  }
+
 
   async function explainCopy(input) {
     const body = { ...makeBody(), input };
@@ -207,7 +215,7 @@ export function makeWorkbench(desk, makeStage, settings) {
     const map = getMap();
     element.classList.remove("empty");
     side.hidden = below.hidden = false;
-    fill(question, describeQuestion(map));
+    fill(question, map?.target.question);
     stage.show(known.answer, map);
     showAnswer();
     showMethod();
@@ -260,6 +268,11 @@ export function isNotation(target) {
   return typeof target === "string" && /[:@]/.test(target);
 }
 
+/** What asks for a target again: the index of a class, or its notation. */
+export function nameTarget({ index, spec }) {
+  return index >= 0 ? index : spec ?? null;
+}
+
 export function nameMap({ method, target, versus }) {
   return JSON.stringify([method, target, versus]);
 }
@@ -268,13 +281,4 @@ export function nameMap({ method, target, versus }) {
 export function matchClasses(classes, { before, variants }) {
   const now = new Map(before.classes.map((row, i) => [row.index, variants[0].of_before[i]]));
   return classes.map((row) => now.get(row.index) ?? { ...row, probability: null });
-}
-
-export function describeQuestion(map) {
-  if (!map) return "";
-  if (map.target.question) return map.target.question;
-  const rather = map.target.versus_label ? ` rather than ${map.target.versus_label}` : "";
-  const { probability, score } = map.target;
-  const value = probability === null || probability === undefined ? `Output ${formatScore(score, false)}` : formatProbability(probability);
-  return `Why ${map.target.label}${rather}? ${value}`;
 }
