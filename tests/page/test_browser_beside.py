@@ -13,6 +13,7 @@ from tiny_text import WORDS, wordpiece_pairs
 import whyformer as why
 from whyformer._plain.demo_models import find_demo_models
 
+SLOW = 120_000  # milliseconds for a process to import what reads runs, on a busy machine
 expect = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect
 
 
@@ -75,7 +76,7 @@ def test_two_models_answer_one_input_side_by_side(tab):
 
 def test_an_item_of_a_run_is_explained_again_and_is_what_was_stored(tab):
     tab.page.get_by_text("Wrong answers, the surest first").click()
-    expect(tab.page.locator(".runs tbody tr")).to_have_count(1)
+    expect(tab.page.locator(".runs tbody tr")).to_have_count(1, timeout=SLOW)
     tab.page.get_by_role("button", name="Open a dull film").click()
     expect(tab.page.locator(".recorded")).to_contain_text("The answer is the one that was recorded: Why negative?")
     expect(tab.page.get_by_label("Method", exact=True)).to_have_value("rollout")

@@ -47,6 +47,8 @@ class Desk:
     async def start(self) -> None:
         for model in self.models:
             model.start()
+        if self.runs.folders:
+            asyncio.get_running_loop().run_in_executor(self.runs.reading, self.runs.start)  # it imports for seconds
         gc.freeze()  # what is there stays, and need not be looked at again
         for work in (self.decode_sample(), self.try_methods(), self.collect_garbage()):
             task = asyncio.create_task(work)
