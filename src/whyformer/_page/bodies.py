@@ -139,7 +139,9 @@ class ExplainBody(ModelBody):
     targets: Annotated[list[TargetWord], Field(min_length=1, max_length=MOST_CLASSES)] | None = None
     top: Annotated[int, Field(ge=1, le=MOST_CLASSES)] | None = None
     versus: TargetWord = None
-    methods: Annotated[list[Name], Field(min_length=1, max_length=MOST_METHODS)] | Literal["usual", "quick", "all"] | None = None
+    methods: (
+        Annotated[list[Name], Field(min_length=1, max_length=MOST_METHODS)] | Literal["usual", "quick", "all"] | None
+    ) = None
     span: Span | None = None
     health: bool = False
 

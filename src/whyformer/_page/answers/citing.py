@@ -8,7 +8,7 @@ from whyformer._page.answers import recipes
 from whyformer._page.answers.inputs import PageQuestion
 from whyformer._page.answers.units import (
     UNITS,
-    describe_limits,
+    show_limits,
     describe_units,
     join_by,
     shorten_number,
@@ -69,7 +69,7 @@ def as_explanation(found: Citations) -> Explanation:
 
 def describe_scale(explained: Explanation) -> dict[str, Any]:
     text = make_scored_text(explained.tokens[0], explained.scores[0].double(), signed=True)  # type: ignore[arg-type]
-    return describe_limits(*text.between, "")
+    return show_limits(*text.between, "")
 
 
 def show_claim(claim: Claim) -> dict[str, Any]:

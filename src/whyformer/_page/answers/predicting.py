@@ -116,13 +116,13 @@ def ask_variant(question: PageQuestion, before: Found, variant: Fields) -> Found
     if variant["hidden"] is None:
         inputs = read_input(model, variant["input"], question.images)
         return require_distribution(model, predict_one(model, encode_question(model, inputs)))
-    probe = question.recall("probe", lambda: open_probe(question, question.asked))
+    probe = question.recall("probe", lambda: probe_input(question, question.asked))
     keep = read_keep(probe, variant["hidden"])
     answers = probe.keep_only(keep[None], torch.zeros(1, dtype=torch.long), variant["hidden"]["fill"])
     return before.of_variant(answers.logits[0])
 
 
-def open_probe(
+def probe_input(
     question: PageQuestion, encoded: EncodedBatch, target: TargetLike = None, versus: TargetLike = None
 ) -> Probe:
     """Of an answer that is marked in a text, it reads the other spans too."""
@@ -168,7 +168,7 @@ def answer_curve(question: PageQuestion) -> dict[str, Any]:
     target = read_span(body["span"], read_target(model, body["target"]))
     versus = read_target(model, body["versus"])
     explained = explain(model, encoded, body["method"], target=target, versus=versus)
-    probe = open_probe(question, encoded, target, versus)
+    probe = probe_input(question, encoded, target, versus)
     order = order_units(explained, probe)
     shares = [step / body["steps"] for step in range(body["steps"] + 1)]
     hide = torch.stack([keep_some(order, probe.units, share, top=False) for share in shares])

@@ -80,8 +80,8 @@ def describe_scores(explanation: Explanation) -> dict[str, Any]:
     return {
         "scores": shorten_numbers(panel.grid),
         "pixels": None if panel.pixels is None else shorten_numbers(reduce_map(panel.pixels)),
-        "scale": describe_limits(*grid_scale.between, grid_scale.describe(signed=explanation.signed)),
-        "pixel_scale": describe_limits(*scale.between, scale.describe(signed=explanation.signed)),
+        "scale": show_limits(*grid_scale.between, grid_scale.describe(signed=explanation.signed)),
+        "pixel_scale": show_limits(*scale.between, scale.describe(signed=explanation.signed)),
     }
 
 
@@ -89,10 +89,10 @@ def describe_text_scale(explanation: Explanation) -> dict[str, Any]:
     pieces = explanation.tokens[0]
     assert isinstance(pieces, Pieces)
     text = make_scored_text(pieces, explanation.scores[0].double(), signed=explanation.signed)
-    return describe_limits(*text.between, "")
+    return show_limits(*text.between, "")
 
 
-def describe_limits(low: float, high: float, words: str) -> dict[str, Any]:
+def show_limits(low: float, high: float, words: str) -> dict[str, Any]:
     return {"low": shorten_number(low), "high": shorten_number(high), "words": words}
 
 
