@@ -8,11 +8,11 @@ from whyformer._page.answers import recipes
 from whyformer._page.answers.inputs import PageQuestion
 from whyformer._page.answers.units import (
     UNITS,
-    show_limits,
     describe_units,
     join_by,
     shorten_number,
     shorten_numbers,
+    show_limits,
 )
 from whyformer._page.answers.writing import list_sources
 from whyformer.results.citations import Citation, Citations, Claim
