@@ -14,10 +14,7 @@ EXAMPLES = (
 )
 PUBLIC = "--i-understand-this-is-public"
 INSTALL = "The page needs FastAPI and uvicorn. Install them with: pip install 'whyformer[page]'"
-MODELS_HELP = (
-    "Names or folders of models, and folders of bulk runs. Default: an image model, a text model and a language model that "
-    "ship with it."
-)
+MODELS_HELP = "Names or folders of models, and folders of bulk runs. Default: three models that ship with whyformer."
 
 
 @app.command(
