@@ -1,6 +1,6 @@
 // The items of bulk runs that were named at the start: listed, and explained again by the model that they were made with.
 
-import { ask } from "./api.js";
+import { ask, makeLatest } from "./api.js";
 import { fill, make, makeButton, makeChoice, makeSelect } from "./dom.js";
 import { makeNotice } from "./notice.js";
 import { count, formatProbability, shorten } from "./wording.js";
@@ -10,7 +10,7 @@ const COLUMNS = ["item", "the model says", "probability", "label in the data", "
 
 /** names: of the runs; open(item) explains one again; kindOf(model) says what a model of that name takes. */
 export function makeRuns({ names, open, kindOf }) {
-  const notice = makeNotice();
+  const notice = makeNotice(), latest = makeLatest();
   const [about, choices, table, pages, picture] = ["p", "div", "div", "div", "figure"].map((name) => make(name));
   about.className = "about";
   choices.className = pages.className = "row";
@@ -20,7 +20,7 @@ export function makeRuns({ names, open, kindOf }) {
   async function load(changed = {}) {
     ({ run, order, offset } = { run, order, offset: 0, ...changed });
     showChoices();
-    const found = await notice.during("Reading the run", () => ask("run", { run, order, offset }), load);
+    const found = await notice.during("Reading the run", () => latest((signal) => ask("run", { run, order, offset }, { signal })), load);
     if (!found) return;
     shown = found;
     show();
