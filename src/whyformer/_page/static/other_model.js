@@ -7,7 +7,7 @@ export function makeOtherModel(desk, explain) {
   const id = makeId("other-model"), select = make("select", { id, "data-key": "other-model" });
   const shown = make("div", { class: "other-shown", "aria-live": "polite" });
   const element = make("section", { class: "card other-model", hidden: true }, make("h3", {}, "Another model, the same input"),
-    make("div", { class: "field" }, make("label", { for: id }, "Model"), select), shown);
+    make("div", { class: "field" }, make("label", { for: id }, "Second model"), select), shown);
   select.addEventListener("change", ask);
 
   /** List the models again, and ask the chosen one about the input that is on the page now. */
