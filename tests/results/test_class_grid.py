@@ -49,6 +49,15 @@ def test_the_classes_of_a_language_model_are_tokens(zoo):
     assert grid[0]["attcat"].targets[0].score > grid[1]["attcat"].targets[0].score
 
 
+def test_a_page_names_the_answer_and_says_what_its_maps_cannot_show(model, zoo):
+    page = explain_classes(model, zoo("vit").alone(0), ["rollout"], classes=2).to_html()
+    likeliest = explain(model, zoo("vit").alone(0), "rollout").targets[0].label
+    assert f"<h1>Why {likeliest}?" in page and "class by class</h1>" in page
+    assert "the scores sum, in other units, to +" in page
+    untested = "Whether hiding the highest scores changes it was not tested"
+    assert "Not shown: what speaks against this answer" in page and page.count(untested) == 1
+
+
 def test_invalid_classes_are_refused(model, zoo):
     for count in (0, 5):
         with pytest.raises(TargetError, match="classes must be from 1 to 4"):

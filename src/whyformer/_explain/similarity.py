@@ -71,7 +71,7 @@ def list_inputs(given: Any) -> list[Any]:
 
 def name_others(e: Explanation, others: Sequence[str]) -> tuple[Target, ...]:
     """The targets of an explanation, named as the similarity to these."""
-    return tuple(replace(t, label=f"similarity to {other}") for t, other in zip(e.targets, others, strict=True))
+    return tuple(replace(t, label=f"similarity to {other!r}") for t, other in zip(e.targets, others, strict=True))
 
 
 # --- a model that reads both texts at once ----------------------------------------------------------------------------

@@ -18,13 +18,13 @@ from whyformer.results.comparison import Comparison
 from whyformer.results.explanation import Explanation
 from whyformer.results.result import Result, choose_formats
 from whyformer.show import figures
-from whyformer.show.blocks import Block, DataTable, Fold, MapGrid, PageSection, Report
+from whyformer.show.blocks import Block, DataTable, Fold, MapGrid, PageSection, Paragraph, Report
 from whyformer.show.drawing import Drawing
 from whyformer.show.page_facts import collect_facts
 from whyformer.show.panel import Panel
 from whyformer.show.score_rows import ScoreRow
 from whyformer.show.visible import make_visible
-from whyformer.show.wording import name_explainer, name_with_probability
+from whyformer.show.wording import describe_limits, format_headline, name_explainer, name_with_probability
 
 READING_HINT = "A class-specific method highlights something else for another class."
 
@@ -65,11 +65,13 @@ class ClassGrid(Result):
             PageSection(first.name, [MapGrid(classes, self.labels)], is_example=True)
             for classes, first in zip(examples, firsts, strict=True)
         ]
+        blocks.append(Paragraph(describe_limits(*examples[0][0][1]), "dim"))
         for comparison, (title, _) in zip(self, examples[0], strict=True):
             blocks.append(Fold(f"Agreement: {title}", comparison.list_agreement_blocks(), is_printed=True))
         panels = examples[0][0][1]
         lead = f"The likeliest classes, each explained by every method. {READING_HINT} {name_explainer(*panels)}"
-        return Report("Class by class", blocks, lead, collect_facts(*panels))
+        title = "Class by class" if len(examples) > 1 else f"{format_headline(panels[0])}: class by class"
+        return Report(title, blocks, lead, collect_facts(*panels))
 
     def examples(self) -> list[list[tuple[str, list[Panel]]]]:
         """For each example its classes: the title of the class, and one panel per method."""

@@ -29,7 +29,7 @@ from whyformer.show.panel import Panel
 from whyformer.show.score_rows import ScoreRow, list_score_rows
 from whyformer.show.token_heat_map import draw_token_heat_map
 from whyformer.show.visible import make_visible
-from whyformer.show.wording import format_headline, name_explainer, shorten_text
+from whyformer.show.wording import describe_limits, format_headline, name_explainer, shorten_text
 
 ABOUT_AGREEMENT = (
     "agreement: mean rank correlation with the other methods, of tokens or patches. class: any = the same for every "
@@ -98,7 +98,9 @@ class Comparison(LoadableResult):
         ]
         chart = [Charts(lambda: [self.draw_agreement(title="")])] if len(self) > 1 else []
         agreement = self.list_agreement_blocks()
-        whole = [*blocks, PageSection("Agreement", [*chart, *agreement])]
+        *said, table, about = agreement
+        limits = Paragraph(describe_limits(*examples[0].values()), "dim")
+        whole = [*blocks, limits, PageSection("Agreement", [*said, *chart, table, about])]
         end: list[Block] = [Notes(self.notes)]
         if self.failures:
             end.insert(0, PageSection("Not used", [DataTable(["method", "why"], list(self.failures.items()))]))

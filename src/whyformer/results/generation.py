@@ -113,7 +113,8 @@ class Generation(Result):
         panels, view = self.panels(), self.view()
         first = panels[0]
         lead, facts = f"Token by token. {name_explainer(first)}", collect_facts(first)
-        title = "Why did it say that?"
+        answer = (self.sequence and self.sequence.answer_text) or "".join(self.words)
+        title = f"Why “{shorten_text(answer.strip(), 60)}”?"
         tokens = [(one.target.label, [ExampleView(one)]) for one in panels]
         choice = Tabs(tokens, "Which token to explain", is_prose=True)
         brief: list[Block] = [choice, Notes(self.steps[0].notes)]

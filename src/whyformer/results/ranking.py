@@ -53,8 +53,9 @@ class HidingCheck:
         mean = sum(self.random_gaps) / len(self.random_gaps)
         result = "turns the order" if self.turned else "leaves the order as it is"
         gaps = f"{format_score(self.gap, signed=True)} to {format_score(self.hidden_gap, signed=True)}"
+        hidden = list_some([repr(word) for word in self.words], 5)
         return (
-            f"Hiding {list_some(self.words, 5)} {result}: the difference goes from {gaps}; without as many random "
+            f"Hiding {hidden} {result}: the difference goes from {gaps}; without as many random "
             f"words it is {format_score(mean, signed=True)}, and turns in {self.turned_at_random:.0%} of "
             f"{len(self.random_gaps)} draws."
         )
@@ -139,7 +140,7 @@ class Ranking(Result):
             for one in self.pairs
         ]
         lead = f"Each text is explained while the other is held constant. {name_explainer(first)}"
-        title = f"Why this order of {len(self)} documents for “{shorten_text(self.query, 80)}”?"
+        title = f"Why this order of {len(self)} documents for “{shorten_text(self.query, 80)}”"
         return Report(title, blocks, lead, collect_facts(first))
 
     def _list_blocks(self, above: int, below: int) -> list[Block]:

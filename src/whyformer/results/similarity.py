@@ -24,7 +24,7 @@ from whyformer.show.blocks import Block, Charts, DataTable, ExampleView, Notes, 
 from whyformer.show.drawing import Drawing
 from whyformer.show.page_facts import collect_facts
 from whyformer.show.visible import make_visible
-from whyformer.show.wording import format_score, name_explainer, shorten_text
+from whyformer.show.wording import describe_limits, format_score, name_explainer, shorten_text
 
 ScoreKind = Literal["cosine", "dot", "late_interaction", "logit", "pair"]
 KIND_NAMES = {
@@ -144,7 +144,8 @@ class Similarity(LoadableResult):
         held = "Each input is explained while the other is held constant, so it accounts for the whole score."
         lead = f"{held} {name_explainer(first)}"
         notes = dict.fromkeys((*self.notes, *self.a.notes, *self.b.notes))
-        return Report(title, [*blocks, Notes(tuple(notes))], lead, collect_facts(first))
+        limits = Paragraph(describe_limits(first), "dim")
+        return Report(title, [*blocks, limits, Notes(tuple(notes))], lead, collect_facts(first))
 
     def _list_drawings(self, example: int) -> list[Drawing]:
         return [self.draw(example)]

@@ -226,9 +226,12 @@ def fold_content(summary: str, *content: Content, open_: bool = False) -> Html:
     return make_element("details", make_element("summary", summary), *content, open=open_ or None)
 
 
+TESTED = "The answer with parts hidden: "
+
+
 def make_check(lines: Sequence[str]) -> list[Html]:
     """What hiding parts of the input showed, and what that speaks against."""
-    return [make_element("p", make_element("strong", line) if i else line) for i, line in enumerate(lines)]
+    return [make_element("p", make_element("strong", line) if i else f"{TESTED}{line}") for i, line in enumerate(lines)]
 
 
 def make_notes(lines: Iterable[str]) -> Html:

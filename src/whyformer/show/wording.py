@@ -93,11 +93,15 @@ def describe_sum(panel: Panel) -> str:
     return f"{start} {total:+.3g}, {f'{times:.3g} times' if times > 0 else 'not to'} {answer}."
 
 
-def describe_limits(panel: Panel) -> str:
-    """What a map of this method cannot show."""
-    hidden = [] if panel.signed else ["what speaks against this answer"]
-    hidden += [] if panel.class_specific else ["what speaks for it rather than for another"]
-    untested = "" if panel.check else " Whether hiding the highest scores changes it was not tested; `check` does that."
+def describe_limits(*panels: Panel) -> str:
+    """What the map of a method, or the maps of several, cannot show."""
+    hidden = [] if any(one.signed for one in panels) else ["what speaks against this answer"]
+    hidden += [] if any(one.class_specific for one in panels) else ["what speaks for it rather than for another"]
+    untested = (
+        ""
+        if any(one.check for one in panels)
+        else " Whether hiding the highest scores changes it was not tested; `check` does that."
+    )
     return f"Not shown: {', '.join([*hidden, 'whether the answer is right'])}.{untested}"
 
 
@@ -110,10 +114,10 @@ def describe_sums(panels: Mapping[str, Panel]) -> str:
         output = "" if has_one_answer else f" for {one.target.score:.3g}"
         sums[has_output_units(one)].append(f"{float(one.scores.double().sum()):+.3g}{output} ({label})")
     named = "; in other units ".join(", ".join(own) for own in sums.values() if own)
-    named = named if sums[True] else f"in other units {named}"
+    to = "the scores sum to" if sums[True] else "the scores sum, in other units, to"
     answer = f"{name_explained_output(first.target)} is {first.target.score:.3g}, " if has_one_answer else ""
     each = "" if has_one_answer else ", each for the output of its answer"
-    return make_visible(f"One score for each {name_scored_unit(first)}; {answer}the scores sum to {named}{each}.")
+    return make_visible(f"One score for each {name_scored_unit(first)}; {answer}{to} {named}{each}.")
 
 
 def name_scored_unit(panel: Panel) -> str:
