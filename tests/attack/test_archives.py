@@ -3,13 +3,13 @@
 import contextlib
 import json
 import shutil
-import time
 import traceback
 from pathlib import Path
 from random import Random
 
 import pytest
 import torch
+from attack.found import Found
 from attack.odd import SEED, SIZE, make_random
 from PIL import Image
 from safetensors import safe_open
@@ -34,8 +34,12 @@ LOADERS = {"compared": why.Comparison.load, "audit": why.Audit.load}
 
 @pytest.fixture(scope="module")
 def originals(tmp_path_factory):
+    return save_originals(tmp_path_factory.mktemp("archives"))
+
+
+def save_originals(folder: Path) -> list[Path]:
     """Explanations of a text and an image, with all that can be in them, comparisons and an audit."""
-    folder, image = tmp_path_factory.mktemp("archives"), Image.effect_noise((40, 30), 50).convert("RGB")
+    image = Image.effect_noise((40, 30), 50).convert("RGB")
     texts = ["a film", "not a good film at all"]
     explained = {
         "text": why.explain("demo/sentiment", texts, "rollout", per_layer=True),
@@ -185,33 +189,35 @@ def use_explanation(loaded) -> None:
             act()
 
 
+def attack_archives(originals: list[Path], folder: Path, random: Random, count: int, found: Found) -> None:
+    for number in range(count):
+        original = random.choice(originals)
+        path = folder / f"mutated{original.suffix}"
+        path.write_bytes(mutate_file(original, random))
+        with found.attempt(f"{original.name} {number}"):
+            try:
+                loaded = load_result(path, original)
+                found.answered += 1
+                use(loaded, folder, random)
+            except why.WhyformerError as error:
+                if error.code != "E_ARCHIVE":
+                    found.raw.append(f"{original.name} {number}: the code {error.code}: {error}")
+            except Exception as error:
+                kept = folder / f"raw {number}{original.suffix}"
+                kept.write_bytes(path.read_bytes())
+                place = "".join(traceback.format_tb(error.__traceback__)[-1:]).strip().replace("\n", " ")[-160:]
+                found.raw.append(f"{original.name}, {kept}: {type(error).__name__}: {str(error)[:160]} at {place}")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))
 @pytest.mark.filterwarnings("ignore")
 def test_a_mutated_file_is_refused_or_can_be_used(originals, part, tmp_path):
-    random, raw, loaded_files = make_random(f"archives {part}"), [], 0
     torch.manual_seed(SEED)
-    for number in range(FILES // 4):
-        original = random.choice(originals)
-        path = tmp_path / f"mutated{original.suffix}"
-        path.write_bytes(mutate_file(original, random))
-        began = time.process_time()
-        try:
-            loaded = load_result(path, original)
-            loaded_files += 1
-            use(loaded, tmp_path, random)
-        except why.WhyformerError as error:
-            if error.code != "E_ARCHIVE":
-                raw.append(f"{original.name} {number}: the code {error.code}: {error}")
-        except Exception as error:
-            kept = tmp_path / f"raw {part} {number}{original.suffix}"
-            kept.write_bytes(path.read_bytes())
-            place = "".join(traceback.format_tb(error.__traceback__)[-1:]).strip().replace("\n", " ")[-160:]
-            raw.append(f"{original.name}, {kept.name}: {type(error).__name__}: {str(error)[:160]} at {place}")
-        if time.process_time() - began > 30:
-            raw.append(f"{original.name} {number}: {time.process_time() - began:.0f} s of the processor")
-    assert not raw, f"seed {SEED}, {len(raw)} raw\n" + "\n".join(raw[:30])
-    assert loaded_files > FILES // 100
+    found = Found()
+    attack_archives(originals, tmp_path, make_random(f"archives {part}"), FILES // 4, found)
+    assert not found.faults, f"seed {SEED}, {len(found.faults)} wrong\n" + "\n".join(found.faults[:30])
+    assert found.answered > FILES // 100
 
 
 @pytest.mark.slow

@@ -4,15 +4,13 @@ import json
 import os
 import random as python_random
 import re
-import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 
 import pytest
+from attack.found import Found
 from attack.odd import SEED, SIZE, make_random
 from PIL import Image
 from typer.testing import CliRunner
@@ -22,7 +20,6 @@ from whyformer.cli import app
 from whyformer.errors import CODES, find_exit_code
 
 CALLS, PROCESSES = int(1000 * SIZE), int(40 * SIZE)
-SECONDS = 120  # for one call; more is a hang
 ERROR_EXIT_CODES = {2, 3, 4, 5, 130}
 FAILED_ITEMS = 6
 MODELS = [
@@ -63,6 +60,11 @@ OUT_OF_REACH = {"demo": ["/nodir/out.html", "folder.html", "out.png", "red.png/x
 def folder(tmp_path, monkeypatch):
     """A folder with good and odd files, which is the current one."""
     monkeypatch.chdir(tmp_path)
+    fill_folder()
+    return tmp_path
+
+
+def fill_folder() -> None:
     Image.new("RGB", (20, 30), "red").save("red.png")
     Image.new("RGB", (20, 30), "red").save("evil\x1b[31m\u202e.png")
     Path("text.png").write_text("no image")
@@ -79,7 +81,6 @@ def folder(tmp_path, monkeypatch):
     os.symlink("loop", "loop")
     Path("runs").mkdir()
     Path("folder.html").mkdir()
-    return tmp_path
 
 
 def read_inputs() -> dict[str, bytes]:
@@ -185,76 +186,69 @@ def test_the_checks_see_every_kind_of_problem():
     assert all(find_problem(*case) for case in wrong)
 
 
-class Hang(BaseException):
-    """A call that takes too long."""
-
-
-@contextmanager
-def limit_time(seconds: int) -> Iterator[None]:
-    def stop(*_: object) -> None:
-        raise Hang
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(seconds)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
-
-
 # --- the attack -------------------------------------------------------------------------------------------------------
+
+
+def attack_commands(random: Random, count: int, found: Found) -> None:
+    """Command lines in this process."""
+    inputs = read_inputs()
+    for number in range(count):
+        arguments = draw_arguments(random)
+        name = f"call {number}: {[word[:60] for word in arguments]}"
+        state = python_random.getstate()
+        with found.attempt(name):
+            result = CliRunner().invoke(app, arguments, input="a film\n")
+            problem = find_problem(arguments, result.exit_code, result.stdout, result.stderr)
+            if python_random.getstate() != state:
+                problem = "the state of Python's random numbers moved"
+            if problem:
+                found.raw.append(f"{name}: {problem}: {result.stderr.strip()[-200:]!r}")
+            found.answered += result.exit_code in (0, FAILED_ITEMS)
+        if read_inputs() != inputs:
+            found.raw.append(f"{name}: an input was changed")
+            inputs = read_inputs()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(5))
 def test_every_command_line_ends_with_a_documented_code_and_one_line(folder, part):
-    random, wrong = make_random(f"commands {part}"), []
-    inputs = read_inputs()
-    for number in range(CALLS // 5):
-        arguments = draw_arguments(random)
-        state = python_random.getstate()
-        with limit_time(SECONDS):
-            result = CliRunner().invoke(app, arguments, input="a film\n")
-        problem = find_problem(arguments, result.exit_code, result.stdout, result.stderr)
-        if python_random.getstate() != state:
-            problem = "the state of Python's random numbers moved"
-        if read_inputs() != inputs:
-            problem = "an input was changed"
-        if problem:
-            wrong.append(
-                f"call {number}: {[word[:60] for word in arguments]}: {problem}: {result.stderr.strip()[-200:]!r}"
-            )
-    assert not wrong, f"seed {SEED}, {len(wrong)} wrong\n" + "\n".join(wrong[:30])
+    found = Found()
+    attack_commands(make_random(f"commands {part}"), CALLS // 5, found)
+    assert not found.faults, f"seed {SEED}, {len(found.faults)} wrong\n" + "\n".join(found.faults[:30])
 
 
 STREAMS = ["", "", "", "> /dev/full", ">&-", "| head -c 1", "2> /dev/full", "<&-", "< /dev/zero"]
 
 
-@pytest.mark.slow
-def test_real_processes_end_the_same_way(folder):
-    random, wrong, inputs = make_random("processes"), [], read_inputs()
+def attack_processes(random: Random, count: int, found: Found) -> None:
+    """Command lines in processes of their own, with odd streams."""
+    inputs = read_inputs()
     environment = os.environ | {"PYTHONPATH": str(Path(whyformer.__file__).parents[1]), "HF_HUB_OFFLINE": "1"}
-    for number in range(PROCESSES):
+    for number in range(count):
         arguments = draw_arguments(random)
         while any("\x00" in word or "\ud800" in word for word in arguments):  # no process can be given these
             arguments = draw_arguments(random)
         stream = random.choice(STREAMS)
-        line = f'set -o pipefail; "$@" {stream}'
-        done = subprocess.run(
-            ["bash", "-c", line, "bash", sys.executable, "-m", "whyformer.cli", *arguments],
-            env=environment, input=b"a film\n", capture_output=True, timeout=SECONDS,
-        )  # fmt: skip
-        stdout, stderr = done.stdout.decode("utf-8"), done.stderr.decode("utf-8")
-        is_silent = "2>" in stream or ("head" in stream and done.returncode == 1)
-        if is_silent:
-            problem = "not silent" if stderr else None
-        else:
-            problem = find_problem(arguments, done.returncode, stdout, stderr)
+        name = f"process {number}: {[word[:60] for word in arguments]} {stream}"
+        with found.attempt(name):
+            line = ["bash", "-c", f'set -o pipefail; "$@" {stream}', "bash", sys.executable, "-m", "whyformer.cli"]
+            done = subprocess.run([*line, *arguments], env=environment, input=b"a film\n", capture_output=True)
+            stdout, stderr = done.stdout.decode("utf-8"), done.stderr.decode("utf-8")
+            is_silent = "2>" in stream or ("head" in stream and done.returncode == 1)
+            if is_silent:
+                problem = "not silent" if stderr else None
+            else:
+                problem = find_problem(arguments, done.returncode, stdout, stderr)
+            if problem:
+                found.raw.append(f"{name}: {problem}: {stderr.strip()[-200:]!r}")
+            found.answered += done.returncode in (0, FAILED_ITEMS)
         if read_inputs() != inputs:
-            problem = "an input was changed"
-        if problem:
-            wrong.append(
-                f"process {number}: {[word[:60] for word in arguments]} {stream}: {problem}: {stderr.strip()[-200:]!r}"
-            )
-    assert not wrong, f"seed {SEED}, {len(wrong)} wrong\n" + "\n".join(wrong[:30])
+            found.raw.append(f"{name}: an input was changed")
+            inputs = read_inputs()
+
+
+@pytest.mark.slow
+def test_real_processes_end_the_same_way(folder):
+    found = Found()
+    attack_processes(make_random("processes"), PROCESSES, found)
+    assert not found.faults, f"seed {SEED}, {len(found.faults)} wrong\n" + "\n".join(found.faults[:30])

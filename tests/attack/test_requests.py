@@ -5,11 +5,14 @@ import json
 import random as python_random
 import socket
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from random import Random
 
 import psutil
 import pytest
+from attack.found import LONGEST, Found
 from attack.odd import SEED, SIZE, make_random
 from page.calls import call, wait_until_ready
 from page.tabs import serve
@@ -21,7 +24,6 @@ pytest.importorskip("fastapi", reason="whyformer[page] is not installed")
 
 REQUESTS, CLIENTS, STALLED = int(1000 * SIZE), 16, 300
 PARTS = (b"GET", b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n", b"POST /api/explain HTTP/1.1\r\nContent-Le")
-LONGEST = 60  # seconds of a request that is not about to be answered
 GROWTH = 100_000_000
 ANSWERED = {200, 303, 400, 401, 403, 404, 405, 408, 409, 410, 413, 415, 422, 503}
 DEEP = b'{"model": 1, "input": {"log": {"a": ' + b"[" * 3000 + b"]" * 3000 + b"}}}"
@@ -79,51 +81,67 @@ def draw_request(random, images):
     return path, json.dumps(body).encode(), {"Content-Type": "application/json"} | headers
 
 
-def send_all(address, part, count, images):
-    """The statuses of one client's requests, and what was wrong."""
-    random, statuses, wrong = make_random(f"requests {part}"), [], []
+def send_all(address, random, count, images):
+    """What one client's requests came to, and how often there was each status."""
+    found, statuses = Found(), Counter()
     for number in range(count):
         path, body, headers = draw_request(random, images)
+        name = f"request {number}: {path} {body[:200]!r}"
         began = time.monotonic()
         try:
             reply = call(address, path, body, headers={"Content-Type": "application/octet-stream"} | headers)
         except (ConnectionResetError, BrokenPipeError, http.client.RemoteDisconnected):
-            status = "closed"  # a body that is not read is refused before it is all there
+            statuses["closed"] += 1  # a body that is not read is refused before it is all there
             if len(body) < 1_000_000:
-                wrong.append(f"client {part}, request {number}: {path} {body[:100]!r} was closed")
+                found.raw.append(f"{name} was closed")
+        except TimeoutError:
+            statuses["never"] += 1
+            found.hangs.append(name)
         else:
-            status = reply.status
-            if status not in ANSWERED or b"Traceback" in reply.body:
-                wrong.append(f"client {part}, request {number}: {path} {body[:200]!r}: {status} {reply.body[:200]!r}")
-        if (took := time.monotonic() - began) > LONGEST and status != 200:
-            wrong.append(f"client {part}, request {number}: {path}: {status} after {took:.0f} s")
-        statuses.append(status)
-    return statuses, wrong
+            statuses[reply.status] += 1
+            if reply.status not in ANSWERED or b"Traceback" in reply.body:
+                found.raw.append(f"{name}: {reply.status} {reply.body[:200]!r}")
+        found.longest = max(found.longest, took := time.monotonic() - began)
+        if took > LONGEST:
+            found.hangs.append(f"{name}: {took:.0f} s")
+    return found, statuses
+
+
+def attack_requests(random, count, found):
+    """Requests of many clients at once; returns how often there was each status."""
+    with serve("demo/shapes", "demo/sentiment", "demo/decoder") as (process, address), ExitStack() as held:
+        wait_until_ready(address)
+        server, host = psutil.Process(process.pid), address.removeprefix("http://").split(":")
+        images = [call(address, "/api/image", make_image(random)).json["image"] for _ in range(4)]
+        found.measure(server)
+        stalled = Stalled((host[0], int(host[1])), STALLED)
+        held.callback(stalled.close)
+        with ThreadPoolExecutor(CLIENTS) as clients:
+            seeds = [Random(random.random()) for _ in range(CLIENTS)]
+            jobs = [clients.submit(send_all, address, one, count // CLIENTS, images) for one in seeds]
+            while not all(job.done() for job in jobs):
+                stalled.renew()
+                time.sleep(0.2)
+        found.measure(server)
+        statuses = Counter()
+        for own, counted in (job.result() for job in jobs):
+            statuses += counted
+            found.raw += own.raw
+            found.hangs += own.hangs
+            found.longest = max(found.longest, own.longest)
+        found.tried, found.answered = statuses.total(), statuses[200]
+        states = {one["state"] for one in wait_until_ready(address)}
+        if states != {"ready"}:
+            found.raw.append(f"at the end the models are {states}")
+    return statuses
 
 
 @pytest.mark.slow
 def test_odd_requests_of_many_clients_beside_stalled_connections(capsys):
-    with serve("demo/shapes", "demo/sentiment", "demo/decoder") as (process, address), ExitStack() as held:
-        wait_until_ready(address)
-        server, host = psutil.Process(process.pid), address.removeprefix("http://").split(":")
-        random = make_random("requests")
-        images = [call(address, "/api/image", make_image(random)).json["image"] for _ in range(4)]
-        before = server.memory_info().rss
-        stalled = Stalled((host[0], int(host[1])), STALLED)
-        held.callback(stalled.close)
-        with ThreadPoolExecutor(CLIENTS) as clients:
-            jobs = [clients.submit(send_all, address, part, REQUESTS // CLIENTS, images) for part in range(CLIENTS)]
-            while not all(job.done() for job in jobs):
-                stalled.renew()
-                time.sleep(0.2)
-        found = [job.result() for job in jobs]
-        statuses = [status for own, _ in found for status in own]
-        counts = {status: statuses.count(status) for status in sorted(set(statuses), key=str)}
-        grown = server.memory_info().rss - before
-        with capsys.disabled():
-            print(f"\nseed {SEED}: {len(statuses)} requests, {counts}; the server grew by {grown / 1e6:.0f} MB")
-        wrong = [line for _, own in found for line in own]
-        assert not wrong, f"seed {SEED}, {len(wrong)} wrong\n" + "\n".join(wrong[:30])
-        assert counts[200] > len(statuses) / 20
-        assert grown < GROWTH
-        assert all(one["state"] == "ready" for one in wait_until_ready(address))
+    found = Found()
+    statuses = attack_requests(make_random("requests"), REQUESTS, found)
+    with capsys.disabled():
+        print(f"\nseed {SEED}: {dict(statuses)}; the server grew by {found.grown / 1e6:.0f} MB")
+    assert not found.faults, f"seed {SEED}, {len(found.faults)} wrong\n" + "\n".join(found.faults[:30])
+    assert found.answered > found.tried / 20
+    assert found.grown < GROWTH
