@@ -80,17 +80,25 @@ class KilledRun:
         kills = 0
         while kills < count:
             self.child = self.child or start_child(partial(self.run, self.out))
-            if not self.wait(random.randint(len(list_shards(self.out)), self.shards - 1)):
+            if not self.wait(random.randint(min(len(list_shards(self.out)), self.shards - 1), self.shards - 1)):
                 self.finish()
                 continue
             time.sleep(random.uniform(0, 0.1))
-            victim = random.choice([self.child, *find_children(self.child)])
-            os.kill(victim, signal.SIGKILL)
-            kills, self.found.tried = kills + 1, self.found.tried + 1
-            if victim == self.child:
-                wait_for(self.child)
-                self.child = None
+            kills += self.kill_one(random)
         self.finish()
+
+    def kill_one(self, random: Random) -> bool:
+        """Whether the process or the worker was still there to be killed."""
+        victim = random.choice([self.child, *find_children(self.child)])
+        try:
+            os.kill(victim, signal.SIGKILL)
+        except ProcessLookupError:
+            return False
+        if victim == self.child:
+            wait_for(self.child)
+            self.child = None
+        self.found.tried += 1
+        return True
 
     def wait(self, shards: int) -> bool:
         """Whether it still runs once there are so many shards."""

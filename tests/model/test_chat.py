@@ -1,7 +1,6 @@
 """Chats: every message is found where the template put it, in the text and in the tokens."""
 
 import copy
-import time
 
 import pytest
 import torch
@@ -234,6 +233,29 @@ GROWING = {
     "a filter": "{{ messages[0].content | center(1000000000) }}",
     "loops": "{% for i in range(90000) %}{% for j in range(90000) %}{{ i }}{% endfor %}{% endfor %}",
     "a power": "{{ 10 ** 10 ** 10 }}",
+    "a product of numbers": "{% set n = namespace(x=3) %}{% for i in range(60) %}{% set n.x = n.x * n.x %}{% endfor %}",
+    "a width": "{{ '%9999999999d' % 1 }}",
+    "a width in a filter": "{{ '%09999999999d' | format(1) }}",
+    "a width in a method": "{{ '{:9999999999d}'.format(1) }}",
+    "a width beside it": "{{ '%*d' % (9999999999, 1) }}",
+    "fields": "{{ ('{0}' * 60000).format('ab' * 90000) }}",
+    "joined": "{{ (['ab' * 90000] * 90000) | join }}",
+    "joined by a method": "{{ ('ab' * 90000).join(['x'] * 90000) }}",
+    "replaced": "{{ ('ab' * 90000).replace('a', 'x' * 90000) }}",
+    "replaced by an attribute": "{{ (('a' * 90000) | attr('replace'))('a', 'x' * 90000) }}",
+    "translated": "{{ ('ab' * 90000).translate({97: 'x' * 90000}) }}",
+    "indented": "{{ ('\\n' * 90000) | indent(90000, true, true) }}",
+    "tabs": "{{ ('\\t' * 90000).expandtabs(90000) }}",
+    "JSON": "{{ ([1] * 90000) | tojson(indent=90000) }}",
+    "a list as text": "{{ (['ab' * 90000] * 90000) | string | length }}",
+    "a list that is written": "{{ ['ab' * 90000, 'ab' * 90000] }}",
+    "lists in lists": "{% set n = namespace(x=['ab']) %}{% for i in range(60) %}{% set n.x = [n.x, n.x] %}{% endfor %}"
+    "{{ n.x == n.x }}",
+    "namespaces": "{% set n = namespace(x=1) %}{% for i in range(60) %}{% set m = namespace(x=[n.x, n.x]) %}"
+    "{% set n.x = [m, m] %}{% endfor %}{{ n.x | length }}",
+    "a test": "{% set n = namespace(x=1) %}{% for i in range(60) %}{% set m = namespace(x=n.x) %}"
+    "{% set n.x = (m, m) %}{% endfor %}{{ n.x is eq(n.x) }}",
+    "words": "{{ lipsum(n=90000, min=90000, max=99999) }}",
 }
 
 
@@ -242,10 +264,9 @@ def test_a_template_that_multiplies_its_text_is_refused_before_it_is_rendered(te
     tokenizer = copy.deepcopy(make_chat_tokenizer("chatml"))
     tokenizer.chat_template = template
     monkeypatch.setattr(tokenizer, "apply_chat_template", lambda *_, **__: pytest.fail("it was rendered"))
-    start = time.perf_counter()
     with pytest.raises(InputError, match="makes more than 200,000 characters of these messages") as error:
         why.Prompt.from_messages(why.open(open_chat("chatml").module, tokenizer=tokenizer), TALK)
-    assert error.value.code == "E_TXT_TOO_LONG" and time.perf_counter() - start < 10
+    assert error.value.code == "E_TXT_TOO_LONG"
 
 
 ENDLESS = {
@@ -258,6 +279,7 @@ ENDLESS = {
     "a recursive loop": "{% for a in range(9) recursive %}{% if loop.depth < 12 %}{{ loop(range(9)) }}{% endif %}"
     "{% endfor %}",
     "long texts": "{% set t = 'ab' * 99999 %}{% for a in range(99999) %}{% set x = t.replace('a', 'c') %}{% endfor %}",
+    "sums of lists": "{% for a in range(999) %}{% set x = ([[1] * 1000] * 1000) | sum(start=[]) %}{% endfor %}",
     "long lists": "{% set t = [1] * 99999 %}{% for a in range(99999) %}{% set x = t + t %}{% endfor %}",
 }
 

@@ -3,17 +3,20 @@
     {{ messages[0].content * 10**8 }}
     {% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}{% endfor %}{% endfor %} ...
 
-A chat is rendered here once before it counts: every operation that makes a text longer is checked before it is done,
-what is written is counted, and so are the steps: rounds of loops, calls, and what these go through. Other errors of the
-template are left to the rendering that counts, which reports them.
+A chat is rendered here once before it counts: every operation that makes a value larger is checked before it is done,
+what is written is counted, and so are the steps: rounds of loops, calls, and what these go through. No value is larger
+than chat_sizes.py allows, so that comparing or writing one costs little. Other errors of the template are left to the
+rendering that counts, which reports them.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from functools import lru_cache, partial, reduce, wraps
+from types import GeneratorType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from whyformer._model.preprocessors import ChatMessage, Tokenizer
+from whyformer._model.prompt.chat_sizes import MOST_HELD, estimate_result, measure_size
 from whyformer._model.text import MAX_CHARACTERS
 from whyformer.errors import InputError
 
@@ -24,11 +27,17 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-LARGEST_POWER = 256  # bits of a power
+LARGEST_NUMBER = 256  # bits of a product or a power
+MOST_MADE = 20_000_000  # characters of one call, as estimated beforehand; what it made is measured too
 MOST_STEPS = 1_000_000
+# Functions that do not look into the items that they are given.
+SHALLOW = {
+    "len", "do_default", "do_first", "do_items", "do_last", "do_list", "do_map", "do_reject", "do_rejectattr",
+    "do_reverse", "do_select", "do_selectattr",
+}  # fmt: skip
 CALL_STEPS = 10
 PER_STEP = 30  # characters or items that a call goes through
-COUNTED = "counted"  # a name for a filter
+COUNTED, MEASURED = "counted", "measured"  # names for filters
 STEPS: ContextVar[list[int]] = ContextVar("STEPS")  # how many the rendering that is going on has taken
 
 
@@ -78,12 +87,24 @@ def compile_bounded(source: str) -> "Template":
     from transformers.utils import chat_template_utils
 
     class AddsChecks(NodeTransformer):
-        """Writes a ~ b as a + b of texts, since only operators can be checked, and counts the rounds of loops."""
+        """Writes a ~ b as a + b of texts, as only operators are checked; counts rounds, measures what is made."""
 
         def visit_For(self, node: nodes.For) -> nodes.For:  # noqa: N802, the name that jinja2 looks for
             self.generic_visit(node)
             node.iter = nodes.Filter(node.iter, COUNTED, [], [], None, None, lineno=node.lineno)
             return node
+
+        def visit_Compare(self, node: nodes.Compare) -> nodes.Compare:  # noqa: N802, the name that jinja2 looks for
+            self.generic_visit(node)
+            node.expr = nodes.Filter(node.expr, MEASURED, [], [], None, None, lineno=node.lineno)
+            return node
+
+        def visit_literal(self, node: nodes.Literal) -> nodes.Expr:
+            self.generic_visit(node)
+            is_made = getattr(node, "ctx", "load") == "load"
+            return nodes.Filter(node, MEASURED, [], [], None, None, lineno=node.lineno) if is_made else node
+
+        visit_List = visit_Tuple = visit_Dict = visit_literal  # noqa: N815, the names that jinja2 looks for
 
         def visit_Concat(self, node: nodes.Concat) -> nodes.Expr:  # noqa: N802, the name that jinja2 looks for
             self.generic_visit(node)
@@ -92,11 +113,12 @@ def compile_bounded(source: str) -> "Template":
             ]
             return reduce(lambda left, right: nodes.Add(left, right, lineno=node.lineno), texts)
 
-    environment = chat_template_utils._compile_jinja_template("").environment.overlay()
-    environment.intercepted_binops = frozenset({"*", "**", "+"})
+    environment = chat_template_utils._compile_jinja_template("").environment.overlay(finalize=measure)
+    environment.intercepted_binops = frozenset({"*", "**", "+", "%"})
     environment.call_binop = partial(call_bounded_operator, environment)
     environment.filters = {name: check_call(one) for name, one in environment.filters.items()}
-    environment.filters[COUNTED] = count_rounds
+    environment.filters |= {COUNTED: count_rounds, MEASURED: measure}
+    environment.tests = {name: compare_measured(one) for name, one in environment.tests.items()}
     environment.call = check_call(environment.call)
     tree = AddsChecks().visit(environment.parse(source))
     tree.set_environment(environment)
@@ -106,31 +128,89 @@ def compile_bounded(source: str) -> "Template":
 def call_bounded_operator(
     environment: "SandboxedEnvironment", context: "Context", operator: str, left: Any, right: Any
 ) -> Any:
-    for one, other in ((left, right), (right, left)):
-        if operator == "*" and hasattr(one, "__len__") and isinstance(other, int):
-            check_length(len(one) * other)
-    if operator == "+" and hasattr(left, "__len__") and hasattr(right, "__len__"):
+    if isinstance(left, int) and isinstance(right, int):
+        bits = {"*": left.bit_length() + right.bit_length(), "**": left.bit_length() * right}.get(operator, 0)
+        check_length(bits, LARGEST_NUMBER)
+    elif operator == "*":
+        for one, other in ((left, right), (right, left)):
+            if isinstance(other, int):
+                check_length(measure_size(one)[0] * other, MOST_HELD)
+                check_length(len(one) * other if hasattr(one, "__len__") else 0)
+    elif operator == "%":
+        check_length(estimate_result("format", [left, *(right if isinstance(right, tuple) else [right])]), MOST_MADE)
+    elif hasattr(left, "__len__") and hasattr(right, "__len__"):
         take_steps(check_length(len(left) + len(right)) // PER_STEP)
-    if operator == "**" and isinstance(left, int) and isinstance(right, int):
-        check_length(left.bit_length() * right, LARGEST_POWER)
-    return environment.binop_table[operator](left, right)
+    return measure(environment.binop_table[operator](left, right))
 
 
 def check_call(called: Callable[P, R]) -> Callable[P, R]:
-    """The same function; numbers that it is given, such as a width, and texts that it returns may not be too large."""
+    """The same function, if it does not make far too much; what it is given and what it makes count as steps."""
 
     @wraps(called)
     def call(*given: P.args, **named: P.kwargs) -> R:
-        for one in (*given, *named.values()):
+        name, values = find_values(called, given)
+        values += named.values()
+        look = leave if name in SHALLOW else measure
+        for one in map(look, values):
             if isinstance(one, int):
                 check_length(one)
-        found = called(*given, **named)
+        check_length(estimate_result(name, values), MOST_MADE)
+        found = look(called(*map(measure_items, given), **named))  # type: ignore[arg-type]
         if isinstance(found, str):
             check_length(len(found))
-        take_steps(CALL_STEPS + sum(len(one) for one in (*given, found) if hasattr(one, "__len__")) // PER_STEP)
+        take_steps(CALL_STEPS + sum(len(one) for one in (*values, found) if hasattr(one, "__len__")) // PER_STEP)
         return found
 
     return call
+
+
+def compare_measured(test: Callable[P, R]) -> Callable[P, R]:
+    """A test of two values, such as `is eq`; one of a single value looks at it alone."""
+
+    @wraps(test)
+    def compare(*given: P.args, **named: P.kwargs) -> R:
+        return test(*(map(measure, given) if len(given) > 1 else given), **named)  # type: ignore[arg-type]
+
+    return compare
+
+
+def find_values(called: Callable[..., Any], given: Sequence[Any]) -> tuple[str, list[Any]]:
+    """The name of what is called, by the environment or as a filter, and what it is given, its own text first."""
+    from jinja2 import Environment
+    from jinja2.nodes import EvalContext
+    from jinja2.runtime import Context
+
+    values = [one for one in given if not isinstance(one, Context | EvalContext | Environment)]
+    if isinstance(getattr(called, "__self__", None), Environment):  # its method `call`
+        called = values.pop(0)
+        called = getattr(called, "__wrapped__", called)  # str.format, as jinja2 protects it
+        values = [getattr(called, "__self__", None), *values]
+    return getattr(called, "__name__", ""), values
+
+
+def measure(value: R) -> R:
+    """The same value, if it is not far too large; looking through it takes steps."""
+    if not isinstance(value, str | int):
+        take_steps(check_length(measure_size(value)[0], MOST_HELD) // PER_STEP)
+    return value
+
+
+def leave(value: R) -> R:
+    return value
+
+
+def measure_items(value: Any) -> Any:
+    """The same, also of items that are made one after the other."""
+    return count_items(value) if isinstance(value, GeneratorType) else value
+
+
+def count_items(items: Iterator[R]) -> Iterator[R]:
+    """The same items, as long as they are not far too large together."""
+    total = 0
+    for one in items:
+        total = check_length(total + measure_size(one)[0], MOST_HELD)
+        take_steps(1)
+        yield one
 
 
 def check_length(length: int, limit: int = MAX_CHARACTERS) -> int:
