@@ -113,11 +113,11 @@ def compile_bounded(source: str) -> "Template":
             ]
             return reduce(lambda left, right: nodes.Add(left, right, lineno=node.lineno), texts)
 
-    environment = chat_template_utils._compile_jinja_template("").environment.overlay(finalize=measure)
+    environment = chat_template_utils._compile_jinja_template("").environment.overlay(finalize=check_size)
     environment.intercepted_binops = frozenset({"*", "**", "+", "%"})
     environment.call_binop = partial(call_bounded_operator, environment)
     environment.filters = {name: check_call(one) for name, one in environment.filters.items()}
-    environment.filters |= {COUNTED: count_rounds, MEASURED: measure}
+    environment.filters |= {COUNTED: count_rounds, MEASURED: check_size}
     environment.tests = {name: compare_measured(one) for name, one in environment.tests.items()}
     environment.call = check_call(environment.call)
     tree = AddsChecks().visit(environment.parse(source))
@@ -140,7 +140,7 @@ def call_bounded_operator(
         check_length(estimate_result("format", [left, *(right if isinstance(right, tuple) else [right])]), MOST_MADE)
     elif hasattr(left, "__len__") and hasattr(right, "__len__"):
         take_steps(check_length(len(left) + len(right)) // PER_STEP)
-    return measure(environment.binop_table[operator](left, right))
+    return check_size(environment.binop_table[operator](left, right))
 
 
 def check_call(called: Callable[P, R]) -> Callable[P, R]:
@@ -150,12 +150,12 @@ def check_call(called: Callable[P, R]) -> Callable[P, R]:
     def call(*given: P.args, **named: P.kwargs) -> R:
         name, values = find_values(called, given)
         values += named.values()
-        look = leave if name in SHALLOW else measure
+        look = leave if name in SHALLOW else check_size
         for one in map(look, values):
             if isinstance(one, int):
                 check_length(one)
         check_length(estimate_result(name, values), MOST_MADE)
-        found = look(called(*map(measure_items, given), **named))  # type: ignore[arg-type]
+        found = look(called(*map(bound_items, given), **named))  # type: ignore[arg-type]
         if isinstance(found, str):
             check_length(len(found))
         take_steps(CALL_STEPS + sum(len(one) for one in (*values, found) if hasattr(one, "__len__")) // PER_STEP)
@@ -169,7 +169,7 @@ def compare_measured(test: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(test)
     def compare(*given: P.args, **named: P.kwargs) -> R:
-        return test(*(map(measure, given) if len(given) > 1 else given), **named)  # type: ignore[arg-type]
+        return test(*(map(check_size, given) if len(given) > 1 else given), **named)  # type: ignore[arg-type]
 
     return compare
 
@@ -188,7 +188,7 @@ def find_values(called: Callable[..., Any], given: Sequence[Any]) -> tuple[str, 
     return getattr(called, "__name__", ""), values
 
 
-def measure(value: R) -> R:
+def check_size(value: R) -> R:
     """The same value, if it is not far too large; looking through it takes steps."""
     if not isinstance(value, str | int):
         take_steps(check_length(measure_size(value)[0], MOST_HELD) // PER_STEP)
@@ -199,7 +199,7 @@ def leave(value: R) -> R:
     return value
 
 
-def measure_items(value: Any) -> Any:
+def bound_items(value: Any) -> Any:
     """The same, also of items that are made one after the other."""
     return count_items(value) if isinstance(value, GeneratorType) else value
 
