@@ -27,19 +27,9 @@ OneImage: TypeAlias = str | os.PathLike[str] | Image.Image | np.ndarray
 ImageOrWords: TypeAlias = OneImage | Sequence[OneImage]  # of {"image": ..., "text": ...}, {"images": [...], ...}
 # A text or a path; an image; an array or tensor; two texts that are read together; a prompt; inputs by name.
 OneInput: TypeAlias = (
-    str
-    | os.PathLike[str]
-    | Image.Image
-    | np.ndarray
-    | Tensor
-    | TextPair
-    | tuple[str, str]
-    | Prompt
-    | Mapping[str, Tensor]
-    | Mapping[str, np.ndarray]
-    | Mapping[str, str]
-    | Mapping[str, ImageOrWords]
-)
+    str | os.PathLike[str] | Image.Image | np.ndarray | Tensor | TextPair | tuple[str, str] | Prompt
+    | Mapping[str, Tensor] | Mapping[str, np.ndarray] | Mapping[str, str] | Mapping[str, ImageOrWords]
+)  # fmt: skip
 InputLike = TypeAliasType("InputLike", OneInput | EncodedBatch | Sequence[OneInput] | ColumnLike)
 # Which tokens of an answer: all, numbers, a range or slice, or a text that occurs in it.
 AnswerPart: TypeAlias = int | str | slice | range | Sequence[int] | None

@@ -30,18 +30,9 @@ class TableLike(Protocol):
 
 LabelLike: TypeAlias = int | str | np.integer | Tensor | None
 CellLike: TypeAlias = (
-    str
-    | float
-    | os.PathLike[str]
-    | Image.Image
-    | np.ndarray
-    | Tensor
-    | Mapping[str, str | float]
-    | Sequence[str]
-    | Sequence[float]
-    | Sequence[Sequence[int]]
-    | None
-)
+    str | float | os.PathLike[str] | Image.Image | np.ndarray | Tensor | Mapping[str, str | float] | Sequence[str]
+    | Sequence[float] | Sequence[Sequence[int]] | None
+)  # fmt: skip
 ItemLike: TypeAlias = OneInput | tuple[OneInput, LabelLike] | Mapping[str, CellLike] | Example
 SourceLike: TypeAlias = Data | DataFrameLike | TableLike | Dataset[ItemLike] | DataLoader[ItemLike]
 # A folder, a file, a pattern or the name of a world; a table or data set, perhaps by split; a list of items.

@@ -19,15 +19,9 @@ from whyformer.show.colours import choose_ink, paint_array, to_hex
 from whyformer.show.drawing import DIM_INK, LINE_COLOUR, PALETTE, Drawing
 
 __all__ = [
-    "Drawing",
-    "draw_curves",
-    "draw_densities",
-    "draw_histogram",
-    "draw_matrix",
-    "draw_ranking",
-    "draw_scatter",
+    "Drawing", "draw_curves", "draw_densities", "draw_histogram", "draw_matrix", "draw_ranking", "draw_scatter",
     "draw_violins",
-]
+]  # fmt: skip
 
 Curve = tuple[Plotted, Plotted, Plotted | None, Plotted | None]  # x, mean, low, high; low and high may be None
 

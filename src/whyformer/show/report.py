@@ -27,31 +27,11 @@ from whyformer.show.page_tables import make_fold_css, make_scrollable, make_tabl
 from whyformer.show.wording import format_score
 
 __all__ = [
-    "Html",
-    "arrange_figures",
-    "choose_colour_level",
-    "date_pages",
-    "embed_drawing",
-    "embed_image",
-    "embed_png",
-    "escape_html",
-    "fold_content",
-    "join_html",
-    "make_anchors",
-    "make_chooser",
-    "make_element",
-    "make_fact_list",
-    "make_fragment",
-    "make_legend",
-    "make_notes",
-    "make_page",
-    "make_scrollable",
-    "make_section",
-    "make_series_symbol",
-    "make_table",
-    "make_verdict_badge",
-    "to_data_uri",
-]
+    "Html", "arrange_figures", "choose_colour_level", "date_pages", "embed_drawing", "embed_image", "embed_png",
+    "escape_html", "fold_content", "join_html", "make_anchors", "make_chooser", "make_element", "make_fact_list",
+    "make_fragment", "make_legend", "make_notes", "make_page", "make_scrollable", "make_section", "make_series_symbol",
+    "make_table", "make_verdict_badge", "to_data_uri",
+]  # fmt: skip
 
 CONTENT_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 # The background of JupyterLab, Visual Studio Code and Colab, by the names they give it; elsewhere there are no shadows.
