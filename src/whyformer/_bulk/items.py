@@ -43,7 +43,7 @@ class Item:
 class ItemList:
     """All items in the order of the input, or a random sample of them in that order; see also `arrange`."""
 
-    def __init__(self, data: Data, limit: int | None = None, seed: int = 0) -> None:
+    def __init__(self, data: Data, limit: int | None = None) -> None:
         self.data = data
         self._lost = [problem for problem in data.problems if problem.is_lost and problem.position >= 0]
         self._lost_at = [problem.position for problem in self._lost]
@@ -51,7 +51,7 @@ class ItemList:
         self._positions: Sequence[int] = range(total)
         self.is_arranged = False
         if limit is not None and limit < total:
-            self._positions = sorted(Random(seed).sample(range(total), limit))
+            self._positions = sorted(Random(0).sample(range(total), limit))
 
     def __len__(self) -> int:
         return len(self._positions)

@@ -39,22 +39,10 @@ def make_bulk_row(item: Item, method: str, kind: InputKind, explanation: Explana
         if any(spans):
             starts, ends = zip(*((-1, -1) if span is None else span for span in spans), strict=True)
             row = replace(row, starts=list(starts), ends=list(ends))
-    return replace(row, scores=scores.numpy(), **make_hiding_columns(explanation, i))
-
-
-class HidingColumns(TypedDict, total=False):
-    """The columns about what the model says with parts hidden; none where that was not checked."""
-
-    hidden_units: int
-    top_hidden: float
-    all_hidden: float
-
-
-def make_hiding_columns(explanation: Explanation, i: int) -> HidingColumns:
-    if (hiding := explanation.find_hiding()) is None:
-        return {}
-    _, top, nothing = hiding.answers[i].tolist()
-    return {"hidden_units": int(hiding.hidden[i]), "top_hidden": top, "all_hidden": nothing}
+    if (hiding := explanation.find_hiding()) is not None:  # what the model says with parts hidden
+        _, top, nothing = hiding.answers[i].tolist()
+        row = replace(row, hidden_units=int(hiding.hidden[i]), top_hidden=top, all_hidden=nothing)
+    return replace(row, scores=scores.numpy())
 
 
 def make_item_row(item: Item, method: str, kind: InputKind) -> BulkRow:

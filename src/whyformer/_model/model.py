@@ -359,14 +359,14 @@ class Model:
         regions = tuple(item.named_tokens for item in items)
         return replace(encoded, answers=answers, regions=regions, notes=tuple(notes))
 
-    def check_token_ids(self, ids: Sequence[int], name: str = "the prompt", *, source: int = 0) -> None:
+    def check_token_ids(self, ids: Sequence[int], *, source: int = 0) -> None:
         """Refuse more tokens than the module takes, and ids that it does not have.
 
         source: how many of them an encoder reads; a decoder reads the others.
         """
         for part in (ids[:source], ids[source:]):
             if part:
-                self._input_spec.check_length(len(part), name)
+                self._input_spec.check_length(len(part), "the prompt")
                 self._input_spec.check_ids(torch.tensor(part), of_tokenizer=False)
 
     def encode_tokens(self, texts: Sequence[text.TokenizedText], notes: tuple[str, ...] = ()) -> EncodedBatch:

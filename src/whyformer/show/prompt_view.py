@@ -33,6 +33,7 @@ OPEN_CELLS = 3  # the cells with the largest shares are shown open
 OPEN_TOKENS = 600  # a prompt of at most this many tokens is shown open as a whole
 SPAN_LENGTH = 8  # chips of a top span, at most
 SPAN_SHARE = 0.25  # a neighbour belongs to a span if it has this share of the score of its strongest chip
+TOP_SPANS = 3  # of a cell
 WEAKEST_SPAN = 0.1  # spans below this share of the strongest of their cell are not named
 BLANK_SIGNS = {" ": "␣", "\n": "↵", "\t": "⇥"}
 MOST_SIGNS = 8
@@ -395,7 +396,7 @@ def find_cell_borders(pieces: Pieces, starts: list[int]) -> Borders:
 # --- the strongest words of a cell ------------------------------------------------------------------------------------
 
 
-def find_top_spans(view: PromptView, cell: PromptCell, *, count: int = 3) -> list[TopSpan]:
+def find_top_spans(view: PromptView, cell: PromptCell) -> list[TopSpan]:
     """The strongest spans of a cell, strongest first: a chip with its word, and neighbours nearly as strong.
 
     A span never crosses the border of its cell, a special token, or a change of sign. prompt_page.js does the same.
@@ -405,7 +406,7 @@ def find_top_spans(view: PromptView, cell: PromptCell, *, count: int = 3) -> lis
     spans: list[TopSpan] = []
     taken: set[int] = set()
     for seed in ranked:
-        if len(spans) == count or abs(chips[seed].score) <= WEAKEST_SPAN * abs(chips[ranked[0]].score):
+        if len(spans) == TOP_SPANS or abs(chips[seed].score) <= WEAKEST_SPAN * abs(chips[ranked[0]].score):
             break
         if seed not in taken:
             first, last = grow_span(chips, seed, own, taken)

@@ -23,7 +23,7 @@ independently, so the candidates of an example do not depend on its batch. Every
 candidates still move away at the last of them, so that stopping earlier would report smaller distances.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypedDict
@@ -85,15 +85,13 @@ def choose_search(preset: str | SearchSettings, *, steps: int | None = None) -> 
     return replace(PRESETS[preset], steps=steps)
 
 
-def divide_examples(
-    audited: AuditedAttention, search: SearchSettings, rows: Sequence[int] | None = None
-) -> list[list[int]]:
-    """The examples, or these rows, with weights that can be moved, in parts that are searched at once.
+def divide_examples(audited: AuditedAttention, search: SearchSettings) -> list[list[int]]:
+    """The examples with weights that can be moved, in parts that are searched at once.
 
     The parts of a batch do not depend on what has been searched before, so that a search that was interrupted gives the
     same numbers when it goes on.
     """
-    examples = [i for i in (range(audited.replay.batch) if rows is None else rows) if audited.can_change(i)]
+    examples = [i for i in range(audited.replay.batch) if audited.can_change(i)]
     size = min(MOST_AT_ONCE, max(1, audited.max_rows // search.candidates))
     return [examples[start : start + size] for start in range(0, len(examples), size)]
 
