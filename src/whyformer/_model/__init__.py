@@ -19,7 +19,7 @@ from whyformer._model.input_like import AnswerPart, ImageOrWords, InputLike, One
 from whyformer._model.input_spec import holds_cut_patches
 from whyformer._model.kept_image import UNNAMED_IMAGE, ImageView, KeptImage
 from whyformer._model.model import InputKind, Model, ModelLike
-from whyformer._model.offload import OffloadedWeight, change_weights, copy_hook, find_device, has_hook, list_offloaded
+from whyformer._model.offload import OffloadedWeight, change_weights, copy_hook, find_device, list_offloaded
 from whyformer._model.pictures import (
     PIXELS,
     Pictures,

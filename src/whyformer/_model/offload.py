@@ -21,11 +21,6 @@ if TYPE_CHECKING:
     from accelerate.hooks import ModelHook
 
 
-def has_hook(module: nn.Module) -> bool:
-    """Whether accelerate runs the forward of this module."""
-    return module.__dict__.get("_hf_hook") is not None
-
-
 def copy_hook(hook: "ModelHook", maps: dict[int, dict[int, dict[str, Tensor]]]) -> "ModelHook":
     """A hook with a state of its own: it keeps the device of the last input and a table of loaded weights.
 

@@ -24,7 +24,7 @@ Private files:
     _boundary       hidden states between two blocks
     _players        the units that perturbation methods keep or remove (superpixels too), and the model's answers
     _answers        score, probability or log-odds of the model's answers
-    _bimodal        Chefer et al.'s rules for two modalities; not used by a method yet
+    _encoder_decoder  Chefer et al.'s rules for an encoder and a decoder
 """
 
 from whyformer.methods._registry import METHODS

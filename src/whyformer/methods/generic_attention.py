@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from whyformer.methods._bimodal import class_attention, score_two_streams
+from whyformer.methods._encoder_decoder import class_attention, score_two_streams
 from whyformer.methods._readout_row import mask_padding, propagate_row
 from whyformer.methods._registry import method
 from whyformer.methods._settings import check_method_settings, resolve_layer

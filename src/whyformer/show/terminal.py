@@ -5,16 +5,15 @@ so for everything once more, so that the only control characters of what it retu
 """
 
 import textwrap
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from io import StringIO
 
 import torch
 from rich.color import Color
-from rich.console import Console, OverflowMethod, RenderableType
+from rich.console import Console, RenderableType
 from rich.segment import Segment, Segments
 from rich.style import Style
-from rich.table import Table
 from rich.text import Text
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
@@ -227,24 +226,6 @@ def render_check(lines: Sequence[str]) -> list[Text]:
 def render_notes(lines: Sequence[str]) -> list[Text]:
     """The notes, if there are any."""
     return [Text("\n".join(f"note: {make_visible(line)}" for line in lines), style=DIM_STYLE)] if lines else []
-
-
-def render_table(
-    head: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    *,
-    right: Collection[str],
-    wrapped: Collection[str] | None = None,
-) -> Table:
-    """A table without lines; right: headings of numbers, wrapped: of columns that may have several lines, None: all."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    overflow: OverflowMethod = "fold" if wrapped is None else "ellipsis"
-    for heading in head:
-        no_wrap = wrapped is not None and heading not in wrapped
-        table.add_column(heading, justify="right" if heading in right else "left", overflow=overflow, no_wrap=no_wrap)
-    for row in rows:
-        table.add_row(*(Text(make_visible(cell)) for cell in row))
-    return table
 
 
 # --- one example ------------------------------------------------------------------------------------------------------
