@@ -40,16 +40,8 @@ TEXT_COLUMNS = ("text", "sentence", "review", "content", "tokens", "post_tokens"
 PAIR_COLUMNS = PAIR_FIELDS  # used if a table has both
 IMAGE_COLUMNS = ("image", "img", "picture", "file", "path")
 LABEL_COLUMNS = (
-    "label",
-    "labels",
-    "gold_label",
-    "class",
-    "classification",
-    "target",
-    "fine_label",
-    "sentiment",
-    "is_duplicate",
-)
+    "label", "labels", "gold_label", "class", "classification", "target", "fine_label", "sentiment", "is_duplicate",
+)  # fmt: skip
 RATIONALE_COLUMNS = ("rationale", "rationales", "evidence")
 USUAL_COLUMNS = {
     "input": TEXT_COLUMNS + IMAGE_COLUMNS,

@@ -146,16 +146,9 @@ def method(
 
     def register(compute: MethodFunction) -> MethodFunction:
         METHODS[compute.__name__] = describe_method(
-            compute,
-            paper=paper,
-            class_specific=class_specific,
-            signed=signed,
-            recipe=recipe,
-            extra_cost=cost,
-            extra_needs=extra_needs or {},
-            reads_attention=reads_attention,
-            note=note,
-        )
+            compute, paper=paper, class_specific=class_specific, signed=signed, recipe=recipe, extra_cost=cost,
+            extra_needs=extra_needs or {}, reads_attention=reads_attention, note=note,
+        )  # fmt: skip
         return compute
 
     return register

@@ -132,16 +132,9 @@ def metric(
 
     def register(compute: Callable[..., Tensor | Measurement]) -> Callable[..., Tensor | Measurement]:
         METRICS[compute.__name__] = describe_metric(
-            compute,
-            paper=paper,
-            better=better,
-            kind=kind,
-            needs_truth=needs_truth,
-            combine=combine,
-            presets=presets or {},
-            only=only,
-            across_examples=across_examples,
-        )
+            compute, paper=paper, better=better, kind=kind, needs_truth=needs_truth, combine=combine,
+            presets=presets or {}, only=only, across_examples=across_examples,
+        )  # fmt: skip
         return compute
 
     return register
