@@ -89,6 +89,8 @@ USUAL_CHANGES = {
     "a command or an option": "cli",
     "a document for `reproduce`": "papers",
     "a question that the page answers": "_page",
+    "a widget of the page": "_page",
+    "padding of left-padded batches": "_explain",
 }
 # Private names of other libraries than torch that are used, each in one or two files.
 OTHERS = {"_exit", "_worker_logs_enabled", "_hf_hook", "_attn_implementation", "_compile_jinja_template"}
@@ -187,6 +189,15 @@ def test_every_surprise_has_its_code_and_its_test():
             file, *name = re.findall(r"`([^`]+)`", cell)
             defined = {node.name for node in ast.walk(ast.parse((start / file).read_text())) if is_a_definition(node)}
             assert set(name) <= defined, row
+
+
+def test_files_that_texts_name_exist():
+    """In docstrings, in comments and in the pages for developers."""
+    stray = {f"{name}.py" for name in (*sys.stdlib_module_names, "connection")}
+    known = stray | {file.name for file in ROOT.rglob("*.py")}
+    texts = [ARCHITECTURE, ROOT / "CONTRIBUTING.md", *files]
+    found = {text.name: set(re.findall(r"\b[a-z]\w*\.py\b", text.read_text())) - known for text in texts}
+    assert {name: missing for name, missing in found.items() if missing} == {}
 
 
 def test_the_picture_of_the_house_is_up_to_date():

@@ -39,9 +39,9 @@ def describe_run(model: Model, encoded: EncodedBatch) -> dict[str, str]:
 
 def describe_forward(model: Model, encoded: EncodedBatch, run: Run) -> dict[str, str]:
     found = describe_attention(run)
-    found["order"] = try_to_say(lambda: describe_order(find_order(model, encoded, run, always=True)))
-    found["blocks"] = try_to_say(lambda: describe_blocks(run))
-    found["task"] = try_to_say(lambda: describe_task(model, encoded, run))
+    found["order"] = describe_or_explain(lambda: describe_order(find_order(model, encoded, run, always=True)))
+    found["blocks"] = describe_or_explain(lambda: describe_blocks(run))
+    found["task"] = describe_or_explain(lambda: describe_task(model, encoded, run))
     return found
 
 
@@ -97,8 +97,8 @@ def describe_task(model: Model, encoded: EncodedBatch, run: Run) -> str:
     return f"{'any of' if problem == 'multi_label_classification' else 'one of'} {count} classes{named}"
 
 
-def try_to_say(say: Callable[[], str]) -> str:
+def describe_or_explain(describe: Callable[[], str]) -> str:
     try:
-        return say()
+        return describe()
     except WhyformerError as error:
         return f"not found: {error}"

@@ -1,4 +1,4 @@
-"""Exceptions that nobody foresaw, raised by whyformer itself while it follows a model: told as such, with the cause.
+"""Exceptions of whyformer itself while it follows a model: reported as a bug of whyformer, with the cause.
 
 What the user's own module, target function or method raises passes through unchanged. Running out of memory is a
 ResourceError.

@@ -160,7 +160,7 @@ def count_across(cells: int) -> int:
 
 
 def describe_map_colours(panels: Iterable[Panel]) -> str:
-    """What the colours of these maps mean, and no colours that none of them has."""
+    """What the colours of these maps mean."""
     kinds = {panel.signed for panel in panels}
     meanings = ["orange is for, blue against"] * (True in kinds)
     meanings += ["the darker the purple, the higher the score"] * (False in kinds)

@@ -267,7 +267,7 @@ def read_environment(name: str) -> bool | None:
 
 @dataclass(frozen=True)
 class RunSetting:
-    """Which runners are wanted; None: where they pay and nobody can tell the difference."""
+    """Which runners are wanted; None: automatic, only for models without side effects."""
 
     replay: bool | None = read_environment("WHYFORMER_REPLAY")
     plan: bool | None = read_environment("WHYFORMER_PLAN")

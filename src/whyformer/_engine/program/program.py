@@ -79,7 +79,7 @@ class RecordedProgram:
         return any(storage_of(self.constants[number]) == storage_of(result) for number in step.operands)
 
     def save_memory(self, repeats_products: bool) -> None:
-        """Go through the layers once (layer_order.py), and compute again what is cheap to compute (recompute.py).
+        """Go through the layers once, and compute again what is cheap to compute (rematerialise.py).
 
         A program that takes a large part of the memory of its device computes products again too.
         """

@@ -3,7 +3,7 @@
 A run computes gradients at all layers, then relevance at all layers, then the method reads all layers. So most of what
 the forward pass left has to be kept to the end. Each of these passes uses what is in the program, layer by layer from
 the last to the first, so their steps can take turns: once all are through with a layer, its results are freed, and
-what is computed again (recompute.py) is computed again once for all of them.
+what is computed again is computed again once for all of them.
 
 Steps keep their numbers: each still runs after those whose results it uses, or whose memory it writes into.
 
