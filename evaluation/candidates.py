@@ -24,7 +24,7 @@ import whyformer as why
 from whyformer import methods
 from whyformer.data import Data, read
 from whyformer.demo import shapes
-from whyformer.methods._readout_row import finish_scores, propagate_row
+from whyformer.methods._readout_row import mask_padding, propagate_row
 from whyformer.methods._registry import method
 
 HERE = Path(__file__).parent
@@ -83,7 +83,7 @@ def candidate(
     for layer in reversed(range(start, len(attention))):
         cells = multiply(product, attention[layer], attention_grad[layer], attention_relevance[layer])
         row = propagate_row(row, scale(how, cells.mean(1)), normalise=how == "rows")
-    return finish_scores(row, readout, mask)
+    return mask_padding(row, readout, mask)
 
 
 def list_candidates() -> list[Any]:
