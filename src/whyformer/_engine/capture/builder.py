@@ -124,6 +124,7 @@ class CaptureBuilder:
         name, missing = type(unwrap(self.model.module)).__name__, self.keep & ONE_SEQUENCE_SITES
         self.keep -= missing
         what = "has an encoder and a decoder" if self.mode.streams else "does not have the same tokens at every layer"
+        what = "cuts the text into parts, of which no token sees another" if self.cuts_text else what
         for site in missing:
             needed = f"this method needs {site!r} of one sequence at every layer"
             for recipe in (None, *self.request.recipes):
@@ -213,6 +214,11 @@ class CaptureBuilder:
         return any((SITES[name].of or name) in subjects for name in self.keep)
 
     @property
+    def cuts_text(self) -> bool:
+        """Whether the tokens of a text are read in parts: blocks have the states of all of them, in other axes."""
+        return self.numbers is not None and self.mode.follower.grid is None
+
+    @property
     def is_image(self) -> bool:
         return self.mode.leaf is not None and trace_of(self.mode.leaf).is_pixels
 
@@ -227,7 +233,10 @@ class CaptureBuilder:
                 self.joined = JoinedLayers.find(self.sites, self.numbers, self.encoded.batch)
         if self.wants("attention", "attention_output"):
             tracked["attention_output"] = [site.output for site in self.sites]
-        if self.has_streams and self.wants("hidden", "unattended"):
+        if self.cuts_text and self.wants("hidden", "unattended"):
+            blocks = find_blocks(self.mode)
+            tracked["hidden"], self.steps = blocks.states, blocks.steps
+        elif self.has_streams and self.wants("hidden", "unattended"):
             tracked["hidden"], self.steps = self.mode.leaves, [0]
             if self.keep & {"hidden", "hidden_grad"}:
                 tracked["attended"] = self.find_attended_states()
@@ -280,14 +289,15 @@ class CaptureBuilder:
         if "attention_input" in self.keep:
             self.store("attention_input", LazyLayers([partial(raise_or_return, x) for x in self.find_inputs()]))
         if "hidden" in self.keep:
-            states = self.tracked["attended" if self.has_streams else "hidden"]
+            states = self.tracked["attended" if "attended" in self.tracked else "hidden"]
             if self.numbers is not None:
                 self.store("hidden", [self.place_states(state, state.detach()) for state in states])
             else:
                 states = [to_token_states(t.detach(), trace_of(t), self.layout.length) for t in states]
                 self.store("hidden", self.join_attended(states) if self.mode.streams else states)
         if "unattended" in self.keep:
-            self.store("unattended", () if self.has_streams else find_unattended(self.mode, self.tracked["hidden"]))
+            is_read = not self.has_streams or self.cuts_text
+            self.store("unattended", find_unattended(self.mode, self.tracked["hidden"]) if is_read else ())
         if "input" in self.keep:
             pairs = zip(self.mode.leaf_words, self.tracked["input"], strict=True)
             parts = [to_canonical_axes(without_missing(words), trace_of(leaf)) for words, leaf in pairs]
@@ -357,7 +367,8 @@ class CaptureBuilder:
         if "attention_output" in wanted:
             self.store(wanted["attention_output"], outputs, recipe)
         if "hidden" in wanted and recipe is None and self.numbers is not None:
-            pairs = zip(self.tracked["attended"], arrived["attended"], strict=True)
+            name = "attended" if "attended" in arrived else "hidden"
+            pairs = zip(self.tracked[name], arrived[name], strict=True)
             self.store(wanted["hidden"], [self.place_states(state, t, shares=True) for state, t in pairs])
         elif "hidden" in wanted and recipe is None and self.mode.streams:
             states = [to_canonical_axes(t, trace_of(t)) for t in arrived["attended"]]
@@ -431,6 +442,8 @@ class CaptureBuilder:
             values = self.tracked[site][layer].detach()
             values = without_missing(values) if site == "input" else values
             arrived = attach_trace(arrived * values, trace_of(arrived))
+        if site == "hidden" and self.cuts_text:
+            return self.place_states(self.tracked[site][layer], arrived)
         if site == "hidden" and not self.has_streams:
             return to_token_states(arrived, trace_of(arrived), self.layout.length)
         return to_canonical_axes(arrived, trace_of(arrived))

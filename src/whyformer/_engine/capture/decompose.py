@@ -168,6 +168,8 @@ class PartsReplay:
         if not isinstance(result, Tensor):  # a recurrent layer returns its last state as well
             raise UnknownOperation(f"{name} cannot be applied to parts of a state. Use another method.")
         result = result.detach()
+        if name == "detach":
+            return parts
         if name == "linear":
             return F.linear(parts, op.linear_arguments()[1])
         if name == "addmm" and op.argument(1, "mat1") is first:

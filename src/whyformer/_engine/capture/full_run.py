@@ -9,7 +9,7 @@ from whyformer._engine.capture.builder import LAYER_SCORE_SITES, STREAM_SITES, C
 from whyformer._engine.capture.capture import Capture, RunRequest
 from whyformer._engine.capture.decompose import PARTS_FORMS
 from whyformer._engine.capture.sites import SITES
-from whyformer._engine.layout.layout import find_first_grid
+from whyformer._engine.layout.layout import can_be_numbered, find_first_grid
 from whyformer._engine.relevance.node import Switch
 from whyformer._engine.run.forward import run_forward
 from whyformer._engine.run.model_memory import recall
@@ -55,13 +55,13 @@ class FullRunner:
         """A capture for each target, of one forward; of a second one where layers do not all have the same tokens."""
         passes, encoded = choose_passes(request), request.encoded
         start = partial(run_forward, request.model, encoded, intervention=request.intervention, **passes)
-        is_image = encoded.inputs[encoded.main].dim() == 4
-        known = recall(request.model.module, "first grid") if is_image else {}
+        may_be_numbered = can_be_numbered(encoded)
+        known = recall(request.model.module, "first grid") if may_be_numbered else {}
         kind = (*(given.shape[1:] for given in encoded.inputs.values()), request.intervention is not None)
         with neutral_torch():
             if known.get(kind) is None:
                 with start() as run:
-                    may_join = is_image and kind not in known and request.intervention is None
+                    may_join = may_be_numbered and kind not in known and request.intervention is None
                     known[kind] = find_first_grid(run, encoded) if may_join else None
                     if known[kind] is None:
                         for target in targets:

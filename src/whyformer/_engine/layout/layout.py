@@ -113,13 +113,14 @@ def lay_out_streams(run: Run, encoded: EncodedBatch) -> Layout:
 
 
 def lay_out_numbered(run: Run, encoded: EncodedBatch, numbers: TokenNumbers, order: Order) -> Layout:
-    """The layout of an image where layers do not all have the same tokens: patches, then tokens that the model adds."""
-    follower, device = run.mode.follower, run.output.device
-    assert follower.grid is not None
-    mask = torch.ones(encoded.batch, numbers.length, dtype=torch.bool, device=device)
-    special = (torch.arange(numbers.length, device=device) >= numbers.patches).expand_as(mask)
-    tokens = (Grid(*follower.grid, follower.covers),) * encoded.batch
-    return Layout(mask, special, tuple(range(numbers.patches)), tokens, obstacle=order.obstacle, is_joined=True)
+    """The layout where layers do not all have the same tokens: patches or words, then tokens that the model adds."""
+    grid, device = run.mode.follower.grid, run.output.device
+    origin = torch.arange(numbers.length, device=device)
+    origin = torch.where(origin < numbers.patches, origin, -1).expand(encoded.batch, -1)
+    mask, special = mask_positions(encoded, origin)
+    patches = None if grid is None else tuple(range(numbers.patches))
+    tokens = list_tokens(run, encoded, numbers.patches, is_grid=grid is not None)
+    return Layout(mask, special, patches, tokens, obstacle=order.obstacle, is_joined=True)
 
 
 def lay_out_input(run: Run, encoded: EncodedBatch) -> Layout:
@@ -393,11 +394,26 @@ def align_to_tokens(amount: Tensor, layout: Layout) -> Tensor:
 
 
 def find_first_grid(run: Run, encoded: EncodedBatch) -> tuple[int, int] | None:
-    """The patches that the first attention sees, if attention is over windows, merged or added tokens of an image."""
-    mode, is_image = run.mode, encoded.inputs[encoded.main].dim() == 4 and encoded.pictures is None
-    if not is_image or not mode.sites or mode.streams or has_stackable_sites(run, encoded.batch):
+    """The patches that the first attention sees, if attention is over windows, merged or added tokens of an image.
+
+    Of a text whose attention is over parts of it, the same in all layers: its tokens, in one row.
+    """
+    mode, main = run.mode, encoded.inputs[encoded.main]
+    if not can_be_numbered(encoded) or not mode.sites or mode.streams or has_stackable_sites(run, encoded.batch):
         return None
-    return mode.follower.grid
+    if main.dim() == 4:
+        return mode.follower.grid
+    parts = {(site.value.size(0), site.queries, site.value.size(-2)) for site in mode.sites}
+    count, queries, keys = parts.pop()
+    is_cut = not parts and queries == keys and count * keys == main.numel()
+    return (1, main.size(1)) if is_cut else None
+
+
+def can_be_numbered(encoded: EncodedBatch) -> bool:
+    """Whether all layers may be joined into one sequence: of the patches of an image, or the tokens of a text."""
+    main = encoded.inputs[encoded.main]
+    is_text = main.dim() == 2 and not main.is_floating_point()
+    return (main.dim() == 4 or is_text) and encoded.pictures is None
 
 
 def has_stackable_sites(run: Run, batch: int) -> bool:

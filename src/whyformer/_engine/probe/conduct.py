@@ -149,12 +149,20 @@ class MovedRows(Intercept):
 
 
 def make_steps(given: Tensor, axis: int, rows: Tensor) -> Tensor:
-    """By how much each row is moved: the same random signs forth and back."""
+    """By how much each row is moved: the same random signs forth and back.
+
+    Whole numbers may be codes, so they go away from 0 only: cut back to a whole number, they stay what they are.
+    """
     own = given.detach().select(axis, 0)
+    away = torch.where(own < 0, -1, 1)
     generator = torch.Generator().manual_seed(0)
     drawn = [torch.randint(0, 2, own.shape, generator=generator) * 2 - 1 for _ in range(1 + len(rows) // 2)]
     size = STEPS.get(given.dtype, STEPS[torch.float32]) * own[~own.isnan()].float().std(correction=0)
-    return torch.stack([drawn[i // 2] * int(sign) * size for i, sign in enumerate(rows)], axis).to(given)
+    signs = [
+        torch.where(own == own.round(), 2 * away * max(int(sign), 0), drawn[i // 2].to(own) * int(sign))
+        for i, sign in enumerate(rows)
+    ]
+    return torch.stack([sign * size for sign in signs], axis).to(given)
 
 
 def measure_slope(mode: Intercept, answers: Tensor, rows: Tensor) -> float | None:

@@ -165,8 +165,8 @@ class Probe:
     def refuse_joined_tokens(self) -> None:
         if self.layout.is_joined:
             raise UnsupportedModel(
-                f"{self.model.name} does not have the same tokens at every layer (windows, merged or added tokens). "
-                "Methods that change attention do not support this yet. Use another fill or method."
+                f"{self.model.name} does not have the same tokens at every layer (windows, parts of a text, merged or "
+                "added tokens). Methods that change attention do not support this yet. Use another fill or method."
             )
 
     @cached_property

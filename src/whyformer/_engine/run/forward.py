@@ -146,7 +146,8 @@ def run_intercepted(
             mode,
         ):
             try:
-                returned = run_on_logits(shadow, partial(shadow, **inputs), batch=encoded.batch, watches=True)
+                call, main = partial(shadow, **inputs), encoded.inputs[encoded.main]
+                returned = run_on_logits(shadow, call, main, batch=encoded.batch, watches=True)
             except Exception as error:
                 notice_compiled_part(unwrap(model.module), error)
                 raise
@@ -212,7 +213,8 @@ def run_plain_returned(shadow: nn.Module, encoded: EncodedBatch, **options: Any)
         use_device_of_model(device),
         run_compiled_parts_as_written() if learnt(shadow).compiles else nullcontext(),
     ):
-        return run_on_logits(shadow, partial(shadow, **encoded.inputs, **options), batch=encoded.batch)
+        call, main = partial(shadow, **encoded.inputs, **options), encoded.inputs[encoded.main]
+        return run_on_logits(shadow, call, main, batch=encoded.batch)
 
 
 def choose_relevance_dtype(model: Model) -> torch.dtype | None:
@@ -235,6 +237,8 @@ def label_inputs(encoded: EncodedBatch, mode: Intercept, dtype: torch.dtype | No
     entered: dict[str, Tensor] = {}
     label_axis = mode.follower.labels.label_axis
     shows_image = encoded.inputs[encoded.main].dim() == 4  # ids beside it are not of its tokens
+    if not shows_image:
+        mode.follower.grid = None
     for name, tensor in encoded.inputs.items():
         given = leave_inference(tensor).detach()
         given = given.to(dtype) if given.is_floating_point() and dtype is not None else given

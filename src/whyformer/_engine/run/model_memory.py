@@ -32,7 +32,7 @@ class Learnt:
     ignored: Ignored = Ignored.NOTHING  # of what cuts its graph
     settles_early: bool = False  # it embeds ids again after a first use: the embedding itself is the explained input
     scale: Scale | None = None  # of what it returns, once one of its runs has been watched
-    is_turned: bool = False  # it returns logits [class row], or [class] for one row
+    is_turned: bool = False  # it returns logits [class row], [class] for one row, or with an axis of size 1
     runs_alone: bool = False  # the rows of a batch touch each other
     memory_share: float = 1.0  # of the budget for variants: halved when memory ran out
     state: ModelState | None = None

@@ -7,7 +7,7 @@ the logits as well. One column of a softmax is explained by its log-odds. Rows i
 elsewhere are converted: $\log p - \log(1 - p)$, and of more than two classes $\log p$.
 
 The logits are an attribute of the returned tensor, so that functions of the output still get what the model returns.
-So are logits [row class] where a model returns [class row], or [class] for one row.
+So are logits [row class] where a model returns [class row], [class] for one row, or one axis more of size 1.
 """
 
 from collections.abc import Callable, Mapping
@@ -139,29 +139,50 @@ def beneath_of(tensor: object) -> Beneath | None:
     return getattr(tensor, "_whyformer_beneath", None) if isinstance(tensor, Tensor) else None
 
 
-def run_on_logits(shadow: nn.Module, run: Callable[[], Returned], *, batch: int, watches: bool = False) -> Returned:
+def run_on_logits(
+    shadow: nn.Module, run: Callable[[], Returned], given: Tensor, *, batch: int, watches: bool = False
+) -> Returned:
     """What a shadow returns, with the logits [row class] beneath if that is something else.
 
-    watches: find out about the scale, if it is not known.
+    given: the explained input. watches: find out about the scale, if it is not known.
     """
     returned, own = run_at_scale(shadow, run, watches), learnt(shadow)
     if not (watches or own.is_turned):
         return returned
     answer = find_returned_output(returned, shadow)
     logits = logits_of(answer)
-    if is_turned(logits, batch, is_known=own.is_turned):
+    turned = turn(logits, given, batch, shadow, is_known=own.is_turned)
+    if turned is not None:
         own.is_turned = True
-        attach_logits(answer, logits.mT if logits.dim() == 2 else logits[None])
+        attach_logits(answer, turned)
     return returned
 
 
-def is_turned(logits: Tensor, batch: int, *, is_known: bool) -> bool:
-    """Whether the axes are [class row], or [class] for one row."""
+def turn(logits: Tensor, given: Tensor, batch: int, shadow: nn.Module, *, is_known: bool) -> Tensor | None:
+    """The logits [row class] where they are [class row], [class] for one row, or have an axis of size 1; else None."""
+    if logits.dim() == 3 and logits.size(0) == batch:
+        return drop_axis(logits, given, shadow, is_known=is_known)
     if logits.dim() != 2:
-        return logits.dim() == batch == 1 < logits.numel()
+        return logits[None] if logits.dim() == batch == 1 < logits.numel() else None
     if logits.size(0) == batch == logits.size(1):
-        return axis_of(trace_of(logits).samples) == 1 or (is_known and trace_of(logits).samples is None)
-    return logits.size(1) == batch
+        is_turned = axis_of(trace_of(logits).samples) == 1 or (is_known and trace_of(logits).samples is None)
+        return logits.mT if is_turned else None
+    return logits.mT if logits.size(1) == batch else None
+
+
+def drop_axis(logits: Tensor, given: Tensor, shadow: nn.Module, *, is_known: bool) -> Tensor | None:
+    """[row class] from [row 1 class] or [row class 1], if what is returned has no axis of tokens; else None.
+
+    Models of transformers say by their names what they return, and an output for each word of a vocabulary is that of
+    a last token.
+    """
+    if hasattr(shadow, "main_input_name") or sorted(logits.shape[1:])[0] > 1 or logits.numel() == len(logits):
+        return None
+    if logits.size(1) == 1:
+        tables = [module.num_embeddings for module in shadow.modules() if isinstance(module, nn.Embedding)]
+        return None if any(2 * logits.size(2) > words for words in tables) else logits.squeeze(1)
+    is_of_tokens = axis_of(trace_of(logits).tokens) == 1 or given.dim() == 4 or logits.size(1) == given.size(1)
+    return logits.squeeze(2) if is_known or not is_of_tokens else None
 
 
 def run_at_scale(shadow: nn.Module, run: Callable[[], Returned], watches: bool) -> Returned:

@@ -38,11 +38,18 @@ def note_mixing(mode: "Intercept", operation: Operation, result: Argument) -> No
         mode.denominators.append(result)
     label = trace_of(operation.args[0]).tokens if name == "linear" and operation.args else None
     is_over_tokens = label is not None and label.size(-1) > 1
-    if name in MIXING_OPERATIONS or is_over_tokens or (name == "stack" and len(given) > 2):
+    joins = name in MIXING_OPERATIONS or is_over_tokens or (name == "stack" and len(given) > 2)
+    if joins and not has_no_tokens(given[0]):
         mode.mixers = hash((mode.mixers, name))
     elif name in operations.PRODUCTS and len(given) > 1:  # of two states, or of a constant matrix and a state
         left, right = given[-2:]
         mode.products += right.requires_grad and right.dim() > 2 and left.dim() > 1
+
+
+def has_no_tokens(tensor: Tensor) -> bool:
+    """Whether this is [batch channel]: pooled states, logits."""
+    trace = trace_of(tensor)
+    return tensor.dim() == 2 and trace.samples is not None and axis_of(trace.tokens) is None
 
 
 def find_unattended(mode: "Intercept", states: Sequence[Tensor]) -> tuple[bool, ...]:
