@@ -93,7 +93,7 @@ def run_request(request: RunRequest) -> Capture:
     request = replace(request, model=model, encoded=encoded, target=target, versus=versus)
     if encoded.batch > 1 and encoded.pictures is not None:
         return record_alone(request, mixes=False)
-    if encoded.batch > 1 and is_known_to_move(model, encoded):
+    if encoded.batch > 1 and (learnt(model.module).maps_examples or is_known_to_move(model, encoded)):
         return record_alone(request)
     try:
         return run_and_see_conduct(request)

@@ -99,6 +99,15 @@ def source_of_scripted(function: object) -> Callable[..., object] | None:
     return getattr(function, "_torchdynamo_inline", None)
 
 
+# `torch.vmap` and `torch.func.vmap` look this function up on every call; there is no public way to map by a loop.
+VMAP, VMAP_CALL = torch._functorch.apis, "vmap_impl"
+read_vmap_inputs = (
+    torch._functorch.vmap._process_batched_inputs
+)  # -> size, axis of each argument, arguments, their tree
+flatten_tree, unflatten_tree = torch.utils._pytree.tree_flatten, torch.utils._pytree.tree_unflatten
+broadcast_tree = torch.utils._pytree._broadcast_to_and_flatten
+
+
 # --- threads ----------------------------------------------------------------------------------------------------------
 
 # Python's own and documented: what each thread is doing.

@@ -55,6 +55,7 @@ from whyformer._engine.run.forward import Run
 from whyformer._engine.run.graph import TrackedTensors, refuse_unknown_nodes
 from whyformer._engine.run.image_tokens import note_pictures
 from whyformer._engine.run.intervene import compute_attention_scores
+from whyformer._engine.run.model_memory import learnt
 from whyformer._engine.run.other_inputs import note_other_inputs
 from whyformer._engine.run.token_mixing import find_unattended
 from whyformer._engine.targets.chosen_answer import ChosenAnswer, choose_answer, compute_readout
@@ -105,6 +106,9 @@ class CaptureBuilder:
         self.model, self.encoded, self.keep = request.model, request.encoded, set(request.keep)
         self.sites = find_layer_sites(run.mode.sites)  # one per layer
         refuse_other_rows(request, run)
+        if run.mode.maps_examples:
+            learnt(self.model.module).maps_examples = True
+            raise ExamplesMoved(run.output.detach())
         self.order = find_order(self.model, self.encoded, run)
         if self.order.moves_examples and self.encoded.batch > 1:
             raise ExamplesMoved(run.output.detach())
@@ -314,9 +318,8 @@ class CaptureBuilder:
             branches = [error.with_traceback(None)] * len(self.sites)
         else:
             for site, entered, left in zip(self.sites, states, states[1:], strict=False):
-                is_turned = axis_order_of(entered, trace_of(entered)) == "turned"
                 try:
-                    branches.append(find_branch(site, entered, left, self.mode.tape or [], is_turned))
+                    branches.append(find_branch(site, entered, left, self.mode.tape or []))
                 except UnsupportedModel as error:
                     branches.append(error.with_traceback(None))  # the traceback would keep the graph alive
         for name in STREAM_SITES & self.keep:
@@ -337,8 +340,8 @@ class CaptureBuilder:
         try:
             states = find_blocks(self.mode).states
             refuse_changing_tokens(states, self.layout)
-            is_turned = axis_order_of(states[0], trace_of(states[0])) == "turned"
-            first = FirstState(self.mode.tape or [], states[0], is_turned, PARTS_FORMS[name])
+            order = axis_order_of(states[0], trace_of(states[0]))
+            first = FirstState(self.mode.tape or [], states[0], order, PARTS_FORMS[name])
             if isinstance(answer, FunctionAnswer):
                 self.store(name, compute_score_parts(first, answer.read))
             else:

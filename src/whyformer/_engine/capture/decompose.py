@@ -51,7 +51,7 @@ class FirstState:
 
     tape: OperationTape
     state: Tensor
-    is_turned: bool  # its axes are [token batch channel]
+    order: str  # of its axes
     form: BiasForm
 
 
@@ -82,14 +82,15 @@ class PartsReplay:
 
     def __init__(self, first: FirstState, output: Tensor) -> None:
         self.tape, self.output, self.form, state = first.tape, output, first.form, first.state
-        length = state.size(0 if first.is_turned else 1)
+        length = state.size(0 if first.order in ("turned", "alone") else 1)
         if length > MOST_TOKENS:
             raise UnsupportedModel(
                 f"Decomposing every state into {length} parts, one per token, takes too much memory; at most "
                 f"{MOST_TOKENS} tokens are supported. Use a shorter text."
             )
         own = torch.eye(length, dtype=state.dtype, device=state.device)
-        own = own[:, :, None, None] if first.is_turned else own[:, None, :, None]
+        shape = {"alone": (length, length, 1), "turned": (length, length, 1, 1)}
+        own = own.view(shape.get(first.order, (length, 1, length, 1)))
         self.parts = {id(state): state.detach() * own}
         self.wanted, self.last_use = find_ancestors(self.tape, output)
         self.value_maps = find_value_maps(self.tape, skip_first=self.form == "released")

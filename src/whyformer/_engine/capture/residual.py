@@ -27,7 +27,13 @@ import torch
 from torch import Tensor
 
 from whyformer._engine.layout.blocks import find_attention_blocks
-from whyformer._engine.layout.layout import Layout, axis_order_of, refuse_changing_tokens
+from whyformer._engine.layout.layout import (
+    Layout,
+    arrange_axes,
+    axis_order_of,
+    from_canonical_axes,
+    refuse_changing_tokens,
+)
 from whyformer._engine.run.forward import Run
 from whyformer._engine.run.graph import compute_gradients, refuse_untracked
 from whyformer._engine.run.returned import Returned, find_output, iterate_tensors, map_tensors
@@ -75,16 +81,14 @@ class Branch:
         return torch.einsum("bhkc,shc->bhks", self.value, heads)
 
 
-def find_branch(site: AttentionSite, entered: Tensor, left: Tensor, tape: OperationTape, is_turned: bool) -> Branch:
-    """The branch of one block, from its input and output in the model's order of axes.
-
-    is_turned: that order is [token batch channel].
-    """
+def find_branch(site: AttentionSite, entered: Tensor, left: Tensor, tape: OperationTape) -> Branch:
+    """The branch of one block, from its input and output in the model's order of axes."""
     walk = TapeWalker(site, tape)
     weight, mixed, residual = walk.walk_to_addition()
     if residual.shape != entered.shape or not torch.equal(residual, entered):
         raise walk.make_refusal("is not added to the input of the block")
-    in_order = lambda tensor: tensor.detach().transpose(0, 1) if is_turned else tensor.detach()  # noqa: E731
+    order = axis_order_of(entered, trace_of(entered))
+    in_order = lambda tensor: arrange_axes(tensor.detach(), order)  # noqa: E731
     last, _ = walk.find_source(left)
     norms: tuple[LinearNorm, ...] = ()
     middle, end = mixed, left
@@ -230,10 +234,10 @@ def compute_layer_gradients(
 
 def average_tokens(state: Tensor, mask: Tensor) -> Tensor:
     """The state with each token replaced by the mean over those that are not padding."""
-    is_turned = axis_order_of(state, trace_of(state)) == "turned"
+    order = axis_order_of(state, trace_of(state))
     weights = mask.to(state) / mask.sum(1, keepdim=True)
-    weights = weights.T[..., None] if is_turned else weights[..., None]
-    return (weights * state).sum(0 if is_turned else 1, keepdim=True).expand_as(state)
+    mean = (weights[..., None] * arrange_axes(state, order)).sum(1, keepdim=True)
+    return from_canonical_axes(mean, order).expand_as(state)
 
 
 def repeat_tail(tape: OperationTape, old: Tensor, new: Tensor, returned: Returned) -> Returned:

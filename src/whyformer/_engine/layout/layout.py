@@ -275,16 +275,25 @@ def find_patch_positions(origin: Tensor) -> tuple[int, ...]:
 
 
 def axis_order_of(tensor: Tensor, trace: Trace) -> str:
-    """The model's order of axes: "plain" [batch token channel], "turned" [token batch channel], or "pixels"."""
+    """The model's order of axes: "plain" [batch token channel], "turned" [token batch channel], "pixels", or "alone"
+    [token channel], of one example."""
     if trace.is_pixels:
         return "pixels"
+    if tensor.dim() == 2 and trace.samples is not None and trace.samples.numel() == 1 and axis_of(trace.tokens) == 0:
+        return "alone"
     batch_axis, token_axis = axis_of(trace.samples), axis_of(trace.tokens)
     return "turned" if batch_axis == 1 or (batch_axis is None and token_axis == 0) else "plain"
 
 
 def to_canonical_axes(tensor: Tensor, trace: Trace) -> Tensor:
     """[batch token channel] or [batch height width channel], from the model's order of axes."""
-    order = axis_order_of(tensor, trace)
+    return arrange_axes(tensor, axis_order_of(tensor, trace))
+
+
+def arrange_axes(tensor: Tensor, order: str) -> Tensor:
+    """The same, from this order."""
+    if order == "alone":
+        return tensor.unsqueeze(0)
     return tensor.permute(0, 2, 3, 1) if order == "pixels" else tensor.transpose(0, 1) if order == "turned" else tensor
 
 
@@ -294,6 +303,8 @@ def to_token_states(state: Tensor, trace: Trace, length: int) -> Tensor:
     Further axes (the copies of a stream that hyper connections keep) become channels. Other states stay as they are.
     """
     tokens, samples = axis_of(trace.tokens), axis_of(trace.samples)
+    if axis_order_of(state, trace) == "alone":
+        return state.unsqueeze(0)
     if state.dim() == 4 and is_grid_of_tokens(state, trace, length):
         return state.flatten(2).transpose(1, 2)
     if samples is None:  # one example
@@ -314,6 +325,8 @@ def is_grid_of_tokens(state: Tensor, trace: Trace, length: int) -> bool:
 
 def from_canonical_axes(tensor: Tensor, order: str) -> Tensor:
     """The inverse of `to_canonical_axes`."""
+    if order == "alone":
+        return tensor.squeeze(0)
     return tensor.permute(0, 3, 1, 2) if order == "pixels" else tensor.transpose(0, 1) if order == "turned" else tensor
 
 
@@ -399,7 +412,9 @@ def find_first_grid(run: Run, encoded: EncodedBatch) -> tuple[int, int] | None:
     Of a text whose attention is over parts of it, the same in all layers: its tokens, in one row.
     """
     mode, main = run.mode, encoded.inputs[encoded.main]
-    if not can_be_numbered(encoded) or not mode.sites or mode.streams or has_stackable_sites(run, encoded.batch):
+    if not can_be_numbered(encoded) or not mode.sites or mode.streams or mode.maps_examples:
+        return None
+    if has_stackable_sites(run, encoded.batch):
         return None
     if main.dim() == 4:
         return mode.follower.grid

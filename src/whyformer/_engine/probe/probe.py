@@ -787,13 +787,14 @@ def is_state(argument: Returned) -> TypeGuard[Tensor]:
 
 def read_hidden_states(run: Run) -> list[Tensor]:
     """[row token channel] before every block with attention and after the last, for `Probe.intervene(look=...)`."""
-    states, _ = find_attention_blocks(run.mode)
+    found, _ = find_attention_blocks(run.mode)
+    states = [to_canonical_axes(state.detach(), trace_of(state)) for state in found]
     if (wrong := next((state for state in states if state.dim() != 3), None)) is not None:
         raise UnsupportedModel(
             f"The hidden states have the shape {list(wrong.shape)}, not [batch, token, channel]. Methods that need "
             "hidden states do not support this yet."
         )
-    return [to_canonical_axes(state.detach(), trace_of(state)) for state in states]
+    return states
 
 
 def is_finite(output: Tensor) -> bool:

@@ -28,6 +28,7 @@ from whyformer._engine.run.returned import (
     map_tensors,
 )
 from whyformer._engine.run.shadow import make_shadow, weights_of
+from whyformer._engine.run.unrolled_maps import unroll_maps
 from whyformer._engine.run.unseen_functions import notice_compiled_part, run_compiled_parts_as_written
 from whyformer._engine.tracing.frames import Frames
 from whyformer._engine.tracing.operations import Argument
@@ -143,6 +144,7 @@ def run_intercepted(
             use_device_of_model(model.device),
             reload_weights(shadow),
             run_compiled_parts_as_written() if learnt(shadow).compiles else nullcontext(),
+            unroll_maps(),
             mode,
         ):
             try:

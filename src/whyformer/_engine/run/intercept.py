@@ -133,6 +133,7 @@ class Intercept(TorchFunctionMode):
     heads: int = 0  # of the current nn.MultiheadAttention call; 0 outside one
     made_uncut: dict[int, tuple[Tensor, Any, Tensor]] = field(default_factory=dict)  # a result, its node, a view of it
     written: InPlaceWrites = field(default_factory=InPlaceWrites)  # what the model would have written into its tensors
+    maps_examples: bool = False  # `torch.vmap` over the batch: each example has attention of its own
     mixers: int = 0  # a hash of the operations that may mix tokens without attention; 0 if there were none
     products: int = 0  # of states
     denominators: list[Tensor] = field(default_factory=list)  # of attention, where a sink scales its output by them
@@ -385,7 +386,8 @@ class Intercept(TorchFunctionMode):
         """Keep additions of two states, norms, and products with a constant: the residual stream consists of them."""
         result._whyformer_step = self.step  # type: ignore[attr-defined]
         kind = STREAM_KINDS.get(operation.name)
-        if result.dim() != 3:
+        is_alone = result.dim() == 2 and provenance.axis_of(trace_of(result).tokens) == 0  # of one example
+        if result.dim() != 3 and not is_alone:
             return
         self.last_state = result if trace_of(result).tokens is not None else self.last_state
         if kind is None:

@@ -34,6 +34,7 @@ class Learnt:
     scale: Scale | None = None  # of what it returns, once one of its runs has been watched
     is_turned: bool = False  # it returns logits [class row], [class] for one row, or with an axis of size 1
     runs_alone: bool = False  # the rows of a batch touch each other
+    maps_examples: bool = False  # it maps over the examples of a batch, so each is run alone
     memory_share: float = 1.0  # of the budget for variants: halved when memory ran out
     state: ModelState | None = None
     of_code: dict[str, dict[Any, Any]] = field(default_factory=dict)  # answers, by question
