@@ -1,6 +1,7 @@
 """Models: open them, and turn images, texts and tensors into their inputs. The door of this room."""
 
 from whyformer._model.arrays import is_column, is_of_library, list_column, read_arrays
+from whyformer._model.dictionary_input import takes_dictionary
 from whyformer._model.embedding import (
     HELD,
     HELD_MASK,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from whyformer._model.dictionary_input import takes_dictionary
 from whyformer._model.embedding import encoder_of
 from whyformer._model.preprocessors import ImageProcessor
 from whyformer._model.token_masks import is_added
@@ -50,12 +51,15 @@ class InputSpec:
     size: tuple[int, int] | None  # height and width, if the model accepts only one image size
     counts_positions: bool  # derives positions from the padding in the ids (RoBERTa and similar)
     is_hugging_face: bool
+    takes_dictionary: bool = False  # of inputs, whatever their names
     takes_videos: bool = False  # its images may have an axis of time
 
     def choose_input_name(self, tensor: Tensor) -> str:
         """The name of the input that a bare tensor is passed as."""
         if not self.names:
             raise InputError(f"The forward() of {self.name} has no named input. Pass a dictionary of inputs.")
+        if self.takes_dictionary:
+            raise InputError(f"The forward() of {self.name} takes a dictionary of inputs. Pass one.")
         if tensor.is_floating_point() and tensor.dim() >= 3 and "pixel_values" in self.names:
             return "pixel_values"
         if tensor.is_floating_point() and "inputs_embeds" in self.names:
@@ -68,7 +72,8 @@ class InputSpec:
         """Refuse inputs that the module cannot run on. is_joint: images between words, in whatever form."""
         is_joint = is_joint or holds_cut_patches(inputs)
         for name, value in inputs.items():
-            if not (is_joint and self.takes_any):  # processors make inputs that only a part of the model names
+            # processors make inputs that only a part of the model names
+            if not self.takes_dictionary and not (is_joint and self.takes_any):
                 self._check_name(name)
             _check_numbers(name, value)
         if self.main is not None and not any(name in inputs for name in (*EXPLAINED_INPUTS, self.main)):
@@ -194,6 +199,7 @@ def read_input_spec(module: nn.Module) -> InputSpec:
         size=_find_image_size(config) if "interpolate_pos_encoding" in names else None,
         counts_positions=counts,
         is_hugging_face=is_hugging_face,
+        takes_dictionary=not is_hugging_face and takes_dictionary(inner),
         takes_videos=is_hugging_face and any(hasattr(config, name) for name in FRAME_COUNTS),
     )
 

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from whyformer._engine.run.model_memory import OF_MODEL, learnt
 from whyformer._engine.run.quantised import RestoredLinear, choose_shadow_class, find_codes, is_rewritten
 from whyformer._engine.run.unseen_functions import call_originals, find_scripting_methods
-from whyformer._model import copy_hook, unwrap_parts
+from whyformer._model import copy_hook, takes_dictionary, unwrap_parts
 from whyformer._plain.private_torch import (
     BUFFERS,
     CHILDREN,
@@ -55,6 +55,9 @@ def make_shadow(module: nn.Module, dtype: torch.dtype | None = None) -> nn.Modul
         _copy_kept_tensors([shadows[id(original)] for original in originals])
     made: nn.Module = shadows[id(originals[0])]
     made.__dict__[OF_MODEL] = own
+    if not hasattr(made, "main_input_name") and takes_dictionary(originals[0]):
+        run = made.forward
+        made.__dict__["forward"] = lambda **inputs: run(inputs)
     return made
 
 
