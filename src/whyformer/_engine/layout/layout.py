@@ -420,7 +420,7 @@ def find_first_grid(run: Run, encoded: EncodedBatch) -> tuple[int, int] | None:
         return mode.follower.grid
     parts = {(site.value.size(0), site.queries, site.value.size(-2)) for site in mode.sites}
     count, queries, keys = parts.pop()
-    is_cut = not parts and queries == keys and count * keys == main.numel()
+    is_cut = not parts and count > encoded.batch and queries == keys and count * keys == main.numel()
     return (1, main.size(1)) if is_cut else None
 
 
