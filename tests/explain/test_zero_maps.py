@@ -27,7 +27,7 @@ def test_special_tokens_do_not_count():
     """Rollouts leave a 1 at the token the answer is read at."""
     tokens = Pieces(("[CLS]", "film", "[PAD]"), (True, False, False), (False, False, True), (None,) * 3)
     (note,) = note_zero_maps(METHODS["attcat"], torch.tensor([[1.0, 0.0, 0.0]]), [tokens], ["a film"])
-    assert note.startswith("attcat gives 0 to every word of 'a film'. It finds no effect on the target.")
+    assert note.startswith("attcat gives 0 to every word of 'a film'. Nothing that it follows leads to the input.")
     assert note_zero_maps(METHODS["attcat"], torch.tensor([[0.0, -0.1, 0.0]]), [tokens], ["a film"]) == ()
 
 

@@ -15,7 +15,7 @@ OUTCOMES = (RIGHT, NOTED, NAMED, REFUSED, NEEDLESS, RAW, ALARM, SILENT)
 MET = (RIGHT, NOTED, REFUSED)
 
 # Notes that are false for every model here, unless its kind says otherwise.
-FALSE = ("Only some blocks have attention", "in another way", "reads the (token )?ids twice", "no effect on the target")
+FALSE = ("Only some blocks have attention", "in another way", "reads the (token )?ids twice", "leads to the input")
 
 
 class Question(Protocol):

@@ -177,14 +177,24 @@ def explain_by_choice(
         return explain_by(call)
     name = choose_default_method(encoded)
     call = choose_method(name, settings)
+    can_stand_in, why_not = name in STAND_INS and not settings, ""
     try:
-        return explain_by(call)
+        e = explain_by(call)
+        if e.signed and can_stand_in and has_zero_rows(e):
+            other = explain_by(choose_method(STAND_INS[name], {}))
+            if has_zero_rows(other):
+                return e
+            e, why_not = other, "gives 0 everywhere."
     except UnsupportedModel as error:
-        if name not in STAND_INS or settings:
+        if not can_stand_in:
             raise
-        e = explain_by(choose_method(STAND_INS[name], {}))
-        note = f"{STAND_INS[name]} was used, since {name}, the default, does not work here: {error}"
-        return replace(e, notes=(*e.notes, note))
+        e, why_not = explain_by(choose_method(STAND_INS[name], {})), f"does not work here: {error}"
+    note = f"{STAND_INS.get(name)} was used, since {name}, the default, {why_not}"
+    return replace(e, notes=(*e.notes, note)) if why_not else e
+
+
+def has_zero_rows(e: Explanation) -> bool:
+    return bool((e.scores == 0).flatten(1).all(1).any())
 
 
 def as_model(model: ModelLike) -> Model:

@@ -111,7 +111,7 @@ def explain_zeros(method: Method) -> str:
             "It drops negative values, and here no value is positive. A signed method such as attcat also shows what "
             "counts against the target."
         )
-    return "It finds no effect on the target. Try another method, or check that the answer depends on the input."
+    return "Nothing that it follows leads to the input. Try another method, or check that the answer depends on it."
 
 
 def list_names(names: Sequence[str]) -> str:

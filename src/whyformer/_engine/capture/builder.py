@@ -127,7 +127,9 @@ class CaptureBuilder:
         """What an encoder and a decoder do not have raises on access; all else is kept."""
         name, missing = type(unwrap(self.model.module)).__name__, self.keep & ONE_SEQUENCE_SITES
         self.keep -= missing
-        what = "has an encoder and a decoder" if self.mode.streams else "is not one stack of layers over the same tokens"
+        what = (
+            "has an encoder and a decoder" if self.mode.streams else "is not one stack of layers over the same tokens"
+        )
         what = "cuts the text into parts, of which no token sees another" if self.cuts_text else what
         for site in missing:
             needed = f"this method needs {site!r} of one sequence at every layer"

@@ -105,8 +105,9 @@ def find_conduct(model: Model, encoded: EncodedBatch, output: Tensor, *, draws: 
             return Conduct(joins=encoded.batch == 1)
         ends = answers.detach()[[0, -1]]
         if all(are_close(own, output[0], model.dtype) for own in ends):
-            slope = measure_slope(run.mode, answers, rows) if rows.any() else None
-            return Conduct(slope=slope, joins=run.mode.follower.joins_rows)
+            joins = run.mode.follower.joins_rows  # then all rows move a row
+            slope = measure_slope(run.mode, answers, rows) if rows.any() and not joins else None
+            return Conduct(slope=slope, joins=joins)
     shadow = make_shadow(model.module)
     try:
         one, other = (run_plain(shadow, first)[0] for _ in range(2))

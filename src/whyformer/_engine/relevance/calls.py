@@ -371,6 +371,7 @@ class ActivationCall(DifferentiableCall):
     are functions of the same x and the first one is x or a multiple of it."""
 
     kind: str = "activation"
+    is_logarithm: bool = False  # so that its secant through zero may fall where it rises
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

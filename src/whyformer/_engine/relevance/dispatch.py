@@ -111,7 +111,8 @@ class CallBuilder:
         if not x.requires_grad:
             return None
         if operation.name in operations.ACTIVATIONS:
-            return self.make(calls.ActivationCall, run=as_function_of(operation, x)), [x]
+            is_logarithm = operation.name in operations.LOGARITHMS
+            return self.make(calls.ActivationCall, run=as_function_of(operation, x), is_logarithm=is_logarithm), [x]
         if operation.name in operations.SOFTMAXES:
             axis, is_plain = operation.argument(1, "dim", "axis"), operation.name in ("softmax", "_softmax")
             return self.make(calls.SoftmaxCall, axis=-1 if axis is None else axis, is_plain=is_plain), [x]

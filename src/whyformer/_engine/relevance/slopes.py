@@ -113,9 +113,11 @@ def favour_agreeing_products(call: LinearCall, slope: Tensor) -> Shares:
 # --- operations that are not linear ----------------------------------------------------------------------------------
 
 
-def pass_secant(call: ActivationCall, slope: Tensor) -> Shares:
+def pass_secant(call: ActivationCall, slope: Tensor) -> Shares | None:
     """An activation is replaced by the line through zero and its value: f(x) = x * (f(x) / x), the bracket held
-    constant."""
+    constant. A logarithm, which is not 0 at 0, passes its gradient."""
+    if call.is_logarithm:
+        return pass_tangent(call, slope)
     secant = call.recipe.stabiliser.divide(call.result, call.operand)  # f(x) is as small as x: nothing cancels
     share = undo_broadcast(slope * secant, call.operand)
     call.absorb("activation at zero", lambda: slope * call.result - share * call.operand)

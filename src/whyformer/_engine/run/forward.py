@@ -116,7 +116,7 @@ def run_forward(
         )
         own = learnt(model.module)
         while True:
-            mode = start(ignored=own.ignored, settles_early=own.settles_early)
+            mode = start(ignored=own.ignored, settles_early=own.settles_early, reads_marks=own.reads_marks)
             try:
                 yield from run_intercepted(model, encoded, make_shadow(model.module, dtype), mode, dtype, prepare)
                 return
@@ -180,6 +180,9 @@ def ignore_more(module: nn.Module) -> None:
     own = learnt(module)
     if own.ignored < Ignored.DETACHED:
         own.ignored = Ignored(own.ignored + 1)
+        raise RunAgain
+    if not own.reads_marks:  # nothing was cut: numbers are only compared, and the answer computed of that
+        own.ignored, own.reads_marks = Ignored.NOTHING, True
         raise RunAgain
 
 

@@ -123,6 +123,7 @@ class Intercept(TorchFunctionMode):
     entered: Tensor | None = None  # the copy of the leaf that the model computes with
     moves_tokens: bool = False  # whole, before the first block (order.py): what looks like mixing there is a move
     words: Tensor | None = None  # the part of the leaf that comes from token ids
+    reads_marks: bool = False  # comparisons of the input are codes
     settles_early: bool = False  # the embedding itself is the explained input, before anything is added to it
     embeddings: int = 0  # of the ids, so far
     embedded_width: int = 0  # of the first table that embeds ids
@@ -281,6 +282,8 @@ class Intercept(TorchFunctionMode):
                 return reordered()
         if self.guard is not None and operation.is_in_place:
             self.guard.check(operation)
+        if self.codes and operation.name in operations.MULTIPLICATIONS:
+            operation = self.hold_sign(operation)
         if self.follows_masks:
             keep_before_masking(operation)
         result = self.run_fused(operation) if operation.name == operations.FUSED_ATTENTION else operation.run()
@@ -338,6 +341,7 @@ class Intercept(TorchFunctionMode):
             result = self.attach_rule(operation, result, traces)
         if isinstance(result, Tensor) and self.reads_codes(operation, result):
             self.codes.append(result := result.detach().requires_grad_())
+            result._whyformer_is_sign = operation.name in ("sign", "sgn")  # type: ignore[attr-defined]
         results = find_tensors([result]) if traces else ()
         for tensor, trace in zip(results, traces, strict=True):
             attach_trace(tensor, trace)
@@ -369,14 +373,28 @@ class Intercept(TorchFunctionMode):
 
         What is computed from such states depends on the input, so it has gradients and relevance as all else.
         """
-        if self.sites or operation.name not in operations.STEPS or not self.needs_gradient or not self.differentiates:
+        if self.sites or not self.needs_gradient or not self.differentiates:
             return False
-        if not result.is_floating_point() or (result.requires_grad and result.grad_fn is None):
+        is_mark = self.reads_marks and all(t.dtype == torch.bool for t in operation.given)
+        if is_mark and result.is_floating_point():
+            return any(trace_of(t).depends for t in operation.given)
+        if operation.name not in operations.STEPS or not result.is_floating_point():
+            return False
+        if result.requires_grad and result.grad_fn is None:
             return False
         slopeless = [t for t in operation.given if not t.is_floating_point() or operation.name in operations.ROUNDINGS]
         if operation.name not in operations.ROUNDINGS and chooses_weights(result, slopeless):
             return False
         return any(trace_of(t).depends and t.dtype != torch.bool for t in slopeless)
+
+    def hold_sign(self, operation: Operation) -> Operation:
+        """The operation with a sign held constant, where it multiplies what has a slope: |x| that gets its sign back."""
+        signs = [t for t in operation.dependent if getattr(t, "_whyformer_is_sign", False)]
+        if not signs or len(operation.dependent) == len(signs):
+            return operation
+        self.codes = [code for code in self.codes if all(code is not sign for sign in signs)]
+        held = {id(sign): attach_trace(sign.detach(), trace_of(sign)) for sign in signs}
+        return operation.map_arguments(lambda value: held.get(id(value), value))
 
     def is_before_input(self, operation: Operation) -> bool:
         """Whether an operation belongs to the vision tower whose features become a part of the explained input."""

@@ -19,7 +19,7 @@ from whyformer._model import unwrap
 
 Scale: TypeAlias = Literal[
     "logits", "softmax", "sigmoid", "log-softmax", "log-odds", "log-probabilities",
-    "exp", "shifted",  # steps of a softmax that is written out
+    "exp", "shifted", "logsumexp",  # steps of a softmax that is written out
 ]  # fmt: skip
 
 
@@ -30,6 +30,7 @@ class Learnt:
     writes: bool = False  # its forward writes into its own tensors: shadows have copies of them
     compiles: bool = False  # its forward calls functions that it compiles: they run as they are written
     ignored: Ignored = Ignored.NOTHING  # of what cuts its graph
+    reads_marks: bool = False  # whether numbers pass a threshold is all that it reads of them
     settles_early: bool = False  # it embeds ids again after a first use: the embedding itself is the explained input
     scale: Scale | None = None  # of what it returns, once one of its runs has been watched
     is_turned: bool = False  # it returns logits [class row], [class] for one row, or with an axis of size 1

@@ -46,6 +46,7 @@ MOVES = frozenset(
 CLIPS = frozenset(("clamp", "clip", "clamp_min", "clamp_max"))
 ADDITIONS = ("add", "__add__", "__radd__")
 AFTER: Mapping[tuple[str, str], Scale] = {
+    ("exp", "log-softmax"): "softmax",
     ("log", "softmax"): "log-softmax",
     ("div", "exp"): "softmax",
     ("__truediv__", "exp"): "softmax",
@@ -118,7 +119,12 @@ def find_beneath(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[s
     if name == "sub" and isinstance(first, int | float):  # torch.sub(1, p)
         name, first, other = "__rsub__", other, first
     inner = beneath_of(first)
-    if name == "exp" and isinstance(first, Tensor):
+    if name in ("logsumexp", "special_logsumexp") and isinstance(first, Tensor):
+        return Beneath("logsumexp", lambda convert: convert(first))
+    below = beneath_of(other)
+    if name == "sub" and isinstance(first, Tensor) and below is not None and below.scale == "logsumexp":
+        return Beneath("log-softmax", lambda convert: convert(first))
+    if name == "exp" and isinstance(first, Tensor) and (inner is None or inner.scale != "log-softmax"):
         is_shifted = inner is not None and inner.scale == "shifted"
         return Beneath("exp", inner.make if inner is not None and is_shifted else lambda convert: convert(first))
     if name == "sub" and isinstance(first, Tensor) and isinstance(other, Tensor) and other.shape[-1:] == (1,):

@@ -57,6 +57,8 @@ class Follower:
 
     def follow(self, operation: Operation, result: Argument) -> list[Trace]:
         """One trace per tensor of the result."""
+        if operation.name in operations.ORDER_STATISTICS and operation.given:
+            self.joins_rows |= orders_rows(operation)
         if isinstance(result, Tensor):
             trace = mark_softmax(operation, result, self.follow_tensor(operation, result))
             self.prepared = result if trace.is_pixels and result.dim() == 4 else self.prepared
@@ -74,6 +76,7 @@ class Follower:
         index, default = {"max": (1, None), "min": (1, None), "sort": (1, -1), "topk": (2, -1)}[operation.name]
         axis = operation.argument(index, "dim", "axis", default=default) % tensor.dim()
         samples, tokens = (contract_label(label, axis - tensor.dim()) for label in (trace.samples, trace.tokens))
+        self.joins_rows |= samples is None is not trace.samples and trace.depends
         if tokens is None and trace.tokens is not None and values.numel() * tensor.size(axis) == tensor.numel():
             tokens = self.merge_along(trace.tokens, (axis,), keepdim=True)
         if values.dim() < tensor.dim():
@@ -751,6 +754,15 @@ def reduce_label(label: Tensor | None, tensor: Tensor, operation: Operation) -> 
     full = label.double().expand(tensor.shape)
     low, high = -_reduce_as(-full, operation), _reduce_as(full, operation)
     return provenance.squeeze_constant(low.int()) if torch.equal(low, high) else None
+
+
+def orders_rows(operation: Operation) -> bool:
+    """Whether a median, quantile or the like is over numbers of several examples."""
+    tensor = operation.given[0]
+    label, axis = trace_of(tensor).samples, operation.argument(operations.ORDER_STATISTICS[operation.name], "dim")
+    if label is None or label.dim() != tensor.dim() or not trace_of(tensor).depends:
+        return False
+    return (label.size(axis) if isinstance(axis, int) else label.numel()) > 1
 
 
 def adds_border(operation: Operation) -> bool:

@@ -38,11 +38,13 @@ ACTIVATIONS = frozenset(
     "logsigmoid log_sigmoid prelu erf exp expm1 log log1p pow rpow square sqrt rsqrt reciprocal abs clamp clip "
     "clamp_min clamp_max sin cos tan atan threshold".split()
 )
+LOGARITHMS = frozenset("log logsigmoid log_sigmoid".split())  # activations that are not 0 where their operand is
 SOFTMAXES = frozenset("softmax _softmax softmin log_softmax".split())
 NORMS = frozenset("layer_norm rms_norm group_norm batch_norm instance_norm normalize native_layer_norm".split())
 POOLS = frozenset("mean sum avg_pool1d avg_pool2d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d".split())
 GRID_POOLS = frozenset("avg_pool2d max_pool2d adaptive_avg_pool2d adaptive_max_pool2d".split())
 STATISTICS = frozenset("mean sum var std norm vector_norm amax amin logsumexp linalg_norm linalg_vector_norm".split())
+ORDER_STATISTICS = {"median": 1, "nanmedian": 1, "mode": 1, "quantile": 2, "nanquantile": 2, "kthvalue": 2}  # -> dim
 RESIZES = frozenset("interpolate upsample".split())  # linear in the image
 ROW_SUMS = frozenset(("index_add", "scatter_add"))  # onto zeros: linear in the rows
 SAMPLINGS = frozenset(("grid_sample", "grid_sampler"))  # linear in the image; where it is read is held constant
