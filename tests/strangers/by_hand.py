@@ -22,6 +22,7 @@ class Hand:
     twin: nn.Module | None = None
     twin_given: Given | None = None
     own_tokens: slice | None = None  # of the twin's tokens, those of the model
+    untrue: str = ""  # a note that would be
     refused: str = ""  # by every method, for this reason
     refused_by: tuple[str, ...] = ()  # by these, for a reason of theirs
 
@@ -381,6 +382,47 @@ class Short(Base):
 def bfloat16_at_the_end() -> Hand:
     model, ids = Short(), draw_ids()
     return Hand(model, {"ids": ids}, None, Plain(model.table.weight, model), {"input_ids": ids})
+
+
+class LogSoftmax(Base):
+    def forward(self, ids: Tensor) -> Tensor:
+        z = self.head(self.mix(self.table(ids)).mean(1))
+        return z - z.logsumexp(-1, keepdim=True)
+
+
+@hand
+def a_log_softmax_written_out() -> Hand:
+    model, ids = LogSoftmax(), draw_ids()
+    return Hand(model, {"ids": ids}, None, Plain(model.table.weight, model), {"input_ids": ids})
+
+
+class Watched(Base):
+    def forward(self, ids: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        z = self.head(self.mix(self.table(ids)).mean(1))
+        right = (z.argmax(-1) == targets).float().mean()
+        return {"loss": F.cross_entropy(z, targets), "accuracy": right, "scores": z}
+
+
+@hand
+def a_loss_and_an_accuracy_beside_the_scores() -> Hand:
+    model, ids = Watched(), draw_ids()
+    given = {"ids": ids, "targets": torch.tensor([1, 2])}
+    read = lambda out: out["scores"][:, TARGET]  # noqa: E731
+    return Hand(model, given, read, Plain(model.table.weight, model), {"input_ids": ids}, untrue="reads all examples")
+
+
+class Gated(Base):
+    """Tokens below the median of the whole batch are dropped."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        h = self.table(ids)
+        size = h.norm(dim=-1)
+        return self.head(self.mix(h * (size >= size.flatten().median())[..., None]).mean(1))
+
+
+@hand
+def a_median_of_the_batch() -> Hand:
+    return Hand(Gated(), {"ids": draw_ids(1)}, lambda out: out[:, TARGET], untrue="gradients of this model's code")
 
 
 class Heads(Base):

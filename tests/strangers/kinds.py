@@ -21,8 +21,11 @@ class Kind:
     batch: int | None = None  # the number of rows that it needs
     takes_over: bool = False  # it puts a mixing of its own in the place of what was drawn
     combines: bool = True
+    one_input: bool = False  # the model takes no second one
 
     def goes_with(self, other: "Kind") -> bool:
+        if "passed" in (self.axis, other.axis) and (self.one_input or other.one_input):
+            return False
         if self.axis == other.axis or not (self.combines and other.combines) or (self.takes_over and other.takes_over):
             return False
         return bool(set(self.modalities) & set(other.modalities))

@@ -209,6 +209,9 @@ class Apart(nn.Module):
 
 @kind("documents cut into the batch", "12 refused", "mixed", ["ids"], takes_over=True)
 def cut_documents(d: Draft) -> None:
+    """The plain model has gradients at pairs of tokens that its mask keeps apart; here there are no such pairs."""
+    d.unknown = f"{d.unknown}|grad_cam"
+    d.true_refusals.append(("", "cuts the text into parts, of which no token sees another|windows, parts of a text"))
     ids = d.plain.given["input_ids"]
     d.give_both(torch.cat([ids, ids.flip(1)[:, : ids.size(1) - ids.size(1) % 2]], 1)[:, : 2 * (ids.size(1) // 2)])
     length, mix = ids.size(1) // 2, a.Blocks(2)

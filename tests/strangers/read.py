@@ -22,7 +22,7 @@ def read_two(d: Draft) -> None:
     )
 
 
-@kind("features and head in a Sequential", "12 false alarm", "read")
+@kind("features and head in a Sequential", "12 false alarm", "read", one_input=True)
 def in_a_row(d: Draft) -> None:
     d.wrap = lambda model: nn.Sequential(Features(model.make, model.mix), Answer(model.read, model.head, model.give))
     d.passes = lambda given: next(iter(given.values()))

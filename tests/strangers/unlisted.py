@@ -318,7 +318,7 @@ class TwoTrunks(nn.Module):
 @kind("two stacks side by side", "unlisted", "mixed", takes_over=True)
 def two_stacks(d: Draft) -> None:
     d.strange.mix, d.has_twin = TwoTrunks(a.Blocks(1), a.Blocks(1)), False
-    d.true_refusals.append(("", "a second tower"))
+    d.true_refusals.append(("", "a second tower|is not one stack of layers|does not continue where"))
 
 
 # --- how it is called ------------------------------------------------------------------------------------------------

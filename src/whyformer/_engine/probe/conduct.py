@@ -19,7 +19,7 @@ from whyformer._engine.layout.order_probe import make_other_input
 from whyformer._engine.probe.batching import count_rows
 from whyformer._engine.run.forward import run_forward, run_plain
 from whyformer._engine.run.graph import compute_gradients
-from whyformer._engine.run.intercept import Intercept
+from whyformer._engine.run.intercept import Intercept, is_joined
 from whyformer._engine.run.model_code import are_modules_known
 from whyformer._engine.run.model_memory import learnt
 from whyformer._engine.run.shadow import make_shadow
@@ -105,7 +105,7 @@ def find_conduct(model: Model, encoded: EncodedBatch, output: Tensor, *, draws: 
             return Conduct(joins=encoded.batch == 1)
         ends = answers.detach()[[0, -1]]
         if all(are_close(own, output[0], model.dtype) for own in ends):
-            joins = run.mode.follower.joins_rows  # then all rows move a row
+            joins = is_joined(answers)  # then all rows move a row
             slope = measure_slope(run.mode, answers, rows) if rows.any() and not joins else None
             return Conduct(slope=slope, joins=joins)
     shadow = make_shadow(model.module)

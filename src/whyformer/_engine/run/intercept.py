@@ -134,6 +134,7 @@ class Intercept(TorchFunctionMode):
     heads: int = 0  # of the current nn.MultiheadAttention call; 0 outside one
     made_uncut: dict[int, tuple[Tensor, Any, Tensor]] = field(default_factory=dict)  # a result, its node, a view of it
     written: InPlaceWrites = field(default_factory=InPlaceWrites)  # what the model would have written into its tensors
+    has_joined: bool = False  # something was computed of states of several examples
     maps_examples: bool = False  # `torch.vmap` over the batch: each example has attention of its own
     mixers: int = 0  # a hash of the operations that may mix tokens without attention; 0 if there were none
     products: int = 0  # of states
@@ -332,6 +333,7 @@ class Intercept(TorchFunctionMode):
     def finish(self, operation: Operation, result: Argument) -> Argument:
         """Label the result, attach a rule, and record it if it is an attention site."""
         traces = self.follower.follow(operation, result)
+        self.mark_joined(operation, result)
         if any(trace_of(t).depends for t in operation.given) or any(t.words is not None for t in traces):
             traces = [provenance.change_trace(trace, depends=True) for trace in traces]
         self.embeddings += bool(traces) and traces[0].words is not None and operation.name in operations.EMBEDDINGS
@@ -368,6 +370,14 @@ class Intercept(TorchFunctionMode):
             self.add_site(site.detach())
         return result
 
+    def mark_joined(self, operation: Operation, result: Argument) -> None:
+        """Mark what is computed of states of several examples, and all that is computed of it."""
+        is_new, self.follower.joins_rows = self.follower.joins_rows, False
+        self.has_joined |= is_new
+        if is_new or (self.has_joined and any(is_joined(tensor) for tensor in operation.given)):
+            for tensor in find_tensors([result]):
+                tensor._whyformer_is_joined = True  # type: ignore[attr-defined]
+
     def reads_codes(self, operation: Operation, result: Tensor) -> bool:
         """Whether numbers of the input become states without a slope: codes that are embedded, steps of a rounding.
 
@@ -388,7 +398,7 @@ class Intercept(TorchFunctionMode):
         return any(trace_of(t).depends and t.dtype != torch.bool for t in slopeless)
 
     def hold_sign(self, operation: Operation) -> Operation:
-        """The operation with a sign held constant, where it multiplies what has a slope: |x| that gets its sign back."""
+        """The operation with a sign held constant where it multiplies what has a slope: |x| that gets its sign back."""
         signs = [t for t in operation.dependent if getattr(t, "_whyformer_is_sign", False)]
         if not signs or len(operation.dependent) == len(signs):
             return operation
@@ -767,3 +777,8 @@ class Intercept(TorchFunctionMode):
             return False
         known = label[label >= 0]
         return bool((known < length).all()) and len(known.unique()) == len(known) > 0
+
+
+def is_joined(tensor: Tensor) -> bool:
+    """Whether states of several examples were joined on the way to this tensor."""
+    return getattr(tensor, "_whyformer_is_joined", False)

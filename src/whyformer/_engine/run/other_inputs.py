@@ -120,7 +120,8 @@ def is_description(name: str, encoded: EncodedBatch) -> bool:
     """Whether an input is the mask, the positions or the lengths of the tokens of the explained one."""
     given, main = encoded.inputs[name], encoded.inputs[encoded.main]
     length = main.size(1 - encoded.batch_axis) if main.dim() in (2, 3) else 0
-    if name in DESCRIPTIONS or name == encoded.mask_name or given.dtype == torch.bool or is_added(given):
+    is_named = name in DESCRIPTIONS and (name != "token_type_ids" or given.size(-1) == length)
+    if is_named or name == encoded.mask_name or given.dtype == torch.bool or is_added(given):
         return True
     if given.dim() == 1:
         return not given.is_floating_point() and int(given.min()) > 0 and int(given.max()) == length
