@@ -105,7 +105,7 @@ def find_conduct(model: Model, encoded: EncodedBatch, output: Tensor, *, draws: 
             return Conduct(joins=encoded.batch == 1)
         ends = answers.detach()[[0, -1]]
         if all(are_close(own, output[0], model.dtype) for own in ends):
-            joins = is_joined(answers)  # then all rows move a row
+            joins = is_joined(answers) or run.mode.reads_joined  # then all rows move a row
             slope = measure_slope(run.mode, answers, rows) if rows.any() and not joins else None
             return Conduct(slope=slope, joins=joins)
     shadow = make_shadow(model.module)

@@ -135,6 +135,7 @@ class Intercept(TorchFunctionMode):
     made_uncut: dict[int, tuple[Tensor, Any, Tensor]] = field(default_factory=dict)  # a result, its node, a view of it
     written: InPlaceWrites = field(default_factory=InPlaceWrites)  # what the model would have written into its tensors
     has_joined: bool = False  # something was computed of states of several examples
+    reads_joined: bool = False  # ... and read as a number of Python, which may decide what the model does
     maps_examples: bool = False  # `torch.vmap` over the batch: each example has attention of its own
     mixers: int = 0  # a hash of the operations that may mix tokens without attention; 0 if there were none
     products: int = 0  # of states
@@ -375,6 +376,7 @@ class Intercept(TorchFunctionMode):
         is_new, self.follower.joins_rows = self.follower.joins_rows, False
         self.has_joined |= is_new
         if is_new or (self.has_joined and any(is_joined(tensor) for tensor in operation.given)):
+            self.reads_joined |= isinstance(result, bool | int | float)
             for tensor in find_tensors([result]):
                 tensor._whyformer_is_joined = True  # type: ignore[attr-defined]
 
