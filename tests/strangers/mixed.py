@@ -58,6 +58,7 @@ class NormOfBatch(nn.Module):
 def norm_of_batch(d: Draft) -> None:
     d.strange.make = NormOfBatch(d.strange.make, nn.BatchNorm1d(a.WIDTH, affine=False, track_running_stats=False))
     d.plain.make = NormOfBatch(d.plain.make, nn.InstanceNorm1d(a.WIDTH))
+    d.true_refusals.append(("", MIXES_FIRST))
     # Rules for norms may differ; and an instance norm counts as a block that mixes tokens, whose states `cat` adds.
     d.unknown = f"{d.unknown}|{BY_RULES}|^cat$"
 

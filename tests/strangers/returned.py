@@ -84,12 +84,12 @@ def give_dictionary(d: Draft) -> None:
 class WithLoss(a.Anatomy):
     """Labels may be given; then the loss comes first."""
 
-    def logits(self, first: Tensor, *labels: Tensor) -> Tensor:
-        return super().logits(first)
+    def logits(self, first: Tensor, *others: Tensor) -> Tensor:
+        return super().logits(first, *others[:-1])
 
     def answer(self, *given: Tensor) -> Any:
         logits = self.logits(*given)
-        loss = F.cross_entropy(logits, given[1])
+        loss = F.cross_entropy(logits, given[-1])
         return loss, self.give(logits)
 
 

@@ -130,7 +130,7 @@ TOKENS_CHANGE = f"{MIXES_FIRST}|models whose tokens change between layers"
 # --- tokens that go or meet ------------------------------------------------------------------------------------------
 
 
-@kind("weak tokens dropped before mixing", "unlisted", "mixed", ["ids", "series", "table"])
+@kind("weak tokens dropped before mixing", "unlisted", "mixed", ["ids", "series", "table"], one_input=True)
 def drop_tokens(d: Draft) -> None:
     """The three strongest stay. Of the others the answer does not know, so they score 0."""
     d.strange.mix = Changing(d.strange.mix, keep_strongest)
@@ -145,7 +145,7 @@ def keep_strongest(h: Tensor) -> Tensor:
     return h.gather(1, kept[..., None].expand(-1, -1, h.size(2)))
 
 
-@kind("neighbours merged before mixing", "unlisted", "mixed", ["ids", "series"])
+@kind("neighbours merged before mixing", "unlisted", "mixed", ["ids", "series"], one_input=True)
 def merge_tokens(d: Draft) -> None:
     d.strange.mix = Changing(d.strange.mix, lambda h: (h[:, : h.size(1) // 2 * 2].unflatten(1, (-1, 2))).mean(2))
     d.has_twin = False
@@ -327,18 +327,17 @@ def two_stacks(d: Draft) -> None:
 class TakesBatch(nn.Module):
     """forward(batch), with a dictionary."""
 
-    def __init__(self, model: a.Anatomy, name: str) -> None:
+    def __init__(self, model: a.Anatomy) -> None:
         super().__init__()
-        self.model, self.name = model, name
+        self.model = model
 
     def forward(self, batch: dict[str, Tensor]) -> Any:
-        return self.model(batch[self.name])
+        return self.model(**batch)
 
 
 @kind("forward takes the batch as a dictionary", "unlisted", "passed", ["ids", "series"])
 def takes_batch(d: Draft) -> None:
-    name = d.main
-    d.wrap = lambda model: TakesBatch(model, name)
+    d.wrap = TakesBatch
     d.called = lambda module, given: module(given)
 
 

@@ -108,6 +108,7 @@ class CaptureBuilder:
         refuse_other_rows(request, run)
         if run.mode.maps_examples:
             learnt(self.model.module).maps_examples = True
+        if run.mode.maps_examples and self.encoded.batch > 1:
             raise ExamplesMoved(run.output.detach())
         self.order = find_order(self.model, self.encoded, run)
         if self.order.moves_examples and self.encoded.batch > 1:

@@ -412,9 +412,9 @@ def find_first_grid(run: Run, encoded: EncodedBatch) -> tuple[int, int] | None:
     Of a text whose attention is over parts of it, the same in all layers: its tokens, in one row.
     """
     mode, main = run.mode, encoded.inputs[encoded.main]
-    if not can_be_numbered(encoded) or not mode.sites or mode.streams or mode.maps_examples:
+    if not can_be_numbered(encoded) or not mode.sites or mode.streams:
         return None
-    if has_stackable_sites(run, encoded.batch):
+    if (mode.maps_examples and encoded.batch > 1) or has_stackable_sites(run, encoded.batch):
         return None
     if main.dim() == 4:
         return mode.follower.grid

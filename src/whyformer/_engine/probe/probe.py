@@ -43,6 +43,7 @@ from whyformer._engine.probe.prefix import NoPrefix, Prompts, cut_prefix, read_p
 from whyformer._engine.run.forward import Run, run_forward, run_plain_returned
 from whyformer._engine.run.graph import compute_gradients
 from whyformer._engine.run.intervene import Intervention
+from whyformer._engine.run.model_memory import learnt
 from whyformer._engine.run.model_writes import refuse_changed_weights
 from whyformer._engine.run.returned import Returned, find_output
 from whyformer._engine.run.shadow import make_shadow
@@ -466,7 +467,8 @@ class Probe:
 
     def run_whole(self, run: Callable[[Tensor], Read], rows: int, what: str, *, with_graph: bool = False) -> list[Read]:
         """What `run` returned for each batch of row numbers. with_graph: it keeps a graph for a backward pass."""
-        size = 1 if self.runs_alone else count_rows(self.model, self.layout.length, with_graph=with_graph)
+        is_alone = self.runs_alone or learnt(self.model.module).maps_examples
+        size = 1 if is_alone else count_rows(self.model, self.layout.length, with_graph=with_graph)
         batches = list(torch.arange(rows).split(size)) if rows else []
         done = self._run_planned(batches, lambda rows: rows, lambda _, rows: run(rows), what, lambda found, _: found)
         return [found for _, found in done]

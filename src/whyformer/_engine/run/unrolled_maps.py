@@ -49,7 +49,7 @@ def map_by_loop(function: Callable[..., Any], in_dims: Any, out_dims: Any, *sett
     mode = next((mode for mode in list_function_modes() if hasattr(mode, "maps_examples")), None)
     if mode is None or not any(isinstance(one, Tensor) and trace_of(one) is not EMPTY_TRACE for one in given):
         return _original(function, in_dims, out_dims, randomness, chunk_size, *args, **kwargs)
-    mode.maps_examples |= size == mode.batch > 1
+    mode.maps_examples |= size == mode.batch
     made = []
     for entry in range(size):
         picked = [one if axis is None else one.select(axis, entry) for one, axis in zip(given, axes, strict=True)]
