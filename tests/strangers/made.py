@@ -292,6 +292,7 @@ def start_by_cat(d: Draft) -> None:
     d.strange.make = a.Changed(lambda i: torch.cat([torch.full_like(i[:, :1], 3), i], 1), d.plain.make)
     d.give_both(torch.cat([torch.full_like(ids[:, :1], 3), ids], 1), ids)
     d.own_tokens = slice(1, None)
+    d.unknown = "grad_cam"  # its means leave out tokens that the model adds; the plain model is given this one
 
 
 class OneHot(nn.Module):

@@ -156,6 +156,7 @@ def additive_mask(d: Draft) -> None:
     mask = torch.zeros(d.batch, 1, 1, length).double()
     d.strange.given = {**d.strange.given, "attention_mask": mask}
     d.remove = remove_behind_mask
+    d.true_refusals.append(("", "numbers for each example, but there are"))  # also one for a start token
 
 
 def remove_behind_mask(given: Given, tokens: Sequence[int]) -> list[Given]:

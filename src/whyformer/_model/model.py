@@ -616,7 +616,13 @@ def _find_token_mask(inputs: Mapping[str, Tensor], main: Tensor, axis: int) -> T
     if main.dim() == 4:
         return None
     if (name := find_mask_name(inputs, main)) is not None:
-        return read_token_mask(name, inputs[name])
+        mask = read_token_mask(name, inputs[name])
+        if main.dim() == 2 and not main.is_floating_point() and mask.size(1) != main.size(1):
+            raise InputError(
+                f"{name} has {mask.size(1)} numbers for each example, but there are {main.size(1)} tokens, so which of "
+                "them it hides is not known. Pass one for each token."
+            )
+        return mask
     shape = (main.size(axis), main.size(1 - axis)) if main.dim() >= 2 else (main.size(0), 1)
     return torch.ones(shape, dtype=torch.bool)
 
