@@ -17,7 +17,7 @@ FLAT = 1e-3  # of the scores: what hardly rises above their rounding
 SATURATED = 0.2  # of the patches or words share the highest score
 TIED = 1e-6  # of the highest score: what two equal scores may differ by
 FEWEST_SATURATED = 10
-READ_BY_CLIPPING_METHODS = {"attention_grad", "attention_relevance", "hidden"}
+READ_BY_CLIPPING_METHODS = {"attention_grad", "attention_relevance", "hidden", "layer_attention_grad"}
 
 
 def note_zero_maps(
