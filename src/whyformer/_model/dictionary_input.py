@@ -14,7 +14,7 @@ METHODS = frozenset(("get", "items", "keys", "pop", "values"))  # of dictionarie
 
 def takes_dictionary(module: nn.Module) -> bool:
     """Whether forward() has one parameter, which its annotation or its code says is a dictionary."""
-    return "forward" not in vars(module) and reads_dictionary(type(module))
+    return "forward" not in vars(module) and reads_dictionary(type(module))  # type: ignore[arg-type]
 
 
 @lru_cache(maxsize=256)

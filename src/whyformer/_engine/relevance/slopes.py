@@ -117,7 +117,8 @@ def pass_secant(call: ActivationCall, slope: Tensor) -> Shares | None:
     """An activation is replaced by the line through zero and its value: f(x) = x * (f(x) / x), the bracket held
     constant. A logarithm, which is not 0 at 0, passes its gradient."""
     if call.is_logarithm:
-        return pass_tangent(call, slope)
+        pass_tangent(call, slope)
+        return None
     secant = call.recipe.stabiliser.divide(call.result, call.operand)  # f(x) is as small as x: nothing cancels
     share = undo_broadcast(slope * secant, call.operand)
     call.absorb("activation at zero", lambda: slope * call.result - share * call.operand)

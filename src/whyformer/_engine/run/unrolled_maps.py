@@ -55,6 +55,8 @@ def map_by_loop(function: Callable[..., Any], in_dims: Any, out_dims: Any, *sett
         picked = [one if axis is None else one.select(axis, entry) for one, axis in zip(given, axes, strict=True)]
         made.append(flatten_tree(function(*unflatten_tree(picked, tree), **kwargs)))
     stacked_on = broadcast_tree(out_dims, made[0][1])
+    if stacked_on is None:  # torch says what is wrong with them
+        return _original(function, in_dims, out_dims, randomness, chunk_size, *args, **kwargs)
     columns = zip(*(values for values, _ in made), strict=True)
     stacked = [
         column[0] if axis is None else torch.stack(column, axis)
