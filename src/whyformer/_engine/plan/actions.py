@@ -297,7 +297,7 @@ class KeepStatistic:
         result: Tensor = call.run()
         source = getattr(x, "_whyformer_narrow", None) if call.switch is None else None
         if source is not None and statistic.shape[:-1] == source.shape[:-1] and result.shape == source.shape:
-            result._whyformer_scaled = (source, statistic)
+            result._whyformer_scaled = (source, statistic)  # type: ignore[attr-defined]
         return result
 
 

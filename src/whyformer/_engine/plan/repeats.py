@@ -23,6 +23,7 @@ from whyformer._engine.plan.actions import Arguments, Function, Options
 from whyformer._engine.plan.backward_plan import BackwardPlan
 from whyformer._engine.plan.cuda_kernels import Kernels, is_torch_used_elsewhere
 from whyformer._engine.plan.run import Kind, PlanMode, PlanRun, Positions
+from whyformer._engine.relevance.recipes import Recipe
 from whyformer._engine.run.returned import Returned, map_tensors
 from whyformer._engine.tracing.tiles import find_free_memory
 from whyformer._plain.peak_memory import free_memory
@@ -257,7 +258,9 @@ class RepeatedRun(PlanRun):
 
     graph: PlanGraph | None = None
 
-    def find_slopes(self, score: Tensor, at: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    def find_slopes(
+        self, score: Tensor, at: Sequence[Tensor], recipe: Recipe | None = None, *, is_last: bool = True
+    ) -> tuple[Tensor, ...]:
         assert self.graph is not None
         self.graph.slope.copy_(torch.autograd.grad(score.sum(), self.output)[0])
         self.graph.backward.replay()
