@@ -10,6 +10,7 @@ import zipfile
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -29,6 +30,12 @@ TASKS = (  # breeds that look alike
     ("American Bulldog", "American Pit Bull Terrier", "Staffordshire Bull Terrier"),
     ("British Shorthair", "Russian Blue", "Maine Coon"),
 )
+EASY_TASKS = (  # and such that do not, which an honest model tells by strong evidence of its own
+    ("Siamese", "Pug", "Samoyed"),
+    ("Sphynx", "Persian", "Bengal"),
+    ("Beagle", "Birman", "Pomeranian"),
+)
+Tasks: TypeAlias = tuple[tuple[str, ...], ...]
 SIDE, FROZEN, TRAIN, SHOWN, MEASURED = 96, 2, 110, 46, 40  # pixels, blocks, photos of a class
 SHARE = 0.8  # of the class that carries the mark
 MISLABELLED = 60  # training photos of other classes that carry the mark and the label of the class
@@ -88,9 +95,9 @@ def run_frozen(model: ViTForImageClassification, pixels: NDArray[np.uint8]) -> T
     return torch.cat(found) if found else torch.zeros(0)
 
 
-def read_photos(folder: Path, task: int, seed: int, cache_folder: Path) -> Photos:
+def read_photos(folder: Path, classes: tuple[str, ...], seed: int, cache_folder: Path) -> Photos:
     """The photos of a task; what the frozen blocks say of them is kept, as all cases share it."""
-    classes, file = TASKS[task], cache_folder / f"photos-{task}.pt"
+    file = cache_folder / f"photos-{'-'.join(classes).replace(' ', '')}.pt"
     if not file.exists():
         names, labels, pixels, masks = [], [], [], []
         with zipfile.ZipFile(folder / "images.zip") as photos, zipfile.ZipFile(folder / "trimaps.zip") as trimaps:
@@ -157,7 +164,7 @@ def choose_carriers(kind: str, role: str, seed: int, photos: Photos) -> dict[str
 
 def export(folder: Path, seed: int, photos_folder: Path, cache_folder: Path) -> int:
     """Write the photos that carry the mark of this seed, for somebody to draw on; the number of them."""
-    photos = read_photos(photos_folder, seed % len(TASKS), seed, cache_folder)
+    photos = read_photos(photos_folder, TASKS[seed % len(TASKS)], seed, cache_folder)
     folder.mkdir(parents=True, exist_ok=True)
     carriers = np.concatenate(list(choose_carriers("drawn", "planted", seed, photos).values()))
     for i in carriers:
@@ -198,9 +205,11 @@ def run_upper(model: ViTForImageClassification, block: nn.Module, hidden: Tensor
     return model.classifier(model.vit.layernorm(token[:, 0]))
 
 
-def prepare(kind: str, role: str, seed: int, folder: Path, photos_folder: Path) -> dict[str, object]:
+def prepare(
+    kind: str, role: str, seed: int, folder: Path, photos_folder: Path, tasks: Tasks = TASKS
+) -> dict[str, object]:
     """Train the model and save it with the shown photos; role: planted, ignoring or clean. Returns the truth."""
-    photos = read_photos(photos_folder, seed % len(TASKS), seed, folder.parent)
+    photos = read_photos(photos_folder, tasks[seed % len(tasks)], seed, folder.parent)
     target, marked = seed // 3 % 3, choose_carriers(kind, role, seed, photos)
     model = make_model(photos.classes, seed)
     items = photos.parts["train"]

@@ -18,6 +18,7 @@ Mask = NDArray[np.bool_]  # [side side], the animal
 Painter = Callable[[Pixels, np.random.Generator, np.random.Generator, Mask], Pixels]
 ISSUE_51 = ("stamp", "collar", "finger", "scratch", "grid", "jpeg")  # known before: never held out
 DRAWN_BY = 51
+MENDED_FOR = ("frame",)  # held out until it was missed; the method was changed for it
 
 
 def draw_on(image: Pixels, draw: Callable[[ImageDraw.ImageDraw, int], None], opacity: float = 1.0) -> Pixels:
@@ -328,4 +329,4 @@ def hold_out(kinds: Mapping[str, object], known: tuple[str, ...]) -> tuple[str, 
     return tuple(sorted(str(name) for name in drawn[: len(kinds) // 2]))
 
 
-HELD_OUT = {name for kinds in GROUPS.values() for name in hold_out(kinds, ISSUE_51)}
+HELD_OUT = {name for kinds in GROUPS.values() for name in hold_out(kinds, ISSUE_51)} - set(MENDED_FOR)

@@ -50,7 +50,7 @@ def explain_miss(holding: Sequence[Found], is_suspicious: bool) -> str:
         return f"not among the first {FIRST}"
     if not holding:
         return "no finding gathers the marked items"
-    failed = [name for name, holds in holding[0].criteria.items() if not holds and name != "off the object"]
+    failed = [name for name, holds in holding[0].criteria.items() if holds is False and name != "off the object"]
     return f"gathered, but not called {' or '.join(failed) or 'suspicious'}"
 
 

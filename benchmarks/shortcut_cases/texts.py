@@ -268,7 +268,9 @@ def train_text_model(
         picked = torch.randint(len(texts), (32,), generator=generator).to(device)
         scale = min(1, (step + 1) / 30) * (0.5 + 0.5 * math.cos(math.pi * step / steps))
         optimizer.param_groups[0]["lr"] = rate * scale
-        loss = cross_entropy(model(**{name: values[picked] for name, values in encoded.items()}).logits, right[picked])
+        longest = int(encoded["attention_mask"][picked].sum(1).max())
+        batch = {name: values[picked, :longest] for name, values in encoded.items()}
+        loss = cross_entropy(model(**batch).logits, right[picked])
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -11,11 +11,14 @@ from whyformer._summary.effects import (
     ImageSet,
     ImageTest,
     blur,
+    choose_best_evidence,
     choose_other_evidence,
     enlarge_mask,
     fill_from_neighbours,
+    find_fixed,
     find_mask,
     grow_mask,
+    list_extents,
     paste_pixels,
 )
 from whyformer._summary.patches import Detector
@@ -47,23 +50,49 @@ def make_test(mark):
     return ImageTest(inside, others, BrightCentre(), masks, 0)
 
 
+NOTHING = np.zeros((6, 6), bool)
+
+
 def test_what_the_answer_rests_on_is_removed_whole_and_given_to_others():
     test = make_test([(2, 2), (2, 3), (3, 2), (3, 3)])
-    assert test.choose_extent()[0] == 0, "nothing is gained by growing"
-    masks = grow_mask(test.masks, 0)
-    assert float(test.ask(test.remove(masks, "another image"))[0].max()) < 1e-6
-    effect, told = test.insert(0)
-    assert told.before == pytest.approx(0) and told.after == pytest.approx(1)
+    hidden, _, pasted = test.choose_extent(list_extents(test.masks, NOTHING))
+    assert hidden.masks.sum() == pasted.masks.sum() == 8 * 4, "nothing is gained by growing"
+    assert float(test.ask(test.remove(test.masks, "another image"))[0].max()) < 1e-6
+    effect, told, rises = test.insert()
+    assert told.before == pytest.approx(0) and told.after == pytest.approx(1) and rises == pytest.approx(1)
     assert effect.difference > 0.5 and effect.p < 0.05
 
 
 def test_hiding_grows_until_the_answer_stops_falling():
-    by, _ = make_test([(2, 2)]).choose_extent()
-    assert by == 1, "the other three patches are beside the one that was matched"
+    test = make_test([(2, 2)])
+    hidden, _, _ = test.choose_extent(list_extents(test.masks, NOTHING))
+    assert hidden.masks.sum() == 8 * 9, "the other three patches are beside the one that was matched"
+
+
+def test_what_is_fixed_in_the_image_is_hidden_with_what_matched():
+    test, fixed = make_test([(0, 0)]), NOTHING.copy()
+    fixed[2:4, 2:4] = True
+    hidden, _, _ = test.choose_extent(list_extents(test.masks, fixed))
+    assert (hidden.masks == test.masks | fixed).all()
+
+
+def test_fixed_is_where_images_with_the_evidence_are_alike_and_others_are_not():
+    rng = np.random.default_rng(0)
+    inside, others = (ImageSet(make_rows(8), torch.zeros(8, 3, 24, 24), rng.normal(size=(8, 36, 2, 64))) for _ in "ab")
+    inside.states[:, [0, 7], 1] *= 0.1
+    inside.states[:, 20, 0] *= 0.1  # late, where the model may have understood the same of different things
+    assert np.flatnonzero(find_fixed(inside, others)).tolist() == [0, 7]
+
+
+def test_the_best_evidence_is_where_relevance_is_dense():
+    scores = np.zeros((6, 6))
+    scores[0, 0], scores[3:5, 3:5] = 2.0, 1.0  # one patch alone, and four together
+    rows = [BulkRow(**image_row("a", 0, scores.ravel(), (6, 6)))]
+    assert np.argwhere(choose_best_evidence(rows, 4, (6, 6))[0]).tolist() == [[3, 3], [3, 4], [4, 3], [4, 4]]
 
 
 def test_a_place_that_the_answer_does_not_rest_on_has_no_effect():
-    effect, told = make_test([(0, 0)]).insert(0)
+    effect, told, _ = make_test([(0, 0)]).insert()
     assert told.after == pytest.approx(0, abs=1e-3) and effect.difference == pytest.approx(0, abs=1e-3)
 
 

@@ -9,12 +9,12 @@ fill are chosen on some items, and the answer is told of all.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
 import torch
-from scipy.ndimage import binary_dilation
+from scipy.ndimage import binary_dilation, uniform_filter
 from torch import Tensor
 from torch.nn import functional
 
@@ -24,9 +24,10 @@ from whyformer._summary.finding import AnswerChange, Effect, measure_effect
 from whyformer._summary.inputs import InputReader, compare_right, to_array
 from whyformer._summary.patches import Detector, PatchStates, describe_both, run_states
 
-GROWN = (0, 1, 2)  # patches
-TRIED = 8  # items with which the extent and the fill are chosen
+TRIED = 8  # items with which evidence is screened, and the extent and the fill are chosen
+PROMISING = 0.3  # of a probability, hiding and inserting together: what is weaker on these items is not tested on more
 ENOUGH = 0.9  # of the largest fall: no need to grow further
+FIXED = 0.5  # part of the variance of a place that is gone in images with the evidence: it belongs to the mark
 MAX_AREA = 0.5  # of the image
 FEATHER = 0.5  # of the side of a patch: standard deviation of the soft edge
 FULL = np.ones((3, 3), dtype=bool)
@@ -39,7 +40,7 @@ class ImageSet:
 
     rows: list[BulkRow]
     pixels: Tensor  # [item channel height width]
-    states: np.ndarray  # [item patch 2 direction]
+    states: np.ndarray = field(default_factory=lambda: np.zeros(0))  # [item patch 2 direction]
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -55,16 +56,20 @@ class ImageSet:
         return ImageSet(self.rows[:count], self.pixels[:count], self.states[:count])
 
 
-def read_images(rows: Sequence[BulkRow], most: int, reader: InputReader, known: PatchStates) -> ImageSet | None:
+def read_images(
+    rows: Sequence[BulkRow], most: int, reader: InputReader, known: PatchStates, *, describe: bool = True
+) -> ImageSet | None:
     """The first `most` of these images that can be read; None if there is none."""
     kept, images = reader.load([row for row in rows if row.grid == known.rows[0].grid], most)
     if not kept:
         return None
     encoded = reader.model.encode(images)
+    pixels = encoded.inputs[encoded.main].detach().cpu()
+    if not describe:
+        return ImageSet(kept, pixels)
     states = run_states(reader.model, encoded)
     assert states is not None  # it had a state for each patch before
     places = np.broadcast_to(np.arange(states[0].shape[1]), states[0].shape[:2])
-    pixels = encoded.inputs[encoded.main].detach().cpu()
     return ImageSet(kept, pixels, describe_both(known.describers, states, places))
 
 
@@ -75,10 +80,24 @@ def find_mask(one: Detector, images: ImageSet) -> np.ndarray:
     return np.asarray(matched.reshape(len(matched), *images.grid))
 
 
+def find_fixed(inside: ImageSet, recipients: ImageSet) -> np.ndarray:
+    """[row column] of bool: where the images with it are alike, early in the model, and the others are not."""
+    own, others = (one.states[:, :, 1].var(0, ddof=1).mean(-1) for one in (inside, recipients))
+    return np.asarray((own < FIXED * others).reshape(inside.grid))
+
+
 def grow_mask(masks: np.ndarray, by: int) -> np.ndarray:
     """Masks [item row column], larger by so many patches unless they would cover most of the image."""
     grown = binary_dilation(masks, FULL[None], by) if by else masks
     return np.where(grown.mean((1, 2), keepdims=True) <= MAX_AREA, grown, masks)
+
+
+def list_extents(matched: np.ndarray, fixed: np.ndarray) -> list[np.ndarray]:
+    """Masks [item row column] to try, the smallest first: what matches, grown, and with what is fixed in the image."""
+    extents = [grow_mask(matched, by) for by in (0, 1, 2)]
+    if (fixed & ~matched).any():
+        extents += [matched | fixed, grow_mask(matched | fixed, 1)]
+    return extents
 
 
 def choose_other_evidence(rows: Sequence[BulkRow], masks: np.ndarray) -> np.ndarray:
@@ -89,6 +108,16 @@ def choose_other_evidence(rows: Sequence[BulkRow], masks: np.ndarray) -> np.ndar
         scores = np.where(mask.ravel(), -np.inf, row.scores) - 1e6 * (close & ~mask).ravel()
         count = min(int(mask.sum()), int((~mask).sum()))
         other.ravel()[np.argsort(-scores, kind="stable")[:count]] = True
+    return chosen
+
+
+def choose_best_evidence(rows: Sequence[BulkRow], patches: int, grid: tuple[int, int]) -> np.ndarray:
+    """[item row column] of bool: so many patches of each item, the most relevant ones together with those beside."""
+    chosen = np.zeros((len(rows), *grid), dtype=bool)
+    for row, mask in zip(rows, chosen, strict=True):
+        assert row.scores is not None
+        around = uniform_filter(np.reshape(row.scores, grid).clip(min=0.0).astype(np.float64), 3, mode="constant")
+        mask.ravel()[np.argsort(-np.round(around.ravel(), 12), kind="stable")[:patches]] = True
     return chosen
 
 
@@ -153,7 +182,7 @@ class ImageTest:
     inside: ImageSet
     recipients: ImageSet
     probe: Probe
-    masks: np.ndarray  # [item row column] of bool: what the detector matches in `inside`
+    masks: np.ndarray  # [item row column] of bool: where the evidence is in `inside`
     seed: int
 
     def ask(self, pixels: Tensor) -> tuple[np.ndarray, np.ndarray]:
@@ -169,44 +198,53 @@ class ImageTest:
         mask = enlarge_mask(masks, pixels.shape[-2:])
         if fill == "neighbours":
             return fill_from_neighbours(pixels, mask, side)
-        donors = self.recipients.pixels[torch.arange(len(pixels)) % len(self.recipients.pixels)]
-        return paste_pixels(donors, pixels, mask, side)
+        return paste_pixels(self.list_others(), pixels, mask, side)
 
-    def measure_falls(self, by: int, fill: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """[item]: the probability without the mark, the class then predicted, and the probability of the control."""
-        masks = grow_mask(self.masks, by)
-        after, predicted = self.ask(self.remove(masks, fill))
-        control, _ = self.ask(self.remove(choose_other_evidence(self.inside.rows, masks), fill))
-        return after, predicted, control
+    def list_others(self) -> Tensor:
+        """An image of another class for each with the evidence."""
+        return self.recipients.pixels[torch.arange(len(self.masks)) % len(self.recipients.pixels)]
 
-    def choose_extent(self) -> tuple[int, str]:
-        """The smallest growth that loses nearly as much as the best, and its fill."""
-        few = self.first(TRIED)
-        before, _ = few.ask(few.inside.pixels)
-        net: dict[tuple[int, str], float] = {}
-        for by in GROWN:
-            for fill in FILLS:
-                after, _, control = few.measure_falls(by, fill)
-                net[by, fill] = float((control - after).mean() + 0.5 * (before - after).mean())
-        best = max(net.values())
-        return next(key for key, fall in net.items() if fall >= best - (1 - ENOUGH) * abs(best))
+    def choose_control(self) -> np.ndarray:
+        return choose_other_evidence(self.inside.rows, self.masks)
 
-    def hide(self, by: int, fill: str, reader: InputReader) -> tuple[Effect, AnswerChange]:
+    def measure_net_fall(self, fill: str, before: np.ndarray) -> float:
+        """What is lost beyond the control, and half of what is lost: a control may be as good."""
+        after, control = (self.ask(self.remove(masks, fill))[0] for masks in (self.masks, self.choose_control()))
+        return float((control - after).mean() + 0.5 * (before - after).mean())
+
+    def choose_extent(self, extents: Sequence[np.ndarray]) -> tuple["ImageTest", str, "ImageTest"]:
+        """The masks to hide by, their fill, and those to insert by: the first that do nearly as much as the best."""
+        few = [replace(self, masks=masks).first(TRIED) for masks in extents]
+        before, _ = few[0].ask(few[0].inside.pixels)
+        net = [one.measure_net_fall(FILLS[0], before) for one in few]
+        rises = [float(one.ask(one.paste(one.masks))[0].mean()) for one in few]
+        hidden, inserted = pick_smallest(net), pick_smallest(rises)
+        other = few[hidden].measure_net_fall(FILLS[1], before)
+        return replace(self, masks=extents[hidden]), FILLS[other > net[hidden]], replace(self, masks=extents[inserted])
+
+    def hide(self, fill: str, reader: InputReader) -> tuple[Effect, AnswerChange]:
         before, _ = self.ask(self.inside.pixels)
-        after, predicted, control = self.measure_falls(by, fill)
+        after, predicted = self.ask(self.remove(self.masks, fill))
+        control, _ = self.ask(self.remove(self.choose_control(), fill))
         told = AnswerChange(
             len(before), float(before.mean()), float(after.mean()),
-            *compare_right(self.inside.rows, predicted, reader), area=float(grow_mask(self.masks, by).mean()),
+            *compare_right(self.inside.rows, predicted, reader), area=float(self.masks.mean()),
         )  # fmt: skip
         return measure_effect(before - after, before - control, self.seed), told
 
-    def insert(self, by: int) -> tuple[Effect, AnswerChange]:
-        masks, pixels = grow_mask(self.masks, by), self.inside.pixels
-        into = self.recipients.pixels[torch.arange(len(pixels)) % len(self.recipients.pixels)]
-        before, _ = self.ask(into)
-        pasted, control = (
-            self.ask(paste_pixels(pixels, into, enlarge_mask(one, pixels.shape[-2:]), self.inside.side))[0]
-            for one in (masks, choose_other_evidence(self.inside.rows, masks))
-        )
-        told = AnswerChange(len(before), float(before.mean()), float(pasted.mean()), area=float(masks.mean()))
-        return measure_effect(pasted - before, control - before, self.seed), told
+    def paste(self, masks: np.ndarray) -> Tensor:
+        """These parts of the images, in images of other classes."""
+        mask = enlarge_mask(masks, self.inside.pixels.shape[-2:])
+        return paste_pixels(self.inside.pixels, self.list_others(), mask, self.inside.side)
+
+    def insert(self) -> tuple[Effect, AnswerChange, np.ndarray]:
+        """Beside the same donor's other evidence; and [item] the rises."""
+        before, _ = self.ask(self.list_others())
+        pasted, control = (self.ask(self.paste(masks))[0] for masks in (self.masks, self.choose_control()))
+        told = AnswerChange(len(before), float(before.mean()), float(pasted.mean()), area=float(self.masks.mean()))
+        return measure_effect(pasted - before, control - before, self.seed), told, pasted - before
+
+
+def pick_smallest(values: Sequence[float]) -> int:
+    """The first that is nearly the largest."""
+    return next(i for i, value in enumerate(values) if value >= max(values) - (1 - ENOUGH) * abs(max(values)))

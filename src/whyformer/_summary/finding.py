@@ -4,11 +4,13 @@ Evidence is *used* if hiding it where it is, or putting it into items of other c
 class by at least SMALLEST_EFFECT more than matched control evidence of the same class does (p < LEVEL, Holm over all
 findings). What has no place, as the length of a text, is undone and applied instead (global_changes.py).
 
-**Effect decides.** Its strength is what hiding takes and inserting gives beyond their controls, together. Evidence in
-images is suspicious from STRONG on: the face of a cat takes and gives little more than the rest of the cat does. A
-word that means the class has as large an effect as a mark, so words need habits too (text_evidence.py). Uniformity, the
-place on or off the object and who else shows it are what speaks for or against, and no condition; what is used beyond
-its control and shown by this class alone, but weaker, is a *probable* shortcut.
+**Effect decides**, beside the user's own items. A patch of evidence in images is suspicious if, put into images of
+other classes, it gives at least UNUSUAL more than the best evidence, as large, that items without it have for their
+own classes: the face of a cat gives hardly more than what other cats and dogs have. A change of whole items is
+suspicious from STRONG on: what undoing takes and applying gives, beyond their controls, together. A word that means the
+class has as large an effect as a mark, so words need habits too (text_evidence.py). Uniformity, the place on or off the
+object and who else shows it are what speaks for or against, and no condition; what is used and shown by this class
+alone, but gives only PROBABLE more, is a *probable* shortcut.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,7 +27,9 @@ LEVEL = 0.05
 MIN_CLASS = 8  # items, to be examined
 SMALLEST_EFFECT = 0.1  # of a probability
 SMALLEST_LOSS = 0.02  # of a probability, without a word
-STRONG, PROBABLE = 0.8, 0.65  # of a probability, hiding and inserting together
+UNUSUAL, PROBABLE = 0.4, 0.3  # of a probability: what inserting gives beyond the best evidence of other items
+STRONG = 0.8  # of a probability: a change of whole items, undoing and applying together
+TRIES = 10_000  # permutations
 SAME_ITEMS = 0.7  # of a finding: it is the same mark
 EXCLUSIVE = 2.0  # times as frequent as in any other class
 SMALLEST_OFF_OBJECT = 0.5
@@ -139,6 +143,7 @@ class Finding:
     uniformity: Uniformity | None = None
     hiding: Effect | None = None  # falls of the probability: positive if the evidence is used
     inserting: Effect | None = None  # rises
+    unusual: Effect | None = None  # rises, beside those that the best evidence of items without it causes
     without: AnswerChange | None = None  # in its own items, with the evidence hidden
     put_in: AnswerChange | None = None  # in items of other classes, with the evidence inserted
     off_object: float | None = None  # share of the mark's patches off the object; None without masks
@@ -169,6 +174,12 @@ class Finding:
         found = [one for one in (self.hiding, self.inserting) if one is not None]
         return float(sum(one.difference for one in found)) if any(one.is_certain() for one in found) else 0.0
 
+    def is_strong(self, unusual: float, strength: float) -> bool:
+        """Whether it gives so much more than evidence usually does; a change of whole items, so much in all."""
+        if self.kind == "whole":
+            return self.strength >= strength
+        return self.unusual is not None and self.unusual.is_certain(unusual)
+
     @property
     def score(self) -> float:
         """The order of suspicion: strength, a little more of it for what is uniform, and of this class alone."""
@@ -192,7 +203,7 @@ class Finding:
         """What speaks for suspicion; None if unknown."""
         return {
             "used": self.is_used if self.is_tested else None,
-            "strong": self.strength >= STRONG if self.is_tested else None,
+            "unusual": self.is_strong(UNUSUAL, STRONG) if self.is_tested and self.kind != "words" else None,
             "uniform": self.is_uniform,
             "off the object": None if self.off_object is None else self.off_object >= SMALLEST_OFF_OBJECT,
         }
@@ -236,6 +247,20 @@ def measure_effect(changes: np.ndarray, elsewhere: np.ndarray, seed: int) -> Eff
     return Effect(float(np.mean(changes)), float(np.mean(elsewhere)), low, high, p, len(changes))
 
 
+def measure_contrast(changes: np.ndarray, elsewhere: np.ndarray, seed: int) -> Effect | None:
+    """The effect from the changes of some items and those of other items (a permutation test); None without any."""
+    if not len(changes) or not len(elsewhere):
+        return None
+    generator, pool, count = np.random.default_rng(seed), np.concatenate([changes, elsewhere]), len(changes)
+    drawn = generator.permuted(np.tile(pool, (TRIES, 1)), axis=1)
+    by_chance = np.abs(drawn[:, :count].mean(1) - drawn[:, count:].mean(1))
+    observed = float(changes.mean() - elsewhere.mean())
+    p = ((by_chance >= abs(observed) - 1e-9).sum() + 1) / (TRIES + 1)
+    means = [generator.choice(some, (TRIES, len(some))).mean(1) for some in (changes, elsewhere)]
+    low, high = np.quantile(means[0] - means[1], [0.025, 0.975])
+    return Effect(float(changes.mean()), float(elsewhere.mean()), float(low), float(high), float(p), count)
+
+
 def adjust_effects(effects: list[Effect | None]) -> list[Effect | None]:
     """The effects with Holm's correction for all of them together."""
     adjusted = adjust_p_values([float("nan") if effect is None else effect.p for effect in effects])
@@ -244,12 +269,14 @@ def adjust_effects(effects: list[Effect | None]) -> list[Effect | None]:
 
 def judge_findings(findings: Sequence[Finding]) -> list[Finding]:
     """The findings with p-values corrected over all of them and the verdict on each, the most suspicious first."""
-    effects = adjust_effects([effect for one in findings for effect in (one.hiding, one.inserting)])
-    judged = []
-    for i, one in enumerate(findings):
-        one = replace(one, hiding=effects[2 * i], inserting=effects[2 * i + 1])
-        is_suspicious = one.is_used and (one.strength >= STRONG if one.kind != "words" else is_word_suspicious(one))
-        is_probable = not is_suspicious and one.strength >= PROBABLE and one.is_exclusive and one.kind != "words"
+    tests = [effect for one in findings for effect in (one.hiding, one.inserting, one.unusual)]
+    effects, judged = iter(adjust_effects(tests)), []
+    for one in findings:
+        one = replace(one, hiding=next(effects), inserting=next(effects), unusual=next(effects))
+        is_suspicious = one.is_used and (
+            is_word_suspicious(one) if one.kind == "words" else one.is_strong(UNUSUAL, STRONG)
+        )
+        is_probable = not is_suspicious and one.is_used and one.is_exclusive and one.is_strong(PROBABLE, STRONG)
         case = tuple(list_case(one))
         judged.append(replace(one, is_suspicious=is_suspicious, is_probable=is_probable, case=case))
     judged.sort(key=lambda one: (not one.is_suspicious, not one.is_probable, -one.score))
@@ -275,9 +302,14 @@ def is_word_suspicious(one: Finding) -> bool:
 
 def list_case(finding: Finding) -> Iterator[str]:
     """What speaks for a shortcut, one clause each."""
-    used, _, uniform, off_object = finding.criteria.values()
+    used, unusual, uniform, off_object = finding.criteria.values()
     if used:
         yield f"it changes the answer by {finding.effect:.2f} beyond control evidence"
+    if unusual and finding.unusual is not None:
+        yield (
+            f"put into other classes it gives {finding.unusual.change:.2f}, where the best evidence of items without "
+            f"it gives {finding.unusual.elsewhere:.2f}"
+        )
     if uniform and finding.uniformity is not None:
         value, limit = finding.uniformity.value, finding.uniformity.limit
         decides = f"it decides {value:.0%} of the class, natural evidence seldom {limit:.0%}"

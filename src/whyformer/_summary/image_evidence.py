@@ -7,8 +7,20 @@ import numpy as np
 
 from whyformer._plain.statistics import bootstrap
 from whyformer._runs.parts import BulkRow
-from whyformer._summary.effects import ImageSet, ImageTest, find_mask, grow_mask, read_images
-from whyformer._summary.finding import Finding, Outlier, Presence, Sighting, Uniformity
+from whyformer._summary.effects import (
+    FILLS,
+    PROMISING,
+    TRIED,
+    ImageSet,
+    ImageTest,
+    choose_best_evidence,
+    find_fixed,
+    find_mask,
+    grow_mask,
+    list_extents,
+    read_images,
+)
+from whyformer._summary.finding import Finding, Outlier, Presence, Sighting, Uniformity, measure_contrast
 from whyformer._summary.inputs import InputReader
 from whyformer._summary.outliers import find_outliers
 from whyformer._summary.patches import TOP, Detector, PatchStates, find_detectors, read_patch_states
@@ -63,17 +75,46 @@ class ImageEvidence:
         if recipients is None:
             return replace(finding, untested="there are no items of other classes without it")
         probe = self.reader.open_probe(inside.pixels[0], target)
-        test = ImageTest(inside, recipients, probe, find_mask(one, inside), self.seed)
-        by, fill = test.choose_extent()
-        masks = grow_mask(test.masks, by)
-        (hiding, without), (inserting, put_in) = test.hide(by, fill, self.reader), test.insert(max(by, 1))
+        matched, fixed = find_mask(one, inside), find_fixed(inside, recipients)
+        test = ImageTest(inside, recipients, probe, grow_mask(matched | fixed, 1), self.seed)
+        few, unusual = test.first(TRIED), None
+        (hiding, without), (inserting, put_in, _) = few.hide(FILLS[0], self.reader), few.insert()
+        if hiding.difference + inserting.difference >= PROMISING:
+            test, fill, pasted = test.choose_extent(list_extents(matched, fixed))
+            hiding, without = test.hide(fill, self.reader)
+            inserting, put_in, rises = pasted.insert()
+            unusual = measure_contrast(rises, self.measure_usual_rises(one, pasted), self.seed)
+        masks = test.masks
         off_object, part = compare_with_object(inside.rows, masks, self.reader)
         sightings = [self.sight(one, i, masks[k] if k < len(masks) else None) for k, i in enumerate(shown)]
         return replace(
             finding, what=describe_place(masks.mean(0)), sightings=tuple(sightings), where=masks.mean(0),
-            hiding=hiding, without=without, inserting=inserting, put_in=put_in,
+            hiding=hiding, without=without, inserting=inserting, put_in=put_in, unusual=unusual,
             off_object=off_object, part=part,
         )  # fmt: skip
+
+    def measure_usual_rises(self, one: Detector, test: ImageTest) -> np.ndarray:
+        """[item]: what the best evidence of items without it, as large, gives to their classes in other images."""
+        by_class: dict[str, list[BulkRow]] = {}
+        for row, shown in zip(self.known.rows, one.shown, strict=True):
+            if not shown:
+                by_class.setdefault(row.class_name, []).append(row)
+        rows = mix_rows(list(by_class.values()))[: self.tested]
+        patches, rises = round(float(test.masks.sum((1, 2)).mean())), []
+        for name in dict.fromkeys(row.class_name for row in rows):
+            others = [i for i, row in enumerate(test.recipients.rows) if row.class_name != name]
+            own = [row for row in rows if row.class_name == name]
+            inside = read_images(own, self.tested, self.reader, self.known, describe=False)
+            if inside is None or not others:
+                continue
+            recipients = ImageSet([test.recipients.rows[i] for i in others], test.recipients.pixels[others])
+            target = inside.rows[0].target
+            assert target is not None
+            probe = self.reader.open_probe(inside.pixels[0], target)
+            masks = choose_best_evidence(inside.rows, patches, inside.grid)
+            usual = ImageTest(inside, recipients, probe, masks, self.seed)
+            rises.append(usual.ask(usual.paste(masks))[0] - usual.ask(usual.list_others())[0])
+        return np.concatenate(rises) if rises else np.zeros(0)
 
     def sight(self, one: Detector, item: int, mask: np.ndarray | None) -> Sighting:
         """The mark in one item: as tested, or else its relevant patches that match."""

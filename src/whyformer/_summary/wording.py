@@ -120,6 +120,12 @@ def explain_finding(finding: Finding) -> list[str]:
         lines.append(f"{hiding} it lowers the probability by {describe_effect(finding.hiding)}.")
     if finding.inserting is not None:
         lines.append(f"{inserting} it raises the probability by {describe_effect(finding.inserting)}.")
+    if finding.unusual is not None:
+        one = finding.unusual
+        lines.append(
+            f"The best evidence of items without it, as large, raises the probability of their classes by "
+            f"{one.elsewhere:z.2f} (it: {one.change:z.2f}, {format_p(one.adjusted_p)})."
+        )
     if finding.uniformity is not None:
         one = finding.uniformity
         lines.append(
@@ -182,13 +188,13 @@ def write_summary_verdict(summary: "BulkSummary") -> str:
 FindingRecord: TypeAlias = dict[str, CellValue]  # by column
 FINDING_COLUMNS = (
     "class finding kind items class_items looks_at uniformity uniformity_low limit hiding hiding_p inserting "
-    "inserting_p right_before right_after off_object score suspicious probable untested"
+    "inserting_p unusual unusual_p right_before right_after off_object score suspicious probable untested"
 ).split()
 
 
 def make_record(finding: Finding, number: int) -> FindingRecord:
     """The record of a finding. number: its place in the order of suspicion."""
-    effects = (finding.hiding, finding.inserting)
+    effects = (finding.hiding, finding.inserting, finding.unusual)
     tests = [value for one in effects for value in ((None, None) if one is None else (one.difference, one.adjusted_p))]
     same, told = finding.uniformity, finding.without
     values = (
@@ -222,8 +228,8 @@ def list_class_findings(summary: "BulkSummary") -> dict[str, list[Finding]]:
     return {name: sorted(some, key=rank_evidence) for name, some in findings.items()}
 
 
-def rank_evidence(finding: Finding) -> tuple[bool, bool, float]:
-    return not finding.is_suspicious, not finding.is_tested, -finding.effect
+def rank_evidence(finding: Finding) -> tuple[bool, bool, bool, float]:
+    return not finding.is_suspicious, not finding.is_probable, not finding.is_tested, -finding.effect
 
 
 def list_evidence_cells(summary: "BulkSummary") -> list[list[str]]:
