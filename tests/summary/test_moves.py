@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from summary.bulk_folder import image_row, text_row, write_run
 
 import whyformer as why
-from whyformer._summary.comparison_page import make_runs_page
 from whyformer._summary.moves import (
     compare_shares,
     deal_counts,
@@ -236,7 +235,7 @@ def test_grids_of_two_sizes_are_compared_on_the_coarser_one(tmp_path):
 
 def test_the_page_lists_words_by_the_size_of_their_change(tmp_path):
     one, other = text_rows(0, ["calm", "x", "y", "z"]), text_rows(1, ["warm", "x", "y", "z"])
-    page = make_runs_page(compare(tmp_path, one, other))
+    page = why.RunComparison.formats[".html"](compare(tmp_path, one, other)).decode()
     sizes = [abs(float(found)) for found in re.findall(r"([+-][0-9.]+) points", page.split("Predictions</h2>")[0])]
     assert len(sizes) > 2 and sizes == sorted(sizes, reverse=True)
 

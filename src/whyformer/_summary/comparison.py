@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from rich.console import RenderableType
-from rich.text import Text
 
 from whyformer._plain import archive
 from whyformer._runs.arguments import check_run_number
-from whyformer._summary.comparison_page import make_runs_fragment, make_runs_page
+from whyformer._summary.comparison_page import make_runs_report
 from whyformer._summary.moves import (
     LEVEL,
     MIN_ITEMS,
@@ -34,15 +32,13 @@ from whyformer._summary.moves import (
     measure_items,
     read_run_items,
 )
-from whyformer._summary.result import TextBlock
 from whyformer._summary.rows import StoredRun, get_planned, open_stored_run
 from whyformer._summary.run import PER_CLASS, choose_summarised_method
 from whyformer._summary.wording import format_p
 from whyformer.errors import InputError
-from whyformer.results.result import Result, to_plain_text
-from whyformer.show import terminal
+from whyformer.results.result import Result, choose_formats
+from whyformer.show.blocks import Report
 from whyformer.show.score_rows import CellValue, as_csv_cell
-from whyformer.show.terminal import Screen
 from whyformer.show.visible import make_visible
 from whyformer.show.wording import shorten_text
 
@@ -69,10 +65,9 @@ class RunComparison(Result):
     notes: tuple[str, ...] = ()
 
     formats: ClassVar[Mapping[str, Callable[[Any], bytes]]] = {
-        ".html": lambda comparison: make_runs_page(comparison).encode("utf-8"),
+        **choose_formats(".html .txt"),
         ".json": lambda comparison: comparison_to_json(comparison),
         ".csv": lambda comparison: moves_to_csv(comparison).encode("utf-8", "backslashreplace"),
-        ".txt": to_plain_text,
     }
 
     @property
@@ -123,35 +118,8 @@ class RunComparison(Result):
         """One mapping per class, those that moved first."""
         return [make_move_record(move) for move in self.classes]
 
-    def render(self, screen: Screen | None = None) -> str:
-        """As text for a terminal."""
-        parts: list[RenderableType] = [Text(make_visible(self.verdict), "bold")]
-        for block in self._list_blocks():
-            parts += block.render()
-        parts += ["", *(Text(make_visible(f"note: {note}"), "dim") for note in self.notes)] if self.notes else []
-        return terminal.render_parts(parts, screen or Screen.from_stdout())
-
-    def _list_blocks(self) -> Iterator[TextBlock]:
-        rows = [
-            [one.name, f"{one.items[0]} / {one.items[1]}", "yes" if one.is_paired else "no", f"{one.moved:.1%}",
-             f"{one.chance:.1%}", format_p(one.adjusted_p), "moved" if one.is_certain else ""]
-            for one in self.classes[:SHOWN_ROWS]
-        ]  # fmt: skip
-        head = ["class", "items", "paired", "moved", "by chance", "p (Holm)", ""]
-        yield TextBlock("Evidence", head, rows, numbers=range(3, 5))
-        answers = [
-            [one.what, f"{one.before:.1%}", f"{one.after:.1%}", f"{one.change:+.1%}", format_p(one.adjusted_p)]
-            for one in self.answers[:SHOWN_ROWS]
-        ]
-        yield TextBlock("Predictions", ["share", *self.names, "change", "p (Holm)"], answers, numbers=range(1, 4))
-        changed = [[old, new, str(count)] for old, new, count in self.changes[:SHOWN_ITEMS]]
-        yield TextBlock("Changed predictions", ["from", "to", "items"], changed, numbers=(2,))
-        moved = [[one.before.id, one.before.class_name, f"{one.moved:.0%}"] for one in self.moved_items[:5]]
-        yield TextBlock("Items that moved most", ["item", "class", "moved"], moved, numbers=(2,))
-
-    def to_html(self) -> str:
-        """The verdict and the classes as a fragment of HTML, for a notebook."""
-        return make_runs_fragment(self)
+    def _report(self) -> Report:
+        return make_runs_report(self)
 
 
 def compare_runs(

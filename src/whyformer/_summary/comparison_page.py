@@ -1,6 +1,6 @@
-"""The page of a comparison of two runs: the verdict, the classes that moved with their maps or words, single items."""
+"""The report of a comparison of two runs: the verdict, the classes that moved, with maps or words, and items."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +12,7 @@ from whyformer._summary.pictures import SIDE, draw_mean_map
 from whyformer._summary.wording import format_p
 from whyformer.errors import InputError
 from whyformer.show import report
+from whyformer.show.blocks import Badge, Block, DataTable, Fold, Notes, PageSection, Paragraph, Report
 from whyformer.show.report import Html, make_element
 from whyformer.show.wording import shorten_text
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from whyformer._summary.comparison import RunComparison
 
 TITLE = "What changed between two runs"
-SHOWN_CARDS, SHOWN_WORDS, SHOWN_ITEMS, SHOWN_ROWS, NAME_LENGTH, TEXT_LENGTH = 12, 12, 6, 100, 60, 90
+SHOWN_CARDS, SHOWN_WORDS, SHOWN_ITEMS, SHOWN_ROWS, BRIEFLY, NAME_LENGTH, TEXT_LENGTH = 12, 12, 6, 100, 15, 60, 90
 LARGEST_FIRST = "Words whose share of the relevance changed most, the largest change first"
 ABOUT_MOVES = (
     "Moved: the part of a class's evidence that is elsewhere in the second run, from 0 to 100 % (total variation of "
@@ -28,24 +29,32 @@ ABOUT_MOVES = (
 )
 
 
-def make_runs_page(comparison: "RunComparison") -> str:
-    """The whole page."""
-    sections = {
-        "In short": make_overview_blocks(comparison),
-        "Evidence of each class": make_evidence_blocks(comparison),
-        "Predictions": make_answer_blocks(comparison),
-        "Items that moved most": make_moved_blocks(comparison),
+def make_runs_report(comparison: "RunComparison") -> Report:
+    """Sections for a page; the verdict and all tables for a notebook and a terminal."""
+    moves, answers, changed, moved = tables = [
+        tabulate_moves(comparison), tabulate_answers(comparison), tabulate_changes(comparison),
+        tabulate_moved_items(comparison),
+    ]  # fmt: skip
+    verdict = Paragraph(comparison.verdict, "strong")
+    notes: list[Block] = [Notes(comparison.notes)] if comparison.notes else []
+    sections: dict[str, list[Block]] = {
+        "In short": [verdict, *notes],
+        "Evidence of each class": [moves, *make_move_blocks(comparison)],
+        "Predictions": [answers, changed],
+        "Items that moved most": [*make_item_blocks(comparison), moved],
     }
-    shown = {title: blocks for title, blocks in sections.items() if blocks}
-    anchors = report.make_anchors(shown)
-    content = [report.make_section(title, *shown[title], anchor=anchor) for anchor, title in anchors.items()]
-    about = {"first run": str(comparison.a), "second run": str(comparison.b), "method": comparison.method}
-    return report.make_page(TITLE, content, lead=describe_compared_runs(comparison), about=about, contents=anchors)
+    return Report(
+        TITLE,
+        [PageSection(title, kept) for title, blocks in sections.items() if (kept := drop_empty(blocks))],
+        lead=describe_compared_runs(comparison),
+        facts={"first run": str(comparison.a), "second run": str(comparison.b), "method": comparison.method},
+        brief=[verdict, *drop_empty([one._replace(rows=one.rows[:BRIEFLY]) for one in tables]), *notes],
+    )
 
 
-def make_runs_fragment(comparison: "RunComparison") -> str:
-    verdict = make_element("p", make_element("strong", comparison.verdict))
-    return report.make_fragment(report.make_section(TITLE, verdict, tabulate_moves(comparison)))
+def drop_empty(blocks: Sequence[Block]) -> list[Block]:
+    """Without tables that have no rows."""
+    return [block for block in blocks if not isinstance(block, DataTable) or block.rows]
 
 
 def describe_compared_runs(comparison: "RunComparison") -> str:
@@ -53,42 +62,31 @@ def describe_compared_runs(comparison: "RunComparison") -> str:
     return f"{a} ({first:,} items) and {b} ({second:,} items, {comparison.shared:,} in both), by {comparison.method}."
 
 
-def make_overview_blocks(comparison: "RunComparison") -> list[Html]:
-    verdict = make_element("p", make_element("strong", comparison.verdict))
-    return [verdict, report.make_notes(comparison.notes)] if comparison.notes else [verdict]
-
-
 # --- classes ----------------------------------------------------------------------------------------------------------
 
 
-def make_evidence_blocks(comparison: "RunComparison") -> list[Html]:
-    if not comparison.classes:
-        return []
-    blocks = [tabulate_moves(comparison), make_element("p", ABOUT_MOVES, class_="dim")]
+def make_move_blocks(comparison: "RunComparison") -> list[Block]:
+    """The evidence of each class in both runs."""
+    blocks: list[Block] = [Paragraph(ABOUT_MOVES, "dim")] if comparison.classes else []
     for number, move in enumerate(comparison.classes[:SHOWN_CARDS], 1):
-        caption = write_move_caption(move)
-        content = make_move_figures(move, comparison.names)
+        caption, content = write_move_caption(move), make_move_figures(move, comparison.names)
         if move.is_certain or number == 1:
-            title = make_element("h3", shorten_text(move.name, NAME_LENGTH), " ", make_moved_badge(move))
-            blocks += [title, make_element("p", caption), content]
+            badge = report.make_verdict_badge("moved", "bad") if move.is_certain else None
+            blocks += [make_element("h3", shorten_text(move.name, NAME_LENGTH), " ", badge), caption, content]
         else:
-            blocks.append(report.fold_content(caption, content))
+            blocks.append(Fold(caption, [content]))
     return blocks
 
 
-def make_moved_badge(move: ClassMove) -> Html | None:
-    return report.make_verdict_badge("moved", "bad") if move.is_certain else None
-
-
-def tabulate_moves(comparison: "RunComparison") -> Html:
+def tabulate_moves(comparison: "RunComparison") -> DataTable:
     head = ["class", "", *(f"items in {name}" for name in comparison.names), "test", "moved", "by chance", "p"]
     rows = [
-        [shorten_text(one.name, NAME_LENGTH), make_moved_badge(one) or "", *one.items,
+        [shorten_text(one.name, NAME_LENGTH), Badge("moved", "bad") if one.is_certain else "", *one.items,
          "paired" if one.is_paired else "two samples", f"{one.moved:.1%}", f"{one.chance:.1%}",
          format_p(one.adjusted_p)]
         for one in comparison.classes[:SHOWN_ROWS]
     ]  # fmt: skip
-    return report.make_table(head, rows, caption="How far the evidence of each class moved, the furthest first")
+    return DataTable(head, rows, "How far the evidence of each class moved, the furthest first", ("test",))
 
 
 def write_move_caption(move: ClassMove) -> str:
@@ -100,7 +98,7 @@ def write_move_caption(move: ClassMove) -> str:
     )
 
 
-def make_move_figures(move: ClassMove, names: tuple[str, str]) -> Html:
+def make_move_figures(move: ClassMove, names: tuple[str, str]) -> Block:
     """The two mean maps and their difference; or the words that gained and lost."""
     if isinstance(move.before, np.ndarray) and isinstance(move.after, np.ndarray):
         limit = float(max(move.before.max(), move.after.max()))
@@ -118,38 +116,41 @@ def make_move_figures(move: ClassMove, names: tuple[str, str]) -> Html:
         [word, " → ".join(f"{one.get(word, 0.0):.1%}" for one in shares), f"{100 * change:+z.1f} points"]
         for word, change in changes[:SHOWN_WORDS]
     ]
-    return report.make_table(["word", "share", "change"], rows, caption=LARGEST_FIRST)
+    return DataTable(["word", "share", "change"], rows, LARGEST_FIRST)
 
 
 # --- predictions and items --------------------------------------------------------------------------------------------
 
 
-def make_answer_blocks(comparison: "RunComparison") -> list[Html]:
+def tabulate_answers(comparison: "RunComparison") -> DataTable:
     rows = [
         [shorten_text(one.what, NAME_LENGTH), f"{one.before:.1%}", f"{one.after:.1%}",
          f"{100 * one.change:+z.1f} points", format_p(one.adjusted_p)]
         for one in comparison.answers[:SHOWN_ROWS]
     ]  # fmt: skip
-    blocks = [report.make_table(["share of items", *comparison.names, "change", "p"], rows)] if rows else []
+    return DataTable(
+        ["share of items", *comparison.names, "change", "p"], rows, "How often each is predicted, and is right"
+    )
+
+
+def tabulate_changes(comparison: "RunComparison") -> DataTable:
     changed = [[shorten_text(old, 40), shorten_text(new, 40), count] for old, new, count in comparison.changes[:20]]
-    if changed:
-        caption = "Shared items that are predicted otherwise in the second run"
-        blocks.append(report.make_table(["from", "to", "items"], changed, caption=caption))
-    return blocks
+    return DataTable(["from", "to", "items"], changed, "Shared items that are predicted otherwise in the second run")
 
 
-def make_moved_blocks(comparison: "RunComparison") -> list[Html]:
+def tabulate_moved_items(comparison: "RunComparison") -> DataTable:
     rows = [
         [shorten_text(one.before.id, NAME_LENGTH), describe_item_answer(one.before), describe_item_answer(one.after),
          f"{one.moved:.0%}", *list_text(one)]
         for one in comparison.moved_items
     ]  # fmt: skip
-    if not rows:
-        return []
-    drawn = [make_item_figures(one, comparison.names) for one in comparison.moved_items[:SHOWN_ITEMS]]
     head = ["item", *comparison.names, "moved", "text"]
-    table = report.make_table(head[: len(rows[0])], rows)
-    return [*(report.arrange_figures(figures, small=True) for figures in drawn if figures), table]
+    return DataTable(head[: len(rows[0])] if rows else head, rows, "The furthest first", ("text",))
+
+
+def make_item_blocks(comparison: "RunComparison") -> list[Block]:
+    drawn = [make_item_figures(one, comparison.names) for one in comparison.moved_items[:SHOWN_ITEMS]]
+    return [report.arrange_figures(figures, small=True) for figures in drawn if figures]
 
 
 def list_text(one: MovedItem) -> list[str]:

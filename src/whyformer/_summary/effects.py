@@ -1,11 +1,15 @@
 """What evidence in images does: hidden where it is, put where it is not.
 
 **Hiding** removes the patches that the detector matches, by two fills (from the pixels around them; from an image of
-another class at the same place), and grows them by one and two patches while the answer falls further. The control
-removes as large an area of the same item's other evidence, its most relevant patches away from the mark, by the same
-fill. What changes from item to item (digits, a scratch) is removed by area as well. **Inserting** copies the pixels
-into an image of another class, with a soft edge; the control copies that other evidence of the same donor. Extent and
-fill are chosen on some items, and the answer is told of all.
+another class at the same place), grows them by one and two patches while the answer falls further, and takes along what
+is *fixed*: places where images with the evidence are alike to the first block of the model, and others are not (the
+rest of a frame). The control removes as large an area of the same item's other evidence, its most relevant patches away
+from the mark, by the same fill. What changes from item to item (digits, a scratch) is removed by area as well.
+
+**Inserting** copies the pixels into an image of another class, with a soft edge. It is compared with that other
+evidence of the same donor, and with the best evidence, as large, of items that do not show it, put into images of
+classes other than theirs. Extents and fill are chosen on some items, and the answer is told of all; evidence that does
+next to nothing on these items is not tested on more.
 """
 
 from collections.abc import Sequence

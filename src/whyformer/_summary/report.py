@@ -1,57 +1,68 @@
-"""The report of a summary: one self-contained HTML page, the most suspicious finding first."""
+"""The report of a summary, for a page, a notebook and a terminal: the most suspicious finding first."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from whyformer._summary import wording
-from whyformer._summary.finding import Finding, Sighting
-from whyformer.show import report
-from whyformer.show.page_facts import list_facts
-from whyformer.show.report import Html, make_element
-from whyformer.show.score_rows import CellValue
-from whyformer.show.wording import shorten_text
-
-if TYPE_CHECKING:
-    from whyformer._summary.result import BulkSummary
 import numpy as np
 from PIL import Image
 
 from whyformer._model import as_image
 from whyformer._runs.parts import BulkRow
+from whyformer._summary import wording
+from whyformer._summary.finding import Finding, Sighting
 from whyformer._summary.inputs import InputReader
 from whyformer._summary.pictures import IMAGE_SIDE, crop_mark, draw_mean_map
 from whyformer._summary.rows import get_planned
 from whyformer._summary.tally import ClassTally
 from whyformer._summary.track_record import write_track_record
 from whyformer.errors import InputError
+from whyformer.show import report
+from whyformer.show.blocks import Badge, Block, DataTable, Facts, Fold, Notes, PageSection, Paragraph, Report, Span
+from whyformer.show.page_facts import list_facts
 from whyformer.show.panel_images import render_model_input
+from whyformer.show.report import Html, make_element
+from whyformer.show.wording import shorten_text
+
+if TYPE_CHECKING:
+    from whyformer._summary.result import BulkSummary
 
 TITLE = "What the model looks at"
-SHOWN_CARDS, SHOWN_CROPS, SHOWN_CLASSES, SHOWN_WORDS, SHOWN_ROWS = 12, 12, 60, 15, 100
+SHOWN_CARDS, SHOWN_CROPS, SHOWN_CLASSES, SHOWN_WORDS, SHOWN_ROWS, BRIEFLY = 12, 12, 60, 15, 100, 15
 MARKED = "background:var(--raised);font-weight:600;text-decoration:underline"  # readable in both modes
 ON_SHEET, CROPS_ON_SHEET = 3, 4  # findings of a class, and crops of each
 NAME_LENGTH, CAPTION_LENGTH, CONTEXT = 80, 40, 60  # characters
 FINDING_HEAD = ("no.", "", "class", "items", "looks at", "hiding", "inserting", "uniformity", "off object", "score")
 
 
-def make_summary_page(summary: "BulkSummary") -> str:
-    """The whole page."""
-    sections = {
-        "In short": make_overview(summary),
-        "Findings": make_finding_blocks(summary),
-        "Classes": make_class_blocks(summary),
+def make_summary_report(summary: "BulkSummary") -> Report:
+    """Sections for a page; the verdict and all tables for a notebook and a terminal."""
+    tables = tabulate_summary(summary)
+    sections: dict[str, list[Block]] = {
+        "In short": [*make_overview(summary), *pick_tables(tables, "evidence"), *make_notes(summary)],
+        "Findings": make_finding_blocks(summary, tables),
+        "Classes": [*pick_tables(tables, "classes"), *make_class_sheets(summary)],
         "Confusions": make_confusion_blocks(summary),
-        "Items unlike their class": make_outlier_blocks(summary),
-        "Where relevance sits": make_place_blocks(summary),
-        "Methods": make_agreement_blocks(summary),
-        "Errors": make_error_blocks(summary),
-        "How": make_method_blocks(summary),
+        "Items unlike their class": [*make_outlier_figures(summary), *pick_tables(tables, "outliers")],
+        "Where relevance sits": pick_tables(tables, "places"),
+        "Methods": pick_tables(tables, "agreement", "disagreements"),
+        "Errors": pick_tables(tables, "errors"),
+        "How": [make_method_facts(summary)],
     }
-    shown = {title: blocks for title, blocks in sections.items() if blocks}
-    anchors = report.make_anchors(shown)
-    content = [report.make_section(title, *shown[title], anchor=anchor) for anchor, title in anchors.items()]
-    about = collect_run_facts(summary)
-    return report.make_page(TITLE, content, lead=describe_summary_scope(summary), about=about, contents=anchors)
+    sentences = [line for one in summary.suspicious for line in wording.explain_finding(one)]
+    brief = [*make_overview(summary), *(f"- {line}" for line in sentences), *pick_tables(tables, *tables, most=BRIEFLY)]
+    return Report(
+        TITLE,
+        [PageSection(title, blocks) for title, blocks in sections.items() if blocks],
+        lead=describe_summary_scope(summary),
+        facts=collect_run_facts(summary),
+        brief=[*brief, *make_notes(summary)],
+    )
+
+
+def pick_tables(tables: Mapping[str, DataTable], *names: str, most: int = SHOWN_ROWS) -> list[Block]:
+    """Those that have rows, with the first of them."""
+    return [tables[name]._replace(rows=tables[name].rows[:most]) for name in names if tables[name].rows]
 
 
 def collect_run_facts(summary: "BulkSummary") -> dict[str, Any]:
@@ -66,51 +77,86 @@ def collect_run_facts(summary: "BulkSummary") -> dict[str, Any]:
     return list_facts(summary.model or "unknown", method, versions, **more)
 
 
-def make_summary_fragment(summary: "BulkSummary") -> str:
-    """The verdict and the table of findings, for a notebook."""
-    verdict, scope = make_element("p", make_element("strong", summary.verdict)), make_element("p", wording.NOT_FOUND)
-    return report.make_fragment(report.make_section(TITLE, verdict, scope, tabulate_findings(summary.records())))
-
-
 def describe_summary_scope(summary: "BulkSummary") -> str:
     items = sum(one.items for one in summary.tally.classes.values())
     data = f" of {summary.data}" if summary.data else ""
     return f"{summary.model or 'A model'} on {items} items{data}, explained by {summary.method}."
 
 
-def make_overview(summary: "BulkSummary") -> list[Html]:
-    rows = wording.list_evidence_cells(summary)[:SHOWN_ROWS]
-    blocks: list[Html] = [
-        make_element("p", make_element("strong", summary.verdict)),
-        make_element("p", wording.LOOKED_FOR),
-        make_element("p", wording.NOT_FOUND),
-        make_element("p", write_track_record()),
-        *([report.make_table(wording.EVIDENCE_HEAD, rows, caption=wording.EVIDENCE_TITLE)] if rows else []),
-    ]
-    return [*blocks, report.make_notes(summary.notes)] if summary.notes else blocks
+def make_overview(summary: "BulkSummary") -> list[Block]:
+    said = (wording.LOOKED_FOR, wording.NOT_FOUND, write_track_record())
+    return [Paragraph(summary.verdict, "strong"), *(Paragraph(line, "dim") for line in said)]
+
+
+def make_notes(summary: "BulkSummary") -> list[Block]:
+    return [Notes(summary.notes)] if summary.notes else []
+
+
+def tabulate_summary(summary: "BulkSummary") -> dict[str, DataTable]:
+    """All tables, in their order in a terminal."""
+    tally, short = summary.tally, partial(shorten_text, width=NAME_LENGTH)
+    agreement = [[f"{a} ~ {b}", value] for (a, b), value in tally.agreement.items()]
+    confusions = [
+        [short(one.label), short(one.class_name), one.items,
+         wording.name_evidence(one.finding) if one.finding else None, one.shown]
+        for one in summary.confusions
+    ]  # fmt: skip
+    return {
+        "evidence": DataTable(
+            wording.EVIDENCE_HEAD, wording.list_evidence_cells(summary)[:SHOWN_ROWS], wording.EVIDENCE_TITLE
+        ),
+        "findings": DataTable(
+            FINDING_HEAD, [make_finding_cells(one) for one in summary.records()[:SHOWN_ROWS]],
+            "Findings, the most suspicious first", ("off object", "uniformity", "no."),
+        ),
+        "classes": tabulate_classes(summary),
+        "places": DataTable(
+            ["method", "on", "share of relevance", "if it were even", "items"], tally.place_shares,
+            "Where relevance sits: shares of the positive scores, means over items",
+        ),
+        "agreement": DataTable(["methods", "mean rank correlation"], agreement, "Do methods agree?"),
+        "disagreements": DataTable(
+            ["item", "rank correlation"],
+            [[short(one.id), one.correlation] for one in tally.disagreements if agreement],
+            "Least agreement",
+        ),
+        "confusions": DataTable(["label", "taken for", "items", "evidence", "show it"], confusions, "Confusions"),
+        "outliers": DataTable(
+            ["item", "class", "deviations from the class"],
+            [[short(one.id), short(one.class_name), one.score] for one in summary.outliers], "Outliers",
+        ),
+        "errors": DataTable(
+            ["code", "rows", "for example", "message"],
+            [[one.code, one.rows, short(one.example), one.message[:200]] for one in tally.error_list],
+            "Items that failed",
+        ),
+    }  # fmt: skip
+
+
+def tabulate_classes(summary: "BulkSummary") -> DataTable:
+    rows = [
+        [shorten_text(one.name, NAME_LENGTH), one.items, describe_share(one.error_rate),
+         ", ".join(f"'{shorten_text(word, 24)}'" for word, _, _ in one.list_top_words(SHOWN_WORDS)) or None]
+        for one in summary.tally.class_list[:SHOWN_ROWS]
+    ]  # fmt: skip
+    width = 4 if any(row[3] for row in rows) else 3
+    head = ["class", "items", "wrong", "words with most relevance"]
+    return DataTable(head[:width], [row[:width] for row in rows], f"Classes, by {summary.method}")
 
 
 # --- findings ---------------------------------------------------------------------------------------------------------
 
 
-def make_finding_blocks(summary: "BulkSummary") -> list[Html]:
+def make_finding_blocks(summary: "BulkSummary", tables: Mapping[str, DataTable]) -> list[Block]:
     """A card for each suspicious finding and each that is used, then the table of all."""
     if not summary.findings:
-        return [make_element("p", "No class has evidence that enough of its items share.")]
+        return ["No class has evidence that enough of its items share."]
     shown = [one for one in summary.findings if one.is_suspicious or one.is_used] or list(summary.findings[:3])
-    blocks: list[Html] = []
-    for finding in shown[:SHOWN_CARDS]:
-        blocks += make_finding_card(finding, summary)
-    table = tabulate_findings(summary.records())
-    return [*blocks, report.fold_content(f"All evidence: {len(summary.findings)}", table)]
+    cards = [block for one in shown[:SHOWN_CARDS] for block in make_finding_card(one, summary)]
+    return [*cards, Fold(f"All evidence: {len(summary.findings)}", [tables["findings"]])]
 
 
-def tabulate_findings(records: Sequence[wording.FindingRecord]) -> Html:
-    rows = [make_finding_cells(record) for record in records[:SHOWN_ROWS]]
-    return report.make_table(FINDING_HEAD, rows, caption="Evidence, the most suspicious first")
-
-
-def make_finding_cells(record: wording.FindingRecord) -> list[CellValue]:
+def make_finding_cells(record: wording.FindingRecord) -> list[Span]:
     names = ("looks_at", "hiding", "inserting", "uniformity", "off_object")
     return [
         record["finding"],
@@ -122,34 +168,35 @@ def make_finding_cells(record: wording.FindingRecord) -> list[CellValue]:
     ]
 
 
-def make_suspicion_badge(record: wording.FindingRecord) -> Html | None:
+def make_suspicion_badge(record: wording.FindingRecord) -> Badge | None:
     if record["suspicious"]:
-        return report.make_verdict_badge("suspicious", "bad")
-    return report.make_verdict_badge("probable shortcut", "bad") if record["probable"] else None
+        return Badge("suspicious", "bad")
+    return Badge("probable shortcut", "bad") if record["probable"] else None
 
 
-def make_finding_card(finding: Finding, summary: "BulkSummary") -> list[Html]:
+def make_finding_card(finding: Finding, summary: "BulkSummary") -> list[Block]:
     """The sentence, twelve crops, where they are, the answers, the items to open; folded if it is not suspicious."""
     number = summary.findings.index(finding) + 1
     title = f"{number}. {shorten_text(finding.class_name, NAME_LENGTH)}: {wording.name_evidence(finding)}"
     sentences = [make_element("li", line) for line in wording.explain_finding(finding)[1:]]
-    content = [
-        make_element("p", wording.write_finding_caption(finding)),
-        make_element("p", f"The case: {'; '.join(finding.case)}.") if finding.is_suspicious else None,
+    content: list[Block | None] = [
+        wording.write_finding_caption(finding),
+        f"The case: {'; '.join(finding.case)}." if finding.is_suspicious else None,
         show_evidence(finding.sightings, finding, summary.reader, SHOWN_CROPS),
         tabulate_answers(finding),
         tabulate_presence(finding),
         *show_whole_items(finding.examples, summary.reader),
-        report.fold_content("The tests", make_element("ul", *sentences)) if sentences else None,
+        Fold("The tests", [make_element("ul", *sentences)]) if sentences else None,
         show_cure(number, summary) if finding.is_suspicious or finding.is_probable else None,
     ]
     blocks = [block for block in content if block is not None]
     if not finding.is_suspicious:
-        return [report.fold_content(f"Look at this: {title}", *blocks, open_=number == 1)]
+        told = (wording.name_suspicion(finding) or "evidence").capitalize()
+        return [Fold(f"{told}: {title}", blocks, is_open=number == 1)]
     return [make_element("h3", title, " ", report.make_verdict_badge("suspicious", "bad")), *blocks]
 
 
-def show_cure(number: int, summary: "BulkSummary") -> Html:
+def show_cure(number: int, summary: "BulkSummary") -> Fold:
     """From the finding to its cure: three commands with the names of this run."""
     run, data = summary.folder.name, summary.data or "DATA"
     model = summary.model or "MODEL"
@@ -163,7 +210,7 @@ def show_cure(number: int, summary: "BulkSummary") -> Html:
             f"whyformer compare-runs {run} {run}-without -o moved.html",
     }  # fmt: skip
     items = [make_element("li", told, make_element("pre", command)) for told, command in steps.items()]
-    return report.fold_content("From this finding to its cure", make_element("ol", *items))
+    return Fold("From this finding to its cure", [make_element("ol", *items)])
 
 
 def show_evidence(
@@ -214,7 +261,7 @@ def make_snippet(one: Sighting) -> Html:
     return make_element("p", name, " ", *parts, *describe_wrong(one.row))
 
 
-def tabulate_answers(finding: Finding) -> Html | None:
+def tabulate_answers(finding: Finding) -> DataTable | None:
     """The answer with and without the evidence."""
     name = shorten_text(finding.class_name, NAME_LENGTH)
     hidden, put = ("undone", "applied to") if finding.kind == "whole" else ("hidden", "put into")
@@ -225,16 +272,16 @@ def tabulate_answers(finding: Finding) -> Html | None:
         for what, one in named.items() if one is not None
     ]  # fmt: skip
     head = ["the evidence is", "items", f"probability of {name} before", "after", "right before", "right after"]
-    return report.make_table(head, rows, caption="The answer without and with it") if rows else None
+    return DataTable(head, rows, "The answer without and with it") if rows else None
 
 
 def describe_share(share: float | None) -> str:
     return "–" if share is None else f"{share:.0%}"
 
 
-def tabulate_presence(finding: Finding) -> Html | None:
+def tabulate_presence(finding: Finding) -> DataTable | None:
     """How often each class, folder and value of the metadata shows it."""
-    rows: list[list[CellValue]] = [
+    rows: list[list[str]] = [
         [shorten_text(one.class_name, NAME_LENGTH), f"{one.shown} of {one.items}", f"{one.share:.0%}"]
         for one in finding.presence[:10]
     ]
@@ -248,13 +295,13 @@ def tabulate_presence(finding: Finding) -> Html | None:
             for one in finding.links
         ]  # fmt: skip
         head = ["class, folder or value", *head[1:], "of its class elsewhere"]
-    return report.make_table(head, rows, caption="How often it is shown")
+    return DataTable(head, rows, "How often it is shown")
 
 
-def show_whole_items(rows: Sequence[BulkRow], reader: InputReader | None) -> list[Html]:
+def show_whole_items(rows: Sequence[BulkRow], reader: InputReader | None) -> list[Block]:
     """The items, folded. They are on the page: links would name files of this machine to whoever it is sent to."""
     return [
-        report.fold_content(f"Open {shorten_text(row.id, NAME_LENGTH)}", shown)
+        Fold(f"Open {shorten_text(row.id, NAME_LENGTH)}", [shown])
         for row in rows if (shown := show_whole_item(row, reader)) is not None
     ]  # fmt: skip
 
@@ -272,49 +319,32 @@ def show_whole_item(row: BulkRow, reader: InputReader | None) -> Html | None:
 # --- classes and places -----------------------------------------------------------------------------------------------
 
 
-def make_class_blocks(summary: "BulkSummary") -> list[Html]:
-    """The table of classes, then a sheet of what each looks at."""
-    classes = summary.tally.class_list
-    if not classes:
-        return []
-    rows = [
-        [shorten_text(one.name, NAME_LENGTH), one.items, describe_share(one.error_rate),
-         ", ".join(f"'{shorten_text(word, 24)}'" for word, _, _ in one.list_top_words(SHOWN_WORDS)) or None]
-        for one in classes[:SHOWN_ROWS]
-    ]  # fmt: skip
-    has_words = any(row[3] for row in rows)
-    head = ["class", "items", "wrong", "words with most relevance"]
-    table = report.make_table(head if has_words else head[:3], rows if has_words else [row[:3] for row in rows])
-    sheets = [make_sheet(one, summary) for one in classes[:SHOWN_CLASSES]]
-    return [table, *(sheet for sheet in sheets if sheet is not None)]
+def make_class_sheets(summary: "BulkSummary") -> list[Block]:
+    """What each class looks at."""
+    sheets = [make_sheet(one, summary) for one in summary.tally.class_list[:SHOWN_CLASSES]]
+    return [sheet for sheet in sheets if sheet is not None]
 
 
-def make_sheet(one: ClassTally, summary: "BulkSummary") -> Html | None:
+def make_sheet(one: ClassTally, summary: "BulkSummary") -> Fold | None:
     """The mean map of a class and its strongest evidence, with a few crops of each."""
     name = shorten_text(one.name, NAME_LENGTH)
-    blocks: list[Html] = []
+    blocks: list[Block] = []
     for finding in summary.class_findings.get(one.name, [])[:ON_SHEET]:
         shown = show_evidence(finding.sightings, finding, summary.reader, CROPS_ON_SHEET)
-        blocks += [make_element("p", wording.write_finding_caption(finding)), *([shown] if shown is not None else [])]
+        blocks += [wording.write_finding_caption(finding), *([shown] if shown is not None else [])]
     if one.mean_map is not None:
         mean = draw_mean_map(one.mean_map)
         figure = report.embed_image(mean, f"mean map of {name}", "mean of all maps", crisp=True, is_map=True)
         blocks.append(report.arrange_figures([figure], small=True))
-    return report.fold_content(f"What {name} is recognised by", *blocks) if blocks else None
-
-
-def make_place_blocks(summary: "BulkSummary") -> list[Html]:
-    rows = summary.tally.place_shares
-    head = ["method", "on", "share of relevance", "if it were even", "items"]
-    return [report.make_table(head, rows, caption="Shares of the positive scores, means over items")] if rows else []
+    return Fold(f"What {name} is recognised by", blocks) if blocks else None
 
 
 # --- confusions, items and errors -------------------------------------------------------------------------------------
 
 
-def make_confusion_blocks(summary: "BulkSummary") -> list[Html]:
+def make_confusion_blocks(summary: "BulkSummary") -> list[Block]:
     """Which labels are taken for which class, and the evidence for it."""
-    blocks: list[Html] = []
+    blocks: list[Block] = []
     for one in summary.confusions:
         label, name = (shorten_text(text, 40) for text in (one.label, one.class_name))
         told = f"{one.items} items of {label} are taken for {name}"
@@ -328,19 +358,15 @@ def make_confusion_blocks(summary: "BulkSummary") -> list[Html]:
         shown = [
             figure for sight in sightings[:CROPS_ON_SHEET] if (figure := show_sighting(sight, summary)) is not None
         ]
-        blocks.append(report.fold_content(text, join_sightings(shown, sightings)))
+        blocks.append(Fold(text, [join_sightings(shown, sightings)]))
     return blocks
 
 
-def make_outlier_blocks(summary: "BulkSummary") -> list[Html]:
+def make_outlier_figures(summary: "BulkSummary") -> list[Block]:
     """Items whose evidence is far from that of all others of their class."""
-    if not summary.outliers:
-        return []
-    rows = [[shorten_text(o.id, NAME_LENGTH), shorten_text(o.class_name, 40), o.score] for o in summary.outliers]
     sightings = [point_at_strongest(one.row) for one in summary.outliers[:SHOWN_CROPS]]
     shown = [figure for sight in sightings if (figure := show_sighting(sight, summary)) is not None]
-    table = report.make_table(["item", "class", "deviations from the class"], rows)
-    return [join_sightings(shown, sightings), table]
+    return [join_sightings(shown, sightings)] if shown else []
 
 
 def show_sighting(one: Sighting, summary: "BulkSummary") -> Html | None:
@@ -362,26 +388,7 @@ def point_at_strongest(row: BulkRow) -> Sighting:
     return Sighting(row, spans=() if span is None else (span,))
 
 
-def make_agreement_blocks(summary: "BulkSummary") -> list[Html]:
-    pairs = [[f"{a} ~ {b}", value] for (a, b), value in summary.tally.agreement.items()]
-    if not pairs:
-        return []
-    lowest = [[shorten_text(one.id, NAME_LENGTH), one.correlation] for one in summary.tally.disagreements]
-    return [
-        report.make_table(["methods", "mean rank correlation"], pairs, caption="Do methods agree?"),
-        report.make_table(["item", "rank correlation"], lowest, caption="Items on which the methods agree least"),
-    ]
-
-
-def make_error_blocks(summary: "BulkSummary") -> list[Html]:
-    rows = [
-        [one.code, one.rows, shorten_text(one.example, NAME_LENGTH), one.message[:200]]
-        for one in summary.tally.error_list
-    ]
-    return [report.make_table(["code", "rows", "for example", "message"], rows)] if rows else []
-
-
-def make_method_blocks(summary: "BulkSummary") -> list[Html]:
+def make_method_facts(summary: "BulkSummary") -> Facts:
     facts = {
         "evidence": "The hidden states of the most relevant patches, early and late, clustered per class; traits of "
         "whole items; words by how many texts they decide.",
@@ -390,7 +397,7 @@ def make_method_blocks(summary: "BulkSummary") -> list[Html]:
         "tests": f"at most {summary.settings.get('tested')} items per finding; paired permutation tests, "
         "corrected by Holm over all findings",
     }
-    return [report.make_fact_list(facts)]
+    return Facts(facts)
 
 
 def load_row_image(row: BulkRow, reader: InputReader | None) -> Image.Image | None:

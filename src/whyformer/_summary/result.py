@@ -2,33 +2,25 @@
 
 import csv
 import json
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from io import StringIO
 from pathlib import Path
 from typing import Any, ClassVar
-
-from rich.console import RenderableType
-from rich.table import Table as Grid
-from rich.text import Text
 
 from whyformer._plain import archive
 from whyformer._plain.json_value import JsonValue
 from whyformer._summary import wording
 from whyformer._summary.finding import Confusion, Finding, Outlier
 from whyformer._summary.inputs import InputReader
-from whyformer._summary.report import make_summary_fragment, make_summary_page
+from whyformer._summary.report import make_summary_report
 from whyformer._summary.rows import get_planned
 from whyformer._summary.tally import ClassTally, Tally
-from whyformer._summary.track_record import read_track_record, write_track_record
-from whyformer.results.result import Result, to_plain_text
-from whyformer.show import terminal
-from whyformer.show.score_rows import CellValue, as_csv_cell
-from whyformer.show.terminal import Screen
+from whyformer._summary.track_record import read_track_record
+from whyformer.results.result import Result, choose_formats
+from whyformer.show.blocks import Report
+from whyformer.show.score_rows import as_csv_cell
 from whyformer.show.visible import make_visible
-from whyformer.show.wording import shorten_text
-
-SHOWN_WORDS, SHOWN_CLASSES, SHOWN_FINDINGS, SHOWN_ITEMS = 8, 40, 15, 5  # in a terminal
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -48,10 +40,9 @@ class BulkSummary(Result):
     plan: Mapping[str, JsonValue] = field(default_factory=dict, repr=False)  # of the bulk run
 
     formats: ClassVar[Mapping[str, Callable[[Any], bytes]]] = {
-        ".html": lambda summary: make_summary_page(summary).encode("utf-8"),
+        **choose_formats(".html .txt"),
         ".json": lambda summary: summary_to_json(summary),
         ".csv": lambda summary: findings_to_csv(summary).encode("utf-8", "backslashreplace"),
-        ".txt": to_plain_text,
     }
 
     def __repr__(self) -> str:
@@ -60,7 +51,7 @@ class BulkSummary(Result):
 
     @property
     def suspicious(self) -> tuple[Finding, ...]:
-        """The findings that meet every condition of suspicion."""
+        """The findings that are called suspicious, the most suspicious first."""
         return tuple(finding for finding in self.findings if finding.is_suspicious)
 
     @property
@@ -85,90 +76,8 @@ class BulkSummary(Result):
         """One mapping per finding, in the order of suspicion."""
         return [wording.make_record(finding, number) for number, finding in enumerate(self.findings, 1)]
 
-    def render(self, screen: Screen | None = None) -> str:
-        """As text for a terminal: verdict, findings, classes, places, disagreements, errors and notes."""
-        parts: list[RenderableType] = [Text(make_visible(self.verdict), "bold")]
-        for finding in self.suspicious:
-            parts += [Text(make_visible(f"  - {line}")) for line in wording.explain_finding(finding)]
-        parts += [Text(line, "dim") for line in (wording.LOOKED_FOR, wording.NOT_FOUND, write_track_record())]
-        for block in self._list_blocks():
-            parts += block.render()
-        parts += ["", *(Text(make_visible(f"note: {note}"), "dim") for note in self.notes)] if self.notes else []
-        return terminal.render_parts(parts, screen or Screen.from_stdout())
-
-    def _list_blocks(self) -> Iterator["TextBlock"]:
-        """The tables for a terminal; those without rows are not shown."""
-        evidence = wording.list_evidence_cells(self)[:SHOWN_CLASSES]
-        yield TextBlock(wording.EVIDENCE_TITLE, wording.EVIDENCE_HEAD, evidence)
-        head = ["class", "items", "looks at", "hide", "insert", "uniform", "score", ""]
-        findings = [make_text_cells(one) for one in self.records()[:SHOWN_FINDINGS]]
-        yield TextBlock("Findings", head, findings, numbers=range(3, 7))
-        classes = self.tally.class_list[:SHOWN_CLASSES]
-        width = 4 if any(one.word_sums for one in classes) else 3
-        rows = [
-            [one.name, str(one.items), format_known(one.error_rate, ".1%"),
-             ", ".join(shorten_text(word, 20) for word, _, _ in one.list_top_words(SHOWN_WORDS))]
-            for one in classes
-        ]  # fmt: skip
-        head = ["class", "items", "wrong", "words with most relevance"][:width]
-        yield TextBlock(f"Classes, by {self.method}", head, [row[:width] for row in rows], numbers=(1, 2))
-        places = [[one.method, one.place, f"{one.share:.1%}", f"{one.expected:.1%}"] for one in self.tally.place_shares]
-        yield TextBlock("Where relevance sits", ["method", "on", "share", "if even"], places, numbers=(2, 3))
-        if agreement := self.tally.agreement:
-            pairs = [[f"{a} ~ {b}", f"{value:+z.2f}"] for (a, b), value in agreement.items()]
-            yield TextBlock("Do methods agree?", ["methods", "mean rank correlation"], pairs, numbers=(1,))
-            lowest = [[one.id, f"{one.correlation:+z.2f}"] for one in self.tally.disagreements[:SHOWN_ITEMS]]
-            yield TextBlock("Least agreement", ["item", "rank correlation"], lowest, numbers=(1,))
-        wrong = [
-            [one.label, one.class_name, str(one.items), wording.name_evidence(one.finding) if one.finding else "–",
-             str(one.shown)]
-            for one in self.confusions[:SHOWN_ITEMS]
-        ]  # fmt: skip
-        yield TextBlock("Confusions", ["label", "taken for", "items", "evidence", "show it"], wrong, numbers=(2, 4))
-        outliers = [[one.id, one.class_name, f"{one.score:.1f}"] for one in self.outliers[:SHOWN_ITEMS]]
-        yield TextBlock("Outliers", ["item", "class", "deviations"], outliers, numbers=(2,))
-        errors = [[one.code, str(one.rows), one.example] for one in self.tally.error_list]
-        yield TextBlock("Errors", ["code", "rows", "for example"], errors, numbers=(1,))
-
-    def to_html(self) -> str:
-        """The verdict and the findings as a fragment of HTML, for a notebook."""
-        return make_summary_fragment(self)
-
-
-@dataclass(frozen=True)
-class TextBlock:
-    """A heading and a table for a terminal."""
-
-    title: str
-    head: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    numbers: Container[int] = ()  # columns on the right
-
-    def render(self) -> list[RenderableType]:
-        if not self.rows:
-            return []
-        grid = Grid(box=None, pad_edge=False, header_style="dim")
-        for i, name in enumerate(self.head):
-            grid.add_column(name, justify="right" if i in self.numbers else "left", overflow="fold")
-        for row in self.rows:
-            grid.add_row(*(Text(make_visible(shorten_text(cell, 80))) for cell in row))
-        return ["", Text(make_visible(self.title), "bold"), grid]
-
-
-def make_text_cells(record: wording.FindingRecord) -> list[str]:
-    forms = {"hiding": "+.2f", "inserting": "+.2f", "uniformity": ".2f"}
-    return [
-        str(record["class"]),
-        f"{record['items']}/{record['class_items']}",
-        str(record["looks_at"]),
-        *(format_known(record[name], form) for name, form in forms.items()),
-        format_known(record["score"] if wording.is_tested(record) else None, ".3f"),
-        "suspicious" if record["suspicious"] else "probable" if record["probable"] else "",
-    ]
-
-
-def format_known(value: CellValue, form: str) -> str:
-    return format(value, form) if isinstance(value, float) and value == value else "–"
+    def _report(self) -> Report:
+        return make_summary_report(self)
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
@@ -259,6 +168,7 @@ def describe_finding(finding: Finding) -> dict[str, Any]:
         "case": finding.case,
         "hiding_test": finding.hiding and asdict(finding.hiding),
         "inserting_test": finding.inserting and asdict(finding.inserting),
+        "unusual_test": finding.unusual and asdict(finding.unusual),
         "uniformity_test": finding.uniformity and asdict(finding.uniformity),
         "without": finding.without and asdict(finding.without),
         "put_in": finding.put_in and asdict(finding.put_in),
