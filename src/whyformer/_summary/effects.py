@@ -56,6 +56,10 @@ class ImageSet:
         """Of a patch, in pixels."""
         return self.pixels.shape[-2] / self.grid[0]
 
+    def without_class(self, name: str) -> "ImageSet | None":
+        kept = [i for i, row in enumerate(self.rows) if row.class_name != name]
+        return ImageSet([self.rows[i] for i in kept], self.pixels[kept]) if kept else None
+
     def first(self, count: int) -> "ImageSet":
         return ImageSet(self.rows[:count], self.pixels[:count], self.states[:count])
 

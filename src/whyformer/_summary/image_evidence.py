@@ -102,12 +102,11 @@ class ImageEvidence:
         rows = mix_rows(list(by_class.values()))[: self.tested]
         patches, rises = round(float(test.masks.sum((1, 2)).mean())), []
         for name in dict.fromkeys(row.class_name for row in rows):
-            others = [i for i, row in enumerate(test.recipients.rows) if row.class_name != name]
             own = [row for row in rows if row.class_name == name]
             inside = read_images(own, self.tested, self.reader, self.known, describe=False)
-            if inside is None or not others:
+            recipients = test.recipients.without_class(name) or test.inside.without_class(name)  # of two classes
+            if inside is None or recipients is None:
                 continue
-            recipients = ImageSet([test.recipients.rows[i] for i in others], test.recipients.pixels[others])
             target = inside.rows[0].target
             assert target is not None
             probe = self.reader.open_probe(inside.pixels[0], target)
