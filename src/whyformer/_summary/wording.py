@@ -120,11 +120,10 @@ def explain_finding(finding: Finding) -> list[str]:
         lines.append(f"{hiding} it lowers the probability by {describe_effect(finding.hiding)}.")
     if finding.inserting is not None:
         lines.append(f"{inserting} it raises the probability by {describe_effect(finding.inserting)}.")
-    if finding.unusual is not None:
-        one = finding.unusual
+    if (usual := finding.unusual) is not None:
         lines.append(
             f"The best evidence of items without it, as large, raises the probability of their classes by "
-            f"{one.elsewhere:z.2f} (it: {one.change:z.2f}, {format_p(one.adjusted_p)})."
+            f"{usual.elsewhere:z.2f} (it: {usual.change:z.2f}, {format_p(usual.adjusted_p)})."
         )
     if finding.uniformity is not None:
         one = finding.uniformity
