@@ -13,8 +13,8 @@ from whyformer._summary.finding import (
     Presence,
     Sighting,
     Uniformity,
+    compare_items,
     judge_findings,
-    measure_contrast,
     measure_effect,
 )
 
@@ -110,10 +110,10 @@ def test_an_effect_compares_pairs():
 
 def test_a_contrast_compares_some_items_with_others():
     some, others = np.array([0.8, 0.9, 1.0]), np.array([0.1, 0.2])
-    contrast = measure_contrast(some, others, 0)
+    contrast = compare_items(some, others, 0)
     assert contrast.difference == pytest.approx(0.75) and contrast.items == 3
     assert contrast.p == pytest.approx(1 / 10, abs=0.02), "one of the ten ways to choose three of five"
-    assert measure_contrast(some, others[:0], 0) is None
+    assert compare_items(some, others[:0], 0) is None
 
 
 def test_the_box_of_a_sighting():

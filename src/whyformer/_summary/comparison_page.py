@@ -32,7 +32,7 @@ ABOUT_MOVES = (
 def make_runs_report(comparison: "RunComparison") -> Report:
     """Sections for a page; the verdict and all tables for a notebook and a terminal."""
     moves, answers, changed, moved = tables = [
-        tabulate_moves(comparison), tabulate_answers(comparison), tabulate_changes(comparison),
+        tabulate_moves(comparison), tabulate_predictions(comparison), tabulate_changes(comparison),
         tabulate_moved_items(comparison),
     ]  # fmt: skip
     verdict = Paragraph(comparison.verdict, "strong")
@@ -122,7 +122,7 @@ def make_move_figures(move: ClassMove, names: tuple[str, str]) -> Block:
 # --- predictions and items --------------------------------------------------------------------------------------------
 
 
-def tabulate_answers(comparison: "RunComparison") -> DataTable:
+def tabulate_predictions(comparison: "RunComparison") -> DataTable:
     rows = [
         [shorten_text(one.what, NAME_LENGTH), f"{one.before:.1%}", f"{one.after:.1%}",
          f"{100 * one.change:+z.1f} points", format_p(one.adjusted_p)]

@@ -247,7 +247,7 @@ def measure_effect(changes: np.ndarray, elsewhere: np.ndarray, seed: int) -> Eff
     return Effect(float(np.mean(changes)), float(np.mean(elsewhere)), low, high, p, len(changes))
 
 
-def measure_contrast(changes: np.ndarray, elsewhere: np.ndarray, seed: int) -> Effect | None:
+def compare_items(changes: np.ndarray, elsewhere: np.ndarray, seed: int) -> Effect | None:
     """The effect from the changes of some items and those of other items (a permutation test); None without any."""
     if not len(changes) or not len(elsewhere):
         return None

@@ -20,7 +20,7 @@ from whyformer._summary.effects import (
     list_extents,
     read_images,
 )
-from whyformer._summary.finding import Finding, Outlier, Presence, Sighting, Uniformity, measure_contrast
+from whyformer._summary.finding import Finding, Outlier, Presence, Sighting, Uniformity, compare_items
 from whyformer._summary.inputs import InputReader
 from whyformer._summary.outliers import find_outliers
 from whyformer._summary.patches import TOP, Detector, PatchStates, find_detectors, read_patch_states
@@ -83,7 +83,7 @@ class ImageEvidence:
             test, fill, pasted = test.choose_extent(list_extents(matched, fixed))
             hiding, without = test.hide(fill, self.reader)
             inserting, put_in, rises = pasted.insert()
-            unusual = measure_contrast(rises, self.measure_usual_rises(one, pasted), self.seed)
+            unusual = compare_items(rises, self.measure_usual_rises(one, pasted), self.seed)
         masks = test.masks
         off_object, part = compare_with_object(inside.rows, masks, self.reader)
         sightings = [self.sight(one, i, masks[k] if k < len(masks) else None) for k, i in enumerate(shown)]

@@ -39,7 +39,7 @@ def make_summary_report(summary: "BulkSummary") -> Report:
     """Sections for a page; the verdict and all tables for a notebook and a terminal."""
     tables = tabulate_summary(summary)
     sections: dict[str, list[Block]] = {
-        "In short": [*make_overview(summary), *pick_tables(tables, "evidence"), *make_notes(summary)],
+        "In short": [*make_overview(summary), *pick_tables(tables, "evidence"), *make_note_blocks(summary)],
         "Findings": make_finding_blocks(summary, tables),
         "Classes": [*pick_tables(tables, "classes"), *make_class_sheets(summary)],
         "Confusions": make_confusion_blocks(summary),
@@ -56,7 +56,7 @@ def make_summary_report(summary: "BulkSummary") -> Report:
         [PageSection(title, blocks) for title, blocks in sections.items() if blocks],
         lead=describe_summary_scope(summary),
         facts=collect_run_facts(summary),
-        brief=[*brief, *make_notes(summary)],
+        brief=[*brief, *make_note_blocks(summary)],
     )
 
 
@@ -88,7 +88,7 @@ def make_overview(summary: "BulkSummary") -> list[Block]:
     return [Paragraph(summary.verdict, "strong"), *(Paragraph(line, "dim") for line in said)]
 
 
-def make_notes(summary: "BulkSummary") -> list[Block]:
+def make_note_blocks(summary: "BulkSummary") -> list[Block]:
     return [Notes(summary.notes)] if summary.notes else []
 
 
