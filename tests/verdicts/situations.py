@@ -103,6 +103,11 @@ def words_that_decide(tmp_path):
     return str(why.explain("demo/sentiment", "a gorgeous, witty, seductive film", check=True))
 
 
+@situation(r"% with the \d+ highest patches hidden; \d+ % with every patch hidden", never=["evidence for"])
+def an_image_with_its_highest_patches_hidden(tmp_path):
+    return str(why.explain("demo/shapes", torch.rand(3, 96, 96), check=True))
+
+
 @situation(r"sums? to", r"answer")
 def scores_that_do_not_sum_to_the_answer(tmp_path):
     """LibraGrad adds one share of the answer for each block."""
@@ -157,6 +162,11 @@ def headline(tmp_path, metrics, **more) -> str:
 def noise(tmp_path):
     values = level(attnlrp=1.0, rollout=1.0, libragrad=1.0, chance=1.0, last_words=1.0)
     return judged(tmp_path, {"comprehensiveness": values}, kind="texts")
+
+
+@situation(r"Where no method is better than the controls, \d % of tables recommend one", never=["2,900", "At most 5 %"])
+def how_often_noise_is_recommended(tmp_path):
+    return judged(tmp_path, {"comprehensiveness": level(attnlrp=2.0, chance=1.0, last_words=1.0)}, kind="texts")
 
 
 @situation(NOTHING, r"token_f1.*decides nothing|informs", never=[RECOMMENDS])

@@ -153,7 +153,7 @@ def try_reading(effects: Effects, order: Sequence[int], share: float, most: int,
 
 def open_groups(effects: Effects, units: Sequence[Sources]) -> list[int]:
     """The sources that matter: a group that gives or takes is halved until one source is left, others are dropped."""
-    order = []
+    order: list[int] = []
     for unit in units:
         with suppress(TooCostly):
             if len(unit) > 1 and max(effects.give(unit), effects.take(unit)) < AROUND_HALF[0] * effects.total:
