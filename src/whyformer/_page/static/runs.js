@@ -6,7 +6,7 @@ import { makeNotice } from "./notice.js";
 import { count, formatProbability, shorten } from "./wording.js";
 
 const ORDERS = [["stored", "All"], ["wrong", "Wrong answers, the surest first"], ["unsure", "Least sure first"], ["failed", "Not explained"]];
-const COLUMNS = ["item", "the model says", "probability", "label in the data", "method", ""];
+const COLUMNS = ["item", "the model says", "probability", "label in the data", "method", "again"];
 
 /** names: of the runs; open(item) explains one again; kindOf(model) says what a model of that name takes. */
 export function makeRuns({ names, open, kindOf }) {
