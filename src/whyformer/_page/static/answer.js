@@ -41,7 +41,7 @@ export function makeAnswerBox({ labels, what, choose, contrast }) {
       make("span", { class: "number" }, value));
   }
 
-  const makeMore = (count) => makeButton(isLong ? "Fewer classes" : `All ${count} listed classes`, () => {
+  const makeMore = (count) => makeButton(isLong ? "Fewer" : `All ${count} that are listed`, () => {
     isLong = !isLong;
     show(shown);
   }, { class: "quiet", "data-key": "more" });

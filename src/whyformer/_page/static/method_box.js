@@ -16,7 +16,7 @@ export function makeMethodBox({ model, choose, check }) {
     select.value = method;
     const chosen = model.methods.find((each) => each.name === method);
     fill(about, chosen ? describeMethod(chosen, model.default_why) : "");
-    fill(hidden, map?.check?.map((line, i) => make("p", {}, i ? make("strong", {}, line) : line)), map?.sum && make("p", { class: "dim" }, map.sum));
+    fill(hidden, map?.check?.map((line, i) => make("p", {}, i ? make("strong", {}, line) : `The answer with parts hidden: ${line}`)), map?.sum && make("p", { class: "dim" }, map.sum));
     fill(signs, map ? listSigns(map).map(makeSign) : null, map && !checked && makeCheck(isChecking));
   }
 
