@@ -111,3 +111,9 @@ def test_what_cannot_be_heard_is_refused(module, extractor, tmp_path):
         why.open(module).encode(SAMPLES)
     with pytest.raises(InputError, match="a row of finite samples"):
         model.encode({"array": np.zeros((2, 5)), "sampling_rate": 16000})
+
+
+@pytest.mark.parametrize("verb", [why.generate, why.explain_generation])
+def test_a_sound_is_no_prompt(module, extractor, verb):
+    with pytest.raises(InputError, match="reads sound, and a prompt is a text"):
+        verb(why.open(module, processor=extractor), "speech.wav")

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from whyformer._explain.explain import ModelLike, as_model
 from whyformer._explain.token_generation import generate_tokens
-from whyformer._model import Model, PromptLike
+from whyformer._model import Model, PromptLike, TwoStreams
 from whyformer._model.prompt import DocumentLike, Prompt, append_tokens
 from whyformer._plain.torch_state import neutral_torch
 from whyformer.errors import InputError
@@ -45,6 +45,7 @@ def generate(
 def as_prompt(model: Model, prompt: PromptLike, documents: Sequence[DocumentLike] | None = None) -> Prompt:
     """A text, a list of messages or a Prompt as a Prompt, with documents that it may be answered from."""
     given: object = prompt
+    refuse_sound(model)
     if isinstance(given, bytes) or not isinstance(given, str | Prompt | Sequence):
         kind = type(given).__name__
         raise InputError(f"The prompt must be a text, a Prompt or a list of messages, got {kind}.", code="E_TXT_TYPE")
@@ -53,6 +54,15 @@ def as_prompt(model: Model, prompt: PromptLike, documents: Sequence[DocumentLike
     if isinstance(prompt, str):
         return Prompt.from_text(model, prompt, documents=documents)
     return Prompt.from_messages(model, prompt, documents=documents)
+
+
+def refuse_sound(model: Model) -> None:
+    """A prompt is a text, and some models read sound alone."""
+    if isinstance(model.module, TwoStreams) and not model.module.reads_text:
+        raise InputError(
+            f"{model.name} reads sound, and a prompt is a text. explain() takes a sound and explains the last token "
+            'that is written about it, or that after {"audio": sound, "decoder_input_ids": tokens}.'
+        )
 
 
 def check_options(max_new_tokens: int, temperature: float, top_p: float, seed: int) -> None:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from torch import Tensor
 
 from whyformer._engine import Answer, Target, record_each
-from whyformer._explain.decoding import as_prompt, check_options
+from whyformer._explain.decoding import as_prompt, check_options, refuse_sound
 from whyformer._explain.default_method import TEXT_METHOD
 from whyformer._explain.explain import ModelLike, as_model
 from whyformer._explain.method_call import MethodCall, MethodLike, choose_method
@@ -61,6 +61,7 @@ def explain_generation(
     call = choose_method(method, settings)
     check_options(max_new_tokens, temperature, top_p, seed)
     model = as_model(model)
+    refuse_sound(model)
     for what, text in (("prompt", prompt), ("continuation", continuation)):
         if isinstance(text, bytes) or not isinstance(text, str | Prompt | Sequence | None):
             raise InputError(f"The {what} must be a text, got {type(text).__name__}.", code="E_TXT_TYPE")
