@@ -256,3 +256,14 @@ def test_padding_stays_if_the_model_reads_it():
         before = module(**encoded.inputs)[1, 1]
         after = module(ids, encoded.inputs["attention_mask"])[1, 1]
     torch.testing.assert_close(together.scores[1, 2], before - after, rtol=1e-9, atol=1e-11)
+
+
+def test_shortened_texts_run_without_padding_if_the_model_reads_it():
+    """Shapley values add up to what the plain model says of the text and of its special tokens alone."""
+    module = ReadsPadding(build("bert"))
+    model = why.open(module, tokenizer=wordpiece())
+    ids = model.encode(TEXTS[0]).inputs["input_ids"]
+    e = why.explain(model, TEXTS[0], "kernel_shap", fill="delete", target=1)
+    with torch.no_grad():
+        whole, bare = (module(one, torch.ones_like(one))[0, 1] for one in (ids, ids[:, [0, -1]]))
+    torch.testing.assert_close(e.scores.sum(), whole - bare, rtol=1e-6, atol=1e-9, check_dtype=False)

@@ -43,6 +43,7 @@ from whyformer._engine.probe.prefix import NoPrefix, Prompts, cut_prefix, read_p
 from whyformer._engine.run.forward import Run, run_forward, run_plain_returned
 from whyformer._engine.run.graph import compute_gradients
 from whyformer._engine.run.intervene import Intervention
+from whyformer._engine.run.model_code import are_modules_known
 from whyformer._engine.run.model_memory import learnt
 from whyformer._engine.run.model_writes import refuse_changed_weights
 from whyformer._engine.run.returned import Returned, find_output
@@ -69,6 +70,7 @@ from whyformer._model import (
     find_fill_token,
     hide_image_tokens,
     holds_cut_patches,
+    list_modules,
     pick_examples,
     replace_main,
     replace_tokens,
@@ -540,11 +542,26 @@ class Probe:
         way_out = "Use fill='mean'." if self.is_vectors else "Use fill='pad' or 'drop'."
         if not bool(lengths.all()):
             raise InputError(f"Deleting all tokens leaves an empty input. {way_out}")
-        mixes = takes_mask(self.model, self.encoded)
+        mixes = takes_mask(self.model, self.encoded) and self.ignores_padding(keep, of, lengths)
         try:
             return self.run_by_length(keep, of, "delete", lengths, mixes=mixes)
         except InputError as error:
             raise InputError(f"The model cannot run after tokens were deleted. {way_out} ({error})") from error
+
+    def ignores_padding(self, keep: Tensor, of: Tensor, lengths: Tensor) -> bool:
+        """Whether the shortest variant has the same answer beside the longest as alone; library code is not tried."""
+        shortest, longest = lengths.argmin()[None], lengths.argmax()[None]
+        if lengths[shortest] == lengths[longest] or are_modules_known(list_modules(self.model.module)):
+            return True
+
+        def run(*rows: Tensor) -> Answers:
+            which = torch.cat(rows)
+            variant = replace_tokens(self.model, self.encoded, keep[which], of[which], "delete")
+            return self.run_batch(variant, of[which]).map(lambda found: found[:1])
+
+        return takes_shortcut(
+            self.model.module, "padded variants", lambda: run(shortest), lambda: run(shortest, longest)
+        )
 
     def run_masked(self, keep: Tensor, of: Tensor) -> Answers:
         """The answers with tokens masked, in texts without padding, to which the masked tokens of DeBERTa attend."""
