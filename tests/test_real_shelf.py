@@ -1,5 +1,6 @@
 """The shelf of real models: what each file states, and how weights are read, without a model."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -15,7 +16,7 @@ sys.path.insert(0, str(ROOT / "evaluation"))
 pytest.importorskip("gguf", reason="the extra `real` is not installed")
 onnx = pytest.importorskip("onnx", reason="the extra `real` is not installed")
 
-from real import fetch, injections, make, shelf, table  # noqa: E402
+from real import fetch, injections, make, picture, shelf, table  # noqa: E402
 from real.gguf_weights import unpermute  # noqa: E402
 from real.onnx_weights import read_weights  # noqa: E402
 
@@ -34,6 +35,21 @@ def test_has_a_file_for_each_model_and_the_page_its_tables():
     page = table.PAGE.read_text()
     assert all(f"| `{name}` | {make.load(name).what} |" in page for name in make.NAMES)
     assert table.make_page(page) == page, "run: python -m real.table"
+
+
+def test_of_what_the_verbs_say_nothing_is_wrong_and_each_refusal_has_a_reason():
+    stored = json.loads((table.RESULTS / "verbs.json").read_text())
+    found = [one for checks in stored.values() for one in checks.values()]
+    assert {one["state"] for one in found} <= {"right", "refused"}
+    assert all(one["detail"] for one in found)
+
+
+@pytest.mark.skipif(not (shelf.find_cache() / picture.NAME).is_dir(), reason="run: make real MODELS=injections")
+def test_the_picture_shows_what_the_model_says():
+    """Its three darkest words, named in README."""
+    darkest = {word.strip(",.") for word, _ in picture.explain().words().top(3)}
+    assert darkest == {"ignore", "instructions", "system"}
+    assert "ignore, instructions and system have the darkest colour" in (ROOT / "README.md").read_text()
 
 
 def test_the_cache_is_outside_of_the_repository(monkeypatch, tmp_path):

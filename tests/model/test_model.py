@@ -322,7 +322,14 @@ def test_explains_each_text_as_if_it_were_alone(family, side, method):
         assert together.targets[i].score == pytest.approx(alone.targets[0].score, abs=1e-10)
 
 
-@pytest.mark.parametrize(("family", "derives_positions"), [(bert, False), (roberta, True)])
+def mpnet():
+    """It counts positions from the padding by a function, RoBERTa by a method."""
+    sizes = {"num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 48, "max_position_embeddings": 34}
+    config = hf.MPNetConfig(vocab_size=60, hidden_size=24, pad_token_id=1, **sizes)
+    return hf.MPNetForSequenceClassification(config).double().eval()
+
+
+@pytest.mark.parametrize(("family", "derives_positions"), [(bert, False), (roberta, True), (mpnet, True)])
 def test_encoders_see_the_same_with_padding_on_the_left(family, derives_positions):
     """They read the first token, so there is no answer to explain, but the hidden states must stay the same."""
     tokenizer = wordpiece()

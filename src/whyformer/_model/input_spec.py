@@ -32,6 +32,7 @@ INPUT_AXES = {
     "input_ids": "batch token",
 }
 FRAME_COUNTS = ("num_frames", "frames_per_clip")  # fields of configs
+POSITION_COUNTER = "create_position_ids_from_input_ids"
 
 
 @dataclass(frozen=True)
@@ -184,7 +185,7 @@ def read_input_spec(module: nn.Module) -> InputSpec:
     config: PretrainedConfig = getattr(inner, "config", None)
     is_hugging_face = config is not None and hasattr(inner, "main_input_name")
     text = config.get_text_config() if hasattr(config, "get_text_config") else config
-    counts = any(hasattr(m, "create_position_ids_from_input_ids") for m in inner.modules())
+    counts = any(map(counts_own_positions, inner.modules()))
     return InputSpec(
         name=type(inner).__name__,
         names=names,
@@ -209,6 +210,13 @@ def computes_positions(module: nn.Module) -> bool:
     is_rotary = any(name.rpartition(".")[2].endswith("inv_freq") for name, _ in module.named_buffers())
     tables = (name for name, part in module.named_modules() if isinstance(part, nn.Embedding))
     return is_rotary and not any("pos" in name.rpartition(".")[2] or name.endswith("wpe") for name in tables)
+
+
+def counts_own_positions(part: nn.Module) -> bool:
+    """Whether it counts positions from the padding in the ids: by a method, or a function that forward() calls."""
+    code = getattr(inspect.unwrap(type(part).forward), "__code__", None)
+    calls = code is not None and POSITION_COUNTER in code.co_names and hasattr(part, "position_embeddings")
+    return hasattr(part, POSITION_COUNTER) or calls
 
 
 def _find_table_length(config: "PretrainedConfig", counts_positions: bool) -> int | None:
