@@ -1,6 +1,6 @@
 """Scores of other libraries for the tokens of one text, and what they cost: captum, autoLRP, LXT, shap.
 
-Each takes a plain model and a text as in real_default.py, and gives a score for every token. They are optional:
+Each takes a plain model and a text as in real_texts.py, and gives a score for every token. They are optional:
 python -m pip install captum autolrp lxt shap.
 """
 
@@ -51,7 +51,7 @@ def embed(asked: Any, text: Any) -> tuple[Tensor, dict[str, Tensor]]:
     """The embeddings of the text, and what else the model is given."""
     ids = torch.tensor([text.ids])
     rest = {"attention_mask": torch.ones_like(ids)}
-    if asked.is_encoder_decoder:
+    if asked.kind == "title":
         rest["decoder_input_ids"] = torch.tensor([[asked.module.config.decoder_start_token_id]])
     elif text.kinds is not None:
         rest["token_type_ids"] = torch.tensor([text.kinds])
@@ -88,14 +88,12 @@ def by_autolrp(asked: Any, text: Any) -> Tensor:
 def by_shap(asked: Any, text: Any) -> Tensor:
     import shap
 
-    free = torch.tensor(text.free)
+    free = np.array(text.free)
 
     def read(masks: np.ndarray) -> np.ndarray:
         found = []
         for row in masks:
-            gone = {int(free[n]) for n in np.flatnonzero(~row.astype(bool))}
-            ids = [asked.filler if n in gone else one for n, one in enumerate(text.ids)]
-            share = float(asked.read(ids, text.kinds)[text.target])
+            share = text.ask([("mask", frozenset(free[~row.astype(bool)].tolist()))])[0]
             found.append(np.log(share) - np.log1p(-min(share, 1 - 1e-12)))
         return np.array(found)
 
@@ -103,7 +101,7 @@ def by_shap(asked: Any, text: Any) -> Tensor:
     explainer = shap.PermutationExplainer(read, np.zeros((1, count)), seed=0)
     values = explainer(np.ones((1, count)), max_evals=max(BUDGET, 2 * count + 1), silent=True).values[0]
     scores = torch.zeros(len(text.ids), dtype=torch.float64)
-    scores[free] = torch.from_numpy(np.asarray(values, dtype=np.float64))
+    scores[text.free] = torch.from_numpy(np.asarray(values, dtype=np.float64))
     return scores
 
 
