@@ -15,7 +15,6 @@ from attack.odd import SEED, SIZE, make_random
 from PIL import Image
 from typer.testing import CliRunner
 
-import whyformer
 from whyformer.cli import app
 from whyformer.errors import CODES, find_exit_code
 
@@ -223,7 +222,7 @@ STREAMS = ["", "", "", "> /dev/full", ">&-", "| head -c 1", "2> /dev/full", "<&-
 def attack_processes(random: Random, count: int, found: Found) -> None:
     """Command lines in processes of their own, with odd streams."""
     inputs = read_inputs()
-    environment = os.environ | {"PYTHONPATH": str(Path(whyformer.__file__).parents[1]), "HF_HUB_OFFLINE": "1"}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "HF_HUB_OFFLINE": "1"}
     for number in range(count):
         arguments = draw_arguments(random)
         while any("\x00" in word or "\ud800" in word for word in arguments):  # no process can be given these

@@ -121,6 +121,10 @@ def test_without_a_processor_there_is_a_note():
     assert why.explain(animal("vit").module, raw / 60 - 2, "rollout").notes == ()
 
 
+def test_pixels_that_have_a_gradient_are_read_without_a_warning(image_model):
+    assert image_model.encode(torch.rand(3, 32, 32, requires_grad=True)).notes == ()
+
+
 # --- ids and texts ----------------------------------------------------------------------------------------------------
 
 

@@ -357,7 +357,8 @@ LARGEST_NORMALISED = 10.0  # no usual mean and standard deviation give more
 
 def check_pixel_range(pixels: Tensor, processor: ImageProcessor | None, name: str) -> str:
     """Refuse what the model's processor cannot have made; a note if it is not known what the model needs."""
-    low, high = float(pixels.min()), float(pixels.max())
+    values = pixels.detach()  # a number of what has a gradient is a warning
+    low, high = float(values.min()), float(values.max())
     if low < 0 or not LARGEST_NORMALISED < high <= 255:
         return ""
     found = f"The pixel values run from {low:g} to {high:g}, as in an image that is not normalised"
