@@ -212,7 +212,9 @@ class Apart(nn.Module):
 def cut_documents(d: Draft) -> None:
     """The plain model has gradients at pairs of tokens that its mask keeps apart; here there are no such pairs."""
     d.unknown = f"{d.unknown}|grad_cam"
-    d.true_refusals.append(("", "cuts the text into parts, of which no token sees another|windows, parts of a text"))
+    d.true_refusals.append(
+        ("", "cuts the text into parts, of which no token sees another|windows, parts of a text|have windows, or other")
+    )
     ids = d.plain.given["input_ids"]
     d.give_both(torch.cat([ids, ids.flip(1)[:, : ids.size(1) - ids.size(1) % 2]], 1)[:, : 2 * (ids.size(1) // 2)])
     length, mix = ids.size(1) // 2, a.Blocks(2)

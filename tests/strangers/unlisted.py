@@ -357,7 +357,8 @@ def takes_any(d: Draft) -> None:
 
 @kind("the mask is made of the ids", "unlisted", "passed", ["ids"], takes_over=True)
 def mask_from_ids(d: Draft) -> None:
-    """0 is padding: not attended to, not in the mean. One row of several ends in it."""
+    """0 is padding: not attended to, not in the mean. One row of several ends in it. Tokens are never returned."""
+    d.true_refusals.append(("", "target function failed"))
     ids = d.plain.given["input_ids"].clone()
     mix = a.Blocks(2)
     d.strange.anatomy = Padded

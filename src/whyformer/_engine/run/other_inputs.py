@@ -12,11 +12,12 @@ the tokens of the explained one, are known by their values and not asked for. No
 have known names.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from whyformer._engine.run.foreign_errors import FOREIGN_ERRORS
 from whyformer._engine.run.forward import Run, choose_relevance_dtype, run_plain
@@ -144,6 +145,7 @@ def measure_reading(model: Model, encoded: EncodedBatch, run: Run, names: Sequen
     if not names:
         return {}
     shadow, before = make_shadow(model.module), run.output.detach()
+    answer: Callable[[EncodedBatch], Tensor] = partial(run_plain, shadow)
     if choose_relevance_dtype(model) is not None or has_rounding_layers(unwrap(model.module)):
         before = run_plain(shadow, encoded)
     groups = [[name] for name in names[:MOST_ALONE]] + ([list(names[MOST_ALONE:])] if names[MOST_ALONE:] else [])
@@ -153,11 +155,23 @@ def measure_reading(model: Model, encoded: EncodedBatch, run: Run, names: Sequen
             encoded, inputs={**encoded.inputs, **{name: make_other_values(encoded.inputs[name]) for name in group}}
         )
         try:
-            return differ(run_plain(shadow, other), before)
+            return differ(answer(other), before)
         except (WhyformerError, *FOREIGN_ERRORS) as error:  # it does not take these values, so it looks at them
             if is_out_of_memory(error):
                 raise
             return True
 
+    state = torch.get_rng_state()
     found = [(group, changes(group)) for group in groups]
+    if any(is_read for _, is_read in found) and not torch.equal(state, torch.get_rng_state()):  # it answers at random
+        answer = partial(run_seeded, shadow)
+        with torch.random.fork_rng():
+            before = answer(encoded)
+            found = [(group, changes(group)) for group in groups]
     return {name: is_read for group, is_read in found for name in group}
+
+
+def run_seeded(shadow: nn.Module, encoded: EncodedBatch) -> Tensor:
+    """As `run_plain`, with the same random numbers every time."""
+    torch.manual_seed(0)
+    return run_plain(shadow, encoded)
