@@ -177,7 +177,7 @@ def write_page(stored: dict[str, dict[str, dict[str, Any]]]) -> list[str]:
     lines = [*write_gaps(stored["models"]), "", write_counts(stored["models"]), ""]
     for name, one in stored["beside"].items():
         lines += [*write_rows(name, one, 9), ""]
-    return lines
+    return [line.replace(" | ", "|") for line in lines]
 
 
 def write_all(stored: dict[str, dict[str, dict[str, Any]]]) -> str:
