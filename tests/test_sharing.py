@@ -84,7 +84,7 @@ def test_methods_with_the_same_needs_share_a_run_where_not_all_can(monkeypatch):
     runs = Counter()
     plain = full_run.run_forward
     monkeypatch.setattr(full_run, "run_forward", lambda *a, **k: runs.update(n=1) or plain(*a, **k))
-    with why.engine(replay=False):
+    with why.engine(replay=False, plan=False):
         compared = why.compare(why.open(module), animal("bert").inputs, "quick", target=0)
     sets = {(choose_method(name, {}).needs, choose_method(name, {}).recipe) for name in QUICKLY}
     assert runs["n"] == 1 + len(sets) < 1 + len(QUICKLY)

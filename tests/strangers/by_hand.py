@@ -213,7 +213,7 @@ class Gaps(Base):
 def missing_numbers() -> Hand:
     x = torch.randn(2, 7, 3)
     x[0, 2, 1] = torch.nan
-    return Hand(Gaps(), {"x": x}, refused="NaN")
+    return Hand(Gaps(), {"x": x})
 
 
 # --- how they are mixed and masked -----------------------------------------------------------------------------------
