@@ -31,7 +31,7 @@ from whyformer.errors import InputError
 ROWS, STILL = torch.tensor([0, 0, 1, -1, 1, -1, 0]), torch.tensor([0, 0, 0])
 STEPS = {torch.float64: 1e-4, torch.float32: 1e-2}  # of the spread of the input
 ROUNDING = 1000  # times the precision: how far the same row may be apart in two batches
-WRONG_SLOPE = 0.1  # of the change, beyond what curvature adds
+WRONG_SLOPE = 0.1  # of the change; what curvature adds is below
 AT_RANDOM = "The model answers at random"
 SLOPES = "The gradients of this model's code are not those of what it computes"
 MEANWHILE = "Methods that read gradients or relevance explain what the code defines, leave_one_out what it computes."
@@ -180,12 +180,11 @@ def measure_slope(mode: Intercept, answers: Tensor, rows: Tensor) -> float | Non
     steps = (leaf.detach() - leaf.detach().select(axis, 0).unsqueeze(axis)).transpose(0, axis).double()
     parts = (gradient.select(axis, 0).double() * steps.nan_to_num()).flatten(1)[rows != 0]  # a missing number stays
     seen = (sums.detach() - sums.detach()[0])[rows != 0]
-    curvature = ((seen[::2] + seen[1::2]) / 2).norm()
     said, seen = ((pairs[::2] - pairs[1::2]) / 2 for pairs in (parts.sum(1), seen))
     size = (answers.detach()[0].where(known[None][0], 0) * weights).double().norm()
     rounding = 100 * torch.finfo(answers.dtype).eps * size
     usual = parts[::2].norm()  # of steps with random signs: these may have cancelled
-    if (seen - said).norm() <= WRONG_SLOPE * max(seen.norm(), said.norm(), usual) + curvature + rounding:
+    if (seen - said).norm() <= WRONG_SLOPE * max(seen.norm(), said.norm(), usual) + rounding:
         return None
     return float((seen @ said) / (said @ said)) if said.any() else torch.inf
 
