@@ -35,6 +35,13 @@ def find_children(process: int) -> list[int]:
     return [int(one) for one in listed.stdout.split()]
 
 
+def wait_until_gone(processes: list[int], seconds: float = 30.0) -> None:
+    """Workers hold the lock of the folder until they see that their caller has gone."""
+    end = time.monotonic() + seconds
+    while any(Path(f"/proc/{process}").exists() for process in processes) and time.monotonic() < end:
+        time.sleep(0.05)
+
+
 def count_parts(out: Path) -> int:
     return len(list(out.glob("parts/part-*.parquet")))
 
@@ -68,6 +75,7 @@ def run_with_kills(model: str, log: Path, out: Path, kills: int, shard: int, see
         print(told[-1], flush=True)
         if is_caller:
             assert wait_for(child) == -signal.SIGKILL
+            wait_until_gone(workers)
             child = start_child(call)
     assert wait_for(child) == 0
     return told
