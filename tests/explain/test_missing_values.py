@@ -83,3 +83,11 @@ def test_curvature_is_no_wrong_gradient(filled):
         assert not any(
             "gradients of this model's code" in note for note in why.explain(Series(filled).float(), x).notes
         )
+
+
+def test_steps_of_whole_numbers_are_no_wrong_gradient():
+    """They go to one side only, where curvature does not cancel."""
+    for seed in (2, 8):
+        x = torch.randint(0, 100, (1, 8, 3), generator=torch.Generator().manual_seed(seed)).float()
+        notes = why.explain(Series(torch.log1p).float(), x).notes
+        assert not any("gradients of this model's code" in note for note in notes)

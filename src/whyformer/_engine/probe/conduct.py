@@ -152,7 +152,8 @@ class MovedRows(Intercept):
 def make_steps(given: Tensor, axis: int, rows: Tensor) -> Tensor:
     """By how much each row is moved: the same random signs forth and back.
 
-    Whole numbers may be codes, so they go away from 0 only: cut back to a whole number, they stay what they are.
+    Whole numbers may be codes, so they go away from 0 only: cut back to a whole number, they stay what they are. A step
+    to one side adds curvature, so it is shorter.
     """
     own = given.detach().select(axis, 0)
     away = torch.where(own < 0, -1, 1)
@@ -160,7 +161,7 @@ def make_steps(given: Tensor, axis: int, rows: Tensor) -> Tensor:
     drawn = [torch.randint(0, 2, own.shape, generator=generator) * 2 - 1 for _ in range(1 + len(rows) // 2)]
     size = STEPS.get(given.dtype, STEPS[torch.float32]) * own[~own.isnan()].float().std(correction=0)
     signs = [
-        torch.where(own == own.round(), 2 * away * max(int(sign), 0), drawn[i // 2].to(own) * int(sign))
+        torch.where(own == own.round(), 0.5 * away * max(int(sign), 0), drawn[i // 2].to(own) * int(sign))
         for i, sign in enumerate(rows)
     ]
     return torch.stack([sign * size for sign in signs], axis).to(given)
