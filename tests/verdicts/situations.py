@@ -135,7 +135,7 @@ def the_same_answer_with_every_word_hidden(tmp_path):
     return str(why.explain(model, "The doctor said she lost her book.", check=True))
 
 
-@situation(r"99 % -> \d %", "only keep it: the others alone change it", never=["hiding cannot show"])
+@situation(r"99 % -> \d %", "only keep it: the others alone lower it", never=["hiding cannot show"])
 def words_that_keep_the_answer_that_nothing_gives_too(tmp_path):
     """Every word hidden: female. The two pronouns hidden: 'He' decides. So the pronouns do something."""
     model = open_model("xtremedistil-l6-h256-text-gender")

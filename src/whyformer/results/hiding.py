@@ -67,7 +67,7 @@ class Hiding:
             if self.hidden[example] and before - top >= CLEAR * least:
                 return (
                     f"The model gives the same answer with every {unit} hidden. The highest {plural(unit)} only keep "
-                    "it: the others alone change it."
+                    "it: the others alone lower it."
                 )
             return (
                 f"The model gives the same answer with every {unit} hidden, so hiding cannot show which {plural(unit)} "
